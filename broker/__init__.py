@@ -1,0 +1,1 @@
+"""The daemon: processors and their executors, topics, offsets, long polling, registration."""

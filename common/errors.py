@@ -1,0 +1,101 @@
+"""Errors that say what happened, why, and what to do.
+
+Lives here: the root of every PocketMQ error, and those that more than one layer raises.
+Not here: errors of one layer, which live beside the code that raises them and derive from ``PocketMQError``.
+"""
+
+import enum
+from typing import ClassVar
+
+
+class Stored(enum.Enum):
+    """Whether the message behind an error is in the log of the broker that answered."""
+
+    NO = "no"
+    UNKNOWN = "unknown"
+    YES = "yes"
+
+
+class Cause(enum.Enum):
+    """Why something was refused: a closed list, so that a program can branch on it."""
+
+    NONE = "none"
+    BAD_REQUEST = "bad_request"
+    CODEC = "codec"
+    QUEUE_FULL = "queue_full"
+    QUEUE_TIMEOUT = "queue_timeout"
+    PAGE_CACHE_BUSY = "page_cache_busy"
+    NO_WRITE_BUFFER = "no_write_buffer"
+    MEMORY_LIMIT = "memory_limit"
+    CONNECTION_LIMIT = "connection_limit"
+    DISK_FULL = "disk_full"
+    DISK_ERROR = "disk_error"
+    READ_ONLY = "read_only"
+    FENCED = "fenced"
+    SHUTTING_DOWN = "shutting_down"
+    NOT_MASTER = "not_master"
+    NO_PERMISSION = "no_permission"
+    NO_ROUTE = "no_route"
+    TIMEOUT = "timeout"
+    CONNECTION = "connection"
+    CORRUPT = "corrupt"
+    CONFIG = "config"
+    INTERNAL = "internal"
+
+
+class PocketMQError(Exception):
+    """Something PocketMQ could not do.
+
+    ``what`` happened, ``why``, and ``hint``: what to do now. ``code`` is the response code that stands for it on the
+    wire (RocketMQ's numbers, see ``pocketmq.remoting.codes``); ``retriable`` says whether the same call can succeed
+    later without a change by the caller.
+    """
+
+    code: ClassVar[int] = 1  # SYSTEM_ERROR
+    retriable: ClassVar[bool] = False
+    default_cause: ClassVar[Cause] = Cause.INTERNAL
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        why: str = "",
+        hint: str = "",
+        cause: Cause | None = None,
+        stored: Stored = Stored.NO,
+        retry_after_ms: int = 0,
+    ) -> None:
+        super().__init__(what, why, hint)
+        self.what = what
+        self.why = why
+        self.hint = hint
+        self.cause = self.default_cause if cause is None else cause
+        self.stored = stored
+        self.retry_after_ms = retry_after_ms
+
+    def __str__(self) -> str:
+        text = self.what
+        if self.why:
+            text += f": {self.why}"
+        if self.hint:
+            text += f" ({self.hint})"
+        return text
+
+
+class ConfigError(PocketMQError):
+    """A setting is unknown, malformed or impossible together with another; the program does not start."""
+
+    default_cause = Cause.CONFIG
+
+
+class MessageIllegal(PocketMQError):
+    """A message, record or batch breaks a rule; nothing of it was stored."""
+
+    code = 13  # MESSAGE_ILLEGAL
+    default_cause = Cause.BAD_REQUEST
+
+
+class CorruptRecord(PocketMQError):
+    """Bytes that should be a record are not: size, magic, CRC or lengths disagree."""
+
+    default_cause = Cause.CORRUPT

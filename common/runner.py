@@ -1,0 +1,225 @@
+"""Threads as an argument: work is written as steps, a runner decides which thread takes them.
+
+Lives here: ``Worker`` (a bell and a stop), ``Runner`` (starts workers), the runner that uses real threads, and one
+that takes the steps itself, in an order that a test or a seed decides. No other module of PocketMQ starts a thread.
+Not here: the event loop of the server and the client; a worker reaches a loop through ``LoopMailbox``.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+Step = Callable[[], float | None]
+"""Do all that is due, then return the ms until the next call, or None to sleep until the bell rings. Never blocks for
+long."""
+
+
+class Worker(Protocol):
+    """One loop of steps."""
+
+    name: str
+
+    def ring(self) -> None:
+        """Wake the worker: its step runs once more, soon. Callable from any thread, cheap when it is awake already."""
+        ...
+
+    def stop(self, timeout_s: float = 10.0) -> bool:
+        """Take no step after the present one; wait for it. Return False if it did not end within ``timeout_s``."""
+        ...
+
+
+class Runner(Protocol):
+    """What starts workers."""
+
+    def start(self, name: str, step: Step, *, first_after_ms: float | None = 0) -> Worker:
+        """Start a worker; its first step runs after ``first_after_ms`` (None: at the first ring)."""
+        ...
+
+
+class _Bell:
+    """Wakes one sleeper; a ring while nobody sleeps is remembered once. A ring to an awake worker is one attribute
+    store."""
+
+    __slots__ = ("_lock", "_rung", "_sleeping")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+        self._rung = False
+        self._sleeping = False
+
+    def ring(self) -> None:
+        self._rung = True
+        if self._sleeping:
+            self._sleeping = False
+            try:
+                self._lock.release()
+            except RuntimeError:  # two rang at once, and the other one has released it
+                pass
+
+    def wait(self, timeout_s: float | None) -> None:
+        """Return when rung, or after ``timeout_s``."""
+        self._sleeping = True
+        if not self._rung:  # tested after _sleeping is set: a ring from here on releases the lock
+            self._lock.acquire(timeout=-1 if timeout_s is None else timeout_s)
+        self._sleeping = False
+        self._lock.acquire(blocking=False)  # a release that came between the test and here
+        self._rung = False
+
+
+class ThreadWorker:
+    """A worker with a thread of its own."""
+
+    def __init__(
+        self, name: str, step: Step, first_after_ms: float | None, on_crash: Callable[[str, BaseException], None]
+    ) -> None:
+        self.name = name
+        self._step = step
+        self._bell = _Bell()
+        self._stopping = False
+        self._first_after_ms = first_after_ms
+        self._on_crash = on_crash
+        self.ring: Callable[[], None] = self._bell.ring  # the bell's own method: one call less on the hot path
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        wait_ms = self._first_after_ms
+        while True:
+            if wait_ms is None or wait_ms > 0:
+                self._bell.wait(None if wait_ms is None else wait_ms / 1000.0)
+            if self._stopping:
+                return
+            try:
+                wait_ms = self._step()
+            except BaseException as error:
+                self._on_crash(self.name, error)
+                wait_ms = 1000.0  # a step that failed is tried again; whoever owns it has fenced what must not go on
+
+    def stop(self, timeout_s: float = 10.0) -> bool:
+        """End the thread after its present step."""
+        self._stopping = True
+        self._bell.ring()
+        if threading.current_thread() is self._thread:
+            return True
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+
+def _print_crash(name: str, error: BaseException) -> None:
+    threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, None)))
+
+
+class ThreadRunner:
+    """One daemon thread a worker."""
+
+    def __init__(self, on_crash: Callable[[str, BaseException], None] = _print_crash) -> None:
+        self._on_crash = on_crash
+
+    def start(self, name: str, step: Step, *, first_after_ms: float | None = 0) -> ThreadWorker:
+        """Start a thread that takes ``step`` again and again."""
+        return ThreadWorker(name, step, first_after_ms, self._on_crash)
+
+
+class SteppedWorker:
+    """A worker without a thread: ``SteppedRunner`` takes its steps."""
+
+    def __init__(self, name: str, step: Step) -> None:
+        self.name = name
+        self.step = step
+        self.rung = True
+        self.stopped = False
+
+    def ring(self) -> None:
+        """Mark the step as due."""
+        self.rung = True
+
+    def stop(self, timeout_s: float = 10.0) -> bool:
+        """Take no step any more."""
+        self.stopped = True
+        return True
+
+
+class SteppedRunner:
+    """Takes the steps of all workers in the caller's thread, in the order the caller chooses: for tests and
+    simulation."""
+
+    def __init__(self) -> None:
+        self.workers: list[SteppedWorker] = []
+
+    def start(self, name: str, step: Step, *, first_after_ms: float | None = 0) -> SteppedWorker:
+        """Register a worker; nothing runs yet."""
+        worker = SteppedWorker(name, step)
+        worker.rung = first_after_ms is not None
+        self.workers.append(worker)
+        return worker
+
+    def run_until_idle(self, steps_max: int = 10_000) -> None:
+        """Step every worker whose bell has rung until none is left."""
+        for _ in range(steps_max):
+            due = [worker for worker in self.workers if worker.rung and not worker.stopped]
+            if not due:
+                return
+            for worker in due:
+                worker.rung = False
+                worker.step()
+        raise AssertionError(f"workers still ring after {steps_max} rounds")
+
+    def step_all(self) -> None:
+        """Step every worker once, rung or not, then those they rang: what a long enough wait would do."""
+        for worker in list(self.workers):
+            if not worker.stopped:
+                worker.rung = False
+                worker.step()
+        self.run_until_idle()
+
+
+class LoopLike(Protocol):
+    """The part of an event loop that a mailbox needs."""
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> Any:
+        """Run ``callback`` at the loop's next turn."""
+        ...
+
+    def call_soon_threadsafe(self, callback: Callable[..., Any], *args: Any) -> Any:
+        """Run ``callback`` in the loop's thread."""
+        ...
+
+
+class LoopMailbox:
+    """Calls into an event loop from other threads, with one wake-up for all that wait.
+
+    ``post`` is safe from any thread and never blocks. Calls run in the order they were posted. After the loop has
+    closed, posts are dropped: there is nobody left to tell.
+    """
+
+    __slots__ = ("_calls", "_loop", "_scheduled")
+
+    def __init__(self, loop: LoopLike) -> None:
+        self._loop = loop
+        self._calls: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self._scheduled = False
+
+    def post(self, callback: Callable[..., None], *args: Any) -> None:
+        """Run ``callback(*args)`` soon in the loop's thread."""
+        self._calls.append((callback, args))
+        if not self._scheduled:
+            self._scheduled = True
+            try:
+                self._loop.call_soon_threadsafe(self._run)
+            except RuntimeError:  # the loop is closed
+                self._calls.clear()
+
+    def _run(self) -> None:
+        self._scheduled = False  # before the calls are taken: a post from here on schedules anew, none is lost
+        calls = self._calls
+        try:
+            for _ in range(len(calls)):
+                callback, args = calls.popleft()
+                callback(*args)
+        except BaseException:
+            if calls:
+                self._scheduled = True
+                self._loop.call_soon(self._run)  # the loop reports the error; the calls behind it still run
+            raise

@@ -1,0 +1,1 @@
+"""The name server: which topic lives on which broker."""

@@ -1,0 +1,1 @@
+"""Topics as tables for Spark (its own issue; nothing here yet)."""

@@ -1,0 +1,1 @@
+"""The wire: frames, header codecs, request and response codes, the server and the client channel. Knows no topic."""

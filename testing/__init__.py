@@ -1,0 +1,1 @@
+"""The real broker, in-process, for tests."""
