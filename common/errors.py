@@ -65,7 +65,7 @@ class PocketMQError(Exception):
         stored: Stored = Stored.NO,
         retry_after_ms: int = 0,
     ) -> None:
-        super().__init__(what, why, hint)
+        super().__init__(what)  # all positional arguments there are: else an error could not be pickled or copied
         self.what = what
         self.why = why
         self.hint = hint

@@ -210,6 +210,7 @@ class LoopMailbox:
                 self._loop.call_soon_threadsafe(self._run)
             except RuntimeError:  # the loop is closed
                 self._calls.clear()
+                self._scheduled = False  # so that later posts come here too, and none piles up
 
     def _run(self) -> None:
         self._scheduled = False  # before the calls are taken: a post from here on schedules anew, none is lost

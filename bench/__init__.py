@@ -1,0 +1,1 @@
+"""Speed, beside the machine's floor, in one run: ``python -m bench`` (``--help`` for the cases)."""

@@ -1,0 +1,89 @@
+"""Which calls hold the GIL: how long another thread stands still while bulk bytes move or a disk call runs.
+
+The figures behind ADR 0002. A second thread notes the time every 0.2 ms; its longest gap while a call runs is the
+stall that the broker's event loop would see.
+"""
+
+import ctypes
+import mmap
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+MIB = 1 << 20
+COPY_BYTES = 256 * MIB
+MADV_POPULATE_WRITE = 23  # linux/mman.h, Linux 5.14
+
+
+def longest_gap_ms(call: Callable[[], object]) -> tuple[float, float]:
+    """Run ``call``; return the longest gap in another thread's ticks while it ran, and its duration, both in ms."""
+    gaps: list[float] = []
+    stop = threading.Event()
+
+    def tick() -> None:
+        last = time.perf_counter()
+        while not stop.is_set():
+            time.sleep(0.0002)
+            now = time.perf_counter()
+            gaps.append(now - last)
+            last = now
+
+    ticker = threading.Thread(target=tick)
+    ticker.start()
+    time.sleep(0.02)
+    gaps.clear()
+    begin = time.perf_counter()
+    call()
+    duration = time.perf_counter() - begin
+    time.sleep(0.002)
+    stop.set()
+    ticker.join()
+    return max(gaps) * 1000, duration * 1000
+
+
+def fresh_map(directory: Path) -> tuple[int, mmap.mmap]:
+    """Return a descriptor and a map of a reserved file of ``COPY_BYTES`` without a page in memory."""
+    descriptor = os.open(directory / f"map{time.monotonic_ns()}", os.O_RDWR | os.O_CREAT)
+    os.posix_fallocate(descriptor, 0, COPY_BYTES)
+    return descriptor, mmap.mmap(descriptor, COPY_BYTES)
+
+
+def run() -> Iterator[dict[str, object]]:
+    """Yield one result a call: what it was, its duration and the stall of the other thread."""
+    source = np.random.default_rng(1).integers(0, 255, COPY_BYTES, dtype=np.uint8)
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    with tempfile.TemporaryDirectory(dir=".") as name:
+        directory = Path(name)
+
+        def case(label: str, call: Callable[[], object]) -> dict[str, object]:
+            gap_ms, duration_ms = longest_gap_ms(call)
+            return {"case": label, "duration_ms": round(duration_ms, 1), "other_thread_stalls_ms": round(gap_ms, 2)}
+
+        descriptor, view = fresh_map(directory)
+        yield case(
+            "memoryview slice assignment, 256 MiB into cold pages", lambda: view.__setitem__(slice(None), source.data)
+        )
+        yield case("mmap.flush, 256 MiB dirty", view.flush)
+        view.close()
+        os.close(descriptor)
+
+        descriptor, view = fresh_map(directory)
+        array = np.frombuffer(view, np.uint8)
+        yield case("numpy copy, 256 MiB into cold pages", lambda: np.copyto(array, source))
+        yield case("os.fdatasync, 256 MiB dirty", lambda: os.fdatasync(descriptor))
+        os.close(descriptor)
+
+        descriptor, view = fresh_map(directory)
+        array = np.frombuffer(view, np.uint8)
+        address = array.ctypes.data
+        yield case(
+            "madvise(MADV_POPULATE_WRITE) through ctypes",
+            lambda: libc.madvise(address, COPY_BYTES, MADV_POPULATE_WRITE),
+        )
+        os.close(descriptor)

@@ -1,0 +1,56 @@
+"""Java's ``String.hashCode``: the tags code of a consume-queue entry and the key hash of the index file.
+
+Lives here: the hash of one string, of one byte string, and of many byte rows at once.
+Not here: what is hashed (``store.index`` builds ``topic#key``), or how a hash becomes a slot.
+
+The hash is ``s[0]*31^(n-1) + ... + s[n-1]`` over UTF-16 units, cut to a signed 32-bit integer (Java language library,
+``String.hashCode``).
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+_MASK = 0xFFFFFFFF
+
+
+def java_string_hash(text: str) -> int:
+    """Return ``text.hashCode()`` as Java computes it: signed, 32 bits, over UTF-16 units (a pair counts as two)."""
+    if text.isascii():
+        units: bytes | memoryview = text.encode("ascii")
+    else:
+        units = memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H")
+    value = 0
+    for unit in units:
+        value = (value * 31 + unit) & _MASK
+    return value - 0x1_0000_0000 if value & 0x8000_0000 else value
+
+
+def java_hash_bytes(data: bytes) -> int:
+    """Return the Java hash of UTF-8 text; bytes that are no UTF-8 count as U+FFFD, as a Java reader sees them."""
+    return java_string_hash(data.decode("utf-8", "replace"))
+
+
+def _powers(width: int) -> NDArray[np.uint32]:
+    """Return 31^(width-1), ..., 31, 1 modulo 2^32."""
+    factors = np.full(width, 31, np.uint32)
+    factors[:1] = 1
+    return np.multiply.accumulate(factors)[::-1]
+
+
+def hash_rows(prefix: str, rows: NDArray[np.uint8]) -> NDArray[np.int32]:
+    """Return the Java hashes of ``prefix`` + row for an (N, width) matrix of ASCII bytes."""
+    width = rows.shape[1]
+    start = np.uint32(java_string_hash(prefix) * pow(31, width, 1 << 32) & _MASK)
+    hashes = rows.astype(np.uint32) @ _powers(width) + start
+    return hashes.astype(np.uint32, copy=False).view(np.int32)
+
+
+def java_hash_columns(rows: NDArray[np.uint8], lengths: NDArray[np.integer], prefix: str = "") -> NDArray[np.int32]:
+    """Return the Java hashes of ``prefix`` + ``rows[i, :lengths[i]]`` for ASCII rows of different lengths."""
+    hashes = np.full(len(rows), java_string_hash(prefix) & _MASK, np.uint32)
+    if len(rows) == 0:
+        return hashes.view(np.int32)
+    for column in range(int(lengths.max())):
+        longer = lengths > column
+        hashes = np.where(longer, hashes * np.uint32(31) + rows[:, column], hashes)
+    return hashes.view(np.int32)

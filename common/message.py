@@ -1,0 +1,315 @@
+"""Messages as users see them.
+
+Lives here: ``Message``, which a producer sends, and ``ReceivedMessage``, which a consumer gets.
+Not here: validation of what is sent (the producer), the codecs (``common.record_codec``, ``common.record_columns``).
+"""
+
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from pocketmq.common import properties as names
+from pocketmq.common.errors import Cause, PocketMQError
+from pocketmq.common.message_id import offset_msg_id
+from pocketmq.common.properties import decode_properties
+from pocketmq.common.record import (
+    BORN_HOST_AT,
+    BORN_HOST_V6_FLAG,
+    COMPRESSED_FLAG,
+    COMPRESSION_TYPE_MASK,
+    COMPRESSION_ZLIB,
+    HOST_V4_BYTES,
+    HOST_V6_BYTES,
+    STORE_HOST_V6_FLAG,
+    TRANSACTION_MASK,
+    host_text,
+)
+
+BODY_BYTES_MAX: Final = 64 << 20
+"""A compressed body that grows beyond this is refused: it cannot come from a broker with sane limits."""
+
+_I32 = struct.Struct(">i")
+_I64 = struct.Struct(">q")
+
+
+class BodyUnreadable(PocketMQError):
+    """A compressed body cannot be unpacked; ``raw_body`` still has its bytes."""
+
+    default_cause = Cause.CORRUPT
+
+
+class Message:
+    """What a producer sends. Nothing is checked here; the producer does, before it sends.
+
+    ``keys``: one string (keys separated by spaces) or several; the broker indexes each. ``properties``: the user's own.
+    ``sharding_key`` selects the queue. ``wait_store_msg_ok`` False: the answer does not wait for disk or slaves.
+    ``delay_time_level``: 0 now, 1 to 18 after the broker's delay of that level.
+    """
+
+    __slots__ = (
+        "body",
+        "delay_time_level",
+        "flag",
+        "keys",
+        "properties",
+        "sharding_key",
+        "tags",
+        "topic",
+        "wait_store_msg_ok",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tags: str = "",
+        keys: Sequence[str] | str = (),
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        wait_store_msg_ok: bool = True,
+        sharding_key: str | None = None,
+        delay_time_level: int = 0,
+    ) -> None:
+        self.topic = topic
+        self.body = body
+        self.tags = tags
+        self.keys = keys
+        self.properties = properties
+        self.flag = flag
+        self.wait_store_msg_ok = wait_store_msg_ok
+        self.sharding_key = sharding_key
+        self.delay_time_level = delay_time_level
+
+    @property
+    def keys_text(self) -> str:
+        """The value of the KEYS property: keys separated by spaces."""
+        keys = self.keys
+        return keys if isinstance(keys, str) else " ".join(keys)
+
+    def property_map(self, uniq_key: str = "") -> dict[str, str]:
+        """Return all properties as a typed SEND_MESSAGE carries them, WAIT and DELAY included."""
+        result: dict[str, str] = {}
+        if uniq_key:
+            result[names.UNIQ_KEY] = uniq_key
+        if self.tags:
+            result[names.TAGS] = self.tags
+        keys = self.keys_text
+        if keys:
+            result[names.KEYS] = keys
+        result[names.WAIT] = "true" if self.wait_store_msg_ok else "false"
+        if self.delay_time_level:
+            result[names.DELAY] = str(self.delay_time_level)
+        if self.sharding_key:
+            result[names.SHARDING_KEY] = self.sharding_key
+        if self.properties:
+            for name, value in self.properties.items():
+                result.setdefault(name, value)
+        return result
+
+    def __repr__(self) -> str:
+        return f"Message({self.topic!r}, {len(self.body)} bytes, tags={self.tags!r}, keys={self.keys_text!r})"
+
+
+class ReceivedMessage:
+    """One message from a broker. Keeps the record's bytes and decodes the rarely used fields when asked.
+
+    Made by ``record_columns.received_messages`` and ``record_codec.received_message``, which have checked the record's
+    sizes. ``queue_offset`` counts messages in the queue, ``physical_offset`` is bytes in the broker's log.
+    """
+
+    __slots__ = (
+        "_body",
+        "_body_at",
+        "_properties",
+        "_properties_at",
+        "_record",
+        "broker_name",
+        "queue_id",
+        "queue_offset",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        record: bytes,
+        broker_name: str,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        body_at: int,
+        properties_at: int,
+    ) -> None:
+        """``body_at`` and ``properties_at``: where those begin in ``record``, which ends with the properties."""
+        self._record = record
+        self.broker_name = broker_name
+        self.topic = topic
+        self.queue_id = queue_id
+        self.queue_offset = queue_offset
+        self._body_at = body_at
+        self._properties_at = properties_at
+        self._body: bytes | None = None
+        self._properties: dict[str, str] | None = None
+
+    @property
+    def record(self) -> bytes:
+        """The commit-log record itself."""
+        return self._record
+
+    @property
+    def raw_body(self) -> bytes:
+        """The body as stored: perhaps compressed."""
+        at = self._body_at
+        return self._record[at : at + _I32.unpack_from(self._record, at - 4)[0]]
+
+    @property
+    def body(self) -> bytes:
+        """The body as it was sent. Raises ``BodyUnreadable`` if it is compressed and cannot be unpacked."""
+        body = self._body
+        if body is None:
+            body = self.raw_body
+            sys_flag = self.sys_flag
+            if sys_flag & COMPRESSED_FLAG:
+                body = decompress_body(body, sys_flag)
+            self._body = body
+        return body
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """All properties, those of the system included."""
+        properties = self._properties
+        if properties is None:
+            properties = self._properties = decode_properties(self._record[self._properties_at :])
+        return properties
+
+    @property
+    def tags(self) -> str:
+        """The tags, or an empty string."""
+        return self.properties.get(names.TAGS, "")
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys."""
+        return self.properties.get(names.KEYS, "").split()
+
+    @property
+    def sharding_key(self) -> str | None:
+        """The key that selected the queue, if there was one."""
+        return self.properties.get(names.SHARDING_KEY)
+
+    @property
+    def delay_time_level(self) -> int:
+        """The delay level the message was sent with, 0 if none."""
+        text = self.properties.get(names.DELAY, "0")
+        return int(text) if text.isdecimal() else 0
+
+    @property
+    def msg_id(self) -> str:
+        """The id the producer gave (UNIQ_KEY), or the offset id where there is none."""
+        return self.properties.get(names.UNIQ_KEY) or self.offset_msg_id
+
+    @property
+    def offset_msg_id(self) -> str:
+        """The id that says where the record is stored: store host and physical offset."""
+        return offset_msg_id(self.store_host_bytes, self.physical_offset)
+
+    @property
+    def sys_flag(self) -> int:
+        """RocketMQ's sysFlag: compression, transaction type, host families."""
+        return int.from_bytes(self._record[36:40], "big", signed=True)
+
+    @property
+    def flag(self) -> int:
+        """The user's flag."""
+        value: int = _I32.unpack_from(self._record, 16)[0]
+        return value
+
+    @property
+    def physical_offset(self) -> int:
+        """Bytes from the start of the broker's log."""
+        value: int = _I64.unpack_from(self._record, 28)[0]
+        return value
+
+    @property
+    def born_timestamp(self) -> int:
+        """When the producer made the message, ms since 1970."""
+        value: int = _I64.unpack_from(self._record, 40)[0]
+        return value
+
+    @property
+    def store_timestamp(self) -> int:
+        """When the broker stored it, ms since 1970."""
+        value: int = _I64.unpack_from(self._record, self._store_timestamp_at)[0]
+        return value
+
+    @property
+    def _store_timestamp_at(self) -> int:
+        return BORN_HOST_AT + (HOST_V6_BYTES if self.sys_flag & BORN_HOST_V6_FLAG else HOST_V4_BYTES)
+
+    @property
+    def born_host_bytes(self) -> bytes:
+        """The producer's address as the record holds it, 8 or 20 bytes."""
+        return self._record[BORN_HOST_AT : self._store_timestamp_at]
+
+    @property
+    def store_host_bytes(self) -> bytes:
+        """The broker's address as the record holds it, 8 or 20 bytes."""
+        at = self._store_timestamp_at + 8
+        return self._record[at : at + (HOST_V6_BYTES if self.sys_flag & STORE_HOST_V6_FLAG else HOST_V4_BYTES)]
+
+    @property
+    def born_host(self) -> str:
+        """The producer's ``ip:port``."""
+        return host_text(self.born_host_bytes)
+
+    @property
+    def store_host(self) -> str:
+        """The broker's ``ip:port``."""
+        return host_text(self.store_host_bytes)
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often the message came back for another try."""
+        value: int = _I32.unpack_from(self._record, self._body_at - 16)[0]
+        return value
+
+    @property
+    def prepared_offset(self) -> int:
+        """Physical offset of the half message of a transaction, else 0."""
+        value: int = _I64.unpack_from(self._record, self._body_at - 12)[0]
+        return value
+
+    @property
+    def transaction_type(self) -> int:
+        """The transaction bits of the sysFlag."""
+        return self.sys_flag & TRANSACTION_MASK
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the whole record."""
+        return len(self._record)
+
+    def __repr__(self) -> str:
+        return (
+            f"ReceivedMessage({self.topic!r}, broker={self.broker_name!r}, queue={self.queue_id}, "
+            f"offset={self.queue_offset}, msg_id={self.msg_id!r}, {len(self.raw_body)} bytes)"
+        )
+
+
+def decompress_body(body: bytes, sys_flag: int, bytes_max: int = BODY_BYTES_MAX) -> bytes:
+    """Return a compressed body unpacked; raise ``BodyUnreadable`` unless it is sound zlib of at most ``bytes_max``."""
+    kind = sys_flag & COMPRESSION_TYPE_MASK
+    if kind not in (0, COMPRESSION_ZLIB):
+        raise BodyUnreadable(
+            "body not unpacked", why=f"compression type 0x{kind:x}, only zlib is known", hint="read raw_body"
+        )
+    unpacker = zlib.decompressobj()
+    try:
+        unpacked = unpacker.decompress(body, bytes_max)
+    except zlib.error as error:
+        raise BodyUnreadable("body not unpacked", why=str(error), hint="read raw_body") from error
+    if not unpacker.eof:
+        why = f"more than {bytes_max} bytes" if unpacker.unconsumed_tail else "it ends too early"
+        raise BodyUnreadable("body not unpacked", why=why, hint="read raw_body")
+    return unpacked

@@ -1,0 +1,404 @@
+"""The broker's check of a native append: records that a client built, all of a drain at once.
+
+Lives here: the check of sections record by record and in columns.
+Not here: the rules and the check of one record (``common.plain_rules``), offsets and times (the store).
+
+The columnar check proves records good; a record it cannot prove good goes through the scalar check, which decides and
+words the refusal. So both give the same verdicts, and odd shapes (another order of properties, a UNIQ_KEY of another
+length) cost only themselves.
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pocketmq.common.plain_rules import (
+    CheckedSections,
+    NativeSection,
+    PlainChecker,
+    PlainFacts,
+    PlainIllegal,
+    PlainRules,
+    PropertyTailCache,
+    check_frame,
+    section_error,
+    topic_field,
+)
+from pocketmq.common.properties import PROPERTIES_BYTES_MAX
+from pocketmq.common.record import CRC_MASK, HEADER_V4, HEADER_V6, MAGIC_V1, PLAIN_SYS_FLAGS
+from pocketmq.common.record_columns import COLUMNS_MIN, Bytes, Int64s, rows_at, starts_of, windows
+from pocketmq.common.record_group import UNIQ_KEY_BYTES, UNIQ_PREFIX, GroupSection, RecordGroup, cut_keys, uniq_key_rows
+
+__all__ = [
+    "CheckedSections",
+    "NativeSection",
+    "PlainRules",
+    "PropertyTailCache",
+    "check_plain",
+    "check_plain_columns",
+    "check_plain_scalar",
+]
+
+# Stands for a record's own UNIQ_KEY, which is known to be printable: a tail may not hold another one.
+_UNIQ_KEY = b"0" * UNIQ_KEY_BYTES
+_USUAL_UNIQ_KEY = UNIQ_PREFIX + _UNIQ_KEY + b"\x02"
+
+
+def check_plain(
+    buffer: Bytes,
+    sizes: NDArray[Any],
+    sections: Sequence[NativeSection],
+    rules: PlainRules,
+    tags_cache: PropertyTailCache,
+) -> CheckedSections:
+    """Check the records of all sections, which fill ``buffer`` back to back; a section is all or nothing.
+
+    ``buffer`` must be private to the caller and writable: the group keeps it (a copy when a section is refused). Raises
+    ``MessageIllegal`` when sizes, counts and buffer disagree, so that no section can be judged.
+    """
+    if len(sizes) < COLUMNS_MIN:
+        return check_plain_scalar(buffer, sizes, sections, rules, tags_cache)
+    return check_plain_columns(buffer, sizes, sections, rules, tags_cache)
+
+
+def check_plain_scalar(
+    buffer: Bytes,
+    sizes: NDArray[Any],
+    sections: Sequence[NativeSection],
+    rules: PlainRules,
+    tags_cache: PropertyTailCache,
+) -> CheckedSections:
+    """Do what ``check_plain`` does, record by record."""
+    size_list: list[int] = sizes.tolist()
+    check_frame(len(buffer), len(size_list), sum(size_list), min(size_list, default=0), sections)
+    checker = PlainChecker(rules, tags_cache)
+    view = buffer.data
+    errors: list[str | None] = []
+    facts = PlainFacts()
+    good_sections: list[GroupSection] = []
+    good_sizes: list[int] = []
+    parts: list[Bytes] = []
+    at = index = 0
+    for section in sections:
+        section_sizes = size_list[index : index + section.count]
+        index += section.count
+        start = at
+        error = section_error(section)
+        at += sum(section_sizes)
+        if error is None:
+            error = _check_section(checker, view, start, section_sizes, section, facts)
+        errors.append(error)
+        if error is None:
+            good_sections.append(GroupSection(section.topic, section.queue_id, len(good_sizes), section.count))
+            good_sizes += section_sizes
+            parts.append(buffer[start:at])
+    if not good_sections:
+        return CheckedSections(errors)
+    if len(good_sections) < len(sections):
+        buffer = np.concatenate(parts)
+    uniq_keys, others = uniq_key_rows(facts.uniq_keys)
+    keys = facts.keys if any(facts.keys) else None
+    codes = np.array(facts.tags_codes, np.int64)
+    starts = np.array([0, *itertools.accumulate(good_sizes[:-1])], np.int64)
+    sizes = np.array(good_sizes, np.int64)
+    return CheckedSections(errors, RecordGroup(buffer, starts, sizes, codes, good_sections, uniq_keys, keys, others))
+
+
+def _check_section(
+    checker: PlainChecker, view: memoryview, start: int, sizes: list[int], section: NativeSection, facts: PlainFacts
+) -> str | None:
+    """Add the facts of one section's records; at the first bad record take them back and say what is wrong."""
+    topic = topic_field(section.topic)
+    before = len(facts.tags_codes)
+    for index, size in enumerate(sizes):
+        try:
+            checker.check(view, start, size, section.queue_id, topic, facts)
+        except PlainIllegal as error:
+            del facts.tags_codes[before:], facts.uniq_keys[before:], facts.keys[before:]
+            return f"record {index}: {error}"
+        start += size
+    return None
+
+
+def check_plain_columns(
+    buffer: Bytes,
+    sizes: NDArray[Any],
+    sections: Sequence[NativeSection],
+    rules: PlainRules,
+    tags_cache: PropertyTailCache,
+) -> CheckedSections:
+    """Do what ``check_plain`` does, in columns."""
+    sizes = sizes.astype(np.int64)
+    check_frame(len(buffer), len(sizes), int(sizes.sum()), int(sizes.min(initial=0)), sections)
+    errors = [section_error(section) for section in sections]
+    topics = {section.topic for section, error in zip(sections, errors, strict=True) if error is None}
+    header_bytes = (HEADER_V6 if rules.family == 6 else HEADER_V4).itemsize
+    if len(topics) * 8 > len(sizes) or len(buffer) < header_bytes:
+        return check_plain_scalar(buffer, sizes, sections, rules, tags_cache)  # few records a topic: nothing to gain
+    return _ColumnCheck(buffer, sizes, sections, errors, topics, rules, tags_cache).run()
+
+
+class _ColumnCheck:
+    """One columnar pass: arrays over all N records, narrowed by ``good``."""
+
+    def __init__(
+        self,
+        buffer: Bytes,
+        sizes: Int64s,
+        sections: Sequence[NativeSection],
+        errors: list[str | None],
+        topics: set[str],
+        rules: PlainRules,
+        cache: PropertyTailCache,
+    ) -> None:
+        count = len(sizes)
+        self.buffer = buffer
+        self.view = buffer.data
+        self.sizes = sizes
+        self.starts = starts_of(sizes)
+        self.ends = self.starts + sizes
+        self.sections = sections
+        self.errors = errors
+        self.topics = topics
+        self.rules = rules
+        self.checker = PlainChecker(rules, cache)
+        self.good = np.ones(count, np.bool_)
+        self.body_starts = self.starts
+        self.body_ends = self.starts
+        self.body_crcs = np.empty(count, np.uint32)
+        self.tags_codes = np.zeros(count, np.int64)
+        self.uniq_keys: Bytes = np.zeros((count, UNIQ_KEY_BYTES), np.uint8)
+        self.others: dict[int, bytes] = {}
+        self.keys: dict[int, bytes] = {}
+        self.section_at = np.cumsum([0] + [section.count for section in sections]).tolist()
+
+    def run(self) -> CheckedSections:
+        """Check all, then judge the rest one by one and build the group."""
+        self._check_headers()
+        if len(self.topics) == 1 and all(error is None for error in self.errors):
+            self._check_tails(next(iter(self.topics)), None)
+        else:
+            self._check_topics()
+        self._check_crcs()
+        if not self.good.all():
+            self._judge_rest()
+        return self._result()
+
+    def _check_headers(self) -> None:
+        """Compare the fixed fields of all records."""
+        rules, checker = self.rules, self.checker
+        header_type = HEADER_V6 if rules.family == 6 else HEADER_V4
+        width = header_type.itemsize
+        last = len(self.buffer) - width
+        header = windows(self.buffer, width)[np.minimum(self.starts, last)].view(header_type)
+        queue_ids = [section.queue_id for section in self.sections]
+        queues: Any = queue_ids[0]
+        if any(queue_id != queues for queue_id in queue_ids):
+            impossible = 0x7FFF_FFFF  # of a section that is refused already
+            valid = [queue_id if 0 <= queue_id <= impossible else impossible for queue_id in queue_ids]
+            queues = np.repeat(np.array(valid, np.int64), [section.count for section in self.sections])
+        body_lengths = header["body_length"].astype(np.int64)
+        good = header["total_size"] == self.sizes
+        good &= self.sizes <= checker.record_max
+        good &= header["magic"] == MAGIC_V1
+        good &= (header["sys_flag"] & ~PLAIN_SYS_FLAGS) == checker.host_bits
+        good &= header["queue_id"] == queues
+        good &= header["reconsume_times"] == 0
+        good &= header["prepared_offset"] == 0
+        good &= (body_lengths >= 0) & (body_lengths <= rules.message_size_max)
+        self.body_crcs = header["body_crc"]
+        self.body_starts = self.starts + width
+        self.body_ends = self.body_starts + body_lengths
+        self.good = good
+
+    def _check_topics(self) -> None:
+        """Check topics and properties, one topic after the other."""
+        for section, error, first in zip(self.sections, self.errors, self.section_at, strict=False):
+            if error is not None:
+                self.good[first : first + section.count] = False
+        for topic in sorted(self.topics):
+            ranges = [
+                np.arange(first, first + section.count)
+                for section, first in zip(self.sections, self.section_at, strict=False)
+                if section.topic == topic
+            ]
+            self._check_tails(topic, np.concatenate(ranges))
+
+    def _check_tails(self, topic: str, chosen: NDArray[np.int64] | None) -> None:
+        """Check what follows the bodies of the records of one topic (None: all): topic, lengths, properties."""
+        field_bytes = topic_field(topic)
+        head = field_bytes + bytes(2) + UNIQ_PREFIX
+        width = len(head) + UNIQ_KEY_BYTES + 1
+        last = len(self.buffer) - width
+        if last < 0:
+            self.good[slice(None) if chosen is None else chosen] = False
+            return
+        body_ends, ends = self.body_ends, self.ends
+        if chosen is not None:
+            body_ends, ends = body_ends[chosen], ends[chosen]
+        fits = (body_ends >= 0) & (body_ends + width <= ends)
+        rows = rows_at(self.buffer, np.clip(body_ends, 0, last), width)
+        topic_bytes = len(field_bytes)
+        property_lengths = rows[:, topic_bytes].astype(np.int64) << 8 | rows[:, topic_bytes + 1]
+        expected = np.frombuffer(head, np.uint8)
+        same = rows[:, : len(head)] == expected
+        same[:, topic_bytes : topic_bytes + 2] = True
+        uniq_keys = rows[:, len(head) : -1]
+        good: NDArray[np.bool_] = fits
+        good &= same.all(axis=1)
+        good &= rows[:, -1] == 2
+        good &= property_lengths <= PROPERTIES_BYTES_MAX
+        good &= body_ends + (topic_bytes + 2) + property_lengths == ends
+        if uniq_keys.min() <= 0x20 or uniq_keys.max() >= 0x7F:
+            good &= ((uniq_keys > 0x20) & (uniq_keys < 0x7F)).all(axis=1)
+        if chosen is None:
+            self.good &= good
+            self.uniq_keys = np.ascontiguousarray(uniq_keys)
+        else:
+            self.good[chosen] &= good
+            self.uniq_keys[chosen] = uniq_keys
+        self._look_up(body_ends + width, ends, chosen)
+
+    def _look_up(self, tail_starts: Int64s, ends: Int64s, chosen: NDArray[np.int64] | None) -> None:
+        """Find the tags codes by what follows UNIQ_KEY; records of one topic, ``chosen`` (None: all)."""
+        good = self.good if chosen is None else self.good[chosen]
+        indexes = np.arange(len(good)) if chosen is None else chosen
+        if not good.all():
+            kept = np.flatnonzero(good)
+            if len(kept) == 0:
+                return
+            indexes, tail_starts, ends = indexes[kept], tail_starts[kept], ends[kept]
+        lengths = ends - tail_starts
+        distinct = [int(lengths[0])] if not (lengths != lengths[0]).any() else np.unique(lengths).tolist()
+        if len(distinct) == 1:
+            self._look_up_equal_lengths(indexes, tail_starts, distinct[0])
+        elif len(distinct) * 32 <= len(lengths):
+            for length in distinct:
+                part = np.flatnonzero(lengths == length)
+                self._look_up_equal_lengths(indexes[part], tail_starts[part], length)
+        else:
+            view = self.view
+            spans = zip(tail_starts.tolist(), ends.tolist(), strict=True)
+            self._look_up_each(indexes, [view[start:end].tobytes() for start, end in spans])
+
+    def _look_up_equal_lengths(self, indexes: NDArray[np.int64], tail_starts: Int64s, length: int) -> None:
+        """Look up once where all tails are equal, or equal but for the value of KEYS; else one by one."""
+        if length == 0:
+            self.good[indexes] = False  # no CLUSTER: the scalar check words it
+            return
+        stretches = windows(self.buffer, length)[tail_starts]
+        rows = stretches.view(np.uint8).reshape(len(stretches), length)
+        first = rows[0].tobytes()
+        differing = np.flatnonzero((rows != rows[0]).any(axis=0))
+        cut = cut_keys(first)
+        value_at, value_end = length, length
+        if cut is not None:
+            value_at = first.find(b"KEYS\x01") + 5
+            value_end = value_at + len(cut[1])
+        if len(differing):
+            values = rows[:, value_at:value_end]
+            inside = value_at <= differing[0] and differing[-1] < value_end
+            if not inside or values.min() < 0x20 or values.max() > 0x7E:
+                self._look_up_each(indexes, stretches.tolist())
+                return
+        try:
+            code, key = self.checker.judge_tail(_USUAL_UNIQ_KEY + first, _UNIQ_KEY)
+        except PlainIllegal:
+            self.good[indexes] = False
+            return
+        self.tags_codes[indexes] = code
+        if cut is not None:
+            assert key == cut[1]
+            values = np.ascontiguousarray(rows[:, value_at:value_end])
+            key_list: list[Any] = values.view(f"V{len(key)}").ravel().tolist()
+            self.keys.update(zip(indexes.tolist(), key_list, strict=True))
+        elif key is not None:  # KEYS without its last 0x02
+            self._look_up_each(indexes, stretches.tolist())
+
+    def _look_up_each(self, indexes: NDArray[np.int64], tails: list[bytes]) -> None:
+        """Look up every tail; those the cache does not know are judged, most have KEYS, which differ."""
+        get = self.checker.cache.get
+        keys = self.keys
+        codes = list(map(get, tails))
+        if None in codes:
+            index_list: list[int] = indexes.tolist()
+            for at, code in enumerate(codes):
+                if code is None:
+                    tail = tails[at]
+                    before, _, rest = tail.partition(b"KEYS\x01")
+                    key, end, after = rest.partition(b"\x02")
+                    if end and key and key.isascii() and (not before or before[-1] == 2):
+                        code = get(before + after)
+                        if code is not None:
+                            codes[at] = code
+                            keys[index_list[at]] = key
+                            continue
+                    try:
+                        codes[at], judged_key = self.checker.judge_tail(_USUAL_UNIQ_KEY + tail, _UNIQ_KEY)
+                    except PlainIllegal:
+                        codes[at] = 0
+                        self.good[index_list[at]] = False
+                        continue
+                    if judged_key is not None:
+                        keys[index_list[at]] = judged_key
+        self.tags_codes[indexes] = np.array(codes, np.int64)
+
+    def _check_crcs(self) -> None:
+        """Compare the CRC of every body that is within its record."""
+        starts, ends, stored = self.body_starts, self.body_ends, self.body_crcs
+        everything = bool(self.good.all())
+        if not everything:
+            kept = np.flatnonzero(self.good)
+            starts, ends, stored = starts[kept], ends[kept], stored[kept]
+        view = self.view
+        crcs = [crc32(view[start:end]) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+        same = (np.array(crcs, np.uint32) & CRC_MASK) == stored
+        if everything:
+            self.good &= same
+        else:
+            self.good[kept] = same
+
+    def _judge_rest(self) -> None:
+        """Give the records that are not proven good to the scalar check."""
+        errors, section_at = self.errors, self.section_at
+        section_of = np.searchsorted(section_at, np.flatnonzero(~self.good), side="right") - 1
+        for index, number in zip(np.flatnonzero(~self.good).tolist(), section_of.tolist(), strict=True):
+            if errors[number] is not None:
+                continue
+            section = self.sections[number]
+            facts = PlainFacts()
+            start, size = int(self.starts[index]), int(self.sizes[index])
+            try:
+                self.checker.check(self.view, start, size, section.queue_id, topic_field(section.topic), facts)
+            except PlainIllegal as error:
+                errors[number] = f"record {index - section_at[number]}: {error}"
+                continue
+            rows, others = uniq_key_rows(facts.uniq_keys)
+            self.tags_codes[index] = facts.tags_codes[0]
+            self.uniq_keys[index] = 0 if rows is None else rows[0]
+            if others:
+                self.others[index] = others[0]
+            self.keys.pop(index, None)
+            if facts.keys[0] is not None:
+                self.keys[index] = facts.keys[0]
+
+    def _result(self) -> CheckedSections:
+        """Build the group of the good sections."""
+        errors = self.errors
+        good = [number for number, error in enumerate(errors) if error is None]
+        if not good:
+            return CheckedSections(errors)
+        sections = [
+            GroupSection(section.topic, section.queue_id, first, section.count)
+            for section, first in zip(self.sections, self.section_at, strict=False)
+        ]
+        keys = None if not self.keys else [self.keys.get(index) for index in range(len(self.sizes))]
+        uniq_keys = self.uniq_keys if self.uniq_keys[:, 0].any() else None
+        group = RecordGroup(
+            self.buffer, self.starts, self.sizes, self.tags_codes, sections, uniq_keys, keys, self.others
+        )
+        return CheckedSections(errors, group if len(good) == len(errors) else group.select(good))

@@ -1,0 +1,145 @@
+"""The layout of RocketMQ's commit-log record.
+
+Lives here: field offsets, magic numbers, sysFlag bits, packed dtypes of the header, hosts as bytes.
+Not here: codecs (``common.record_codec`` for one record, ``common.record_columns`` for many).
+
+All integers are big-endian (RocketMQ CommitLog, MessageDecoder). With IPv4 hosts::
+
+    at  0 u32 total size       20 i64 queue offset      48 born host 8         76 i64 prepared offset
+        4 u32 magic            28 i64 physical offset   56 i64 store timestamp 84 i32 body length
+        8 u32 body CRC         36 i32 sysFlag           64 store host 8        88 body
+       12 i32 queue id         40 i64 born timestamp    72 i32 reconsume times
+       16 i32 flag             then: u8 topic length (V2: u16), topic, u16 properties length, properties
+
+A host is 4 bytes of IPv4 address (or 16 of IPv6) and the port as i32; each IPv6 host moves what follows by 12 bytes.
+"""
+
+import socket
+from typing import Final
+
+import numpy as np
+
+from pocketmq.common.errors import MessageIllegal
+
+MAGIC_V1: Final = 0xDAA320A7
+MAGIC_V2: Final = 0xDAA320AB
+"""Two-byte topic length; used when a topic has more than 127 bytes (RocketMQ 5.x)."""
+MAGIC_BLANK: Final = 0xCBD43194
+"""Fills the end of a segment: u32 bytes left, u32 this."""
+BLANK_BYTES_MIN: Final = 8
+"""Every segment ends with at least this much blank."""
+
+TOTAL_SIZE_AT: Final = 0
+MAGIC_AT: Final = 4
+BODY_CRC_AT: Final = 8
+QUEUE_ID_AT: Final = 12
+FLAG_AT: Final = 16
+QUEUE_OFFSET_AT: Final = 20
+PHYSICAL_OFFSET_AT: Final = 28
+SYS_FLAG_AT: Final = 36
+BORN_TIMESTAMP_AT: Final = 40
+BORN_HOST_AT: Final = 48
+STORE_TIMESTAMP_AT: Final = 56
+"""With an IPv4 born host; 12 more with IPv6."""
+BODY_AT: Final = 88
+"""With two IPv4 hosts; 12 more for each IPv6 host."""
+
+HOST_V4_BYTES: Final = 8
+HOST_V6_BYTES: Final = 20
+HOST_V6_EXTRA: Final = HOST_V6_BYTES - HOST_V4_BYTES
+RECORD_BYTES_MIN: Final = BODY_AT + 1 + 2
+"""A V1 record with IPv4 hosts, no body, no topic, no properties."""
+TOPIC_BYTES_V1_MAX: Final = 127
+TOPIC_BYTES_V2_MAX: Final = 32767
+CRC_MASK: Final = 0x7FFF_FFFF
+"""The body CRC is CRC-32 without its highest bit (RocketMQ UtilAll.crc32)."""
+
+COMPRESSED_FLAG: Final = 0x1
+MULTI_TAGS_FLAG: Final = 0x2
+TRANSACTION_MASK: Final = 0xC
+TRANSACTION_NOT: Final = 0x0
+TRANSACTION_PREPARED: Final = 0x4
+TRANSACTION_COMMIT: Final = 0x8
+TRANSACTION_ROLLBACK: Final = 0xC
+BORN_HOST_V6_FLAG: Final = 0x10
+STORE_HOST_V6_FLAG: Final = 0x20
+HOSTS_V6_MASK: Final = 0x30
+NEED_UNWRAP_FLAG: Final = 0x40
+INNER_BATCH_FLAG: Final = 0x80
+COMPRESSION_TYPE_MASK: Final = 0x700
+COMPRESSION_LZ4: Final = 0x100
+COMPRESSION_ZSTD: Final = 0x200
+COMPRESSION_ZLIB: Final = 0x300
+"""0 means zlib too: clients before 5.0 know no other."""
+
+PLAIN_SYS_FLAGS: Final = COMPRESSED_FLAG | MULTI_TAGS_FLAG | COMPRESSION_TYPE_MASK
+"""What a client may set in a plain record of a native append, besides the host bits."""
+
+HOST_ZERO_V4: Final = bytes(HOST_V4_BYTES)
+HOST_ZERO_V6: Final = bytes(HOST_V6_BYTES)
+
+
+def host_bytes_of(family: int) -> int:
+    """Return the bytes of a host in a record for address family 4 or 6."""
+    return HOST_V6_BYTES if family == 6 else HOST_V4_BYTES
+
+
+def body_at(sys_flag: int) -> int:
+    """Return where the body starts in a record with this sysFlag: 88, 100 or 112."""
+    hosts = sys_flag & HOSTS_V6_MASK
+    return BODY_AT + (0 if hosts == 0 else HOST_V6_EXTRA * 2 if hosts == HOSTS_V6_MASK else HOST_V6_EXTRA)
+
+
+def header_dtype(born_v6: bool, store_v6: bool) -> "np.dtype[np.void]":
+    """Return the packed big-endian dtype of a record's fixed part, up to the body length."""
+    return np.dtype(
+        [
+            ("total_size", ">u4"),
+            ("magic", ">u4"),
+            ("body_crc", ">u4"),
+            ("queue_id", ">i4"),
+            ("flag", ">i4"),
+            ("queue_offset", ">i8"),
+            ("physical_offset", ">i8"),
+            ("sys_flag", ">i4"),
+            ("born_timestamp", ">i8"),
+            ("born_host", "V", HOST_V6_BYTES if born_v6 else HOST_V4_BYTES),
+            ("store_timestamp", ">i8"),
+            ("store_host", "V", HOST_V6_BYTES if store_v6 else HOST_V4_BYTES),
+            ("reconsume_times", ">i4"),
+            ("prepared_offset", ">i8"),
+            ("body_length", ">i4"),
+        ]
+    )
+
+
+HEADER_V4: Final = header_dtype(False, False)
+"""88 bytes: both hosts IPv4."""
+HEADER_V6: Final = header_dtype(True, True)
+"""112 bytes: both hosts IPv6."""
+HEADERS: Final = (HEADER_V4, header_dtype(True, False), header_dtype(False, True), HEADER_V6)
+"""By ``(sysFlag & 0x30) >> 4``."""
+
+
+def encode_host(address: str, port: int) -> bytes:
+    """Return a host as a record holds it: address bytes and the port as i32. ``address`` is numeric, IPv4 or IPv6."""
+    try:
+        packed = socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address.partition("%")[0])
+    except OSError as error:
+        raise MessageIllegal("host refused", why=f"{address!r} is no numeric IP address") from error
+    return packed + port.to_bytes(4, "big")
+
+
+def parse_host(host: bytes) -> tuple[str, int]:
+    """Return (address, port) of a host's 8 or 20 bytes."""
+    if len(host) == HOST_V4_BYTES:
+        return socket.inet_ntop(socket.AF_INET, host[:4]), int.from_bytes(host[4:], "big")
+    if len(host) == HOST_V6_BYTES:
+        return socket.inet_ntop(socket.AF_INET6, host[:16]), int.from_bytes(host[16:], "big")
+    raise MessageIllegal("host refused", why=f"{len(host)} bytes, not 8 or 20")
+
+
+def host_text(host: bytes) -> str:
+    """Return ``ip:port``, or ``[ip]:port`` for IPv6."""
+    address, port = parse_host(host)
+    return f"[{address}]:{port}" if len(host) == HOST_V6_BYTES else f"{address}:{port}"

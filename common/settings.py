@@ -1,0 +1,327 @@
+"""Settings: defaults < file < environment < flags, merged once, every value with the place it came from.
+
+Lives here: reading a TOML text, ``POCKETMQ_SECTION__KEY`` variables and ``section.key=value`` flags, and what is
+said about a bad one.
+Not here: the settings themselves (``store.config``, ``broker.config``, …), opening the file.
+"""
+
+import difflib
+import re
+import tomllib
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from pocketmq.common.errors import ConfigError
+
+ENVIRONMENT_PREFIX: Final = "POCKETMQ_"
+FILE_BYTES_MAX: Final = 1 << 20
+"""A settings file above this is refused: it is something else."""
+_ERRORS_MAX = 20
+
+_SECTION_LINE = re.compile(r"\s*\[+\s*([^\]]+?)\s*\]+")
+_KEY_LINE = re.compile(r"""\s*(?:"([^"]+)"|'([^']+)'|([A-Za-z0-9_.-]+))\s*=""")
+
+StructT = TypeVar("StructT", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A value that somebody gave. ``origin`` says where: ``broker.toml line 7``, ``--set store.x=1``.
+
+    ``textual`` is true where everything is text (environment, flags): then ``"1_000"`` may mean a number.
+    """
+
+    value: object
+    origin: str
+    textual: bool = False
+
+
+Layer = Mapping[tuple[str, str], Given]
+"""(section, key) → what was given; a later layer wins over an earlier one."""
+
+
+class Settings:
+    """Converted settings, one struct a section. ``get(StoreConfig)`` returns the section of that type."""
+
+    __slots__ = ("_origins", "_structs")
+
+    def __init__(self, structs: Mapping[str, msgspec.Struct], origins: Mapping[tuple[str, str], str]) -> None:
+        self._structs = dict(structs)
+        self._origins = dict(origins)
+
+    def get(self, kind: type[StructT]) -> StructT:
+        """Return the section whose type is ``kind``."""
+        for struct in self._structs.values():
+            if type(struct) is kind:
+                return struct
+        raise KeyError(kind)
+
+    def origin(self, section: str, key: str) -> str:
+        """Say where a value came from; ``default`` if nobody gave it."""
+        return self._origins.get((section, key), "default")
+
+
+class SettingsReader:
+    """Knows the sections and their types; reads layers and merges them. Opens nothing, reads no environment.
+
+    >>> class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
+    ...     flush_disk_type: str = "ASYNC_FLUSH"
+    >>> reader = SettingsReader({"store": StoreConfig})
+    >>> settings = reader.merge(reader.from_flags(["flush_disk_type=SYNC_FLUSH"]))
+    >>> settings.get(StoreConfig).flush_disk_type, settings.origin("store", "flush_disk_type")
+    ('SYNC_FLUSH', '--set flush_disk_type=SYNC_FLUSH')
+    """
+
+    def __init__(self, sections: Mapping[str, type[msgspec.Struct]]) -> None:
+        self._sections = dict(sections)
+        self._fields = {
+            section: {field.name: field.type for field in msgspec.structs.fields(kind)}
+            for section, kind in sections.items()
+        }
+
+    def from_values(self, values: Mapping[str, object], origin: str) -> Layer:
+        """Return a layer of ``section.key`` → value that the program gives (an option such as ``--broker-port``)."""
+        layer = {}
+        for name, value in values.items():
+            section, _, key = name.partition(".")
+            assert key in self._fields[section], name
+            layer[section, key] = Given(value, origin)
+        return layer
+
+    def from_file(self, text: str, name: str) -> Layer:
+        """Return what a TOML text gives; ``name`` is the file's. Raise ``ConfigError`` with all that is wrong."""
+        if len(text) > FILE_BYTES_MAX:
+            raise ConfigError(f"{name} is not read", why=f"{len(text)} characters", hint="a settings file is small")
+        try:
+            table = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"{name} is not TOML", why=str(error), hint="see https://toml.io") from error
+        lines = _key_lines(text)
+
+        def place(path: str) -> str:
+            line = lines.get(path)
+            return name if line is None else f"{name} line {line}"
+
+        return self._from_table(table, name, place)
+
+    def from_mapping(self, table: Mapping[str, object], name: str) -> Layer:
+        """Return what nested mappings give: section → key → value. ``name`` says whose they are, for messages."""
+        return self._from_table(table, name, lambda _path: name)
+
+    def _from_table(self, table: Mapping[str, object], name: str, place: Callable[[str], str]) -> Layer:
+        layer: dict[tuple[str, str], Given] = {}
+        problems: list[str] = []
+        for section, content in table.items():
+            if not isinstance(content, Mapping):
+                problems.append(
+                    f"{place(section)}: {section!r} stands outside a section{self._suggest_section_for(section)}"
+                )
+            elif section not in self._fields:
+                problems.append(f"{place(section)}: unknown section [{section}]{_nearest(section, self._fields)}")
+            else:
+                for key, value in content.items():
+                    origin = place(f"{section}.{key}")
+                    if key in self._fields[section]:
+                        layer[section, key] = Given(value, origin)
+                    else:
+                        problems.append(
+                            f"{origin}: unknown key {key!r} in [{section}]{self._suggest_key(section, key)}"
+                        )
+        _raise(problems, name)
+        return layer
+
+    def from_environment(self, environment: Mapping[str, str]) -> Layer:
+        """Return what ``POCKETMQ_SECTION__KEY`` variables give. Names without ``__`` are not settings: left alone."""
+        layer: dict[tuple[str, str], Given] = {}
+        problems: list[str] = []
+        for name in sorted(environment):
+            section_text, separator, key_text = name.removeprefix(ENVIRONMENT_PREFIX).partition("__")
+            if not separator or not name.startswith(ENVIRONMENT_PREFIX):
+                continue
+            section, key = section_text.lower(), key_text.lower()
+            if section not in self._fields:
+                near = _nearest(section, self._fields)
+                problems.append(f"environment variable {name}: unknown section {section!r}{near}")
+            elif key not in self._fields[section]:
+                near = self._suggest_key(section, key)
+                problems.append(f"environment variable {name}: unknown key {key!r} in [{section}]{near}")
+            else:
+                layer[section, key] = Given(environment[name], f"environment variable {name}", textual=True)
+        _raise(problems, "the environment")
+        return layer
+
+    def from_flags(self, flags: Iterable[str], option: str = "--set") -> Layer:
+        """Return what ``section.key=value`` flags give; ``key=value`` where only one section has the key."""
+        layer: dict[tuple[str, str], Given] = {}
+        problems: list[str] = []
+        for flag in flags:
+            name, equals, value = flag.partition("=")
+            origin = f"{option} {flag}"
+            section, dot, key = name.strip().partition(".")
+            if not equals:
+                problems.append(f"{origin}: no '='; write section.key=value")
+                continue
+            if not dot:
+                key, owners = section, [each for each, fields in self._fields.items() if section in fields]
+                if len(owners) != 1:
+                    full = " or ".join(f"{each}.{key}" for each in owners)
+                    problems.append(
+                        f"{origin}: {key!r} is in more than one section; write {full}"
+                        if owners
+                        else f"{origin}: unknown key {key!r}{self._suggest_anywhere(key)}"
+                    )
+                    continue
+                section = owners[0]
+            if section not in self._fields:
+                problems.append(f"{origin}: unknown section {section!r}{_nearest(section, self._fields)}")
+            elif key not in self._fields[section]:
+                problems.append(f"{origin}: unknown key {key!r} in [{section}]{self._suggest_key(section, key)}")
+            else:
+                layer[section, key] = Given(value, origin, textual=True)
+        _raise(problems, "the command line")
+        return layer
+
+    def merge(self, *layers: Layer) -> Settings:
+        """Merge layers, the last one strongest, convert each value and build the structs; raise ``ConfigError``."""
+        given: dict[tuple[str, str], Given] = {}
+        for layer in layers:
+            given.update(layer)
+        problems: list[str] = []
+        values: dict[str, dict[str, Any]] = {section: {} for section in self._sections}
+        for (section, key), one in given.items():
+            kind = self._fields[section][key]
+            try:
+                values[section][key] = _convert(one, kind)
+            except msgspec.ValidationError:
+                problems.append(f"{one.origin}: {section}.{key}={one.value!r} is not {expected_text(kind)}")
+        _raise(problems, "settings")
+        structs = {}
+        for section, struct in self._sections.items():
+            try:
+                structs[section] = struct(**values[section])
+            except ConfigError as error:
+                places = sorted(
+                    {one.origin for (owner, key), one in given.items() if owner == section and key in error.why}
+                )
+                why = f"{error.why} (given by {', '.join(places)})" if places else error.why
+                raise ConfigError(error.what, why=why, hint=error.hint) from error
+            except (ValueError, TypeError) as error:
+                raise ConfigError(f"impossible settings in [{section}]", why=str(error)) from error
+        return Settings(structs, {place: one.origin for place, one in given.items()})
+
+    def _suggest_key(self, section: str, key: str) -> str:
+        """Name what was probably meant: a near name of the section, or the section that does have the key."""
+        snake = snake_case(key)
+        near = difflib.get_close_matches(snake, self._fields[section], n=1, cutoff=0.6)
+        if near:
+            return f"; did you mean {near[0]!r}?"
+        return self._suggest_anywhere(key)
+
+    def _suggest_anywhere(self, key: str) -> str:
+        snake = snake_case(key)
+        names = {field for fields in self._fields.values() for field in fields}
+        near = difflib.get_close_matches(snake, names, n=1, cutoff=0.6)
+        if not near:
+            return ""
+        owners = [f"{section}.{near[0]}" for section, fields in self._fields.items() if near[0] in fields]
+        return f"; did you mean {' or '.join(map(repr, owners))}?"
+
+    def _suggest_section_for(self, key: str) -> str:
+        owners = [section for section, fields in self._fields.items() if snake_case(key) in fields]
+        if len(owners) == 1:
+            return f"; it belongs in [{owners[0]}]"
+        return f"; sections are {', '.join(f'[{section}]' for section in self._fields)}"
+
+
+def snake_case(name: str) -> str:
+    """Turn RocketMQ's spelling into ours: ``flushDiskType`` → ``flush_disk_type``, and ``TimeOut`` → ``timeout``."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.replace("-", "_")).lower().replace("time_out", "timeout")
+
+
+def expected_text(kind: object) -> str:
+    """Say in words what a setting of type ``kind`` takes.
+
+    >>> expected_text(int), expected_text(typing.Literal["ASYNC_FLUSH", "SYNC_FLUSH"])
+    ('a whole number', "'ASYNC_FLUSH' or 'SYNC_FLUSH'")
+    """
+    names: dict[object, str] = {
+        int: "a whole number",
+        float: "a number",
+        bool: "true or false",
+        str: "text (in quotes in a file)",
+    }
+    if kind in names:
+        return names[kind]
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Literal:
+        return " or ".join(repr(each) for each in arguments)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(expected_text(each) for each in arguments if each is not type(None))
+    if origin is typing.Annotated:
+        return expected_text(arguments[0])
+    if origin in (list, tuple, set, frozenset):
+        return f"a list of values, each {expected_text(arguments[0])}" if arguments else "a list of values"
+    members: Sequence[object] = [each.value for each in getattr(kind, "__members__", {}).values()]
+    return " or ".join(repr(each) for each in members) if members else str(getattr(kind, "__name__", kind))
+
+
+def _convert(given: Given, kind: Any) -> object:
+    """Convert one value; text of a flag that does not convert is tried once more as the TOML value it spells."""
+    if not given.textual:
+        return msgspec.convert(given.value, kind, strict=False, dec_hook=_from_text)
+    assert isinstance(given.value, str)
+    try:
+        return msgspec.convert(given.value, kind, strict=False, dec_hook=_from_text)
+    except msgspec.ValidationError:
+        try:
+            value = tomllib.loads(f"value = {given.value.strip()}")
+        except tomllib.TOMLDecodeError:
+            value = {}
+        if len(value) != 1:
+            raise
+        return msgspec.convert(value["value"], kind, strict=False, dec_hook=_from_text)
+
+
+def _from_text(kind: type, value: object) -> object:
+    """Convert to a type that msgspec does not know: a path."""
+    if issubclass(kind, Path) and isinstance(value, str):
+        return kind(value)
+    raise msgspec.ValidationError(f"Expected `{kind.__name__}`")
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    names = list(names)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(names)}"
+
+
+def _key_lines(text: str) -> dict[str, int]:
+    """Return the line (from 1) of each section and of each ``section.key``; the first where the text repeats itself."""
+    lines: dict[str, int] = {}
+    prefix = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if match := _SECTION_LINE.match(line):
+            section = match[1].strip("\"'")
+            lines.setdefault(section, number)
+            prefix = section + "."
+        elif match := _KEY_LINE.match(line):
+            key = match[1] or match[2] or match[3]
+            lines.setdefault(prefix + key, number)
+            lines.setdefault((prefix + key).partition(".")[0], number)
+    return lines
+
+
+def _raise(problems: Sequence[str], where: str) -> None:
+    if not problems:
+        return
+    shown = problems[:_ERRORS_MAX]
+    if len(problems) > _ERRORS_MAX:
+        shown = [*shown, f"… and {len(problems) - _ERRORS_MAX} more"]
+    what = "bad setting" if len(problems) == 1 else f"{len(problems)} bad settings"
+    raise ConfigError(what if len(problems) == 1 else f"{what} in {where}", why="\n  ".join(shown))

@@ -1,0 +1,439 @@
+"""The check of native appends: scalar and columnar give the same verdicts and the same groups."""
+
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pocketmq.common.errors import MessageIllegal
+from pocketmq.common.message import Message
+from pocketmq.common.plain_check import (
+    CheckedSections,
+    NativeSection,
+    PlainRules,
+    PropertyTailCache,
+    check_plain,
+    check_plain_columns,
+    check_plain_scalar,
+)
+from pocketmq.common.properties import decode_properties
+from pocketmq.common.record import body_at
+from pocketmq.common.record_codec import PlainRecordBuilder, decode_record, encode_record
+from pocketmq.common.record_columns import patch
+from pocketmq.common.record_group import RecordGroup, record_meta
+
+RULES = {4: PlainRules(cluster=b"c", message_size_max=500), 6: PlainRules(cluster=b"c", message_size_max=500, family=6)}
+
+
+def array(data: bytes) -> Any:
+    """Return writable private memory with these bytes."""
+    return np.frombuffer(bytearray(data), np.uint8)
+
+
+def columns_of(checked: CheckedSections) -> Any:
+    """Return the verdicts and everything of the group that can be compared."""
+    if checked.group is None:
+        return checked.errors, None
+
+    def plain(value: Any) -> Any:
+        return value.tolist() if isinstance(value, np.ndarray) else value
+
+    return checked.errors, {name: plain(getattr(checked.group, name)) for name in RecordGroup.__slots__}
+
+
+def both(
+    made: list[bytes], sections: list[NativeSection], rules: PlainRules, caches: list[PropertyTailCache] | None = None
+) -> CheckedSections:
+    """Check in both ways, cold and with a warm cache, compare all, and return the result."""
+    cold, warm = caches or [PropertyTailCache(rules.cluster), PropertyTailCache(rules.cluster)]
+    buffer = b"".join(made)
+    sizes = np.array([len(record) for record in made], ">u4")
+    scalar = check_plain_scalar(array(buffer), sizes, sections, rules, cold)
+    columns = check_plain_columns(array(buffer), sizes, sections, rules, warm)
+    assert columns_of(columns) == columns_of(scalar)
+    again = check_plain_scalar(array(buffer), sizes, sections, rules, warm)
+    assert columns_of(again) == columns_of(scalar)
+    again = check_plain_columns(array(buffer), sizes, sections, rules, cold)
+    assert columns_of(again) == columns_of(scalar)
+    return scalar
+
+
+VALUE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02"), min_size=1, max_size=5)
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> Message:
+    """A message of a shape that producers send."""
+    return Message(
+        "T",
+        draw(st.binary(max_size=20)),
+        tags=draw(st.sampled_from(["", "A", "BB", "é"])),
+        keys=draw(st.sampled_from(["", "k1", "k2", "k 3", "schlüssel"])),
+        properties=draw(st.sampled_from([None, {"a": "b"}, {"xKEYS": "y"}, {"ü": "KEYS"}])),
+        flag=draw(st.integers(-5, 5)),
+    )
+
+
+@st.composite
+def appends(draw: st.DrawFn) -> tuple[int, list[bytes], list[NativeSection]]:
+    """A host family, records and their sections, several queues and topics."""
+    family = draw(st.sampled_from([4, 6]))
+    builder = PlainRecordBuilder("c", family)
+    made: list[bytes] = []
+    sections: list[NativeSection] = []
+    templates = draw(st.lists(messages(), min_size=1, max_size=4))
+    for number in range(draw(st.integers(1, 3))):
+        topic, queue_id = draw(st.sampled_from(["T", "Topic-2"])), draw(st.integers(0, 3))
+        count = draw(st.sampled_from([1, 2, 30]))
+        for index in range(count):
+            message = templates[index % len(templates)]
+            message.topic = topic
+            uniq_key = (
+                draw(st.sampled_from([b"%032X" % (number * 100 + index), b"A" * 56])) if index < 2 else b"%032X" % index
+            )
+            made.append(
+                builder.build(message, queue_id, uniq_key, 1_700_000_000_000, draw(st.sampled_from([0, 1, 0x303])))
+            )
+        sections.append(NativeSection(topic, queue_id, count))
+    return family, made, sections
+
+
+@given(appends())
+@settings(max_examples=60)
+def test_what_the_builder_makes_is_good(append: tuple[int, list[bytes], list[NativeSection]]) -> None:
+    """Every record passes in both ways, and the group knows what the scalar codec decodes."""
+    family, made, sections = append
+    checked = both(made, sections, RULES[family])
+    assert checked.errors == [None] * len(sections)
+    group = checked.group
+    assert group is not None
+    assert group.buffer.tobytes() == b"".join(made)
+    records = [decode_record(data) for data in made]
+    metas = [record_meta(one.topic, one.queue_id, one.sys_flag, decode_properties(one.properties)) for one in records]
+    assert columns_of(CheckedSections([], RecordGroup.from_records(made, metas, group.sections))) == columns_of(
+        CheckedSections([], group)
+    )
+    host = bytes(20 if family == 6 else 8)
+    group.queue_offsets = np.arange(len(made), dtype=np.int64)
+    group.physical_offsets = group.starts + 5
+    group.store_timestamp = 9
+    patch(group, group.queue_offsets, group.physical_offsets, 9, host)
+    stored = RecordGroup.from_log(group.buffer.copy())
+    for name in set(RecordGroup.__slots__) - {"sections"}:  # the log joins neighbors of one queue
+        assert np.array_equal(getattr(stored, name), getattr(group, name)), name
+
+
+@given(appends(), st.data())
+@settings(max_examples=150)
+def test_one_changed_byte_gives_one_verdict(
+    append: tuple[int, list[bytes], list[NativeSection]], data: st.DataObject
+) -> None:
+    """Scalar and columns agree about any damage; in fields that are checked it is refused."""
+    family, made, sections = append
+    index = data.draw(st.integers(0, len(made) - 1))
+    record = bytearray(made[index])
+    body = body_at(record[39])
+    hosts = set(range(48, body - 16))
+    free = {*range(16, 36), *range(40, 48)} | hosts  # flag, offsets, born time; the broker writes the rest
+    checked_fields = [at for at in range(body + struct.unpack_from(">i", record, body - 4)[0]) if at not in free]
+    anywhere = data.draw(st.booleans())
+    at = data.draw(st.integers(0, len(record) - 1) if anywhere else st.sampled_from(checked_fields))
+    flip = data.draw(st.integers(1, 255))
+    if at in (38, 39) and not anywhere:
+        flip |= {38: 0x08, 39: 0x04}[at]  # the other bits of the sysFlag may be the client's
+    record[at] ^= flip
+    made[index] = bytes(record)
+    result = both(made, sections, RULES[family])
+    if not anywhere:
+        ((refused, error),) = [(number, text) for number, text in enumerate(result.errors) if text is not None]
+        first = sum(section.count for section in sections[:refused])
+        assert error.startswith(f"record {index - first}: ")
+
+
+@given(appends(), st.data())
+@settings(max_examples=100)
+def test_cut_and_swapped_records_give_one_verdict(
+    append: tuple[int, list[bytes], list[NativeSection]], data: st.DataObject
+) -> None:
+    """A record with bytes missing or added at its end, or of another queue, is refused in both ways."""
+    family, made, sections = append
+    index = data.draw(st.integers(0, len(made) - 1))
+    cut = data.draw(st.integers(1, len(made[index])))
+    made[index] = data.draw(st.sampled_from([made[index][:-cut], made[index] + bytes(cut), bytes(cut), b""]))
+    result = both(made, sections, RULES[family])
+    assert sum(error is not None for error in result.errors) == 1
+
+
+def record(**changes: Any) -> bytes:
+    """Return a plain record of ``T`` queue 0, with changes."""
+    fields: dict[str, Any] = {
+        "topic": "T",
+        "body": b"body",
+        "queue_id": 0,
+        "properties": b"UNIQ_KEY\x01" + b"0" * 32 + b"\x02TAGS\x01A\x02CLUSTER\x01c\x02",
+        "born_host": bytes(8),
+        "store_host": bytes(8),
+    }
+    return encode_record(**fields | changes)
+
+
+UNIQ = b"UNIQ_KEY\x01" + b"0" * 32 + b"\x02"
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"queue_id": 1}, "queue id 1"),
+        ({"topic": "U"}, "topic differs"),
+        ({"topic": "TT"}, "topic differs"),
+        ({"topic": "t" * 128}, "magic"),
+        ({"sys_flag": 4}, "sysFlag 0x4"),
+        ({"sys_flag": 8}, "sysFlag 0x8"),
+        ({"sys_flag": 0x80}, "sysFlag 0x80"),
+        ({"born_host": bytes(20), "store_host": bytes(20)}, "sysFlag 0x30"),
+        ({"store_host": bytes(20)}, "sysFlag 0x20"),
+        ({"reconsume_times": 1}, "reconsume times 1"),
+        ({"prepared_offset": 1}, "prepared offset 1"),
+        ({"body": bytes(501)}, "body of 501 bytes"),
+        ({"properties": b""}, "CLUSTER is missing"),
+        ({"properties": UNIQ}, "CLUSTER is missing"),
+        ({"properties": UNIQ + b"CLUSTER\x01d\x02"}, "another cluster"),
+        ({"properties": UNIQ + b"CLUSTER\x01c\x02WAIT\x01true\x02"}, "WAIT"),
+        ({"properties": UNIQ + b"DELAY\x011\x02CLUSTER\x01c\x02"}, "DELAY"),
+        ({"properties": UNIQ + b"CLUSTER\x01c\x02TIMER_ANY\x011\x02"}, "TIMER_ANY"),
+        ({"properties": b"TRAN_MSG\x01true\x02" + UNIQ + b"CLUSTER\x01c\x02"}, "TRAN_MSG"),
+        ({"properties": UNIQ + b"CLUSTER\x01c\x02REAL_TOPIC\x01x\x02"}, "REAL_TOPIC"),
+        ({"properties": UNIQ + b"CLUSTER\x01c\x02REAL_QID\x011"}, "REAL_QID"),
+        ({"properties": UNIQ + UNIQ + b"CLUSTER\x01c\x02"}, "UNIQ_KEY is given twice"),
+        ({"properties": UNIQ + b"KEYS\x01a\x02KEYS\x01b\x02CLUSTER\x01c\x02"}, "KEYS is given twice"),
+        ({"properties": UNIQ + b"CLUSTER\x01c\x02CLUSTER\x01c\x02"}, "CLUSTER is given twice"),
+        ({"properties": UNIQ + b"CLUSTER\x01c\x02a\x01\xff\x02"}, "not UTF-8"),
+        ({"properties": UNIQ + b"KEYS\x01\xff\x02CLUSTER\x01c\x02"}, "not UTF-8"),
+        ({"properties": b"UNIQ_KEY\x01" + b"\xff" * 32 + b"\x02CLUSTER\x01c\x02"}, "not UTF-8"),
+    ],
+)
+def test_each_rule_is_held_and_worded(changes: dict[str, Any], text: str) -> None:
+    """One bad record among forty refuses its section only, and the text says which and why."""
+    bad, good = record(**changes), record()
+    made = [good] * 50 + [good] * 20 + [bad] + [good] * 19
+    caches = [PropertyTailCache(b"c"), PropertyTailCache(b"c")]
+    result = both(made, [NativeSection("T", 0, 50), NativeSection("T", 0, 40)], RULES[4], caches)
+    assert result.errors[0] is None
+    assert result.errors[1] is not None
+    assert result.errors[1].startswith("record 20: ")
+    assert text in result.errors[1]
+    assert result.group is not None
+    assert result.group.buffer.tobytes() == good * 50
+    alone = both([bad] * 40, [NativeSection("T", 0, 40)], RULES[4], caches)
+    assert alone.errors[0] is not None
+    assert text in alone.errors[0]
+    assert alone.group is None
+
+
+@pytest.mark.parametrize(
+    ("properties", "keys", "tags_code"),
+    [
+        (b"CLUSTER\x01c\x02" + UNIQ, None, 0),
+        (b"CLUSTER\x01c", None, 0),
+        (UNIQ + b"CLUSTER\x01c", None, 0),
+        (UNIQ + b"CLUSTER\x01c\x02KEYS\x01k", b"k", 0),
+        (UNIQ + b"KEYS\x01a b\x02TAGS\x01TagA\x02CLUSTER\x01c\x02", b"a b", 2598919),
+        (UNIQ + b"TAGS\x01xKEYS\x01y\x02CLUSTER\x01c\x02", None, None),
+        (UNIQ + b"KEYS\x01\x02CLUSTER\x01c\x02", None, 0),
+        (UNIQ + b"KEYS\x01\xc3\xa9\x02CLUSTER\x01c\x02", b"\xc3\xa9", 0),
+        (b"UNIQ_KEY\x01" + b"\xc3\xa9" * 16 + b"\x02CLUSTER\x01c\x02", None, 0),
+        (b"UNIQ_KEY\x01short\x02CLUSTER\x01c\x02", None, 0),
+    ],
+)
+def test_odd_but_legal_shapes_pass(properties: bytes, keys: bytes | None, tags_code: int | None) -> None:
+    """Other orders, no last separator, other unique keys: the scalar parser judges them."""
+    result = both([record(properties=properties)] * 45, [NativeSection("T", 0, 45)], RULES[4])
+    assert result.errors == [None]
+    assert result.group is not None
+    assert result.group.keys == (None if keys is None else [keys] * 45)
+    if tags_code is not None:
+        assert result.group.tags_codes.tolist() == [tags_code] * 45
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                b"UNIQ_KEY\x01",
+                b"0" * 32,
+                b"\x02",
+                b"\x01",
+                b"KEYS\x01",
+                b"TAGS\x01",
+                b"CLUSTER\x01c\x02",
+                b"k",
+                b"\xc3\xa9",
+                b"\xff",
+                b"WAIT\x01",
+            ]
+        ),
+        max_size=9,
+    ),
+    st.booleans(),
+)
+@settings(max_examples=150)
+def test_any_property_string_gives_one_verdict(parts: list[bytes], usual: bool) -> None:
+    """Whatever is in the properties, both ways agree, with caches cold and warm."""
+    text = (UNIQ if usual else b"") + b"".join(parts)
+    good = record()
+    both([good, record(properties=text)] * 20, [NativeSection("T", 0, 40)], RULES[4])
+    both([record(properties=text)] * 40, [NativeSection("T", 0, 40)], RULES[4])
+
+
+@given(st.lists(st.binary(max_size=3), min_size=40, max_size=40), st.integers(0, 2))
+@settings(max_examples=60)
+def test_keys_of_any_bytes_give_one_verdict(keys: list[bytes], pad: int) -> None:
+    """Keys that differ from record to record, of equal and of different lengths."""
+    made = [
+        record(properties=UNIQ + b"KEYS\x01" + (key.ljust(3, b"k") if pad else key) + b"\x02CLUSTER\x01c\x02")
+        for key in keys
+    ]
+    both(made, [NativeSection("T", 0, 40)], RULES[4])
+
+
+@pytest.mark.parametrize("family", [4, 6])
+@pytest.mark.parametrize("flip", [0x01, 0x80])
+def test_every_byte_of_a_record_is_judged_alike(family: int, flip: int) -> None:
+    """One bit after the other, in the midst of good records: the columns see what the scalar check sees."""
+    message = Message("T", b"body", tags="A", keys="k1", properties={"a": "b"})
+    builder = PlainRecordBuilder("c", family)
+    made = [builder.build(message, 0, b"%032X" % number, 0) for number in range(40)]
+    sizes = np.array([len(one) for one in made], ">u4")
+    sections = [NativeSection("T", 0, 20), NativeSection("T", 0, 20)]
+    buffer = b"".join(made)
+    begin = len(made[0]) * 25
+    cache = PropertyTailCache(b"c")
+    for at in range(begin, begin + len(made[25])):
+        scalar, columns = array(buffer), array(buffer)
+        scalar[at] ^= flip
+        columns[at] ^= flip
+        expected = check_plain_scalar(scalar, sizes, sections, RULES[family], cache)
+        got = check_plain_columns(columns, sizes, sections, RULES[family], cache)
+        assert columns_of(got) == columns_of(expected), at - begin
+
+
+@pytest.mark.parametrize(
+    "value", [b"k" * 11, b"k\x02WAIT\x01tru", b"k\x02KEYS\x01kkk", b"kkkkk\x01kkkkk", b"\xff" * 11, b"k\x02" * 5 + b"k"]
+)
+@pytest.mark.parametrize("others", [b"k" * 11, b"k" * 9])
+def test_keys_that_smuggle_properties(value: bytes, others: bytes) -> None:
+    """Separators inside one record's KEYS do not hide behind the keys of the others, of equal or another length."""
+    made = [record(properties=UNIQ + b"KEYS\x01" + others + b"\x02CLUSTER\x01c\x02")] * 40
+    made[7] = record(properties=UNIQ + b"KEYS\x01" + value + b"\x02CLUSTER\x01c\x02")
+    result = both(made, [NativeSection("T", 0, 40)], RULES[4])
+    assert (result.errors[0] is None) == (b"WAIT" not in value and b"\x02KEYS" not in value and b"\xff" not in value)
+
+
+@pytest.mark.parametrize(
+    "value", [b"0" * 21 + b"\x02WAIT\x01true\x02", b"0" * 15 + b"\x02" + b"KEYS\x01" + b"k" * 11, b" " * 32]
+)
+def test_unique_keys_that_smuggle_properties(value: bytes) -> None:
+    """Nor behind a UNIQ_KEY of the usual length."""
+    assert len(value) == 32
+    made = [record(properties=UNIQ + b"CLUSTER\x01c\x02")] * 40
+    made[7] = record(properties=b"UNIQ_KEY\x01" + value + b"\x02CLUSTER\x01c\x02")
+    result = both(made, [NativeSection("T", 0, 40)], RULES[4])
+    assert (result.errors[0] is None) == (b"WAIT" not in value)
+
+
+def test_keys_inside_a_value_are_not_cut_out() -> None:
+    """Even where the rest would be a tail the cache knows."""
+    caches = [PropertyTailCache(b"c"), PropertyTailCache(b"c")]
+    known = record(properties=UNIQ + b"TAGS\x01xy\x02CLUSTER\x01c\x02")
+    odd = record(properties=UNIQ + b"TAGS\x01xKEYS\x01k\x02y\x02CLUSTER\x01c\x02")
+    result = both([known, odd] * 20, [NativeSection("T", 0, 40)], RULES[4], caches)
+    assert result.group is not None
+    assert result.group.keys is None
+    assert len(set(result.group.tags_codes.tolist())) == 2
+
+
+@pytest.mark.parametrize(
+    ("topic", "queue_id", "text"),
+    [
+        ("%RETRY%g", 0, "no plain records"),
+        ("%DLQ%g", 0, "no plain records"),
+        ("SCHEDULE_TOPIC_XXXX", 0, "system topic"),
+        ("rmq_sys_x", 0, "system topic"),
+        ("", 0, "characters"),
+        ("a/b", 0, "illegal characters"),
+        ("t" * 128, 0, "128 characters"),
+        ("T", -1, "queue id -1"),
+        ("T", 1 << 40, "queue id"),
+    ],
+)
+def test_sections_of_impossible_queues_are_refused(topic: str, queue_id: int, text: str) -> None:
+    """Topics that take no plain records; the other sections are not touched."""
+    good = record()
+    made = [record(topic=topic)] + [good] * 45
+    result = both(made, [NativeSection(topic, queue_id, 1), NativeSection("T", 0, 45)], RULES[4])
+    assert result.errors[1] is None
+    assert result.errors[0] is not None
+    assert text in result.errors[0]
+    assert result.group is not None
+    assert [(section.first, section.count) for section in result.group.sections] == [(0, 45)]
+
+
+@pytest.mark.parametrize("count", [2, 50])
+@pytest.mark.parametrize(
+    ("sizes_off", "counts"),
+    [(1, None), (-1, None), (0, [1]), (0, []), (0, [0]), (0, [-1])],
+)
+def test_nonsense_of_the_frame_is_refused(count: int, sizes_off: int, counts: list[int] | None) -> None:
+    """Sizes and counts that do not add up judge no section: the whole frame is illegal."""
+    made = [record()] * count
+    sizes = np.array([len(one) for one in made], np.int64)
+    sizes[-1] += sizes_off
+    if counts is None:
+        sections = [NativeSection("T", 0, count)]
+    else:
+        sections = [NativeSection("T", 0, count)] * (1 if counts in ([0], [-1]) else 0)
+        sections += [NativeSection("T", 0, one) for one in counts]
+    for check in (check_plain, check_plain_scalar, check_plain_columns):
+        with pytest.raises(MessageIllegal):
+            check(array(b"".join(made)), sizes, sections, RULES[4], PropertyTailCache(b"c"))
+
+
+@given(st.binary(max_size=300), st.integers(1, 50), st.sampled_from([4, 6]))
+@settings(max_examples=100)
+def test_garbage_gives_verdicts_and_no_other_error(garbage: bytes, count: int, family: int) -> None:
+    """Random bytes cut anyhow are refused, in both ways alike."""
+    step = len(garbage) // count
+    made = [garbage[at * step : (at + 1) * step if at < count - 1 else len(garbage)] for at in range(count)]
+    result = both(made, [NativeSection("T", 0, count)], RULES[family])
+    assert result.errors[0] is not None
+    assert result.group is None
+
+
+def test_many_topics_and_queues_in_one_pass() -> None:
+    """One record a topic goes the scalar way, a few topics the columnar one."""
+    for topics in (50, 4):
+        made, sections = [], []
+        for number in range(50):
+            topic = f"T{number % topics}"
+            made.append(record(topic=topic, queue_id=number))
+            sections.append(NativeSection(topic, number, 1))
+        assert both(made, sections, RULES[4]).errors == [None] * 50
+
+
+def test_the_cache_is_bounded() -> None:
+    """It starts again when full, and remembers no long tails and nothing refused."""
+    cache = PropertyTailCache(b"c", count_max=3, tail_bytes_max=20)
+    for number in range(10):
+        made = record(properties=UNIQ + b"T\x01%d\x02CLUSTER\x01c\x02" % number)
+        check_plain(array(made), np.array([len(made)]), [NativeSection("T", 0, 1)], RULES[4], cache)
+        assert len(cache) <= 3
+    count = len(cache)
+    for tail in (b"T\x01" + b"x" * 30 + b"\x02CLUSTER\x01c\x02", b"WAIT\x01t\x02", b"CLUSTER\x01d\x02"):
+        made = record(properties=UNIQ + tail)
+        check_plain(array(made), np.array([len(made)]), [NativeSection("T", 0, 1)], RULES[4], cache)
+    assert len(cache) == count
+    cache.put(b"x", 1)
+    assert cache.get(b"x") == 1
