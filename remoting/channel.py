@@ -1,0 +1,458 @@
+"""The client's end of one connection.
+
+    channel = ClientChannel("127.0.0.1:10911", clock=clock, log=log);  await channel.open()
+    response = await channel.request(RequestCode.GET_MAX_OFFSET, header, timeout_ms=3000)
+    channel.request_nowait(code, header, body, timeout_ms=3000, done=callback)      # no future, no task
+
+The first request, ``hello``, is JSON, which every RocketMQ server understands. Where the answer carries an
+``Announcement`` the channel speaks msgpack from then on, else JSON.
+
+Lives here: ``ClientChannel``: opaque matching, timeouts, outgoing limits, requests that come from the server.
+Not here: reconnecting (``channel_pool``), retries and routes (``client``).
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from pocketmq.common.clock import Clock
+from pocketmq.common.errors import PocketMQError, Stored
+from pocketmq.common.events import EventLog
+from pocketmq.remoting.bodies import Announcement
+from pocketmq.remoting.codec import Body, Request, Response, decode_request, decode_response_of, encode_request
+from pocketmq.remoting.codes import RequestCode, request_name
+from pocketmq.remoting.connection import ANNOUNCEMENT_FIELD
+from pocketmq.remoting.errors import (
+    BadFrame,
+    ConnectFailed,
+    ConnectionLost,
+    HeaderIllegal,
+    RemotingTooMuchRequestError,
+    RequestTimeout,
+    WrongDirection,
+)
+from pocketmq.remoting.frame import FRAME_BYTES_MAX, JSON, MSGPACK, Buffer, Frame, FrameDecoder, new_scratch
+from pocketmq.remoting.frame_budget import FRAME_BUDGET_BYTES, FrameBudget
+from pocketmq.remoting.headers import Header
+from pocketmq.remoting.output import Output
+from pocketmq.remoting.pending import PENDING_MAX, Pending, PendingTable
+
+Done = Callable[[Response | PocketMQError], None]
+"""Called once, in the loop's thread, with the answer or the error (which is handed over, not raised)."""
+
+
+class ChannelConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of one client channel."""
+
+    connect_timeout_ms: int = 3_000
+    """RocketMQ's ``connectTimeoutMillis``."""
+    hello_timeout_ms: int = 3_000
+    frame_bytes_max: int = FRAME_BYTES_MAX
+    pending_max: int = PENDING_MAX
+    unwritten_bytes_max: int = 64 * 1024 * 1024
+    """More outgoing bytes than this are refused with ``RemotingTooMuchRequestError``."""
+    write_high_water_bytes: int = 4 * 1024 * 1024
+    """Above it ``writable`` is false, until half of it has left."""
+    sweep_interval_ms: int = 50
+    """How late a timeout may be noticed."""
+    linger_ms: int = 1_000
+    """How long a closed channel may still write what was added before."""
+
+
+class ClientChannel(asyncio.BufferedProtocol):
+    """One connection to one server. Use from the loop's thread only.
+
+    Life: new, ``open()``, then open until ``closed``; never reopened. Every accepted request's ``done`` is called
+    exactly once. ``announcement`` is None until ``hello`` was answered, and for a server that is no PocketMQ.
+    Bounded: ``pending_max`` requests and ``unwritten_bytes_max`` bytes; beyond, ``RemotingTooMuchRequestError``.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        clock: Clock,
+        log: EventLog,
+        config: ChannelConfig | None = None,
+        on_request: Callable[["ClientChannel", Request], None] | None = None,
+        on_close: Callable[["ClientChannel", str], None] | None = None,
+        scratch: memoryview | None = None,
+        budget: FrameBudget | None = None,
+    ) -> None:
+        self.address = address
+        self.config = config = config or ChannelConfig()
+        self._clock = clock
+        self._log = log
+        self._on_request = on_request
+        self._on_close = on_close
+        self._budget = budget or FrameBudget(FRAME_BUDGET_BYTES)
+        self._decoder = FrameDecoder(
+            scratch if scratch is not None else new_scratch(), self._budget, frame_bytes_max=config.frame_bytes_max
+        )
+        # asyncio calls the decoder itself: one call less for each read
+        self.get_buffer = self._decoder.get_buffer  # type: ignore[assignment,method-assign]
+        self._pending = PendingTable(config.pending_max)
+        self._loop: asyncio.AbstractEventLoop
+        self._transport: asyncio.Transport | None = None
+        self._output: Output | None = None
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._abort_timer: asyncio.TimerHandle | None = None
+        self._drained: list[asyncio.Future[None]] = []
+        self._lost: asyncio.Future[None] | None = None
+        self._reason = ""
+        self.closed = True
+        self.writable = False
+        self.announcement: Announcement | None = None
+        self.serialize_type = JSON
+        self.local = ""
+        self.local_host: tuple[Any, ...] = ()
+        self.unmatched_count = 0
+        """Answers that nobody waited for, most of them to requests that had timed out."""
+
+    # ---- life ------------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Connect. Raise ``ConnectFailed``."""
+        assert self._transport is None
+        self._loop = asyncio.get_running_loop()
+        started_ns = self._clock.monotonic_ns()
+        host, _, port = self.address.rpartition(":")
+        try:
+            port_number = int(port)
+            async with asyncio.timeout(self.config.connect_timeout_ms / 1000):
+                await self._loop.create_connection(lambda: self, host.strip("[]"), port_number)
+        except TimeoutError as error:
+            raise self._connect_failed(f"no answer within {self.config.connect_timeout_ms} ms", started_ns) from error
+        except OSError as error:
+            raise self._connect_failed(error.strerror or str(error), started_ns) from error
+        except (ValueError, OverflowError, UnicodeError) as error:
+            raise ConnectFailed(f"cannot connect to {self.address!r}", why="it is not host:port") from error
+
+    def _connect_failed(self, why: str, started_ns: int) -> ConnectFailed:
+        elapsed_ms = (self._clock.monotonic_ns() - started_ns) // 1_000_000
+        return ConnectFailed(
+            f"cannot connect to {self.address}",
+            why=f"{why} (after {elapsed_ms} ms)",
+            hint="is the server running, and the address right?",
+        )
+
+    async def hello(self) -> Announcement | None:
+        """Learn what the server can do; None: no PocketMQ. Raise ``ConnectFailed``; the channel is closed then."""
+        try:
+            await self.request(
+                RequestCode.HELLO, None, timeout_ms=self.config.hello_timeout_ms, extra={ANNOUNCEMENT_FIELD: "1"}
+            )
+        except PocketMQError as error:
+            self.close(f"no answer to the first request: {error}")
+            raise ConnectFailed(
+                f"cannot use {self.address}", why=str(error), hint="does a RocketMQ or PocketMQ server listen there?"
+            ) from error
+        return self.announcement
+
+    def close(self, reason: str = "closed by the client") -> None:
+        """Close after writing what was added; what is pending gets ``ConnectionLost`` before this returns."""
+        if self.closed:
+            return
+        assert self._transport is not None
+        assert self._output is not None
+        self._output.flush()
+        self._shut(reason)
+        self._transport.close()
+        if self._transport.get_write_buffer_size():  # a server that does not read must not keep the socket
+            self._abort_timer = self._loop.call_later(self.config.linger_ms / 1000, self._transport.abort)
+
+    async def wait_closed(self) -> None:
+        """Return when the transport is gone too."""
+        if self._lost is not None:
+            await asyncio.shield(self._lost)
+
+    # ---- requests --------------------------------------------------------------------------------------------------
+
+    def request_nowait(
+        self,
+        code: int,
+        header: Header | None,
+        body: Body = b"",
+        *,
+        timeout_ms: int,
+        done: Done,
+        extra: Mapping[str, str] | None = None,
+    ) -> None:
+        """Send a request at the end of this loop turn; ``done`` gets the answer or the error.
+
+        Raise (and do not call ``done``): ``ConnectionLost`` when closed already, ``RemotingTooMuchRequestError`` when
+        full, ``FrameTooLarge``; nothing was sent then. ``done`` gets ``RequestTimeout``, ``ConnectionLost`` or
+        ``HeaderIllegal``.
+        """
+        output = self._checked_output()
+        pending = self._pending
+        if pending.full:
+            raise self._too_much(f"{len(pending)} requests wait for answers")
+        opaque = pending.next_opaque()
+        buffers = encode_request(code, opaque, header, body, serialize_type=self.serialize_type, extra=extra)
+        now_ns = self._clock.monotonic_ns()
+        pending.add(opaque, Pending(code, now_ns, now_ns + timeout_ms * 1_000_000, done, output.turn))
+        output.add(buffers)
+        if self._sweep_timer is None:
+            self._sweep_timer = self._loop.call_later(self.config.sweep_interval_ms / 1000, self._sweep)
+
+    async def request(
+        self,
+        code: int,
+        header: Header | None,
+        body: Body = b"",
+        *,
+        timeout_ms: int,
+        extra: Mapping[str, str] | None = None,
+    ) -> Response:
+        """Send a request, return its answer whatever its code. Raise what ``request_nowait`` raises or hands over."""
+        future: asyncio.Future[Response] = self._loop_of().create_future()
+
+        def done(result: Response | PocketMQError) -> None:
+            if future.done():  # the caller was cancelled
+                return
+            if isinstance(result, PocketMQError):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+        self.request_nowait(code, header, body, timeout_ms=timeout_ms, done=done, extra=extra)
+        return await future
+
+    def send_oneway(
+        self, code: int, header: Header | None, body: Body = b"", *, extra: Mapping[str, str] | None = None
+    ) -> None:
+        """Send a request that is not answered. Raise as ``request_nowait``."""
+        output = self._checked_output()
+        opaque = self._pending.next_opaque()
+        output.add(
+            encode_request(code, opaque, header, body, serialize_type=self.serialize_type, oneway=True, extra=extra)
+        )
+
+    def respond(self, buffers: Sequence[Buffer]) -> None:
+        """Answer a request of the server; dropped when the connection is closed."""
+        if not self.closed:
+            assert self._output is not None
+            self._output.add(buffers)
+
+    async def drain(self) -> None:
+        """Return when ``writable`` is true. Raise ``ConnectionLost``."""
+        while not self.writable:
+            if self.closed:
+                raise self._lost_error(Stored.NO, 0)
+            future: asyncio.Future[None] = self._loop.create_future()
+            self._drained.append(future)
+            await future
+
+    @property
+    def pending_count(self) -> int:
+        """Requests that wait for an answer."""
+        return len(self._pending)
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """Bytes that have not left yet."""
+        if self._output is None or self._transport is None:
+            return 0
+        return self._output.waiting_bytes + self._transport.get_write_buffer_size()
+
+    def _checked_output(self) -> Output:
+        output = self._output
+        if output is None or self.closed:
+            raise self._lost_error(Stored.NO, 0)
+        if output.waiting_bytes > self.config.unwritten_bytes_max or not self.writable:
+            unwritten_bytes = self.unwritten_bytes
+            if unwritten_bytes > self.config.unwritten_bytes_max:
+                raise self._too_much(f"{unwritten_bytes} bytes wait to be sent")
+        return output
+
+    def _too_much(self, why: str) -> RemotingTooMuchRequestError:
+        return RemotingTooMuchRequestError(
+            f"request to {self.address} refused", why=why, hint="wait for answers, or for channel.drain()"
+        )
+
+    def _loop_of(self) -> asyncio.AbstractEventLoop:
+        if self.closed:
+            raise self._lost_error(Stored.NO, 0)
+        return self._loop
+
+    # ---- asyncio's side --------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Be open."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._lost = self._loop.create_future()
+        high = self.config.write_high_water_bytes
+        self._transport.set_write_buffer_limits(high, high // 2)
+        self._output = Output(self._loop, self._transport, _nothing)
+        self._budget.register(self._decoder, self)
+        here = transport.get_extra_info("sockname")
+        self.local_host = here
+        self.local = f"{here[0]}:{here[1]}"
+        self.closed = False
+        self.writable = True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell all that wait."""
+        if self._abort_timer is not None:
+            self._abort_timer.cancel()
+            self._abort_timer = None
+        self._shut(str(exc) if exc else "closed by the server")
+        if self._lost is not None and not self._lost.done():
+            self._lost.set_result(None)
+
+    def eof_received(self) -> bool:
+        """Close: the server is gone."""
+        return False
+
+    def pause_writing(self) -> None:
+        """Say that the server does not keep up."""
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        """Let ``drain`` return."""
+        self.writable = not self.closed
+        waiting, self._drained = self._drained, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Match answers with requests."""
+        decoder = self._decoder
+        for frame in decoder.buffer_updated(nbytes):
+            if self.closed:
+                return
+            self._take(frame)
+        if decoder.error is not None and not self.closed:
+            self._garbage(decoder.error)
+
+    def _take(self, frame: Frame) -> None:
+        pending = self._pending
+        try:
+            response = decode_response_of(frame, pending.code_of)
+        except WrongDirection:
+            self._take_request(frame)
+            return
+        except HeaderIllegal as error:
+            entry = None if error.opaque is None else pending.take(error.opaque)
+            if entry is None:
+                self._garbage(error)
+            else:
+                error.stored = Stored.UNKNOWN
+                self._finish(entry, error)
+            return
+        if response is None:
+            self.unmatched_count += 1
+            return
+        if response.serialize_type == JSON and ANNOUNCEMENT_FIELD in response.extra and self.announcement is None:
+            self._upgrade(response.extra[ANNOUNCEMENT_FIELD])
+        entry = pending.take(response.opaque)
+        assert entry is not None
+        self._finish(entry, response)
+
+    def _upgrade(self, text: str) -> None:
+        try:
+            announcement = msgspec.json.decode(text, type=Announcement)
+        except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+            self._log.warning("announcement_illegal", server=self.address, why=str(error))
+            return
+        self.announcement = announcement
+        if MSGPACK in announcement.serialize:
+            self.serialize_type = MSGPACK
+
+    def _take_request(self, frame: Frame) -> None:
+        try:
+            request = decode_request(frame)
+        except HeaderIllegal as error:
+            self._log.warning("header_illegal", server=self.address, code=error.request_code, why=error.why)
+            return
+        if self._on_request is None:
+            return
+        try:
+            self._on_request(self, request)
+        except Exception as error:  # a bug of the caller's must not take the other requests with it
+            self._log.error("request_handler_failed", server=self.address, error=repr(error), exc_info=error)
+
+    def _garbage(self, error: BadFrame | HeaderIllegal) -> None:
+        self._log.warning("bad_frame", server=self.address, why=str(error))
+        self.close(f"the server sent no valid frame: {error}")
+
+    # ---- ends ------------------------------------------------------------------------------------------------------
+
+    def _sweep(self) -> None:
+        self._sweep_timer = None
+        now_ns = self._clock.monotonic_ns()
+        expired = self._pending.expire(now_ns)
+        for entry in expired:
+            elapsed_ms = (now_ns - entry.started_ns) // 1_000_000
+            limit_ms = (entry.deadline_ns - entry.started_ns) // 1_000_000
+            self._finish(
+                entry,
+                RequestTimeout(
+                    f"no answer from {self.address} to {request_name(entry.request_code)}",
+                    why=f"{elapsed_ms} ms passed, the limit was {limit_ms} ms",
+                    hint="the request may have been carried out",
+                    stored=Stored.UNKNOWN,
+                ),
+            )
+        if len(self._pending) and self._sweep_timer is None:
+            self._sweep_timer = self._loop.call_later(self.config.sweep_interval_ms / 1000, self._sweep)
+
+    def _finish(self, entry: Pending, result: Response | PocketMQError) -> None:
+        try:
+            entry.done(result)
+        except Exception as error:  # one caller's bug must not keep others from their answers
+            self._log.error("request_callback_failed", server=self.address, error=repr(error), exc_info=error)
+
+    def _shut(self, reason: str) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self.writable = False
+        self._reason = reason
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+            self._sweep_timer = None
+        self._budget.unregister(self._decoder)
+        self._decoder.close()
+        output = self._output
+        assert output is not None
+        now_ns = self._clock.monotonic_ns()
+        for entry in self._pending.take_all():
+            stored = Stored.NO if entry.turn == output.turn else Stored.UNKNOWN
+            self._finish(entry, self._lost_error(stored, (now_ns - entry.started_ns) // 1_000_000))
+        output.clear()
+        self.resume_writing()
+        if self._on_close is not None:
+            self._on_close(self, reason)
+
+    def _lost_error(self, stored: Stored, elapsed_ms: int) -> ConnectionLost:
+        return ConnectionLost(
+            f"connection to {self.address} lost",
+            why=f"{self._reason or 'it is not open'} (after {elapsed_ms} ms)",
+            hint="connect again",
+            stored=stored,
+        )
+
+    # ---- what the frame budget calls -------------------------------------------------------------------------------
+
+    def pause_for_budget(self) -> None:
+        """Read no more: half-received frames use too much memory."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_for_budget(self) -> None:
+        """Read on."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def close_for_budget(self) -> None:
+        """Give up: the largest of too many half-frames."""
+        self.close("its half-received frame exceeds the memory for such frames")
+
+
+def _nothing() -> None:
+    pass

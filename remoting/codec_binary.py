@@ -1,0 +1,87 @@
+"""RocketMQ's binary header codec: serialize type 1.
+
+    i16 code · u8 language · i16 version · i32 opaque · i32 flag · i32 n, remark · i32 n, fields
+    each field: i16 n, key · i32 n, value
+
+(RocketMQ ``RocketMQSerializable.java``; big-endian, UTF-8.)
+
+Lives here: those bytes to and from the parts of a header.
+Not here: typed fields (``string_map``).
+"""
+
+from struct import Struct
+
+from pocketmq.remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE, VERSION_4_9_8, LanguageCode
+from pocketmq.remoting.errors import HeaderIllegal
+from pocketmq.remoting.frame import PREFIX_BYTES, Buffer
+
+_FIXED = Struct(">hBhii")
+_SHORT = Struct(">h")
+_INT = Struct(">i")
+_PYTHON = int(LanguageCode.PYTHON)
+_RESERVE = b"\0" * PREFIX_BYTES
+
+
+def encode_binary(code: int, opaque: int, flag: int, remark: str, fields: dict[str, str]) -> bytearray:
+    """Return eight free bytes for the envelope, then the header."""
+    head = bytearray(_RESERVE)
+    head += _FIXED.pack(code, _PYTHON, VERSION_4_9_8, opaque, flag)
+    text = remark.encode()
+    head += _INT.pack(len(text))
+    head += text
+    parts = bytearray()
+    for name, value in fields.items():
+        key = name.encode()
+        item = value.encode()
+        parts += _SHORT.pack(len(key))
+        parts += key
+        parts += _INT.pack(len(item))
+        parts += item
+    head += _INT.pack(len(parts))
+    head += parts
+    return head
+
+
+def decode_binary(header: Buffer) -> tuple[int, int, int, int, int, str, dict[str, str]]:
+    """Return code, opaque, flag, version, language, remark and the fields. Raise ``HeaderIllegal``."""
+    data = bytes(header)
+    if len(data) < _FIXED.size:
+        raise _illegal(f"{len(data)} bytes are fewer than its fixed part of {_FIXED.size}")
+    code, language, version, opaque, flag = _FIXED.unpack_from(data)
+    try:
+        remark, at = _take(data, _FIXED.size, len(data), _INT, "remark")
+        fields_bytes, at = _length(data, at, len(data), _INT, "fields")
+        if at + fields_bytes != len(data):
+            raise _illegal(f"its fields end at byte {at + fields_bytes}, the header at byte {len(data)}")
+        fields: dict[str, str] = {}
+        while at < len(data):
+            name, at = _take(data, at, len(data), _SHORT, "name of a field")
+            value, at = _take(data, at, len(data), _INT, "value of a field")
+            if name:
+                fields[name] = value
+    except HeaderIllegal as error:
+        error.opaque, error.request_code, error.oneway = opaque, code, flag & (FLAG_ONEWAY | FLAG_RESPONSE) != 0
+        raise
+    return code, opaque, flag, version, language, remark, fields
+
+
+def _length(data: bytes, at: int, end: int, size: Struct, what: str) -> tuple[int, int]:
+    if at + size.size > end:
+        raise _illegal(f"it ends before the length of its {what}")
+    (count,) = size.unpack_from(data, at)
+    at += size.size
+    if count < 0 or at + count > end:
+        raise _illegal(f"the {what} claims {count} bytes, {end - at} are left")
+    return count, at
+
+
+def _take(data: bytes, at: int, end: int, size: Struct, what: str) -> tuple[str, int]:
+    count, at = _length(data, at, end, size, what)
+    try:
+        return data[at : at + count].decode(), at + count
+    except UnicodeDecodeError as error:
+        raise _illegal(f"the {what} is not UTF-8") from error
+
+
+def _illegal(why: str) -> HeaderIllegal:
+    return HeaderIllegal("binary header refused", why=why, hint="it is RocketMQ's serialize type 1")

@@ -1,0 +1,98 @@
+"""RocketMQ's JSON header codec: serialize type 0.
+
+    {"code":0,"extFields":{...},"flag":0,"language":"PYTHON","opaque":0,"remark":"...","serializeTypeCurrentRPC":"JSON","version":409}
+
+``remark`` and ``extFields`` are left out when there are none. (RocketMQ
+``RemotingSerializable.java``; keys sorted as fastjson does.)
+
+Lives here: that object to and from the parts of a header.
+Not here: typed fields (``string_map``), JSON bodies (``bodies``).
+"""
+
+import msgspec
+
+from pocketmq.remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE, VERSION_4_9_8, LanguageCode
+from pocketmq.remoting.errors import HeaderIllegal
+from pocketmq.remoting.frame import PREFIX_BYTES, Buffer
+from pocketmq.remoting.headers import Int
+
+_LANGUAGES = {language.name: int(language) for language in LanguageCode}
+_OTHER = int(LanguageCode.OTHER)
+_RESERVE = b"\0" * PREFIX_BYTES
+
+
+class _Outgoing(msgspec.Struct, omit_defaults=True):
+    code: int
+    extFields: dict[str, str] | None = None
+    flag: int = -1
+    language: str = ""
+    opaque: int = -1
+    remark: str | None = None
+    serializeTypeCurrentRPC: str = ""
+    version: int = -1
+
+
+class _Incoming(msgspec.Struct):
+    code: Int = 0
+    extFields: dict[str, str | int | float | bool | None] | None = None
+    flag: Int = 0
+    language: str | int | None = None
+    opaque: Int = 0
+    remark: str | None = None
+    version: Int = 0
+
+
+class _Identity(msgspec.Struct):
+    opaque: Int
+    code: Int = 0
+    flag: Int = 0
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(_Incoming).decode
+_decode_identity = msgspec.json.Decoder(_Identity).decode
+_Errors = (msgspec.MsgspecError, RecursionError, UnicodeError, ValueError)
+
+
+def encode_json(code: int, opaque: int, flag: int, remark: str, fields: dict[str, str]) -> bytearray:
+    """Return eight free bytes for the envelope, then the header."""
+    head = bytearray(_RESERVE)
+    head += _encode(_Outgoing(code, fields or None, flag, "PYTHON", opaque, remark or None, "JSON", VERSION_4_9_8))
+    return head
+
+
+def decode_json(header: Buffer) -> tuple[int, int, int, int, int, str, dict[str, str]]:
+    """Return code, opaque, flag, version, language, remark and the fields. Raise ``HeaderIllegal``."""
+    try:
+        incoming = _decode(header)
+    except _Errors as error:
+        raise _illegal(header, error) from error
+    fields: dict[str, str] = {}
+    if incoming.extFields:
+        for name, value in incoming.extFields.items():
+            if type(value) is str:
+                fields[name] = value
+            elif value is not None:
+                fields[name] = ("true" if value else "false") if type(value) is bool else str(value)
+    language = incoming.language
+    number = _LANGUAGES.get(language, _OTHER) if isinstance(language, str) else _OTHER
+    return incoming.code, incoming.opaque, incoming.flag, incoming.version, number, incoming.remark or "", fields
+
+
+def _illegal(header: Buffer, error: Exception) -> HeaderIllegal:
+    opaque = code = None
+    oneway = False
+    try:
+        identity = _decode_identity(header)
+        opaque, code = identity.opaque, identity.code
+        oneway = identity.flag & (FLAG_ONEWAY | FLAG_RESPONSE) != 0
+    except _Errors:
+        pass
+    return HeaderIllegal(
+        "JSON header refused",
+        why=str(error),
+        hint="it is RocketMQ's RemotingCommand as a JSON object",
+        opaque=opaque,
+        request_code=code,
+        oneway=oneway,
+    )

@@ -1,0 +1,454 @@
+"""The server's end of one connection.
+
+Lives here: ``Connection``: frames in, typed requests to the handler, answers out, the limits of one peer.
+Not here: listening, the sweep over all connections (``server``); what requests mean (the handler).
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, cast
+
+import msgspec
+
+from pocketmq.common.clock import Clock
+from pocketmq.common.errors import PocketMQError, Stored
+from pocketmq.common.events import EventLog
+from pocketmq.remoting.bodies import Announcement
+from pocketmq.remoting.codec import (
+    Body,
+    Request,
+    Response,
+    decode_request,
+    decode_response_of,
+    encode_request,
+    encode_response,
+    with_extra,
+)
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.errors import (
+    ConnectionLost,
+    HeaderIllegal,
+    RemotingTooMuchRequestError,
+    RequestTimeout,
+    WrongDirection,
+)
+from pocketmq.remoting.frame import JSON, MSGPACK, Buffer, Frame, FrameDecoder
+from pocketmq.remoting.frame_budget import FrameBudget
+from pocketmq.remoting.headers import Header
+from pocketmq.remoting.output import Output
+from pocketmq.remoting.pending import Pending, PendingTable
+from pocketmq.remoting.server_config import ServerConfig
+
+ANNOUNCEMENT_FIELD = "_pmq"
+"""Ext field of a client's first request (``"1"``) and of the answer to it (the ``Announcement`` as JSON)."""
+
+_HELLO = int(RequestCode.HELLO)
+_PAUSED_BY_WRITES = 1
+_PAUSED_BY_BUDGET = 2
+_PAUSED_BY_STOP = 4
+
+
+class RequestHandler(Protocol):
+    """What a server hands its requests to. All calls come in the loop's thread and must not block."""
+
+    def on_request(self, connection: "Connection", request: Request) -> None:
+        """Take one request; answer it now or later with ``connection.respond``. A oneway request is not answered."""
+        ...
+
+    def on_open(self, connection: "Connection") -> None:
+        """Learn of a new connection."""
+        ...
+
+    def on_close(self, connection: "Connection", reason: str) -> None:
+        """Learn that one is gone; nothing can be answered on it any more."""
+        ...
+
+
+class ConnectionOwner(Protocol):
+    """The server, as one of its connections sees it."""
+
+    config: ServerConfig
+    handler: RequestHandler
+    clock: Clock
+    log: EventLog
+    loop: asyncio.AbstractEventLoop
+    budget: FrameBudget
+    scratch: memoryview
+
+    def opened(self, connection: "Connection") -> bool:
+        """Count it in; False refuses it."""
+        ...
+
+    def lost(self, connection: "Connection") -> None:
+        """Count it out."""
+        ...
+
+    def announce(self, connection: "Connection") -> Announcement:
+        """Return what this server can do."""
+        ...
+
+
+def host_bytes(address: Any) -> bytes:
+    """Return a socket address as the record holds hosts: IP, then port as u32; 8 bytes for IPv4, 20 for IPv6."""
+    host, port = address[0], address[1]
+    if ":" in host:
+        packed = socket.inet_pton(socket.AF_INET6, host.partition("%")[0])
+        if packed[:12] == b"\0" * 10 + b"\xff\xff":  # an IPv4 peer on an IPv6 socket
+            packed = packed[12:]
+    else:
+        packed = socket.inet_pton(socket.AF_INET, host)
+    return packed + int(port).to_bytes(4, "big")
+
+
+def host_text(address: Any) -> str:
+    """Return a socket address as ``ip:port``."""
+    return f"{address[0]}:{address[1]}"
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One peer. Loop thread only.
+
+    ``remote`` is "ip:port", ``remote_host`` the same as in a record; ``local``, ``local_host`` are this end. ``closed``
+    is true from the first moment on at which nothing can be sent any more: answers are then dropped. While
+    ``over_high_water`` is true the peer does not read, and its requests are not read either.
+    ``user`` belongs to the handler.
+    """
+
+    def __init__(self, owner: ConnectionOwner) -> None:
+        self._owner = owner
+        self._handler = owner.handler
+        self._clock = owner.clock
+        self._decoder = FrameDecoder(owner.scratch, owner.budget, frame_bytes_max=owner.config.frame_bytes_max)
+        # asyncio calls the decoder itself: one call less for each read
+        self.get_buffer = self._decoder.get_buffer  # type: ignore[assignment,method-assign]
+        self._transport: asyncio.Transport | None = None
+        self._output: Output | None = None
+        self._pending: PendingTable | None = None
+        self._paused = 0
+        self._announce_opaque = -1
+        self._reason = ""
+        self._counted = False
+        self.remote = self.local = ""
+        self.remote_host = self.local_host = b""
+        self.serialize_type = JSON
+        self.version = 0
+        self.language = 0
+        self.closed = True
+        self.over_high_water = False
+        self.touched = True
+        self.active_ns = 0
+        self.blocked_since_ns = 0
+        self.half_since_ns = 0
+        self.half_frame_count = -1
+        self.user: Any = None
+
+    # ---- asyncio's side --------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start reading, unless the server has enough connections."""
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        here = transport.get_extra_info("sockname")
+        if not peer or not here or not self._owner.opened(self):
+            self._transport.abort()
+            return
+        self._counted = True
+        self.remote, self.remote_host = host_text(peer), host_bytes(peer)
+        self.local, self.local_host = host_text(here), host_bytes(here)
+        config = self._owner.config
+        self._transport.set_write_buffer_limits(config.write_high_water_bytes, config.write_low_water_bytes)
+        self._output = Output(self._owner.loop, self._transport, self._flushed)
+        self._owner.budget.register(self._decoder, self)
+        self.active_ns = self._clock.monotonic_ns()
+        self.closed = False
+        self._handler.on_open(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget everything and tell the handler."""
+        was_open = self._output is not None
+        self.closed = True
+        self._owner.budget.unregister(self._decoder)
+        self._decoder.close()
+        if self._output is not None:
+            self._output.clear()
+            self._output = None
+        if self._counted:
+            self._counted = False
+            self._owner.lost(self)
+        if self._pending is not None:
+            for entry in self._pending.take_all():
+                self._finish(entry, self._lost_error())
+        if was_open:
+            self._handler.on_close(self, self._reason or (str(exc) if exc else "closed by the peer"))
+
+    def eof_received(self) -> bool:
+        """Close: a peer that ends its sending half is gone (as RocketMQ sees it)."""
+        return False
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Cut what came into frames and hand on the requests."""
+        decoder = self._decoder
+        frames = decoder.buffer_updated(nbytes)
+        self.touched = True
+        if frames:
+            now_ns = self._clock.monotonic_ns()
+            for frame in frames:
+                if self.closed:
+                    return
+                self._take(frame, now_ns)
+        if decoder.error is not None and not self.closed:
+            self._refuse(decoder.error)
+
+    def pause_writing(self) -> None:
+        """Stop reading: the peer does not take its answers."""
+        self.over_high_water = True
+        self.blocked_since_ns = self._clock.monotonic_ns()
+        self._pause(_PAUSED_BY_WRITES)
+
+    def resume_writing(self) -> None:
+        """Read on."""
+        self.over_high_water = False
+        self._resume(_PAUSED_BY_WRITES)
+
+    # ---- requests in -----------------------------------------------------------------------------------------------
+
+    def _take(self, frame: Frame, now_ns: int) -> None:
+        try:
+            request = decode_request(frame)
+        except WrongDirection:
+            self._take_response(frame)
+            return
+        except HeaderIllegal as error:
+            self._answer_illegal(frame, error)
+            return
+        request.received_ns = now_ns
+        self.serialize_type = request.serialize_type
+        if request.serialize_type != MSGPACK:
+            self.version, self.language = request.version, request.language
+            if ANNOUNCEMENT_FIELD in request.extra and request.serialize_type == JSON:
+                self._announce_opaque = request.opaque
+        try:
+            if request.code == _HELLO:
+                self._hello(request)
+            else:
+                self._handler.on_request(self, request)
+        except Exception as error:  # a handler's bug must not take the connection, or the loop, with it
+            self._owner.log.error(
+                "request_handler_failed", remote=self.remote, code=request.code, error=repr(error), exc_info=error
+            )
+            self._answer_error(
+                request.opaque, request.code, request.oneway, request.serialize_type, f"the server failed: {error!r}"
+            )
+
+    def _hello(self, request: Request) -> None:
+        extra = {} if request.serialize_type == JSON else {ANNOUNCEMENT_FIELD: self._announcement()}
+        if not request.oneway:
+            self.respond(
+                encode_response(
+                    ResponseCode.SUCCESS, request.opaque, _HELLO, serialize_type=request.serialize_type, extra=extra
+                )
+            )
+
+    def _announcement(self) -> str:
+        return msgspec.json.encode(self._owner.announce(self)).decode()
+
+    def _answer_illegal(self, frame: Frame, error: HeaderIllegal) -> None:
+        if error.opaque is None:
+            self._refuse(error)
+            return
+        self._owner.log.warning(
+            "header_illegal", remote=self.remote, code=error.request_code, field=error.field, why=error.why
+        )
+        self._answer_error(error.opaque, error.request_code or 0, error.oneway, frame.serialize_type, str(error))
+
+    def _answer_error(self, opaque: int, code: int, oneway: bool, serialize_type: int, remark: str) -> None:
+        if not oneway:
+            buffers = encode_response(
+                ResponseCode.SYSTEM_ERROR, opaque, code, remark=remark, serialize_type=serialize_type
+            )
+            self.respond(buffers)
+
+    def _refuse(self, error: PocketMQError) -> None:
+        self._owner.log.warning("bad_frame", remote=self.remote, why=str(error))
+        self.close(str(error))
+
+    # ---- answers out -----------------------------------------------------------------------------------------------
+
+    def respond(self, buffers: Sequence[Buffer]) -> None:
+        """Send one encoded response; dropped when the connection is closed."""
+        if self.closed:
+            return
+        if self._announce_opaque >= 0:
+            changed = with_extra(buffers, self._announce_opaque, ANNOUNCEMENT_FIELD, self._announcement())
+            if changed is not None:
+                buffers = changed
+                self._announce_opaque = -1
+        assert self._output is not None
+        self._output.add(buffers)
+
+    def respond_all(self, responses: Iterable[Sequence[Buffer]]) -> None:
+        """Send several encoded responses in one write, at once: for a caller that has gathered all it has."""
+        for buffers in responses:
+            self.respond(buffers)
+        if self._output is not None:
+            self._output.flush()
+
+    def send_oneway(self, code: int, header: Header | None = None, body: Body = b"") -> None:
+        """Send a request that the client does not answer; dropped when the connection is closed."""
+        if not self.closed:
+            assert self._output is not None
+            opaque = self._pending_table().next_opaque()
+            self._output.add(
+                encode_request(code, opaque, header, body, serialize_type=self.serialize_type, oneway=True)
+            )
+
+    def request_nowait(
+        self,
+        code: int,
+        header: Header | None,
+        body: Body = b"",
+        *,
+        timeout_ms: int,
+        done: Callable[[Response | PocketMQError], None],
+    ) -> None:
+        """Ask the client; ``done`` gets, once, its answer, ``RequestTimeout`` (up to a sweep late) or another error."""
+        pending = self._pending_table()
+        if self.closed:
+            done(self._lost_error())
+            return
+        if pending.full:
+            done(RemotingTooMuchRequestError("request to client refused", why=f"{len(pending)} wait for {self.remote}"))
+            return
+        assert self._output is not None
+        opaque = pending.next_opaque()
+        buffers = encode_request(code, opaque, header, body, serialize_type=self.serialize_type)
+        now_ns = self._clock.monotonic_ns()
+        pending.add(opaque, Pending(code, now_ns, now_ns + timeout_ms * 1_000_000, done, self._output.turn))
+        self._output.add(buffers)
+
+    def _pending_table(self) -> PendingTable:
+        if self._pending is None:
+            self._pending = PendingTable(self._owner.config.client_requests_max)
+        return self._pending
+
+    def _take_response(self, frame: Frame) -> None:
+        if self._pending is None:
+            return
+        try:
+            response = decode_response_of(frame, self._pending.code_of)
+        except HeaderIllegal as error:
+            entry = None if error.opaque is None else self._pending.take(error.opaque)
+            if entry is not None:
+                self._finish(entry, error)
+            return
+        entry = None if response is None else self._pending.take(response.opaque)
+        if entry is not None and response is not None:
+            self._finish(entry, response)
+
+    def _finish(self, entry: Pending, result: Response | PocketMQError) -> None:
+        try:
+            entry.done(result)
+        except Exception as error:
+            self._owner.log.error("request_callback_failed", remote=self.remote, error=repr(error), exc_info=error)
+
+    def _lost_error(self) -> ConnectionLost:
+        return ConnectionLost(f"connection to client {self.remote} lost", why=self._reason, stored=Stored.UNKNOWN)
+
+    def _flushed(self) -> None:
+        self.touched = True
+        if self.over_high_water and self.unwritten_bytes > self._owner.config.write_hard_limit_bytes:
+            self.close(f"the peer does not read: {self.unwritten_bytes} bytes wait for it")
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """Answers that the peer has not taken yet."""
+        if self._transport is None or self._output is None:
+            return 0
+        return self._transport.get_write_buffer_size() + self._output.waiting_bytes
+
+    # ---- limits ----------------------------------------------------------------------------------------------------
+
+    def sweep(self, now_ns: int) -> None:
+        """Close when idle, blocked or slow beyond the limits; expire requests to the client. Called by the server."""
+        config = self._owner.config
+        if self._pending is not None:
+            for entry in self._pending.expire(now_ns):
+                elapsed_ms = (now_ns - entry.started_ns) // 1_000_000
+                self._finish(
+                    entry, RequestTimeout(f"client {self.remote} did not answer", why=f"{elapsed_ms} ms passed")
+                )
+        if self.touched:
+            self.touched = False
+            self.active_ns = now_ns
+        elif now_ns - self.active_ns > config.idle_ms_max * 1_000_000:
+            self._expel("connection_idle", f"idle for {(now_ns - self.active_ns) // 1_000_000} ms")
+            return
+        if self.over_high_water and now_ns - self.blocked_since_ns > config.write_blocked_ms_max * 1_000_000:
+            self._expel("peer_does_not_read", f"the peer did not read for {config.write_blocked_ms_max} ms")
+            return
+        if not self._decoder.half:
+            self.half_frame_count = -1
+        elif self.half_frame_count != self._decoder.frame_count:
+            self.half_frame_count = self._decoder.frame_count
+            self.half_since_ns = now_ns
+        elif now_ns - self.half_since_ns > config.half_frame_ms_max * 1_000_000:
+            self._expel("frame_slow", f"one frame took more than {config.half_frame_ms_max} ms")
+
+    def _expel(self, event: str, reason: str) -> None:
+        self._owner.log.warning(event, remote=self.remote, why=reason)
+        self.close(reason)
+
+    def pause_for_budget(self) -> None:
+        """Read no more: half-received frames use too much memory."""
+        self._pause(_PAUSED_BY_BUDGET)
+
+    def resume_for_budget(self) -> None:
+        """Read on."""
+        self._resume(_PAUSED_BY_BUDGET)
+
+    def close_for_budget(self) -> None:
+        """Give up: the largest of too many half-frames."""
+        self._expel("frame_budget_exceeded", f"{self._decoder.charged_bytes} bytes of half a frame, and memory is full")
+
+    def stop_reading(self) -> None:
+        """Take no further request; the server is stopping."""
+        self._pause(_PAUSED_BY_STOP)
+
+    def _pause(self, why: int) -> None:
+        if not self._paused and self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._paused |= why
+
+    def _resume(self, why: int) -> None:
+        if self._paused & why:
+            self._paused &= ~why
+            if not self._paused and self._transport is not None and not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    def close(self, reason: str) -> None:
+        """Drop the connection and what waits to be written."""
+        if self._transport is None or self.closed:
+            return
+        self._reason = reason
+        self.closed = True
+        self._decoder.close()
+        if self._output is not None:
+            self._output.clear()
+        self._transport.abort()
+
+    def abort(self, reason: str) -> None:
+        """Drop the connection even while it is closing."""
+        self.close(reason)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def close_when_written(self, reason: str) -> None:
+        """Close after what waits has been written."""
+        if self._transport is None or self.closed:
+            return
+        self._reason = reason
+        if self._output is not None:
+            self._output.flush()
+        self.closed = True
+        self._transport.close()

@@ -1,0 +1,92 @@
+"""Errors of the wire: frames, headers, connections.
+
+Lives here: every error that ``pocketmq.remoting`` raises or hands to a callback.
+Not here: refusals of a broker, which arrive as responses and belong to the client.
+"""
+
+from pocketmq.common.errors import Cause, PocketMQError
+
+
+class BadFrame(PocketMQError):
+    """Bytes that are no RocketMQ frame; the connection cannot be used any further."""
+
+    default_cause = Cause.CODEC
+
+
+class FrameTooLarge(BadFrame):
+    """A peer announced a frame above the limit, or the caller built one."""
+
+
+class HeaderIllegal(PocketMQError):
+    """A header that cannot be read or breaks its own definition.
+
+    ``opaque`` and ``request_code`` are set where they could still be read, so that the peer can be answered;
+    ``oneway`` says that it does not wait for an answer. ``field`` is the wire name of the field at fault, if one is.
+    """
+
+    default_cause = Cause.CODEC
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        why: str = "",
+        hint: str = "",
+        field: str = "",
+        opaque: int | None = None,
+        request_code: int | None = None,
+        oneway: bool = False,
+    ) -> None:
+        super().__init__(what, why=why, hint=hint)
+        self.field = field
+        self.opaque = opaque
+        self.request_code = request_code
+        self.oneway = oneway
+
+
+class WrongDirection(HeaderIllegal):
+    """A response where a request was expected, or the other way round."""
+
+
+class BodyIllegal(PocketMQError):
+    """The body of an administrative request or response is not the JSON it should be."""
+
+    default_cause = Cause.CODEC
+
+
+class BindFailed(PocketMQError):
+    """The server cannot listen on the address it was given."""
+
+    default_cause = Cause.CONFIG
+
+
+class AddressInUse(BindFailed):
+    """Another process listens on the port."""
+
+
+class ConnectFailed(PocketMQError):
+    """No connection could be made; nothing was sent."""
+
+    retriable = True
+    default_cause = Cause.CONNECTION
+
+
+class ConnectionLost(PocketMQError):
+    """The connection ended before the answer came; ``stored`` is UNKNOWN when the request may have left."""
+
+    retriable = True
+    default_cause = Cause.CONNECTION
+
+
+class RequestTimeout(PocketMQError):
+    """No answer came in time; the request may have been carried out."""
+
+    retriable = True
+    default_cause = Cause.TIMEOUT
+
+
+class RemotingTooMuchRequestError(PocketMQError):
+    """The outgoing buffer of a connection or its table of pending requests is full; nothing was sent."""
+
+    retriable = True
+    default_cause = Cause.QUEUE_FULL

@@ -1,0 +1,87 @@
+"""fastjson's JSON made standard: RocketMQ's bodies may have bare numbers or whole objects as keys.
+
+    {0:"10.0.0.1:10911"}            becomes   {"0":"10.0.0.1:10911"}
+    {{"topic":"T","queueId":1}:{…}}  becomes   {"{\\"topic\\":\\"T\\",\\"queueId\\":1}":{…}}
+
+(fastjson 1.2.69 as RocketMQ 4.9 uses it.)
+
+Lives here: the rewrite of such text. Not here: decoding it (``bodies``).
+"""
+
+import re
+
+import msgspec
+
+from pocketmq.remoting.errors import BodyIllegal
+
+DEPTH_MAX = 64
+_TOKEN = re.compile(rb'[ \t\r\n]*("(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s"{}\[\]:,]+)', re.DOTALL)
+
+
+def standard_json(data: bytes) -> bytes:
+    """Return ``data`` with every key as a string; values are not looked at. Raise ``BodyIllegal`` for no JSON."""
+    reader = _Reader(data)
+    text = reader.value(0)
+    if reader.peek() is not None:
+        raise _illegal("text follows its end")
+    return text
+
+
+def _illegal(why: str) -> BodyIllegal:
+    return BodyIllegal("JSON body refused", why=why)
+
+
+class _Reader:
+    """One pass over the tokens; each value comes back as standard text."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def peek(self) -> bytes | None:
+        match = _TOKEN.match(self._data, self._at)
+        if match is None and self._data[self._at :].strip():
+            raise _illegal(f"byte {self._at} begins nothing that JSON knows")
+        return match[1] if match else None
+
+    def take(self) -> bytes:
+        match = _TOKEN.match(self._data, self._at)
+        if match is None:
+            raise _illegal(f"it ends, or is malformed, at byte {self._at}")
+        self._at = match.end()
+        return match[1]
+
+    def value(self, depth: int) -> bytes:
+        if depth > DEPTH_MAX:
+            raise _illegal(f"more than {DEPTH_MAX} levels")
+        token = self.take()
+        if token == b"{":
+            return self._items(depth, b"}", keyed=True)
+        if token == b"[":
+            return self._items(depth, b"]", keyed=False)
+        if token in (b"}", b"]", b":", b","):
+            raise _illegal(f"{token.decode()} before byte {self._at} instead of a value")
+        return token
+
+    def _items(self, depth: int, end: bytes, *, keyed: bool) -> bytes:
+        opening = b"{" if keyed else b"["
+        if self.peek() == end:
+            self.take()
+            return opening + end
+        parts: list[bytes] = []
+        while True:
+            item = self.value(depth + 1)
+            if keyed:
+                if not item.startswith(b'"'):
+                    item = msgspec.json.encode(item.decode(errors="replace"))
+                if self.take() != b":":
+                    raise _illegal(f"a key without a value before byte {self._at}")
+                item += b":" + self.value(depth + 1)
+            parts.append(item)
+            token = self.take()
+            if token == end:
+                return opening + b",".join(parts) + end
+            if token != b",":
+                raise _illegal(
+                    f"{token.decode(errors='replace')[:20]!r} before byte {self._at} instead of , or {end.decode()}"
+                )

@@ -1,0 +1,15 @@
+"""Event loops: uvloop where it is installed, else asyncio's own.
+
+Lives here: making one. Not here: running it, or any policy; nothing global is set.
+"""
+
+import asyncio
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Return a new loop; the caller runs and closes it."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()

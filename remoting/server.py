@@ -1,0 +1,151 @@
+"""The remoting server: listens, keeps its connections within limits.
+
+    server = RemotingServer(ServerConfig(), handler, announce=lambda connection: Announcement(), log=log, clock=clock)
+    await server.start("127.0.0.1", 10911);  ...;  await server.stop(grace_ms=1000)
+
+Lives here: listening, counting, one sweep a second over all connections.
+Not here: one connection (``connection``), what requests mean (the handler), threads (all runs in the caller's loop).
+"""
+
+import asyncio
+import errno
+from collections.abc import Callable
+
+from pocketmq.common.clock import Clock
+from pocketmq.common.events import EventLog
+from pocketmq.remoting.bodies import Announcement
+from pocketmq.remoting.connection import Connection, RequestHandler
+from pocketmq.remoting.errors import AddressInUse, BindFailed
+from pocketmq.remoting.frame import new_scratch
+from pocketmq.remoting.frame_budget import FrameBudget
+from pocketmq.remoting.server_config import ServerConfig
+
+__all__ = ["Connection", "RemotingServer", "RequestHandler", "ServerConfig"]
+
+
+class RemotingServer:
+    """One listening port. Use from the thread of the loop it was started in.
+
+    After ``start`` it accepts and ``port`` is known; after ``stop`` no connection is left and no timer runs.
+    """
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        handler: RequestHandler,
+        *,
+        announce: Callable[[Connection], Announcement],
+        log: EventLog,
+        clock: Clock,
+    ) -> None:
+        self.config = config
+        self.handler = handler
+        self.announce = announce
+        self.log = log
+        self.clock = clock
+        self.budget = FrameBudget(config.half_frames_bytes_max)
+        self.scratch = new_scratch()
+        self.connections: set[Connection] = set()
+        self.refused_count = 0
+        """Connections closed at once because there were too many."""
+        self.loop: asyncio.AbstractEventLoop
+        self._refused_logged = 0
+        self._server: asyncio.Server | None = None
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._stopping = False
+        self._emptied: asyncio.Event | None = None
+        self.port = 0
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        """Listen; port 0 takes a free one. Raise ``AddressInUse`` or ``BindFailed``."""
+        assert self._server is None
+        self.loop = asyncio.get_running_loop()
+        self._stopping = False
+        try:
+            self._server = await self.loop.create_server(
+                lambda: Connection(self), host, port, backlog=self.config.listen_backlog
+            )
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise AddressInUse(
+                    f"cannot listen on {host}:{port}",
+                    why=f"port {port} is in use by another process",
+                    hint="stop that process or choose another port",
+                ) from error
+            raise BindFailed(
+                f"cannot listen on {host}:{port}", why=error.strerror or str(error), hint="check host and port"
+            ) from error
+        self.port = self._server.sockets[0].getsockname()[1]
+        self._arm()
+
+    async def stop(self, grace_ms: int = 1_000) -> None:
+        """Accept and read no more, write out what was answered for at most ``grace_ms``, then close everything."""
+        server = self._server
+        if server is None:
+            return
+        self._stopping = True
+        server.close()
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+            self._sweep_timer = None
+        self._emptied = asyncio.Event()
+        for connection in list(self.connections):
+            connection.stop_reading()
+            connection.close_when_written("the server stops")
+        if self.connections:
+            try:
+                await asyncio.wait_for(self._emptied.wait(), grace_ms / 1000)
+            except TimeoutError:
+                pass
+        for connection in list(self.connections):
+            connection.abort("the server stops")
+        while self.connections:
+            self._emptied.clear()
+            await self._emptied.wait()
+        await server.wait_closed()
+        self._server = None
+
+    # ---- what a connection calls -----------------------------------------------------------------------------------
+
+    def opened(self, connection: Connection) -> bool:
+        """Count a connection in, or refuse it."""
+        if self._stopping:
+            return False
+        if len(self.connections) >= self.config.connections_max:
+            self.refused_count += 1
+            if self.refused_count == 1:
+                self._log_refused()
+            return False
+        self.connections.add(connection)
+        return True
+
+    def lost(self, connection: Connection) -> None:
+        """Count it out."""
+        self.connections.discard(connection)
+        if self._emptied is not None and not self.connections:
+            self._emptied.set()
+
+    # ---- the sweep -------------------------------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        self._sweep_timer = self.loop.call_later(self.config.sweep_interval_ms / 1000, self._sweep)
+
+    def _sweep(self) -> None:
+        self._arm()
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Look at every connection once: idle, blocked and slow ones are closed. Runs by itself every second."""
+        now_ns = self.clock.monotonic_ns()
+        for connection in list(self.connections):
+            connection.sweep(now_ns)
+        if self.refused_count != self._refused_logged:
+            self._log_refused()
+
+    def _log_refused(self) -> None:
+        self.log.warning(
+            "connections_refused",
+            count=self.refused_count - self._refused_logged,
+            connections_max=self.config.connections_max,
+        )
+        self._refused_logged = self.refused_count

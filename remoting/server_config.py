@@ -1,0 +1,50 @@
+"""Limits of a remoting server: section ``[remoting]``.
+
+Lives here: ``ServerConfig``. Not here: reading files (``common.settings``).
+"""
+
+import msgspec
+
+from pocketmq.remoting.frame import FRAME_BYTES_MAX, SCRATCH_BYTES
+from pocketmq.remoting.frame_budget import FRAME_BUDGET_BYTES
+
+
+class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How much one peer, and all of them, may take."""
+
+    connections_max: int = 10_000
+    frame_bytes_max: int = FRAME_BYTES_MAX
+    """``com.rocketmq.remoting.frameMaxLength``."""
+    half_frames_bytes_max: int = FRAME_BUDGET_BYTES
+    """Memory for half-received frames, over all connections."""
+    half_frame_ms_max: int = 30_000
+    """How long one frame may take."""
+    write_high_water_bytes: int = 4 * 1024 * 1024
+    """A connection with more unread answers is not read."""
+    write_low_water_bytes: int = 1024 * 1024
+    write_hard_limit_bytes: int = 64 * 1024 * 1024
+    """A connection with more unread answers is closed."""
+    write_blocked_ms_max: int = 30_000
+    """A connection above its high-water mark for longer is closed."""
+    idle_ms_max: int = 120_000
+    """RocketMQ's ``serverChannelMaxIdleTimeSeconds``."""
+    client_requests_max: int = 64
+    """Unanswered requests to one client: RocketMQ's ``serverAsyncSemaphoreValue``."""
+    sweep_interval_ms: int = 1_000
+    listen_backlog: int = 1_024
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if getattr(self, name) <= 0:
+                raise ValueError(f"remoting.{name}={getattr(self, name)} must be positive")
+        if self.frame_bytes_max > FRAME_BYTES_MAX:
+            raise ValueError(f"remoting.frame_bytes_max={self.frame_bytes_max} must not exceed {FRAME_BYTES_MAX}")
+        if self.half_frames_bytes_max < self.frame_bytes_max + SCRATCH_BYTES:
+            raise ValueError(
+                f"remoting.half_frames_bytes_max={self.half_frames_bytes_max} must hold one frame "
+                f"({self.frame_bytes_max} bytes) and one read ({SCRATCH_BYTES} bytes)"
+            )
+        if not self.write_low_water_bytes <= self.write_high_water_bytes <= self.write_hard_limit_bytes:
+            raise ValueError(
+                "remoting.write_low_water_bytes, write_high_water_bytes, write_hard_limit_bytes must not fall"
+            )

@@ -1,0 +1,176 @@
+"""Typed headers as maps of strings: RocketMQ's ``extFields``.
+
+Lives here: the wire names, and one reader and one writer closure for each header of the table, made at import.
+Not here: how the map itself is written (``codec_json``, ``codec_binary``).
+
+Rules (RocketMQ ``RemotingCommand.java``): every value is a string, bool is ``true`` or ``false``; None is left out, and
+so is an empty string where that is the default. A compound value (ours only) is JSON text.
+"""
+
+import re
+import types
+from collections.abc import Callable, Mapping
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from pocketmq.remoting.errors import HeaderIllegal
+from pocketmq.remoting.headers import HEADERS, Header
+
+Reader = Callable[[dict[str, str]], Header]
+"""Takes its fields out of the map (what is left is unknown) and returns the header, or raises ``HeaderIllegal``."""
+Writer = Callable[[Any], dict[str, str]]
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_BOOLS = {"true": True, "false": False, "True": True, "False": False, "TRUE": True, "FALSE": False}
+
+
+def camel_case(name: str) -> str:
+    """Return RocketMQ's spelling of a field name."""
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)
+
+
+def wire_names(header: type[Header]) -> dict[str, str]:
+    """Return field name → wire name, in field order."""
+    return {field: header.wire_names.get(field, camel_case(field)) for field in header.__struct_fields__}
+
+
+def _illegal(header: type[Header], wire: str, why: str) -> HeaderIllegal:
+    return HeaderIllegal(
+        f"{header.__name__} refused", why=f"field {wire}: {why}", hint="see docs/protocol.md for its fields", field=wire
+    )
+
+
+class _Field:
+    """How one field is read and written."""
+
+    __slots__ = ("convert", "default", "is_text", "name", "required", "skip_empty", "wire", "write")
+
+    def __init__(self, header: type[Header], name: str, wire: str, annotation: Any, default: Any) -> None:
+        self.name = name
+        self.wire = wire
+        self.required = default is msgspec.NODEFAULT
+        self.default = default
+        annotation = _without_none(annotation)
+        low, high = _bounds(annotation)
+        base = get_args(annotation)[0] if hasattr(annotation, "__metadata__") else annotation
+        self.is_text = base is str
+        self.skip_empty = self.is_text and default == ""
+        self.convert: Callable[[str], Any]
+        self.write: Callable[[Any], str]
+        if base is str:
+            self.convert = self.write = str
+        elif base is bool:
+            self.convert, self.write = _read_bool(header, wire), _write_bool
+        elif base is int:
+            self.convert, self.write = _read_int(header, wire, low, high), str
+        else:
+            self.convert, self.write = _read_compound(header, wire, annotation), _write_compound
+
+
+def _without_none(annotation: Any) -> Any:
+    if get_origin(annotation) in (Union, types.UnionType):
+        return next(arg for arg in get_args(annotation) if arg is not type(None))
+    return annotation
+
+
+def _bounds(annotation: Any) -> tuple[int, int]:
+    for meta in getattr(annotation, "__metadata__", ()):
+        if isinstance(meta, msgspec.Meta) and meta.ge is not None and meta.le is not None:
+            return int(meta.ge), int(meta.le)
+    return -(2**63), 2**63 - 1
+
+
+def _read_int(header: type[Header], wire: str, low: int, high: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not _INTEGER.fullmatch(text):
+            raise _illegal(header, wire, f"{text[:40]!r} is not a number")
+        value = int(text)
+        if low <= value <= high:
+            return value
+        raise _illegal(header, wire, f"{value} does not fit into {'an int' if high < 2**31 else 'a long'}")
+
+    return read
+
+
+def _read_bool(header: type[Header], wire: str) -> Callable[[str], bool]:
+    def read(text: str) -> bool:
+        value = _BOOLS.get(text)
+        if value is None:
+            raise _illegal(header, wire, f"{text[:40]!r} is neither true nor false")
+        return value
+
+    return read
+
+
+def _read_compound(header: type[Header], wire: str, annotation: Any) -> Callable[[str], Any]:
+    decode = msgspec.json.Decoder(annotation).decode
+
+    def read(text: str) -> Any:
+        try:
+            return decode(text)
+        except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+            raise _illegal(header, wire, str(error)) from error
+
+    return read
+
+
+def _write_bool(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _write_compound(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _fields(header: type[Header]) -> list[_Field]:
+    hints = get_type_hints(header, include_extras=True)
+    names = wire_names(header)
+    defaults = {field.name: field.default for field in msgspec.structs.fields(header)}
+    return [_Field(header, name, wire, hints[name], defaults[name]) for name, wire in names.items()]
+
+
+def make_reader(header: type[Header]) -> Reader:
+    """Return the reader of one header."""
+    plan = [(f.wire, f.convert, f.is_text, f.required, f.default) for f in _fields(header)]
+
+    def read(fields: dict[str, str]) -> Header:
+        values: list[Any] = []
+        take = fields.pop
+        for wire, convert, is_text, required, default in plan:
+            text = take(wire, None)
+            if text is None or (not text and not is_text):
+                if required:
+                    raise _illegal(header, wire, "is missing")
+                values.append(default)
+            else:
+                values.append(text if is_text else convert(text))
+        return header(*values)
+
+    return read
+
+
+def make_writer(header: type[Header]) -> Writer:
+    """Return the writer of one header."""
+    plan = [(f.name, f.wire, f.write, f.skip_empty, f.is_text) for f in _fields(header)]
+
+    def write(value: Any) -> dict[str, str]:
+        fields: dict[str, str] = {}
+        for name, wire, to_text, skip_empty, is_text in plan:
+            item = getattr(value, name)
+            if item is None or (skip_empty and not item):
+                continue
+            fields[wire] = item if is_text else to_text(item)
+        return fields
+
+    return write
+
+
+def _all_headers() -> list[type[Header]]:
+    found = [kind for spec in HEADERS.values() for kind in (spec.request, spec.response) if kind is not None]
+    return list(dict.fromkeys(found))
+
+
+READERS: Mapping[type[Header], Reader] = {header: make_reader(header) for header in _all_headers()}
+WRITERS: Mapping[type[Header], Writer] = {header: make_writer(header) for header in _all_headers()}
