@@ -1,0 +1,173 @@
+"""What a store remembers about itself between two runs.
+
+Lives here: where its files are, the abort marker, the ``checkpoint`` file in RocketMQ's format, and our own exact
+positions.
+Not here: what a start does with them (``recovery``), when they are written (``message_store``).
+
+``checkpoint`` (RocketMQ StoreCheckpoint.java), 4096 bytes, big-endian; times are store timestamps in ms::
+
+    i64 physicMsgTimestamp   i64 logicsMsgTimestamp   i64 indexMsgTimestamp   zeros
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+from zlib import crc32
+
+import msgspec
+
+from pocketmq.store.errors import StoreError
+from pocketmq.store.file_system import FileSystem
+
+CHECKPOINT_BYTES: Final = 4096
+CHECKPOINT_SLACK_MS: Final = 3000
+"""Taken off a checkpoint's time before it is used (RocketMQ StoreCheckpoint.getMinTimestamp)."""
+POSITIONS_VERSION: Final = 1
+_TIMES = struct.Struct(">3q")
+
+
+@dataclass(slots=True, frozen=True)
+class StorePaths:
+    """Where the parts of a store are. ``pocketmq/`` and ``checksums/`` are ours, everything else is RocketMQ's."""
+
+    root: str
+
+    @property
+    def commit_log(self) -> str:
+        """The segments."""
+        return f"{self.root}/commitlog"
+
+    @property
+    def checksums(self) -> str:
+        """Group checksums."""
+        return f"{self.root}/checksums"
+
+    @property
+    def own(self) -> str:
+        """What only PocketMQ reads."""
+        return f"{self.root}/pocketmq"
+
+    @property
+    def positions(self) -> str:
+        """Exact positions."""
+        return f"{self.own}/positions.json"
+
+    @property
+    def damage(self) -> str:
+        """Known damage inside the log."""
+        return f"{self.own}/damage.json"
+
+    @property
+    def quarantine(self) -> str:
+        """Copies of what recovery cut or found damaged."""
+        return f"{self.own}/quarantine"
+
+    @property
+    def checkpoint(self) -> str:
+        """RocketMQ's checkpoint."""
+        return f"{self.root}/checkpoint"
+
+    @property
+    def abort(self) -> str:
+        """There while the store is open: after a crash it still is."""
+        return f"{self.root}/abort"
+
+    @property
+    def lock(self) -> str:
+        """Locked while the store is open."""
+        return f"{self.root}/lock"
+
+
+@dataclass(slots=True, frozen=True)
+class Checkpoint:
+    """Store timestamps (ms) up to which log, consume queues and index are durable; 0 is never."""
+
+    physic_ms: int = 0
+    logics_ms: int = 0
+    index_ms: int = 0
+
+    def encode(self) -> bytes:
+        """Return the file's content."""
+        return _TIMES.pack(self.physic_ms, self.logics_ms, self.index_ms).ljust(CHECKPOINT_BYTES, b"\0")
+
+    @classmethod
+    def decode(cls, data: bytes) -> "Checkpoint":
+        """Read the file's content; one that is too short counts as never."""
+        if len(data) < _TIMES.size:
+            return cls()
+        return cls(*(max(0, time) for time in _TIMES.unpack_from(data)))
+
+    def safe_ms(self, index_safe: bool = False) -> int:
+        """Return the time up to which everything is certainly there."""
+        times = [self.physic_ms, self.logics_ms, *([self.index_ms] if index_safe else [])]
+        return max(0, min(times) - CHECKPOINT_SLACK_MS)
+
+
+class Positions(msgspec.Struct, kw_only=True):
+    """Exact positions at the last checkpoint or clean stop; offsets are physical, in bytes.
+
+    Below ``recover_offset`` log and consume queues were durable: a recovery starts there. Up to ``indexed_offset`` the
+    index was. ``clean``: the store was closed, and its log ends at ``end_offset`` with a group that starts at
+    ``last_group_offset``.
+    """
+
+    version: int = POSITIONS_VERSION
+    clean: bool = False
+    segment_bytes: int = 0
+    end_offset: int = 0
+    recover_offset: int = 0
+    indexed_offset: int = 0
+    last_group_offset: int = 0
+    last_store_timestamp: int = 0
+
+    def encode(self) -> bytes:
+        """Return the file's content: JSON with its own CRC."""
+        inner = msgspec.json.encode(self)
+        return b'{"positions":%b,"crc32":%d}\n' % (inner, crc32(inner))
+
+    @classmethod
+    def decode(cls, data: bytes) -> "Positions | None":
+        """Read the file's content; None if it is not whole or of another version."""
+        try:
+            outer = msgspec.json.decode(data, type=_PositionsFile)
+            if crc32(bytes(outer.positions)) != outer.crc32:
+                return None
+            positions = msgspec.json.decode(outer.positions, type=cls)
+        except msgspec.MsgspecError:
+            return None
+        return positions if positions.version == POSITIONS_VERSION else None
+
+
+class _PositionsFile(msgspec.Struct):
+    positions: msgspec.Raw
+    crc32: int
+
+
+def read_checkpoint(file_system: FileSystem, paths: StorePaths) -> Checkpoint:
+    """Return RocketMQ's checkpoint; zeros if it is missing or unreadable."""
+    try:
+        return Checkpoint.decode(file_system.read_all(paths.checkpoint))
+    except (FileNotFoundError, StoreError):
+        return Checkpoint()
+
+
+def read_positions(file_system: FileSystem, paths: StorePaths) -> Positions | None:
+    """Return our positions; None if they are missing or unreadable."""
+    try:
+        return Positions.decode(file_system.read_all(paths.positions))
+    except (FileNotFoundError, StoreError):
+        return None
+
+
+def write_checkpoint(
+    file_system: FileSystem, paths: StorePaths, checkpoint: Checkpoint, positions: Positions, *, durable: bool
+) -> None:
+    """Replace both files; what they promise must be durable already. Positions come last: they are believed first."""
+    file = file_system.open(paths.checkpoint, create=True)
+    try:
+        file.write_at(0, checkpoint.encode())
+        if durable:
+            file.sync()
+    finally:
+        file.close()
+    file_system.replace(paths.positions, positions.encode(), durable=durable)

@@ -1,0 +1,347 @@
+"""All consume queues of a store: which exist, when they are written, what their tails may cost.
+
+Lives here: the table of queues, loading and truncating all of them, packing dispatched columns into entries, the
+worker that writes what is dirty, the budget of their memory.
+Not here: one queue (``store.consume_queue``), who calls for a dispatch (``store.dispatch``), making files durable:
+whoever moves the checkpoint calls ``flush(force=True)`` and then syncs the file system once.
+"""
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+import structlog
+from numpy.typing import NDArray
+from structlog.typing import FilteringBoundLogger
+
+from pocketmq.common.clock import Clock
+from pocketmq.common.errors import PocketMQError
+from pocketmq.common.record_group import GroupSection, RecordGroup
+from pocketmq.common.runner import Runner, Worker
+from pocketmq.store.config import StoreConfig
+from pocketmq.store.consume_queue import ENTRY, ENTRY_BYTES, TAIL_ENTRIES_KEPT, ConsumeQueue, TailMemory
+from pocketmq.store.file_cache import FILES_OPEN_MAX, FileCache
+from pocketmq.store.file_system import FileSystem
+from pocketmq.store.group_feed import LogColumns
+
+TAILS_BYTES_MAX: Final = 64 << 20
+"""Memory that tails may hold: written entries go first, then dispatch waits for the writer."""
+WRITE_SOON_BYTES: Final = 4 << 20
+"""Unwritten entries that wake the writer before its second is over."""
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+RETRY_AFTER_MS: Final = 1000.0
+
+TagsCodeOf = Callable[[GroupSection, LogColumns], "NDArray[np.int64] | None"]
+"""Return the tags codes of a section's entries where they are not the hash of the tags, else None.
+
+Called for sections of ``SCHEDULE_TOPIC`` only: their tags code is the deliver timestamp in ms (facts 3.11 and 8),
+store timestamp plus the delay of level ``queue_id + 1``. Called again when the log is read again, and must then
+return the same.
+"""
+
+
+class ConsumeQueues:
+    """The table of consume queues under ``<store>/consumequeue/<topic>/<queue id>/``.
+
+    ``put_groups`` is called by one thread (the dispatcher's; during recovery the recovering one). The writing worker,
+    ``flush``, ``delete_topic`` and ``truncate_to_physical`` exclude each other by a lock that is held over disk I/O
+    and that neither dispatch, reads nor the event loop ever take.
+    """
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        file_system: FileSystem,
+        clock: Clock,
+        runner: Runner,
+        *,
+        tags_code_of: TagsCodeOf | None = None,
+        files_open_max: int = FILES_OPEN_MAX,
+        tails_bytes_max: int = TAILS_BYTES_MAX,
+        log: FilteringBoundLogger | None = None,
+    ) -> None:
+        self.directory = f"{config.store_path_root_dir}/consumequeue"
+        self.tags_code_of = tags_code_of
+        self.memory = TailMemory()
+        self._file_bytes = config.mapped_file_size_consume_queue
+        self._interval_ns = config.flush_interval_consume_queue * 1_000_000
+        self._tails_bytes_max = tails_bytes_max
+        self._clock = clock
+        self._runner = runner
+        self._log: FilteringBoundLogger = structlog.get_logger("store") if log is None else log
+        self._files = FileCache(file_system, files_open_max)
+        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._resident: dict[ConsumeQueue, None] = {}  # queues with a tail, least recently written first
+        self._dirty: dict[ConsumeQueue, None] = {}
+        self._dirty_entries = 0
+        self._dirty_since_ns = 0
+        self._dirty_lock = threading.Lock()  # never held over I/O
+        self._file_lock = threading.Lock()  # held over I/O: one thread works on files
+        self._worker: Worker | None = None
+
+    # ---- the table
+
+    def load(self) -> None:
+        """Find every queue on disk and its first and last entry. Raises ``CorruptQueue`` naming the file."""
+        for topic in self._files.list(self.directory):
+            for name in self._files.list(f"{self.directory}/{topic}"):
+                if name.isdecimal():
+                    self.get_or_create(topic, int(name)).load()
+
+    def start(self) -> None:
+        """Start the worker that writes."""
+        self._worker = self._runner.start("consume-queue-writer", self._step, first_after_ms=None)
+        if self._dirty:
+            self._worker.ring()
+
+    def close(self) -> None:
+        """Write everything and close the files; nobody puts any more. Raises what the disk raises."""
+        if self._worker is not None:
+            self._worker.stop()
+            self._worker = None
+        try:
+            self.flush(force=True)
+        finally:
+            self._files.close()
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """Return the queue, or None when nothing was ever dispatched to it."""
+        return self._queues.get((topic, queue_id))
+
+    def get_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """Return the queue; a new one is empty and has no file yet."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            queue = ConsumeQueue(
+                topic,
+                queue_id,
+                f"{self.directory}/{topic}/{queue_id}",
+                self._files,
+                self._file_bytes,
+                self.memory,
+                self._log,
+            )
+            self._queues[(topic, queue_id)] = queue
+        return queue
+
+    def all(self) -> list[ConsumeQueue]:
+        """Return every queue."""
+        return list(self._queues.values())
+
+    def queues(self) -> list[tuple[str, int, int, int]]:
+        """Return (topic, queue id, min offset, max offset) of every queue."""
+        return [(queue.topic, queue.queue_id, queue.min_offset, queue.max_offset) for queue in self.all()]
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """Return the queue offset that the queue's next message gets, as far as it is dispatched."""
+        queue = self._queues.get((topic, queue_id))
+        return 0 if queue is None else queue.max_offset
+
+    def last_physical_end(self) -> int:
+        """Return the end of the last record that any entry points to; 0 without entries."""
+        return max((queue.last_physical_end() for queue in self.all()), default=0)
+
+    # ---- dispatch
+
+    def put_group(self, group: RecordGroup) -> list[tuple[str, int, int]]:
+        """Put the entries of one group and write when much is unwritten: for recovery, which has no writer beside
+        it.
+        """
+        updates = self.put_groups([LogColumns(group)])
+        if self._dirty_entries * ENTRY_BYTES >= WRITE_SOON_BYTES:
+            self.flush(force=True)
+        return updates
+
+    def put_groups(self, groups: Sequence[LogColumns]) -> list[tuple[str, int, int]]:
+        """Put the entries of groups in log order; return (topic, queue id, max offset) once for each queue that grew.
+
+        Does no I/O. Records not ``in_queue`` get no entry.
+        """
+        entries = _pack(groups)
+        packed = entries.view(np.uint8)
+        touched: dict[ConsumeQueue, None] = {}
+        put = 0
+        base = 0
+        for group in groups:
+            queue_offsets = group.queue_offsets
+            for section in group.sections:
+                first = section.first
+                start = base + first
+                end = start + section.count
+                queue = self._queues.get((section.topic, section.queue_id))
+                if queue is None:
+                    queue = self.get_or_create(section.topic, section.queue_id)
+                if section.topic == SCHEDULE_TOPIC and self.tags_code_of is not None:
+                    codes = self.tags_code_of(section, group)
+                    if codes is not None:
+                        entries["tags_code"][start:end] = codes
+                first_offset = int(queue_offsets[first])
+                last_offset = int(queue_offsets[first + section.count - 1])
+                if group.in_queue is None and last_offset - first_offset == section.count - 1:
+                    new = queue.put(first_offset, packed[start * ENTRY_BYTES : end * ENTRY_BYTES])
+                else:
+                    new = self._put_some(queue, group, section, packed, base)
+                if new:
+                    put += new
+                    touched[queue] = None
+            base += group.count
+        if put:
+            self._mark_dirty(touched, put)
+        return [(queue.topic, queue.queue_id, queue.max_offset) for queue in touched]
+
+    def _put_some(
+        self, queue: ConsumeQueue, group: LogColumns, section: GroupSection, packed: NDArray[np.uint8], base: int
+    ) -> int:
+        """Put a section with records that enter no queue, or whose queue offsets have gaps: run by run."""
+        rows = np.arange(section.first, section.first + section.count)
+        if group.in_queue is not None:
+            rows = rows[group.in_queue[rows]]
+        if len(rows) == 0:
+            return 0
+        offsets = group.queue_offsets[rows]
+        cuts = np.flatnonzero((np.diff(offsets) != 1) | (np.diff(rows) != 1)) + 1
+        bounds = [0, *cuts.tolist(), len(rows)]
+        new = 0
+        for first, end in itertools.pairwise(bounds):
+            start = base + int(rows[first])
+            new += queue.put(int(offsets[first]), packed[start * ENTRY_BYTES : (start + end - first) * ENTRY_BYTES])
+        return new
+
+    # ---- writing
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """Bytes of entries that only memory holds."""
+        return self._dirty_entries * ENTRY_BYTES
+
+    @property
+    def over_budget(self) -> bool:
+        """Whether tails that cannot be given back fill the budget: dispatch waits for the writer then."""
+        return self._dirty_entries * ENTRY_BYTES > self._tails_bytes_max // 2
+
+    def _mark_dirty(self, touched: dict[ConsumeQueue, None], entries: int) -> None:
+        with self._dirty_lock:
+            was_clean = not self._dirty
+            if was_clean:
+                self._dirty_since_ns = self._clock.monotonic_ns()
+            self._dirty.update(touched)
+            before = self._dirty_entries
+            self._dirty_entries = before + entries
+        if self._worker is not None and (was_clean or before * ENTRY_BYTES < WRITE_SOON_BYTES <= self.unwritten_bytes):
+            self._worker.ring()
+
+    def _step(self) -> float | None:
+        with self._dirty_lock:
+            if not self._dirty:
+                return None
+            wait_ns = self._dirty_since_ns + self._interval_ns - self._clock.monotonic_ns()
+        if wait_ns > 0 and self.unwritten_bytes < WRITE_SOON_BYTES:
+            return wait_ns / 1_000_000
+        try:
+            self.flush(force=True)
+        except (OSError, PocketMQError) as error:
+            self._log.error("consume_queue_write_failed", error=str(error), unwritten_bytes=self.unwritten_bytes)
+            return RETRY_AFTER_MS
+        return None if not self._dirty else self._interval_ns / 1_000_000
+
+    def flush(self, force: bool = True) -> None:
+        """Write every dirty queue (``force`` False: only if the interval is over). Durable after the next sync of the
+        file system.
+
+        Raises what the disk raises; queues not written then stay dirty.
+        """
+        if not force:
+            self._step()
+            return
+        with self._file_lock:
+            with self._dirty_lock:
+                dirty, self._dirty = self._dirty, {}
+                self._dirty_since_ns = self._clock.monotonic_ns()
+            for queue in list(dirty):
+                try:
+                    written = queue.write()
+                except BaseException:
+                    with self._dirty_lock:
+                        dirty.update(self._dirty)
+                        self._dirty = dirty
+                    raise
+                del dirty[queue]
+                with self._dirty_lock:
+                    self._dirty_entries = max(0, self._dirty_entries - written)
+                self._resident.pop(queue, None)
+                self._resident[queue] = None
+                queue.trim(TAIL_ENTRIES_KEPT)
+            with self._dirty_lock:
+                if not self._dirty:
+                    self._dirty_entries = 0  # entries that a restarted queue dropped were counted and never written
+            self._give_back()
+
+    def _give_back(self) -> None:
+        """Keep tails within the budget: those written longest ago go first."""
+        while self.memory.used_bytes > self._tails_bytes_max // 2 and self._resident:
+            queue = next(iter(self._resident))
+            del self._resident[queue]
+            queue.trim()
+
+    # ---- recovery, retention, deletion
+
+    def truncate_to_physical(self, physical_end: int) -> None:
+        """Drop every entry that points at or beyond ``physical_end`` from memory and files (recovery; nobody else is
+        at work).
+        """
+        with self._file_lock:
+            for queue in self.all():
+                queue.truncate_to_physical(physical_end)
+            with self._dirty_lock:
+                self._dirty.clear()
+                self._dirty_entries = 0
+
+    def correct_min(self, log_min_offset: int) -> None:
+        """Move every queue's min offset above what the log no longer holds."""
+        for queue in self.all():
+            queue.correct_min(log_min_offset)
+
+    def delete_expired(self, log_min_offset: int) -> int:
+        """Correct the min offsets and remove files that lie wholly below them (never a queue's last); return how
+        many.
+        """
+        removed = 0
+        for queue in self.all():
+            queue.correct_min(log_min_offset)
+            with self._file_lock:
+                for path in queue.expired_files():
+                    self._files.remove(path)
+                    removed += 1
+        return removed
+
+    def delete_topic(self, topic: str) -> None:
+        """Remove a topic's queues and their files. Entries that are dispatched afterwards begin new queues."""
+        with self._file_lock:
+            for key in [key for key in list(self._queues) if key[0] == topic]:
+                queue = self._queues.pop(key)
+                queue.remove()
+                with self._dirty_lock:
+                    if self._dirty.pop(queue, self) is None:
+                        self._dirty_entries = max(0, self._dirty_entries - (queue.max_offset - queue.written_offset))
+                self._resident.pop(queue, None)
+                self._files.remove_directory(queue.directory)
+            self._files.remove_directory(f"{self.directory}/{topic}")
+
+
+def _pack(groups: Sequence[LogColumns]) -> NDArray[np.void]:
+    """Return the entries of all rows of all groups."""
+    if len(groups) == 1:
+        group = groups[0]
+        entries = np.empty(group.count, ENTRY)
+        entries["offset"] = group.physical_offsets
+        entries["size"] = group.sizes
+        entries["tags_code"] = group.tags_codes
+        return entries
+    entries = np.empty(sum(group.count for group in groups), ENTRY)
+    if groups:
+        entries["offset"] = np.concatenate([group.physical_offsets for group in groups])
+        entries["size"] = np.concatenate([group.sizes for group in groups])
+        entries["tags_code"] = np.concatenate([group.tags_codes for group in groups])
+    return entries

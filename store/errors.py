@@ -1,0 +1,109 @@
+"""Errors of the store, and what the operating system's errors become.
+
+Lives here: one class for each thing that can go wrong with the disk or the files, ``translated`` for ``OSError``.
+Not here: ``CorruptRecord`` and ``MessageIllegal``, which other layers raise too (``common.errors``).
+"""
+
+import errno
+from typing import Final
+
+from pocketmq.common.errors import Cause, MessageIllegal, PocketMQError, Stored
+
+
+class StoreError(PocketMQError):
+    """The store could not do something."""
+
+    code = 14  # SERVICE_NOT_AVAILABLE
+    default_cause = Cause.DISK_ERROR
+
+
+class StoreFull(StoreError):
+    """The file system has no space left; writing resumes when there is some."""
+
+    retriable = True
+    default_cause = Cause.DISK_FULL
+
+
+class StoreReadOnly(StoreError):
+    """The file system refuses writes."""
+
+    retriable = True
+    default_cause = Cause.READ_ONLY
+
+
+class DiskError(StoreError):
+    """The disk or the system failed a call (EIO and whatever has no class of its own)."""
+
+
+class StorePermission(StoreError):
+    """The process may not read or write the store's files."""
+
+    default_cause = Cause.NO_PERMISSION
+
+
+class StoreFenced(StoreError):
+    """A sync failed: what was appended since the last good one may not be on disk, so nothing more is accepted.
+
+    Reads go on. Only a restart, which reads the log from the disk again, ends it.
+    """
+
+    default_cause = Cause.FENCED
+
+
+class StoreClosed(StoreError):
+    """The store is not open (not yet, or not any more)."""
+
+    default_cause = Cause.SHUTTING_DOWN
+
+
+class StoreInUse(StoreError):
+    """Another broker has the store open."""
+
+    default_cause = Cause.CONFIG
+
+
+class SegmentSizeMismatch(StoreError):
+    """A file of the commit log has another size than the settings say."""
+
+    default_cause = Cause.CONFIG
+
+
+class CorruptStore(StoreError):
+    """The store's files contradict each other; nothing was changed."""
+
+    default_cause = Cause.CORRUPT
+
+
+class SegmentNotReady(StoreError):
+    """The next segment was not there in time (RocketMQ's CREATE_MAPEDFILE_FAILED); nothing was stored."""
+
+    code = 1  # SYSTEM_ERROR
+    retriable = True
+
+
+class OffsetOutOfRange(StoreError):
+    """A read of bytes below the log's start or beyond its committed end."""
+
+    code = 1
+    default_cause = Cause.BAD_REQUEST
+
+
+class GroupTooLarge(MessageIllegal):
+    """A group of records is larger than the store takes at once; nothing of it was stored."""
+
+
+_READ_ONLY: Final = (errno.EROFS,)
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_PERMISSION: Final = (errno.EACCES, errno.EPERM)
+
+
+def translated(error: OSError, what: str, path: str, stored: Stored = Stored.NO) -> StoreError:
+    """Return the store's error for ``error``, to be raised ``from`` it."""
+    why = f"{path}: {error.strerror or error}"
+    if error.errno in _FULL:
+        return StoreFull(what, why=why, hint="free space on the store's file system", stored=stored)
+    if error.errno in _READ_ONLY:
+        return StoreReadOnly(what, why=why, hint="see the kernel log for why it was remounted", stored=stored)
+    if error.errno in _PERMISSION:
+        return StorePermission(what, why=why, hint="run as the store's owner", stored=stored)
+    return DiskError(what, why=why, hint="see the kernel log and check the disk", stored=stored)

@@ -1,0 +1,178 @@
+"""The disk as an argument: everything the store does with files goes through a ``FileSystem``.
+
+Lives here: the protocols ``FileSystem``, ``StoreFile``, ``MappedFile`` and ``FileLock``.
+Not here: the real one (``os_file_system``), a map's only writer in the append path (``segment``). Fault injection
+implements the same protocols.
+
+Rules for every implementation:
+
+- Paths are absolute texts. Every method may block on the disk: never call one on an event loop's thread.
+- Failures raise ``StoreError`` subclasses (``store.errors``): StoreFull, StoreReadOnly, StorePermission, DiskError. A
+  missing file raises ``FileNotFoundError``, which callers expect and handle.
+- A write either takes all bytes or raises; after a failure any part of them may be there.
+- Nothing is durable before ``sync`` (a file's data and size), ``sync_dir`` (names in a directory) or ``sync_all``.
+- A file closes when ``close`` was called or its last reference is gone, so a reader that holds one is never cut off.
+"""
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes = bytes | bytearray | memoryview | NDArray[np.uint8]
+
+
+class MappedFile(Protocol):
+    """A file's bytes as memory, for its whole size at the time of mapping. Stores show at once to every reader of the
+    file.
+
+    A mapped file is never truncated: touching a page behind its end would kill the process (SIGBUS).
+    """
+
+    size_bytes: int
+
+    def store(self, offset: int, data: Bytes) -> None:
+        """Copy ``data`` to ``offset``; large copies release the GIL. Must lie within the map."""
+        ...
+
+    def scatter(self, offsets: NDArray[np.int64], rows: NDArray[np.uint8]) -> None:
+        """Copy row ``i`` of the 2-D ``rows`` to ``offsets[i]``; where rows overlap the later one wins."""
+        ...
+
+    def view(self) -> NDArray[np.uint8]:
+        """Return a read-only array over the whole map. Reading a bad sector through it kills the process."""
+        ...
+
+
+class StoreFile(Protocol):
+    """An open file. Methods may be called from several threads at once."""
+
+    path: str
+
+    def size(self) -> int:
+        """Return the size in bytes."""
+        ...
+
+    def read_into(self, offset: int, out: NDArray[np.uint8]) -> int:
+        """Fill ``out`` (contiguous) from ``offset``; return the bytes read, fewer than asked only at the end of the
+        file.
+        """
+        ...
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return up to ``length`` bytes, fewer only at the end of the file."""
+        ...
+
+    def write_at(self, offset: int, data: Bytes) -> None:
+        """Write all of ``data`` (contiguous) at ``offset``; the file grows where needed."""
+        ...
+
+    def reserve(self, size_bytes: int) -> None:
+        """Make the file at least this large, with its blocks reserved where the file system can; new bytes read as
+        zeros.
+        """
+        ...
+
+    def resize(self, size_bytes: int) -> None:
+        """Cut or extend the file. Never for a file that is mapped."""
+        ...
+
+    def zero(self, offset: int, length: int) -> None:
+        """Make the range read as zeros and keep its blocks reserved."""
+        ...
+
+    def next_data(self, offset: int) -> int | None:
+        """Return where bytes that may differ from zero start, at or behind ``offset``; None if none follow. A hint that
+        only skips: what it skips is zero.
+        """
+        ...
+
+    def next_hole(self, offset: int) -> int:
+        """Return where the data at ``offset`` ends: bytes from there to the next data are zero. At worst the size."""
+        ...
+
+    def sync(self) -> None:
+        """Return when data and size are durable (fdatasync)."""
+        ...
+
+    def map(self) -> MappedFile:
+        """Map the whole file, readable and writable."""
+        ...
+
+    def close(self) -> None:
+        """Close the file; maps of it stay valid."""
+        ...
+
+
+class FileLock(Protocol):
+    """An exclusive lock that ends with the process."""
+
+    def release(self) -> None:
+        """Give it up."""
+        ...
+
+
+class FileSystem(Protocol):
+    """Where files come from."""
+
+    def open(self, path: str, *, create: bool = False, writable: bool = True) -> StoreFile:
+        """Open a file; ``create`` makes it where it is missing (its directory must exist)."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Tell whether a file or directory is there."""
+        ...
+
+    def size(self, path: str) -> int:
+        """Return a file's size in bytes."""
+        ...
+
+    def modified_ms(self, path: str) -> int:
+        """Return when the file's content last changed, wall time in ms."""
+        ...
+
+    def list(self, path: str) -> list[str]:
+        """Return the names in a directory, sorted; empty if it does not exist."""
+        ...
+
+    def make_dirs(self, path: str) -> None:
+        """Create a directory and its parents where missing."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file; no error if it is gone already."""
+        ...
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory with all that is in it; no error if it is gone already."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Give a file another name, replacing what had it, in one step."""
+        ...
+
+    def read_all(self, path: str) -> bytes:
+        """Return a whole small file."""
+        ...
+
+    def replace(self, path: str, data: bytes, *, durable: bool = True) -> None:
+        """Write a whole small file so that a crash leaves the old or the new content (``.tmp``, sync, rename,
+        sync_dir).
+        """
+        ...
+
+    def sync_dir(self, path: str) -> None:
+        """Return when the names in a directory are durable."""
+        ...
+
+    def sync_all(self, path: str) -> None:
+        """Return when everything on the file system that holds ``path`` is durable (syncfs)."""
+        ...
+
+    def lock_file(self, path: str, holder: str) -> FileLock:
+        """Lock a file (created where missing) and note ``holder`` in it. Raises ``StoreInUse`` when another has it."""
+        ...
+
+    def free_bytes(self, path: str) -> tuple[int, int]:
+        """Return (bytes free to this process, total bytes) of the file system that holds ``path``."""
+        ...

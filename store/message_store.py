@@ -1,0 +1,472 @@
+"""The store as the broker sees it: messages in, messages out, durable when it says so.
+
+Lives here: ``MessageStore``, which builds the parts, starts and stops them in order, and passes calls on.
+Not here: anything that has a file of its own: the log, consume queues, index, recovery, flush.
+"""
+
+import os.path
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import msgspec
+import structlog
+from structlog.typing import FilteringBoundLogger
+
+from pocketmq.common.clock import Clock, SystemClock
+from pocketmq.common.errors import CorruptRecord, PocketMQError
+from pocketmq.common.properties import KEYS, UNIQ_KEY
+from pocketmq.common.record_codec import decode_record, record_size_at
+from pocketmq.common.record_group import RecordGroup
+from pocketmq.common.runner import Runner, ThreadRunner, Worker
+from pocketmq.store.allocate import ALLOCATING_SUFFIX, SegmentAllocator
+from pocketmq.store.append_result import AppendResult, PutStatus, refused
+from pocketmq.store.checkpoint import Checkpoint, Positions, StorePaths, write_checkpoint
+from pocketmq.store.checksums import ChecksumLog
+from pocketmq.store.commit_log import CommitLog
+from pocketmq.store.config import StoreConfig
+from pocketmq.store.consume_queues import ConsumeQueues
+from pocketmq.store.dispatch import Dispatcher
+from pocketmq.store.errors import OffsetOutOfRange, StoreClosed, StoreFenced
+from pocketmq.store.file_system import FileLock, FileSystem
+from pocketmq.store.flush import FlushService
+from pocketmq.store.get import GetResult, get_message
+from pocketmq.store.group_commit import Done, GroupCommit
+from pocketmq.store.index import KeyIndex
+from pocketmq.store.os_file_system import OsFileSystem
+from pocketmq.store.recovery import Recovery, RecoveryReport
+from pocketmq.store.segment_queue import SegmentQueue
+from pocketmq.store.time_index import offset_by_time, store_time, store_time_at
+
+__all__ = ["AppendResult", "GetResult", "MessageStore", "PutStatus", "RecoveryReport"]
+
+_RECORD_HEAD_BYTES: Final = 36
+Dispatched = Callable[[list[tuple[str, int, int]]], None]
+
+
+class MessageStore:
+    """One store directory, open in one process at a time.
+
+    ``append`` and reads are thread-safe, touch the disk and must stay off the event loop. ``store_host`` (8 or 20
+    bytes) is written into every record; set it before ``open``. Callbacks in ``on_dispatched`` run in the dispatch
+    worker. Counters: ``log.appended_records``, ``.appended_bytes``, ``.appended_groups``, ``.flush_count``,
+    ``.last_flush_ns``, ``log.lock.held_ns_total`` and ``.holds``.
+    """
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        *,
+        file_system: FileSystem | None = None,
+        clock: Clock | None = None,
+        runner: Runner | None = None,
+        log: FilteringBoundLogger | None = None,
+    ) -> None:
+        root = os.path.abspath(os.path.expanduser(config.store_path_root_dir))
+        self.config = msgspec.structs.replace(config, store_path_root_dir=root)
+        self.paths = StorePaths(root)
+        self.clock: Clock = SystemClock() if clock is None else clock
+        self._file_system: FileSystem = OsFileSystem() if file_system is None else file_system
+        self._runner: Runner = ThreadRunner() if runner is None else runner
+        self._log: FilteringBoundLogger = structlog.get_logger("store") if log is None else log
+        config = self.config
+        segment_bytes = config.mapped_file_size_commit_log
+        files, clock = self._file_system, self.clock
+        self._segments = SegmentQueue(files, self.paths.commit_log, segment_bytes)
+        self._allocator = SegmentAllocator(config, files, self.paths.commit_log, self._runner, self._log)
+        self._checksums = ChecksumLog(files, self.paths.checksums, segment_bytes) if config.group_checksums else None
+        self.consume_queues = ConsumeQueues(config, files, clock, self._runner, log=self._log)
+        self.log = CommitLog(
+            config,
+            files,
+            clock,
+            self._segments,
+            self._allocator,
+            self._checksums,
+            self.consume_queues.next_offset,
+            self._log,
+        )
+        self.index = KeyIndex(config, files, clock, self._runner, self.log, log=self._log)
+        self.dispatcher = Dispatcher(
+            self.consume_queues, self.log, self._runner, clock, index=self.index, log=self._log
+        )
+        self._flush = FlushService(config, self.log, self._checksums, clock, self._log)
+        self._group_commit: GroupCommit | None = None
+        if config.flush_disk_type == "SYNC_FLUSH":
+            self._group_commit = GroupCommit(self.log, clock, config.sync_flush_timeout, self._log)
+        self._lock: FileLock | None = None
+        self._checkpointer: Worker | None = None
+        self._checkpoint = Checkpoint()
+        self._seen: tuple[int, int] | None = None  # (end, store time) at the last checkpoint, not yet durable then
+        self._durable_offset = -1  # log and queues are durable up to here, and positions.json says so
+        self._clean_offset = -1  # positions.json tells of a clean stop at this end
+        self._is_open = False
+
+    # ---- life
+
+    def open(self, progress: Callable[[int, int], None] | None = None) -> RecoveryReport:
+        """Lock the directory, recover, rebuild what is missing in queues, start the workers. Blocks; call it off the
+        loop.
+
+        ``progress(offset, end)`` is called now and then while the log is read. Raises ``StoreInUse``,
+        ``SegmentSizeMismatch``, ``CorruptStore``, ``StorePermission`` and what the disk raises; the directory then is
+        unlocked again, and nothing but a recovery that can be repeated has changed.
+        """
+        assert not self._is_open, "open() of an open store"
+        begin_ns = self.clock.monotonic_ns()
+        self._file_system.make_dirs(self.paths.root)
+        self._lock = self._file_system.lock_file(self.paths.lock, f"lock\npid {os.getpid()}\n")
+        try:
+            report = self._recover(progress)
+        except BaseException:
+            self._give_up()
+            raise
+        report.duration_ms = (self.clock.monotonic_ns() - begin_ns) / 1e6
+        self._log.info(
+            "store_opened",
+            kind=report.kind,
+            reason=report.reason,
+            end_offset=report.end_offset,
+            cut_bytes=report.cut_bytes,
+            damaged=len(report.damaged),
+            duration_ms=round(report.duration_ms, 1),
+        )
+        return report
+
+    def _recover(self, progress: Callable[[int, int], None] | None) -> RecoveryReport:
+        files, paths, log = self._file_system, self.paths, self.log
+        for path in (paths.commit_log, paths.checksums, paths.own):
+            files.make_dirs(path)
+        self._segments.load()
+        self.consume_queues.load()
+        recovery = Recovery(self.config, files, paths, self._segments, self._checksums, self._log, progress=progress)
+        report = recovery.run(self.consume_queues.last_physical_end)
+        for name in files.list(paths.commit_log):
+            if name.endswith(ALLOCATING_SUFFIX):
+                files.remove(f"{paths.commit_log}/{name}")
+        end = report.end_offset
+        log.damaged[:] = report.damaged
+        self._allocator.start()
+        log.open_at(end, report.last_store_timestamp, report.last_group_offset)
+        if report.truncate_queues:
+            self.consume_queues.truncate_to_physical(report.dispatched_from)
+        self.index.load(report.indexed_from, clean=report.index_clean)
+        self.dispatcher.rebuild(report.dispatched_from, None if progress is None else partial(_tell, progress, end))
+        self.consume_queues.correct_min(log.min_offset)
+        files.open(paths.abort, create=True).close()
+        if report.kind == "clean":
+            self._durable_offset = end
+            self._clean_offset = end if report.index_clean else -1
+            self._checkpoint = Checkpoint(*([report.last_store_timestamp] * 3))
+        elif report.kind == "new":
+            self._durable_offset = self._clean_offset = 0
+        self._start_workers(end)
+        return report
+
+    def _start_workers(self, end: int) -> None:
+        log = self.log
+        log.on_appended = self.dispatcher.feed
+        log.on_committed = [self._flush.committed]
+        self.consume_queues.start()
+        self.index.start()
+        self.dispatcher.start(end)
+        self._flush.start(self._runner)
+        if self._group_commit is not None:
+            self._group_commit.start(self._runner)
+        interval_ms = self.config.checkpoint_interval
+        self._checkpointer = self._runner.start("checkpoint", self._checkpoint_step, first_after_ms=interval_ms)
+        self._is_open = True
+        log.accept()
+
+    def _give_up(self) -> None:
+        """Undo a failed ``open``."""
+        self._allocator.stop()
+        self.log.close()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def close(self) -> None:
+        """Take no more appends, bring everything up to date, write it, remember a clean stop. Closing twice does
+        nothing.
+
+        When something cannot be written the store still closes: the next start then recovers, as after a crash, and the
+        first error is raised at the end.
+        """
+        if not self._is_open:
+            return
+        self._is_open = False
+        failed: PocketMQError | None = None
+        self.log.refuse()
+        if self._checkpointer is not None:
+            self._checkpointer.stop()
+        self._flush.stop()
+        if self._group_commit is not None:
+            self._group_commit.stop()
+        self._allocator.stop()
+        for stop in (
+            self.dispatcher.stop,
+            self.index.close,
+            self.consume_queues.close,
+            self._flush.write_checksums,
+            self._last_flush,
+        ):
+            failed = self._try(stop) or failed
+        if failed is None:
+            failed = self._try(self._stop_cleanly)
+        self.log.close()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+        if failed is not None:
+            raise failed
+
+    def _try(self, stop: Callable[[], object]) -> PocketMQError | None:
+        try:
+            stop()
+        except PocketMQError as error:
+            self._log.error("store_close_failed", step=getattr(stop, "__qualname__", ""), error=str(error))
+            return error
+        return None
+
+    def _last_flush(self) -> None:
+        if self.config.sync_on_close or self._group_commit is not None or self.log.fenced_by is not None:
+            self.log.flush()
+
+    def _stop_cleanly(self) -> None:
+        """Write positions and remove the abort marker, if everything has reached the end."""
+        log = self.log
+        end = log.committed_offset
+        if self.dispatcher.dispatched_offset != end:
+            self._log.error(
+                "dispatch_behind_at_close", dispatched_offset=self.dispatcher.dispatched_offset, end_offset=end
+            )
+            return
+        if self._clean_offset != end:
+            durable = self.config.sync_on_close
+            if durable and self._durable_offset != end:
+                self._file_system.sync_all(self.paths.root)
+                self._durable_offset = end
+            self._checkpoint = Checkpoint(*([log.last_store_timestamp] * 3))
+            self._write_positions(max(self._durable_offset, log.min_offset), clean=True, durable=durable)
+        self._file_system.remove(self.paths.abort)
+
+    # ---- checkpoint
+
+    def _checkpoint_step(self) -> float | None:
+        try:
+            self.checkpoint()
+        except StoreFenced:
+            return None
+        except PocketMQError as error:
+            self._log.error("checkpoint_failed", error=str(error))
+        return float(self.config.checkpoint_interval)
+
+    def checkpoint(self) -> None:
+        """Make log and queues durable and remember how far, if anything was stored since. Raises ``StoreError``."""
+        log = self.log
+        if log.committed_offset == self._durable_offset:
+            return
+        dispatched = self.dispatcher.dispatched_offset
+        seen = (log.committed_offset, log.last_store_timestamp)
+        flushed = log.flush()
+        self.consume_queues.flush(force=True)
+        indexed = self.index.flush()
+        self._file_system.sync_all(self.paths.root)
+        recover = min(dispatched, flushed)
+        if self._seen is not None and self._seen[0] <= recover:
+            index_ms = self._seen[1] if indexed >= self._seen[0] else self._checkpoint.index_ms
+            self._checkpoint = Checkpoint(self._seen[1], self._seen[1], index_ms)
+            self._seen = None
+        self._seen = self._seen or seen
+        self._clean_offset = -1
+        self._write_positions(recover, clean=False, durable=True, indexed=indexed)
+        self._durable_offset = recover
+
+    def _write_positions(self, recover: int, *, clean: bool, durable: bool, indexed: int | None = None) -> None:
+        log = self.log
+        positions = Positions(
+            clean=clean,
+            segment_bytes=log.segment_bytes,
+            end_offset=log.committed_offset,
+            recover_offset=recover,
+            indexed_offset=self.index.indexed_offset if indexed is None else indexed,
+            last_group_offset=log.last_group_offset,
+            last_store_timestamp=log.last_store_timestamp,
+        )
+        write_checkpoint(self._file_system, self.paths, self._checkpoint, positions, durable=durable)
+
+    # ---- writing
+
+    @property
+    def store_host(self) -> bytes:
+        """The address written into every record: 8 bytes (IPv4) or 20."""
+        return self.log.store_host
+
+    @store_host.setter
+    def store_host(self, host: bytes) -> None:
+        self.log.store_host = host
+
+    @property
+    def group_bytes_max(self) -> int:
+        """Largest group that ``append`` takes."""
+        return self.log.group_bytes_max
+
+    def append(self, group: RecordGroup, *, dispatch_later: bool = False) -> AppendResult:
+        """Store a group, all or nothing; see ``CommitLog.append``. A refusal is a status, not an exception.
+
+        ``dispatch_later``: the caller will call ``dispatch`` soon, in this thread; else the dispatch worker is woken.
+        """
+        try:
+            result = self.log.append(group)
+        except PocketMQError as error:
+            return refused(error)
+        if not dispatch_later:
+            self.dispatcher.committed()
+        return result
+
+    def dispatch(self) -> None:
+        """Make what was appended with ``dispatch_later`` visible to consumers."""
+        self.dispatcher.dispatch_here()
+
+    def acknowledge(self, end_offset: int, wait: bool, done: Done) -> None:
+        """Call ``done(status)`` when what ends at ``end_offset`` is as safe as the settings promise.
+
+        At once in this thread under ASYNC_FLUSH, or if it is durable already, or ``wait`` is False (RocketMQ property
+        WAIT); else later in a flush thread: PUT_OK, FLUSH_DISK_TIMEOUT after ``sync_flush_timeout``, or
+        SERVICE_NOT_AVAILABLE when the log is fenced: then nobody knows whether the disk has it.
+        """
+        log = self.log
+        if log.fenced_by is not None and end_offset > log.flushed_offset:
+            done(PutStatus.SERVICE_NOT_AVAILABLE)
+        elif self._group_commit is None or log.flushed_offset >= end_offset:
+            done(PutStatus.PUT_OK)
+        elif wait:
+            self._group_commit.wait(end_offset, done)
+        else:
+            self._group_commit.ring()
+            done(PutStatus.PUT_OK)
+
+    @property
+    def on_dispatched(self) -> list[Dispatched]:
+        """Callbacks with [(topic, queue id, max offset)], once per dispatch pass."""
+        return self.dispatcher.on_dispatched
+
+    @property
+    def appended_offset(self) -> int:
+        """End of what is accepted."""
+        return self.log.appended_offset
+
+    @property
+    def committed_offset(self) -> int:
+        """End of what can be read."""
+        return self.log.committed_offset
+
+    @property
+    def flushed_offset(self) -> int:
+        """End of what is durable."""
+        return self.log.flushed_offset
+
+    @property
+    def dispatched_offset(self) -> int:
+        """End of what consumers can see."""
+        return self.dispatcher.dispatched_offset
+
+    # ---- reading
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        tags_codes: frozenset[int] | None = None,
+    ) -> GetResult:
+        """Return messages of a queue from ``offset`` on; see ``get_message``."""
+        return get_message(
+            self.consume_queues.get(topic, queue_id),
+            self.log,
+            offset,
+            max_messages=max_messages,
+            max_bytes=max_bytes,
+            tags_codes=tags_codes,
+        )
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """Return a queue's first offset, 0 for one that does not exist."""
+        queue = self.consume_queues.get(topic, queue_id)
+        return 0 if queue is None else queue.min_offset
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Return the offset behind a queue's last visible message, 0 for one that does not exist."""
+        queue = self.consume_queues.get(topic, queue_id)
+        return 0 if queue is None else queue.max_offset
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
+        """Return the queue offset that belongs to a time in ms; see ``time_index.offset_by_time``."""
+        return offset_by_time(self.consume_queues.get(topic, queue_id), self.log, timestamp)
+
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
+        """Return when a message was stored, in ms; -1 when it is not there."""
+        queue = self.consume_queues.get(topic, queue_id)
+        return -1 if queue is None else store_time(queue, self.log, offset)
+
+    def earliest_store_time(self) -> int:
+        """Return when the first message that the log still has was stored, in ms; -1 for an empty log."""
+        return store_time_at(self.log, self.log.min_offset)
+
+    def queues(self) -> list[tuple[str, int, int, int]]:
+        """Return (topic, queue id, min offset, max offset) of every queue."""
+        return self.consume_queues.queues()
+
+    def read_record(self, physical_offset: int, size: int = 0) -> bytes | None:
+        """Return the record at a physical offset (from a message id, so not to be trusted), or None if none starts
+        there.
+
+        ``size`` 0: what the record says; else it must be the record's.
+        """
+        log = self.log
+        if not log.min_offset <= physical_offset <= log.committed_offset - _RECORD_HEAD_BYTES:
+            return None
+        try:
+            head = log.read(physical_offset, _RECORD_HEAD_BYTES).tobytes()
+            found = record_size_at(head)
+            if int.from_bytes(head[28:36], "big") != physical_offset or size not in (0, found):
+                return None
+            if physical_offset % log.segment_bytes + found > log.segment_bytes:
+                return None
+            return log.read(physical_offset, found).tobytes()
+        except (CorruptRecord, OffsetOutOfRange):
+            return None
+
+    def query(self, topic: str, key: str, begin: int, end: int, max_num: int) -> list[bytes]:
+        """Return the records with this unique id or key, stored between two times (ms), newest first, at most 64."""
+        records: list[bytes] = []
+        for offset in self.index.query(topic, key, begin, end, max_num).offsets:
+            record = self.read_record(offset)
+            if record is not None and _has_key(record, topic, key):
+                records.append(record)
+        return records
+
+    def delete_topic(self, topic: str) -> None:
+        """Remove a topic's consume queues. Its records stay in the log until retention removes them."""
+        if not self._is_open:
+            raise StoreClosed("topic not deleted", why="the store is not open")
+        self.consume_queues.delete_topic(topic)
+        self.log.forget_queues(topic)
+
+
+def _tell(progress: Callable[[int, int], None], end: int, at: int) -> None:
+    progress(at, end)
+
+
+def _has_key(data: bytes, topic: str, key: str) -> bool:
+    """Tell whether a record really has the key whose hash was found."""
+    try:
+        record = decode_record(data, check_crc=False)
+    except CorruptRecord:
+        return False
+    properties = record.property_map()
+    return record.topic == topic and (properties.get(UNIQ_KEY) == key or key in properties.get(KEYS, "").split(" "))

@@ -1,0 +1,84 @@
+"""When the log is flushed without anybody waiting."""
+
+from pathlib import Path
+
+from pocketmq.store.errors import DiskError
+from tests.store.log_fakes import HookedFileSystem, Stepped
+
+
+def syncs(files: HookedFileSystem) -> int:
+    return [operation for operation, path in files.operations if "commitlog/" in path].count("sync")
+
+
+def test_too_few_pages_wait_for_the_thorough_flush(tmp_path: Path) -> None:
+    """Less than four pages are flushed after ten seconds, more after half a second."""
+    files = HookedFileSystem()
+    stepped = Stepped(tmp_path, files, mapped_file_size_commit_log=1 << 20)
+    flush = stepped.store._flush
+    assert flush.step() is None
+    stepped.append(b"x")
+    assert flush.step() == 500
+    stepped.clock.advance_ms(500)
+    assert flush.step() == 500
+    assert (syncs(files), stepped.store.flushed_offset) == (0, 0)
+    stepped.clock.advance_ms(9500)
+    assert flush.step() is None
+    assert (syncs(files), stepped.store.flushed_offset) == (1, stepped.store.appended_offset)
+    stepped.append(bytes(5 * 4096))
+    stepped.clock.advance_ms(499)
+    assert flush.step() == 1
+    stepped.clock.advance_ms(1)
+    assert flush.step() is None
+    assert (syncs(files), stepped.store.flushed_offset) == (2, stepped.store.appended_offset)
+    assert stepped.store.log.flush_count == 2
+    stepped.store.close()
+
+
+def test_a_sleeping_service_is_woken_once_by_the_first_append(tmp_path: Path) -> None:
+    """While it has work it looks every interval; appends do not ring it again."""
+    stepped = Stepped(tmp_path)
+    worker = next(worker for worker in stepped.runner.workers if worker.name == "flush-commit-log")
+    stepped.append(b"1")
+    assert worker.rung
+    worker.rung = False
+    stepped.append(b"2")
+    assert not worker.rung
+    stepped.clock.advance_ms(20_000)
+    assert worker.step() is None
+    stepped.append(b"3")
+    assert worker.rung
+    stepped.store.close()
+
+
+def test_a_full_segment_is_flushed_and_given_back(tmp_path: Path) -> None:
+    """A roll-over flushes however few pages there are, and the old segment keeps neither map nor handle."""
+    stepped = Stepped(tmp_path)
+    stepped.append(bytes(5000))
+    stepped.append(bytes(5000))
+    stepped.clock.advance_ms(500)
+    stepped.store._flush.step()
+    first, second = stepped.store.log._segments.all
+    assert (first.is_open, second.is_open) == (False, True)
+    assert stepped.store.flushed_offset == stepped.store.appended_offset
+    assert len(stepped.bodies()) == 2
+    stepped.store.close()
+
+
+def test_a_failed_sync_fences_under_async_flush_too(tmp_path: Path) -> None:
+    """The service gives up, appends are refused, and a checksum file that cannot be written is only a warning."""
+    broken: set[str] = set()
+
+    def hook(operation: str, path: str) -> None:
+        if operation in broken:
+            raise DiskError("EIO")
+
+    stepped = Stepped(tmp_path, HookedFileSystem(hook))
+    stepped.append(bytes(6000))
+    broken.add("write")
+    stepped.store._flush.write_checksums()
+    broken.add("sync")
+    stepped.clock.advance_ms(20_000)
+    assert stepped.store._flush.step() is None
+    assert stepped.store.log.fenced_by is not None
+    assert stepped.store.flushed_offset == 0
+    assert len(stepped.bodies()) == 1

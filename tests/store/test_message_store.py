@@ -1,0 +1,275 @@
+"""The store as a whole: model, threads, kill -9, refusals."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pocketmq.common.clock import SystemClock
+from pocketmq.common.record_codec import decode_record
+from pocketmq.store.append_result import PutStatus
+from pocketmq.store.config import StoreConfig
+from pocketmq.store.errors import DiskError, StoreClosed, StoreInUse
+from pocketmq.store.get import GetMessageStatus
+from pocketmq.store.message_store import MessageStore
+from tests.store.log_fakes import (
+    HOST,
+    HookedFileSystem,
+    Stepped,
+    bodies,
+    crashed_copy,
+    group_of,
+    put,
+    split,
+    store_config,
+)
+
+STEPS = st.one_of(
+    st.tuples(
+        st.just("append"),
+        st.lists(st.tuples(st.integers(0, 700), st.integers(0, 2)), min_size=1, max_size=12),
+    ),
+    st.tuples(
+        st.sampled_from(["dispatch", "steps", "checksums", "flush", "checkpoint", "crash", "restart"]), st.none()
+    ),
+)
+
+
+@given(st.lists(STEPS, max_size=14), st.sampled_from(["mapped", "written"]))
+@settings(max_examples=30, deadline=None)
+def test_whatever_happens_every_message_stays_in_its_place(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, list[tuple[int, int]] | None]], mode: str
+) -> None:
+    """Against a dict of lists: appends, rolls, flushes, crashes and restarts in any order lose and invent nothing."""
+    base = tmp_path_factory.mktemp("model")
+    stepped = Stepped(base / "0", append_mode=mode)
+    model: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
+    crashes = number = 0
+    for step, sizes in [*steps, ("crash", None), ("restart", None)]:
+        store = stepped.store
+        if step == "append":
+            assert sizes is not None
+            puts = []
+            for size, queue_id in sizes:
+                number += 1
+                body = b"%d." % number + bytes(size)
+                model[queue_id].append(body)
+                puts.append(put(body, "T", queue_id))
+            group = group_of(puts)
+            if len(group.buffer) > store.group_bytes_max:
+                for one in puts:
+                    assert store.append(group_of([one])).status is PutStatus.PUT_OK
+            else:
+                assert store.append(group).status is PutStatus.PUT_OK
+        elif step == "dispatch":
+            stepped.dispatch()
+        elif step == "steps":
+            stepped.clock.advance_ms(1000)
+            stepped.runner.run_until_idle()
+        elif step == "checksums":
+            stepped.write_checksums()
+        elif step == "flush":
+            store.log.flush()
+        elif step == "checkpoint":
+            store.checkpoint()
+        elif step == "crash":
+            crashes += 1
+            copy = crashed_copy(stepped.root, base / str(crashes))
+            store._lock = None
+            stepped = Stepped(copy, append_mode=mode)
+            assert stepped.report.cut_bytes == 0
+            assert stepped.report.damaged == stepped.report.suspect == []
+        else:
+            stepped.dispatch()
+            store.close()
+            stepped = Stepped(stepped.root, append_mode=mode)
+            assert stepped.report.kind in ("clean", "new")
+    assert {queue_id: stepped.bodies("T", queue_id) for queue_id in model} == model
+    stepped.store.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("flush_disk_type", "append_mode"),
+    [("ASYNC_FLUSH", "mapped"), ("ASYNC_FLUSH", "written"), ("SYNC_FLUSH", "mapped")],
+)
+def test_kill_9_under_load_loses_nothing_acknowledged(tmp_path: Path, flush_disk_type: str, append_mode: str) -> None:
+    """Twice killed at some point under load: all that the parent heard of is there, in order, and nothing else."""
+    source = Path(__file__).resolve().parents[2]
+    environment = dict(os.environ, PYTHONPATH=f"{source / 'src'}{os.pathsep}{source}")
+    acknowledged: dict[tuple[int, int], int] = {}
+    for acks_wanted in (300, 500):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.store.kill_target", str(tmp_path), flush_disk_type, append_mode],
+            stdout=subprocess.PIPE,
+            env=environment,
+            cwd=source,
+        )
+        assert process.stdout is not None
+        heard = 0
+        for line in process.stdout:
+            words = line.split()
+            if words[:1] == [b"ack"] and line.endswith(b"\n"):
+                queue_id, first, count, number = map(int, words[1:])
+                acknowledged.update(((queue_id, first + at), number) for at in range(count))
+                heard += 1
+                if heard == acks_wanted:
+                    process.kill()
+        process.wait()
+        process.stdout.close()
+        assert heard >= acks_wanted
+    config = store_config(
+        tmp_path,
+        mapped_file_size_commit_log=1 << 18,
+        mapped_file_size_consume_queue=20 * 1000,
+        max_index_num=100_000,
+        max_hash_slot_num=1000,
+    )
+    store = MessageStore(config)
+    report = store.open()
+    assert report.kind == "unclean"
+    assert report.damaged == []
+    found: dict[tuple[int, int], int] = {}
+    for queue_id in range(3):
+        offset, last = 0, -1
+        while offset < store.max_offset("T", queue_id):
+            got = store.get("T", queue_id, offset, max_messages=200, max_bytes=1 << 20)
+            for record in split(got.body, got.sizes):
+                number = int(record.body.split()[0])
+                assert record.body == b"%d " % number + bytes(number % 900)
+                assert number % 3 == queue_id
+                assert number >= last or record.queue_offset == 0
+                assert record.queue_offset == offset
+                found[queue_id, offset] = number
+                offset += 1
+    assert {key: found.get(key) for key in acknowledged} == acknowledged
+    last_number = max(found.values())
+    assert store.query("T", f"k{last_number}", 0, 1 << 60, 64)
+    store.close()
+
+
+def test_a_message_is_dispatched_read_and_found_by_its_key(tmp_path: Path) -> None:
+    """With real workers: what is appended becomes visible, and callbacks say so once per pass."""
+    store = MessageStore(store_config(tmp_path))
+    store.store_host = HOST
+    assert store.open().kind == "new"
+    seen = threading.Event()
+    updates: list[tuple[str, int, int]] = []
+
+    def on_dispatched(changed: list[tuple[str, int, int]]) -> None:
+        updates.extend(changed)
+        seen.set()
+
+    store.on_dispatched.append(on_dispatched)
+    result = store.append(group_of([put(b"hello", "T", 1, key="red green")]))
+    assert seen.wait(10)
+    assert updates == [("T", 1, 1)]
+    got = store.get("T", 1, 0, max_messages=10, max_bytes=1000)
+    assert (got.status, got.next_begin_offset) == (GetMessageStatus.FOUND, 1)
+    assert [record.body for record in split(got.body, got.sizes)] == [b"hello"]
+    found = store.query("T", "green", 0, 1 << 60, 10)
+    assert [decode_record(record).body for record in found] == [b"hello"]
+    assert store.query("T", "gree", 0, 1 << 60, 10) == []
+    assert store.store_time("T", 1, 0) == result.store_timestamp == store.earliest_store_time()
+    assert store.offset_by_time("T", 1, result.store_timestamp) == 0
+    assert store.queues() == [("T", 1, 0, 1)]
+    assert store.dispatched_offset == store.committed_offset == store.appended_offset == result.end_offset
+    store.close()
+    store.close()
+
+
+def test_a_second_store_on_the_same_directory_is_refused(tmp_path: Path) -> None:
+    """The message names the directory and the process; the first one is not disturbed."""
+    first = Stepped(tmp_path)
+    with pytest.raises(StoreInUse, match="a second broker on the same store") as caught:
+        Stepped(tmp_path)
+    assert f"pid {os.getpid()}" in str(caught.value)
+    assert str(tmp_path) in str(caught.value)
+    first.append(b"x")
+    first.store.close()
+    again = Stepped(tmp_path)
+    assert again.bodies() == [b"x"]
+    again.store.close()
+
+
+def test_a_closed_store_refuses_appends(tmp_path: Path) -> None:
+    """SERVICE_NOT_AVAILABLE with the cause, before open and after close."""
+    store = MessageStore(store_config(tmp_path))
+    for _ in range(2):
+        refused = store.append(bodies(b"x"))
+        assert (refused.status, refused.cause.value) == (PutStatus.SERVICE_NOT_AVAILABLE, "shutting_down")
+        store.open()
+        store.close()
+    with pytest.raises(StoreClosed):
+        store.delete_topic("T")
+
+
+def test_a_record_is_read_only_where_one_starts(tmp_path: Path) -> None:
+    """Offsets come from message ids of clients: anything but a record's start is None."""
+    stepped = Stepped(tmp_path)
+    end = stepped.append(b"one", b"two")
+    size = end // 2
+    record = stepped.store.read_record(size)
+    assert record is not None
+    assert decode_record(record).body == b"two"
+    assert stepped.store.read_record(size, size) == record
+    for offset, length in ((size, size - 1), (-1, 0), (1, 0), (size + 1, 0), (end, 0), (end - 5, 0), (1 << 62, 0)):
+        assert stepped.store.read_record(offset, length) is None
+    stepped.store.close()
+
+
+def test_a_deleted_topic_starts_anew(tmp_path: Path) -> None:
+    """Its queues count from 0 again, others go on."""
+    stepped = Stepped(tmp_path)
+    stepped.append(b"1", b"2", topic="T")
+    stepped.append(b"3", topic="U")
+    stepped.store.delete_topic("T")
+    assert stepped.store.max_offset("T", 0) == 0
+    assert stepped.store.append(bodies(b"4", topic="T")).first_queue_offsets == [0]
+    assert stepped.store.append(bodies(b"5", topic="U")).first_queue_offsets == [1]
+    stepped.dispatch()
+    assert (stepped.bodies("T"), stepped.bodies("U")) == ([b"4"], [b"3", b"5"])
+    stepped.store.close()
+
+
+def test_without_a_sync_on_close_a_restart_is_clean(tmp_path: Path) -> None:
+    """A store for a test's lifetime syncs nothing at its stop, and is there again."""
+    files = HookedFileSystem()
+    stepped = Stepped(tmp_path, files, sync_on_close=False)
+    stepped.append(b"x")
+    files.operations.clear()
+    stepped.store.close()
+    assert not [operation for operation, _ in files.operations if operation.startswith("sync")]
+    again = Stepped(tmp_path, sync_on_close=False)
+    assert (again.report.kind, again.bodies()) == ("clean", [b"x"])
+    again.store.close()
+
+
+def test_a_stop_that_cannot_write_is_no_clean_stop(tmp_path: Path) -> None:
+    """The error is raised, the lock is free, and the next start recovers everything from the log."""
+    broken = False
+
+    def hook(operation: str, path: str) -> None:
+        if broken and operation == "write" and "consumequeue" in path:
+            raise DiskError("write failed")
+
+    stepped = Stepped(tmp_path, HookedFileSystem(hook))
+    stepped.append(b"x")
+    broken = True
+    with pytest.raises(DiskError):
+        stepped.store.close()
+    again = Stepped(tmp_path)
+    assert (again.report.kind, again.bodies()) == ("unclean", [b"x"])
+    again.store.close()
+
+
+def test_the_home_directory_is_expanded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The default, ~/store, is the user's."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    store = MessageStore(StoreConfig(), clock=SystemClock())
+    assert store.paths.root == str(tmp_path / "store")
