@@ -8,9 +8,8 @@ words the refusal. So both give the same verdicts, and odd shapes (another order
 length) cost only themselves.
 """
 
-import itertools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 from zlib import crc32
 
 import numpy as np
@@ -25,13 +24,23 @@ from pocketmq.common.plain_rules import (
     PlainRules,
     PropertyTailCache,
     check_frame,
-    section_error,
+    check_plain_scalar,
+    group_sections,
     topic_field,
 )
 from pocketmq.common.properties import PROPERTIES_BYTES_MAX
-from pocketmq.common.record import CRC_MASK, HEADER_V4, HEADER_V6, MAGIC_V1, PLAIN_SYS_FLAGS
-from pocketmq.common.record_columns import COLUMNS_MIN, Bytes, Int64s, rows_at, starts_of, windows
-from pocketmq.common.record_group import UNIQ_KEY_BYTES, UNIQ_PREFIX, GroupSection, RecordGroup, cut_keys, uniq_key_rows
+from pocketmq.common.record import (
+    BODY_CRC_AT,
+    CRC_MASK,
+    HEADER_V4,
+    HEADER_V6,
+    MAGIC_V1,
+    PLAIN_SYS_FLAGS,
+    QUEUE_ID_AT,
+    TOTAL_SIZE_AT,
+)
+from pocketmq.common.record_columns import Bytes, Int64s, rows_at, starts_of, windows
+from pocketmq.common.record_group import UNIQ_KEY_BYTES, UNIQ_PREFIX, RecordGroup, cut_keys, uniq_key_rows
 
 __all__ = [
     "CheckedSections",
@@ -39,10 +48,20 @@ __all__ = [
     "PlainRules",
     "PropertyTailCache",
     "check_plain",
+    "check_plain_alike",
     "check_plain_columns",
     "check_plain_scalar",
 ]
 
+ALIKE_MIN: Final = 32
+"""Below about this many records the check one by one is faster, in a cold cache: 27 µs and 2.1 each against 65 and 0.7
+each (bodies of 1 KiB).
+"""
+COLUMNS_MIN: Final = 80
+"""As ``ALIKE_MIN``, for records that are not alike: 3.5 µs each against 200 and 0.9 each."""
+_U32: Final = np.dtype(">u4")
+_COPIED_BODY_MAX: Final = 4096
+"""Up to here copies of bodies, made by one call, are cheaper than views (0.03 µs + 0.04 a KiB against 0.1)."""
 # Stands for a record's own UNIQ_KEY, which is known to be printable: a tail may not hold another one.
 _UNIQ_KEY = b"0" * UNIQ_KEY_BYTES
 _USUAL_UNIQ_KEY = UNIQ_PREFIX + _UNIQ_KEY + b"\x02"
@@ -50,7 +69,7 @@ _USUAL_UNIQ_KEY = UNIQ_PREFIX + _UNIQ_KEY + b"\x02"
 
 def check_plain(
     buffer: Bytes,
-    sizes: NDArray[Any],
+    sizes: NDArray[Any] | Sequence[int],
     sections: Sequence[NativeSection],
     rules: PlainRules,
     tags_cache: PropertyTailCache,
@@ -60,68 +79,15 @@ def check_plain(
     ``buffer`` must be private to the caller and writable: the group keeps it (a copy when a section is refused). Raises
     ``MessageIllegal`` when sizes, counts and buffer disagree, so that no section can be judged.
     """
-    if len(sizes) < COLUMNS_MIN:
+    count = len(sizes)
+    if count < ALIKE_MIN:
         return check_plain_scalar(buffer, sizes, sections, rules, tags_cache)
-    return check_plain_columns(buffer, sizes, sections, rules, tags_cache)
-
-
-def check_plain_scalar(
-    buffer: Bytes,
-    sizes: NDArray[Any],
-    sections: Sequence[NativeSection],
-    rules: PlainRules,
-    tags_cache: PropertyTailCache,
-) -> CheckedSections:
-    """Do what ``check_plain`` does, record by record."""
-    size_list: list[int] = sizes.tolist()
-    check_frame(len(buffer), len(size_list), sum(size_list), min(size_list, default=0), sections)
-    checker = PlainChecker(rules, tags_cache)
-    view = buffer.data
-    errors: list[str | None] = []
-    facts = PlainFacts()
-    good_sections: list[GroupSection] = []
-    good_sizes: list[int] = []
-    parts: list[Bytes] = []
-    at = index = 0
-    for section in sections:
-        section_sizes = size_list[index : index + section.count]
-        index += section.count
-        start = at
-        error = section_error(section)
-        at += sum(section_sizes)
-        if error is None:
-            error = _check_section(checker, view, start, section_sizes, section, facts)
-        errors.append(error)
-        if error is None:
-            good_sections.append(GroupSection(section.topic, section.queue_id, len(good_sizes), section.count))
-            good_sizes += section_sizes
-            parts.append(buffer[start:at])
-    if not good_sections:
-        return CheckedSections(errors)
-    if len(good_sections) < len(sections):
-        buffer = np.concatenate(parts)
-    uniq_keys, others = uniq_key_rows(facts.uniq_keys)
-    keys = facts.keys if any(facts.keys) else None
-    codes = np.array(facts.tags_codes, np.int64)
-    starts = np.array([0, *itertools.accumulate(good_sizes[:-1])], np.int64)
-    sizes = np.array(good_sizes, np.int64)
-    return CheckedSections(errors, RecordGroup(buffer, starts, sizes, codes, good_sections, uniq_keys, keys, others))
-
-
-def _check_section(
-    checker: PlainChecker, view: memoryview, start: int, sizes: list[int], section: NativeSection, facts: PlainFacts
-) -> str | None:
-    """Add the facts of one section's records; at the first bad record take them back and say what is wrong."""
-    topic = topic_field(section.topic)
-    before = len(facts.tags_codes)
-    for index, size in enumerate(sizes):
-        try:
-            checker.check(view, start, size, section.queue_id, topic, facts)
-        except PlainIllegal as error:
-            del facts.tags_codes[before:], facts.uniq_keys[before:], facts.keys[before:]
-            return f"record {index}: {error}"
-        start += size
-    return None
+    sizes = np.asarray(sizes, np.int64)
+    checked = check_plain_alike(buffer, sizes, sections, rules, tags_cache)
+    if checked is not None:
+        return checked
+    check = check_plain_scalar if count < COLUMNS_MIN else check_plain_columns
+    return check(buffer, sizes, sections, rules, tags_cache)
 
 
 def check_plain_columns(
@@ -133,13 +99,134 @@ def check_plain_columns(
 ) -> CheckedSections:
     """Do what ``check_plain`` does, in columns."""
     sizes = sizes.astype(np.int64)
-    check_frame(len(buffer), len(sizes), int(sizes.sum()), int(sizes.min(initial=0)), sections)
-    errors = [section_error(section) for section in sections]
+    smallest = int(np.minimum.reduce(sizes)) if len(sizes) else 0
+    check_frame(len(buffer), len(sizes), int(np.add.reduce(sizes)), smallest, sections)
+    errors = tags_cache.checker(rules).section_errors(sections)
     topics = {section.topic for section, error in zip(sections, errors, strict=True) if error is None}
     header_bytes = (HEADER_V6 if rules.family == 6 else HEADER_V4).itemsize
     if len(topics) * 8 > len(sizes) or len(buffer) < header_bytes:
         return check_plain_scalar(buffer, sizes, sections, rules, tags_cache)  # few records a topic: nothing to gain
     return _ColumnCheck(buffer, sizes, sections, errors, topics, rules, tags_cache).run()
+
+
+def check_plain_alike(
+    buffer: Bytes,
+    sizes: Int64s,
+    sections: Sequence[NativeSection],
+    rules: PlainRules,
+    tags_cache: PropertyTailCache,
+) -> CheckedSections | None:
+    """Prove all records of one topic good because they are like the first one; None: they need a closer look.
+
+    The scalar check judges the first record. The others must equal it in every byte but those that may differ: bodies
+    (by CRC), sizes (by the frame), queue ids (by the sections), header bits not in ``fixed_bits``, the values of
+    UNIQ_KEY and KEYS (printable, of the first one's length). What is sent together is alike: this takes a third of the
+    NumPy calls of ``check_plain_columns``, which are the price of a pass over 100 records.
+    """
+    smallest = int(np.minimum.reduce(sizes)) if len(sizes) else 0
+    check_frame(len(buffer), len(sizes), int(np.add.reduce(sizes)), smallest, sections)
+    checker = tags_cache.checker(rules)
+    topic_name = sections[0].topic
+    for section in sections:
+        if section.topic != topic_name:
+            return None
+    errors = checker.section_errors(sections)
+    if any(errors):
+        return None
+    group = _alike_group(buffer, sizes, smallest, sections, checker)
+    return None if group is None else CheckedSections(errors, group)
+
+
+def _alike_group(
+    buffer: Bytes, sizes: Int64s, smallest: int, sections: Sequence[NativeSection], checker: PlainChecker
+) -> RecordGroup | None:
+    """Return the group of records that ``check_plain_alike`` proves good, or None."""
+    count, size, width = len(sizes), int(sizes[0]), checker.body_at
+    if smallest < width:
+        return None
+    view = buffer.data
+    facts = PlainFacts()
+    topic = topic_field(sections[0].topic)
+    try:
+        checker.check(view, 0, size, sections[0].queue_id, topic, facts)
+    except PlainIllegal:
+        return None
+    body_bytes = int.from_bytes(view[width - 4 : width], "big")
+    tail_bytes = size - width - body_bytes
+    tail = view[size - tail_bytes : size].tobytes()
+    uniq_at = len(topic) + 2 + len(UNIQ_PREFIX)
+    uniq_end = uniq_at + UNIQ_KEY_BYTES
+    if not tail.startswith(UNIQ_PREFIX, len(topic) + 2) or tail[uniq_end : uniq_end + 1] != b"\x02":
+        return None
+    # One look at the last record spares the pass where ends differ in length, say by KEYS.
+    last = len(buffer) - int(sizes[-1])
+    if int(sizes[-1]) - width - int.from_bytes(view[last + width - 4 : last + width], "big") != tail_bytes:
+        return None
+    equal_sizes = smallest == size and size * count == len(buffer)
+    if equal_sizes:
+        starts = np.arange(0, len(buffer), size)
+        tail_starts = starts + (size - tail_bytes)
+    else:
+        largest = int(np.maximum.reduce(sizes))
+        if smallest < width + tail_bytes or largest > min(checker.record_max, width + checker.body_max + tail_bytes):
+            return None
+        starts = starts_of(sizes)
+        tail_starts = starts + (sizes - tail_bytes)
+    # Headers, eight bytes at a time: 0 where a byte is as in the first record, or may differ.
+    heads = rows_at(buffer, starts, width)
+    fields = heads.view(_U32)
+    words = heads.view(np.uint64)
+    different_words = words ^ words[0]
+    different_words &= checker.fixed_bits
+    differing = different_words.view(np.uint8)
+    if not equal_sizes:
+        if np.count_nonzero(fields[:, TOTAL_SIZE_AT // 4] != sizes) or np.count_nonzero(
+            fields[:, -1] != sizes - (width + tail_bytes)
+        ):
+            return None
+        differing[:, :4] = 0
+        differing[:, width - 4 :] = 0
+    if len(sections) > 1:
+        queues = np.array([section.queue_id for section in sections])
+        counts = [section.count for section in sections]
+        if np.count_nonzero(fields[:, QUEUE_ID_AT // 4] != np.repeat(queues, counts)):
+            return None
+        differing[:, QUEUE_ID_AT : QUEUE_ID_AT + 4] = 0
+    if np.count_nonzero(differing):
+        return None
+    # What follows the bodies: the same, but for the two values.
+    tails = rows_at(buffer, tail_starts, tail_bytes)
+    differing = tails ^ tails[0]
+    differing[:, uniq_at:uniq_end] = 0
+    uniq_keys = np.ascontiguousarray(tails[:, uniq_at:uniq_end])
+    if np.minimum.reduce(uniq_keys, axis=None) <= 0x20 or np.maximum.reduce(uniq_keys, axis=None) >= 0x7F:
+        return None
+    keys: list[bytes | None] | None = None
+    if facts.keys[0] is not None:
+        cut = cut_keys(tail[uniq_end + 1 :])
+        if cut is None or cut[1] != facts.keys[0]:
+            return None
+        key_at = tail.index(b"KEYS\x01", uniq_end + 1) + 5
+        key_end = key_at + len(cut[1])
+        values = np.ascontiguousarray(tails[:, key_at:key_end])
+        if np.minimum.reduce(values, axis=None) < 0x20 or np.maximum.reduce(values, axis=None) > 0x7E:
+            return None
+        differing[:, key_at:key_end] = 0
+        keys = values.view(f"V{key_end - key_at}")[:, 0].tolist()
+    if np.count_nonzero(differing):
+        return None
+    bodies: Iterable[bytes | memoryview]
+    if equal_sizes and 0 < body_bytes <= _COPIED_BODY_MAX:
+        bodies = np.ndarray((count,), f"V{body_bytes}", buffer, width, (size,)).tolist()
+    else:
+        bodies = [view[at:end] for at, end in zip((starts + width).tolist(), tail_starts.tolist(), strict=True)]
+    crcs = np.fromiter(map(crc32, bodies), np.uint32, count)
+    crcs &= CRC_MASK
+    if np.count_nonzero(crcs != fields[:, BODY_CRC_AT // 4]):
+        return None
+    codes = np.empty(count, np.int64)
+    codes.fill(facts.tags_codes[0])
+    return RecordGroup(buffer, starts, sizes, codes, group_sections(sections), uniq_keys, keys)
 
 
 class _ColumnCheck:
@@ -165,7 +252,7 @@ class _ColumnCheck:
         self.errors = errors
         self.topics = topics
         self.rules = rules
-        self.checker = PlainChecker(rules, cache)
+        self.checker = cache.checker(rules)
         self.good = np.ones(count, np.bool_)
         self.body_starts = self.starts
         self.body_ends = self.starts
@@ -392,10 +479,7 @@ class _ColumnCheck:
         good = [number for number, error in enumerate(errors) if error is None]
         if not good:
             return CheckedSections(errors)
-        sections = [
-            GroupSection(section.topic, section.queue_id, first, section.count)
-            for section, first in zip(self.sections, self.section_at, strict=False)
-        ]
+        sections = group_sections(self.sections)
         keys = None if not self.keys else [self.keys.get(index) for index in range(len(self.sizes))]
         uniq_keys = self.uniq_keys if self.uniq_keys[:, 0].any() else None
         group = RecordGroup(

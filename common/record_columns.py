@@ -8,6 +8,7 @@ byte. Indexing it with the records' starts copies the same stretch of each recor
 1,000 records, against 105 µs by an (N, 88) index matrix (CPython 3.11, NumPy 2.4).
 """
 
+import struct
 from typing import Any, Final, Protocol
 from zlib import crc32
 
@@ -25,6 +26,7 @@ from pocketmq.common.record import (
     HOST_V4_BYTES,
     HOST_V6_BYTES,
     HOST_V6_EXTRA,
+    HOSTS_V6_MASK,
     MAGIC_V1,
     MAGIC_V2,
     QUEUE_OFFSET_AT,
@@ -38,6 +40,9 @@ from pocketmq.common.record_codec import received_message, record_size_at, recor
 
 COLUMNS_MIN: Final = 40
 """Below about this many records the scalar codec is faster (``bench/records.py``)."""
+_PATCH_COLUMNS_MIN: Final = 28
+"""Below about this many records ``patch`` is faster one by one: 0.5 µs each against 14."""
+_OFFSETS: Final = struct.Struct(">qq")
 
 Bytes = NDArray[np.uint8]
 Int64s = NDArray[np.int64]
@@ -303,20 +308,23 @@ def patch(
     """
     buffer, starts = records.buffer, records.starts
     count = len(starts)
-    if count < COLUMNS_MIN // 2:
+    if count < _PATCH_COLUMNS_MIN:
         _patch_scalar(buffer, starts, queue_offsets, physical_offsets, store_timestamp, store_host)
     else:
         offsets = np.empty((count, 2), ">i8")
         offsets[:, 0] = queue_offsets
         offsets[:, 1] = physical_offsets
-        windows(buffer, 16)[starts + QUEUE_OFFSET_AT] = offsets.view("V16").ravel()
         stamp = store_timestamp.to_bytes(8, "big") + store_host
-        flags = buffer[starts + (SYS_FLAG_AT + 3)]
-        _check_family(flags, STORE_HOST_V6_FLAG, store_host)
-        at = starts + STORE_TIMESTAMP_AT
-        born_v6 = flags & BORN_HOST_V6_FLAG
-        if born_v6.any():
-            at += np.where(born_v6, HOST_V6_EXTRA, 0)
+        hosts = buffer[starts + (SYS_FLAG_AT + 3)]
+        hosts &= HOSTS_V6_MASK
+        first = int(hosts[0])
+        at = starts + (STORE_TIMESTAMP_AT + HOST_V6_EXTRA if first & BORN_HOST_V6_FLAG else STORE_TIMESTAMP_AT)
+        if np.count_nonzero(hosts != first):  # both families
+            _check_family(hosts, STORE_HOST_V6_FLAG, store_host)
+            at = starts + np.where(hosts & BORN_HOST_V6_FLAG, STORE_TIMESTAMP_AT + HOST_V6_EXTRA, STORE_TIMESTAMP_AT)
+        elif first & STORE_HOST_V6_FLAG != (STORE_HOST_V6_FLAG if len(store_host) == HOST_V6_BYTES else 0):
+            raise _other_family(store_host)
+        windows(buffer, 16)[starts + QUEUE_OFFSET_AT] = offsets.view("V16")[:, 0]
         windows(buffer, len(stamp))[at] = np.frombuffer(stamp, f"V{len(stamp)}")
     if born_hosts is not None:
         patch_born_hosts(records, born_hosts)
@@ -339,9 +347,7 @@ def _patch_scalar(
         flags = view[start + SYS_FLAG_AT + 3]
         if flags & STORE_HOST_V6_FLAG != host_bit:
             raise _other_family(store_host)
-        view[start + 20 : start + 36] = queue_offset.to_bytes(8, "big", signed=True) + physical_offset.to_bytes(
-            8, "big"
-        )
+        _OFFSETS.pack_into(view, start + QUEUE_OFFSET_AT, queue_offset, physical_offset)
         at = start + (STORE_TIMESTAMP_AT + HOST_V6_EXTRA if flags & BORN_HOST_V6_FLAG else STORE_TIMESTAMP_AT)
         view[at : at + len(stamp)] = stamp
 

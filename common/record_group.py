@@ -329,6 +329,13 @@ def _log_sections(columns: RecordColumns) -> list[GroupSection]:
 
 def uniq_key_rows(uniq_keys: Sequence[bytes]) -> tuple[Bytes | None, dict[int, bytes]]:
     """Return (rows, others) as ``RecordGroup`` holds them; empty bytes: the record has no UNIQ_KEY."""
+    joined = b"".join(uniq_keys)
+    if (
+        joined.isalnum()
+        and len(joined) == UNIQ_KEY_BYTES * len(uniq_keys)
+        and max(map(len, uniq_keys)) == UNIQ_KEY_BYTES
+    ):
+        return np.frombuffer(bytearray(joined), np.uint8).reshape(-1, UNIQ_KEY_BYTES), {}
     usual = [key for key in uniq_keys if len(key) == UNIQ_KEY_BYTES and key.isascii() and key[0]]
     if len(usual) == len(uniq_keys):
         rows = bytearray(b"".join(uniq_keys))

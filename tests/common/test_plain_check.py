@@ -16,6 +16,7 @@ from pocketmq.common.plain_check import (
     PlainRules,
     PropertyTailCache,
     check_plain,
+    check_plain_alike,
     check_plain_columns,
     check_plain_scalar,
 )
@@ -47,7 +48,7 @@ def columns_of(checked: CheckedSections) -> Any:
 def both(
     made: list[bytes], sections: list[NativeSection], rules: PlainRules, caches: list[PropertyTailCache] | None = None
 ) -> CheckedSections:
-    """Check in both ways, cold and with a warm cache, compare all, and return the result."""
+    """Check in all ways, cold and with a warm cache, compare all, and return the result of the scalar check."""
     cold, warm = caches or [PropertyTailCache(rules.cluster), PropertyTailCache(rules.cluster)]
     buffer = b"".join(made)
     sizes = np.array([len(record) for record in made], ">u4")
@@ -58,6 +59,11 @@ def both(
     assert columns_of(again) == columns_of(scalar)
     again = check_plain_columns(array(buffer), sizes, sections, rules, cold)
     assert columns_of(again) == columns_of(scalar)
+    for cache in (PropertyTailCache(rules.cluster), warm):
+        alike = check_plain_alike(array(buffer), sizes.astype(np.int64), sections, rules, cache)
+        assert alike is None or columns_of(alike) == columns_of(scalar)
+    chosen = check_plain(array(buffer), sizes, sections, rules, warm)
+    assert columns_of(chosen) == columns_of(scalar)
     return scalar
 
 
@@ -311,6 +317,7 @@ def test_every_byte_of_a_record_is_judged_alike(family: int, flip: int) -> None:
     buffer = b"".join(made)
     begin = len(made[0]) * 25
     cache = PropertyTailCache(b"c")
+    likenesses = 0
     for at in range(begin, begin + len(made[25])):
         scalar, columns = array(buffer), array(buffer)
         scalar[at] ^= flip
@@ -318,6 +325,77 @@ def test_every_byte_of_a_record_is_judged_alike(family: int, flip: int) -> None:
         expected = check_plain_scalar(scalar, sizes, sections, RULES[family], cache)
         got = check_plain_columns(columns, sizes, sections, RULES[family], cache)
         assert columns_of(got) == columns_of(expected), at - begin
+        alike = check_plain_alike(array(scalar.tobytes()), sizes.astype(np.int64), sections, RULES[family], cache)
+        assert alike is None or columns_of(alike) == columns_of(expected), at - begin
+        likenesses += alike is not None
+    assert likenesses >= 40  # flag, offsets, times, hosts, half of the unique key
+
+
+@pytest.mark.parametrize("family", [4, 6])
+@pytest.mark.parametrize("keys", [False, True])
+@pytest.mark.parametrize("body_bytes", [[0], [5], [5, 9, 0], [400]])
+def test_what_is_sent_together_is_proven_by_likeness(family: int, keys: bool, body_bytes: list[int]) -> None:
+    """Records of one topic that differ only where clients' records do need no closer look."""
+    builder = PlainRecordBuilder("c", family)
+    made = []
+    for number in range(30):
+        message = Message(
+            "T", bytes(body_bytes[number % len(body_bytes)]), tags="A", keys=f"k{number:03}" if keys else ""
+        )
+        message.flag = number
+        made.append(builder.build(message, number // 10, b"%032X" % number, 1000 + number, number % 2))
+    sections = [NativeSection("T", number, 10) for number in range(3)]
+    result = both(made, sections, RULES[family])
+    assert result.errors == [None] * 3
+    sizes = np.array([len(one) for one in made])
+    alike = check_plain_alike(array(b"".join(made)), sizes, sections, RULES[family], PropertyTailCache(b"c"))
+    assert alike is not None
+    assert columns_of(alike) == columns_of(result)
+
+
+@given(appends(), st.data())
+@settings(max_examples=100)
+def test_one_changed_byte_behind_a_good_frame_gives_one_verdict(
+    append: tuple[int, list[bytes], list[NativeSection]], data: Any
+) -> None:
+    """A byte of one record set to anything, in frames of any shape: all ways agree, with caches that have seen the
+    good frame.
+    """
+    family, made, sections = append
+    caches = [PropertyTailCache(b"c"), PropertyTailCache(b"c")]
+    both(made, sections, RULES[family], caches)
+    victim = data.draw(st.integers(0, len(made) - 1))
+    at = data.draw(st.integers(0, len(made[victim]) - 1))
+    value = data.draw(st.sampled_from([0, 1, 2, 0x20, 0x41, 0x7F, 0x80, 0xFF]))
+    changed = made[victim][:at] + bytes([value]) + made[victim][at + 1 :]
+    both([*made[:victim], changed, *made[victim + 1 :]], sections, RULES[family], caches)
+
+
+def test_a_known_end_speaks_only_for_its_topic() -> None:
+    """The cache of record ends holds the topic: the same bytes under another section's topic are refused."""
+    cache = PropertyTailCache(b"c")
+    made = record(topic="T", properties=UNIQ + b"CLUSTER\x01c\x02")
+    sizes = np.array([len(made)])
+    for _ in range(2):
+        assert check_plain(array(made), sizes, [NativeSection("T", 0, 1)], RULES[4], cache).errors == [None]
+    assert len(cache.ends) == 1
+    for topic in ("U", "TT", "T" * 34):
+        (error,) = check_plain(array(made), sizes, [NativeSection(topic, 0, 1)], RULES[4], cache).errors
+        assert error is not None
+        assert "topic" in error
+
+
+@pytest.mark.parametrize("value", [b"\x02WAIT\x01true\x02" + b"0" * 21, b"0" * 31 + b"\x02", b"\x00" * 32, b" " * 32])
+def test_a_known_end_does_not_hide_a_separator(value: bytes) -> None:
+    """What stands in place of a UNIQ_KEY value is judged each time, whatever the cache has seen around it."""
+    caches = [PropertyTailCache(b"c"), PropertyTailCache(b"c")]
+    tail = b"\x02TAGS\x01A\x02CLUSTER\x01c\x02"
+    good = record(properties=b"UNIQ_KEY\x01" + b"0" * 32 + tail)
+    assert len(value) == 32
+    odd = record(properties=b"UNIQ_KEY\x01" + value + tail)
+    both([good] * 30, [NativeSection("T", 0, 30)], RULES[4], caches)
+    result = both([good, odd], [NativeSection("T", 0, 2)], RULES[4], caches)
+    assert (result.errors == [None]) == (b"WAIT" not in value)
 
 
 @pytest.mark.parametrize(
@@ -435,5 +513,10 @@ def test_the_cache_is_bounded() -> None:
         made = record(properties=UNIQ + tail)
         check_plain(array(made), np.array([len(made)]), [NativeSection("T", 0, 1)], RULES[4], cache)
     assert len(cache) == count
+    for number in range(10):
+        cache.put_end(b"%d" % number, 1)
+        assert len(cache.ends) <= 3
+    cache.put_end(b"x" * 21, 1)
+    assert b"x" * 21 not in cache.ends
     cache.put(b"x", 1)
     assert cache.get(b"x") == 1

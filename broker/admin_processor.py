@@ -1,0 +1,76 @@
+"""Everything that has no executor of its own: the default pair.
+
+Lives here: ``AdminProcessor``, which finds the handler of a code, and the answers to codes that are unknown or not
+served yet. Not here: the handlers (``topic_admin``, ``group_admin``, ``broker_admin``).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from pocketmq.broker.executor import OneByOne
+from pocketmq.broker.task import Buffers, Drain, Refusal, Task
+from pocketmq.common.errors import Cause
+from pocketmq.common.events import EventLog
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+
+Handler = Callable[[Task], Buffers]
+
+_R = RequestCode
+NOT_YET: Final[Mapping[int, str]] = {
+    int(code): what
+    for code, what in {
+        _R.CONSUMER_SEND_MSG_BACK: "sending messages back for a retry",
+        _R.END_TRANSACTION: "transactions",
+        _R.RESUME_CHECK_HALF_MESSAGE: "transactions",
+        _R.LOCK_BATCH_MQ: "queue locks",
+        _R.UNLOCK_BATCH_MQ: "queue locks",
+        _R.SEND_REPLY_MESSAGE: "request-reply",
+        _R.SEND_REPLY_MESSAGE_V2: "request-reply",
+        _R.GET_ALL_DELAY_OFFSET: "delayed messages",
+        _R.UPDATE_BROKER_CONFIG: "changing settings at run time",
+        _R.VIEW_BROKER_STATS_DATA: "statistics by name",
+        _R.GET_BROKER_CONSUME_STATS: "statistics of all groups",
+        _R.QUERY_CONSUME_TIME_SPAN: "time spans of consumption",
+        _R.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: "asking consumers for their status",
+        _R.GET_CONSUMER_RUNNING_INFO: "asking consumers for their status",
+        _R.CONSUME_MESSAGE_DIRECTLY: "consuming one message directly",
+        _R.CLEAN_EXPIRED_CONSUMEQUEUE: "cleaning on demand",
+        _R.CLEAN_UNUSED_TOPIC: "cleaning on demand",
+        _R.DELETE_EXPIRED_COMMITLOG: "cleaning on demand",
+        _R.QUERY_CORRECTION_OFFSET: "offset correction",
+        _R.CLONE_GROUP_OFFSET: "cloning offsets",
+        _R.QUERY_CONSUME_QUEUE: "dumping a consume queue",
+        _R.RECALL_MESSAGE: "recalling messages",
+        _R.LITE_PULL_MESSAGE: "lite pull",
+    }.items()
+}
+"""Codes whose feature this version does not have."""
+
+
+def not_supported(code: int) -> Refusal:
+    """Return RocketMQ's refusal of a code, with the reason where the code is known."""
+    text = f" request type {code} not supported"
+    feature = NOT_YET.get(code)
+    if feature is not None:
+        text += f": this version of the broker has no {feature}"
+    return Refusal(int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED), text, Cause.BAD_REQUEST)
+
+
+class AdminProcessor(OneByOne):
+    """Serves the default pair (RocketMQ AdminBrokerProcessor)."""
+
+    def __init__(self, handlers: Mapping[int, Handler], log: EventLog) -> None:
+        self._handlers = {int(code): handler for code, handler in handlers.items()}
+        self._log = log
+
+    def serve(self, task: Task, drain: Drain) -> None:
+        """Answer one request."""
+        handler = self._handlers.get(task.request.code)
+        if handler is None:
+            drain.refuse(task, not_supported(task.request.code))
+        else:
+            drain.answer(task, handler(task))
+
+    def on_error(self, task: Task, error: Exception) -> None:
+        """Log what went wrong."""
+        self._log.warning("request_failed", code=task.request.code, remote=task.connection.remote, error=str(error))

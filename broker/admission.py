@@ -1,0 +1,98 @@
+"""The door: every request is queued or refused here, on the loop, at once.
+
+Lives here: ``Admission``, the request handler of the broker's server.
+Not here: queues and workers (``executor``), the fast-failure sweep, frames and headers (``remoting``).
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from pocketmq.broker.executor import DrainExecutor
+from pocketmq.broker.request_table import RequestTable
+from pocketmq.broker.task import OVERLOAD, SHUTTING_DOWN, Refusal, Task, encode_refusal
+from pocketmq.common.clock import Clock
+from pocketmq.common.errors import Cause
+from pocketmq.common.events import EventLog
+from pocketmq.remoting.codec import Request
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.server import Connection
+
+TASK_BYTES: Final = 1024
+"""What a queued request takes besides its body: objects and header, roughly; so empty requests are bounded in bytes
+too."""
+
+
+LOG_INTERVAL_NS: Final = 1_000_000_000
+STARTING: Final = Refusal(
+    int(ResponseCode.SERVICE_NOT_AVAILABLE), "the broker is starting", Cause.SHUTTING_DOWN, retry_after_ms=200
+)
+
+
+class Admission:
+    """Closed until ``open``. Takes requests from the server; never blocks. A oneway request that is refused is dropped
+    and counted."""
+
+    def __init__(self, on_connection_closed: Callable[[Connection], None], clock: Clock, log: EventLog) -> None:
+        self._table: RequestTable | None = None
+        self._on_connection_closed = on_connection_closed
+        self._clock = clock
+        self._log = log
+        self._closed_with = STARTING
+        self._overload_logged_ns: dict[str, int] = {}
+        self.oneway_dropped = 0
+        self.refused: dict[str, int] = {}
+        """Refusals by cause."""
+
+    def open(self, table: RequestTable) -> None:
+        """Let requests in."""
+        self._table = table
+
+    def close(self) -> None:
+        """Refuse every request from now on: the broker stops."""
+        self._table = None
+        self._closed_with = SHUTTING_DOWN
+
+    def on_request(self, connection: Connection, request: Request) -> None:
+        """Queue one request, or refuse it."""
+        table = self._table
+        if table is None:
+            self._refuse(connection, request, self._closed_with)
+            return
+        pair = table.pair_for(request.code)
+        refusal = pair.processor.reject_request()
+        if refusal is not None:
+            self._refuse(connection, request, refusal)
+            return
+        task = Task(connection, request, self._clock.monotonic_ns(), len(request.body) + TASK_BYTES)
+        if not pair.offer(task):
+            self._log_overload(pair, request.code, task.created_ns)
+            self._refuse(connection, request, OVERLOAD)
+
+    def _log_overload(self, pair: DrainExecutor, request_code: int, now_ns: int) -> None:
+        """Write RocketMQ's line, at most once a second for each pair: a flood must not be made worse by its log."""
+        if now_ns - self._overload_logged_ns.get(pair.name, now_ns - LOG_INTERVAL_NS) < LOG_INTERVAL_NS:
+            return
+        self._overload_logged_ns[pair.name] = now_ns
+        self._log.warning(
+            "too many requests and system thread pool busy, RejectedExecutionException",
+            pair=pair.name,
+            queue_size=len(pair.queue),
+            queue_bytes=pair.queue.size_bytes,
+            refused=pair.refused,
+            request_code=request_code,
+        )
+
+    def on_open(self, connection: Connection) -> None:
+        """A connection is of no interest before its first request."""
+
+    def on_close(self, connection: Connection, reason: str) -> None:
+        """Forget what belongs to a connection."""
+        self._on_connection_closed(connection)
+
+    def _refuse(self, connection: Connection, request: Request, refusal: Refusal) -> None:
+        cause = refusal.cause.value
+        self.refused[cause] = self.refused.get(cause, 0) + 1
+        if request.oneway:
+            self.oneway_dropped += 1
+        elif not connection.closed:
+            connection.respond(encode_refusal(request, refusal))

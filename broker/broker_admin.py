@@ -1,0 +1,138 @@
+"""What the broker says about itself.
+
+Lives here: handlers of GET_BROKER_CONFIG and GET_BROKER_RUNTIME_INFO.
+Not here: topics and groups (``topic_admin``, ``group_admin``), the counters (``counters``).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from pocketmq.broker.admin_processor import Handler
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.counters import BrokerCounters
+from pocketmq.broker.executor import DrainExecutor
+from pocketmq.broker.request_table import RequestTable
+from pocketmq.broker.task import Buffers, Task, encode_answer
+from pocketmq.broker.topic_table import TopicTable
+from pocketmq.common.clock import Clock
+from pocketmq.remoting.bodies import KVTable, encode_body
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.headers import GetBrokerConfigResponseHeader
+from pocketmq.store.config import StoreConfig
+from pocketmq.store.message_store import MessageStore
+
+VERSION_TEXT: Final = "V4_9_8"
+"""The RocketMQ version whose protocol is announced."""
+QUEUE_NAMES: Final[Mapping[str, str]] = {
+    "SendMessageThread": "send",
+    "PullMessageThread": "pull",
+    "QueryMessageThread": "query",
+}
+"""Executors that RocketMQ reports, and the prefix of their keys."""
+
+
+def camel_case(name: str) -> str:
+    """Return RocketMQ's name of a setting: ``listen_port`` → ``listenPort``."""
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+class BrokerAdmin:
+    """Handlers about the broker. Admin worker thread."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store_config: StoreConfig,
+        store: MessageStore,
+        topics: TopicTable,
+        counters: BrokerCounters,
+        holds: Callable[[], int],
+        clock: Clock,
+    ) -> None:
+        self._config = config
+        self._store_config = store_config
+        self._store = store
+        self._topics = topics
+        self._counters = counters
+        self._holds = holds
+        self._clock = clock
+        self._boot_ms = clock.now_ms()
+        self._table: RequestTable | None = None
+
+    def use_table(self, table: RequestTable) -> None:
+        """Set whose queues are reported."""
+        self._table = table
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return the handler of each code."""
+        return {
+            RequestCode.GET_BROKER_CONFIG: self._settings,
+            RequestCode.GET_BROKER_RUNTIME_INFO: self._runtime_info,
+        }
+
+    def _settings(self, task: Task) -> Buffers:
+        lines: list[str] = []
+        for struct in (self._config, self._store_config):
+            for name in struct.__struct_fields__:
+                value = getattr(struct, name)
+                text = str(value).lower() if isinstance(value, bool) else str(value)
+                lines.append(f"{camel_case(name)}={text}\n")
+        version = msgspec.json.encode(self._topics.snapshot()[1]).decode()
+        return encode_answer(
+            task.request, header=GetBrokerConfigResponseHeader(version=version), body="".join(lines).encode()
+        )
+
+    def _runtime_info(self, task: Task) -> Buffers:
+        return encode_answer(task.request, body=encode_body(KVTable(table=self.runtime_info())))
+
+    def runtime_info(self) -> dict[str, str]:
+        """Return RocketMQ's runtime table (AdminBrokerProcessor.prepareRuntimeInfo), as far as there are figures for
+        it."""
+        store, counters, now_ns = self._store, self._counters, self._clock.monotonic_ns()
+        totals = counters.totals
+        found, miss = counters.rates("get_found_requests", now_ns), counters.rates("get_miss_requests", now_ns)
+        table = {
+            "brokerVersionDesc": VERSION_TEXT,
+            "bootTimestamp": str(self._boot_ms),
+            "runtime": f"[ {(self._clock.now_ms() - self._boot_ms) // 1000} seconds ]",
+            "putTps": _text(counters.rates("put", now_ns)),
+            "getFoundTps": _text(found),
+            "getMissTps": _text(miss),
+            "getTotalTps": _text([one + other for one, other in zip(found, miss, strict=True)]),
+            "getTransferedTps": _text(counters.rates("get", now_ns)),
+            "msgPutTotalTodayNow": str(totals.put),
+            "msgGetTotalTodayNow": str(totals.get),
+            "putMessageSizeTotal": str(totals.put_bytes),
+            "getMessageSizeTotal": str(totals.get_bytes),
+            "putMessageFailedTimes": str(totals.put_failed),
+            "dispatchBehindBytes": str(max(0, store.appended_offset - store.dispatched_offset)),
+            "remainHowManyDataToCommit": str(store.appended_offset - store.committed_offset),
+            "remainHowManyDataToFlush": str(store.appended_offset - store.flushed_offset),
+            "commitLogMaxOffset": str(store.appended_offset),
+            "earliestMessageTimeStamp": str(store.earliest_store_time()),
+            "pullHolds": str(self._holds()),
+            "topics": str(len(self._topics)),
+        }
+        for executor in self._table.executors() if self._table is not None else ():
+            table.update(_queue_info(executor, now_ns))
+        return dict(sorted(table.items()))
+
+
+def _queue_info(executor: DrainExecutor, now_ns: int) -> dict[str, str]:
+    name = QUEUE_NAMES.get(executor.name)
+    if name is None:
+        name = executor.name[0].lower() + executor.name[1:].removesuffix("Thread")
+    return {
+        f"{name}ThreadPoolQueueSize": str(len(executor.queue)),
+        f"{name}ThreadPoolQueueCapacity": str(executor.queue.count_max),
+        f"{name}ThreadPoolQueueHeadWaitTimeMills": str(executor.queue.head_wait_ms(now_ns)),
+        f"{name}ThreadPoolServed": str(executor.served),
+        f"{name}ThreadPoolRefused": str(executor.refused),
+    }
+
+
+def _text(rates: list[float]) -> str:
+    return " ".join(f"{rate:.2f}" for rate in rates)

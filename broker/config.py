@@ -1,0 +1,125 @@
+"""Settings of a broker, under RocketMQ's names in snake_case.
+
+Lives here: ``BrokerConfig`` and what makes one impossible.
+Not here: settings of the store (``store.config``), of the server (``remoting.server``), reading files
+(``common.settings``).
+"""
+
+import re
+from typing import Final
+
+import msgspec
+
+from pocketmq.common.errors import ConfigError
+
+MASTER_ID: Final = 0
+"""Broker id of a master (RocketMQ MixAll)."""
+
+_ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:;,]+):(\d{1,5})")
+
+
+class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How one broker presents itself, what it allows, and how much it queues.
+
+    Times in ms, sizes in bytes. Defaults are those of RocketMQ's BrokerConfig (facts §2.2, §10) unless a comment says
+    ours. ``…_thread_pool_nums`` are 1 or 2: the drains make more threads useless in one Python process.
+    """
+
+    broker_cluster_name: str = "DefaultCluster"
+    broker_name: str = "broker-a"
+    broker_id: int = MASTER_ID
+    broker_permission: int = 6
+    bind_address: str = "127.0.0.1"
+    listen_port: int = 10911
+    """0 lets the system choose a port."""
+    broker_ip1: str = ""
+    """The address that is advertised; empty: ``bind_address``."""
+    namesrv_addr: str = ""
+    """``host:port;host:port``; empty: the broker registers nowhere."""
+    region_id: str = "DefaultRegion"
+    trace_on: bool = True
+
+    auto_create_topic_enable: bool = True
+    auto_create_subscription_group: bool = True
+    default_topic_queue_nums: int = 8
+    cluster_topic_enable: bool = True
+    broker_topic_enable: bool = True
+    topics_max: int = 100_000
+    queues_max: int = 1_000_000
+    topic_queue_nums_max: int = 65_536
+    subscription_groups_max: int = 100_000
+    consumer_offsets_max: int = 1_000_000
+    """(topic, group, queue) entries of the offset table."""
+    clients_max: int = 100_000
+    """(group, connection) entries of the client table."""
+
+    send_message_thread_pool_nums: int = 1
+    send_thread_pool_queue_capacity: int = 10_000
+    send_queue_size_bytes_max: int = 256 << 20
+    send_drain_max: int = 4096
+    send_drain_size_bytes_max: int = 4 << 20
+    pull_message_thread_pool_nums: int = 2
+    pull_thread_pool_queue_capacity: int = 100_000
+    reply_thread_pool_queue_capacity: int = 10_000
+    query_thread_pool_queue_capacity: int = 20_000
+    client_manager_thread_pool_queue_capacity: int = 1_000_000
+    consumer_manager_thread_pool_queue_capacity: int = 1_000_000
+    heartbeat_thread_pool_queue_capacity: int = 50_000
+    end_transaction_pool_queue_capacity: int = 100_000
+    admin_broker_thread_pool_queue_capacity: int = 10_000
+    queue_size_bytes_max: int = 64 << 20
+    """Bytes of each queue other than the send queue."""
+    wait_time_mills_in_send_queue: int = 200
+    wait_time_mills_in_pull_queue: int = 5000
+    wait_time_mills_in_heartbeat_queue: int = 31_000
+    wait_time_mills_in_transaction_queue: int = 3000
+    broker_fast_failure_enable: bool = True
+
+    long_polling_enable: bool = True
+    short_polling_time_mills: int = 1000
+    pull_holds_max: int = 100_000
+    pull_holds_size_bytes_max: int = 64 << 20
+    suspend_timeout_mills_max: int = 60_000
+    max_transfer_bytes_on_message_in_memory: int = 262_144
+    max_transfer_count_on_message_in_memory: int = 32
+    native_pull_bytes_max: int = 4 << 20
+    native_pull_queues_max: int = 1024
+
+    flush_consumer_offset_interval: int = 5000
+    notify_consumer_ids_changed_enable: bool = True
+    channel_expired_timeout: int = 120_000
+    client_scan_interval: int = 10_000
+    register_name_server_period: int = 30_000
+    register_broker_timeout_mills: int = 6000
+    shutdown_timeout_mills: int = 10_000
+
+    def __post_init__(self) -> None:
+        for name in ("broker_cluster_name", "broker_name"):
+            if not getattr(self, name):
+                raise ConfigError("bad setting", why=f"broker.{name} is empty", hint="give it a name")
+        if not 0 <= self.listen_port <= 65_535:
+            raise ConfigError("bad setting", why=f"broker.listen_port={self.listen_port} is no port")
+        if self.broker_id < 0:
+            raise ConfigError("bad setting", why=f"broker.broker_id={self.broker_id} is negative", hint="0 is a master")
+        for name in ("send_message_thread_pool_nums", "pull_message_thread_pool_nums"):
+            if not 1 <= getattr(self, name) <= 2:
+                raise ConfigError("bad setting", why=f"broker.{name}={getattr(self, name)}", hint="1 or 2")
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            limit = name.endswith(("_capacity", "_max", "_nums", "_timeout_mills", "_interval", "_period"))
+            if limit and isinstance(value, int) and value < 1:
+                raise ConfigError("bad setting", why=f"broker.{name}={value}", hint="at least 1")
+        self.name_servers()
+
+    def name_servers(self) -> list[str]:
+        """Return the addresses in ``namesrv_addr``; raise ``ConfigError`` for one that is none."""
+        addresses = [each.strip() for each in re.split("[;,]", self.namesrv_addr) if each.strip()]
+        for address in addresses:
+            match = _ADDRESS.fullmatch(address)
+            if match is None or not 0 < int(match[2]) <= 65_535:
+                raise ConfigError(
+                    "bad setting",
+                    why=f"broker.namesrv_addr: {address!r} is not host:port",
+                    hint="write host:port;host:port",
+                )
+        return addresses

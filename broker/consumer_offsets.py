@@ -1,0 +1,116 @@
+"""How far each consumer group has read.
+
+Lives here: ``ConsumerOffsets``, the table of committed offsets and the JSON of ``consumerOffset.json``.
+Not here: writing the file (``json_file``), the answer when a group has no offset (``consumer_processor``).
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from pocketmq.broker.topic_table import TableFull
+
+SEPARATOR: Final = "@"
+"""Between topic and group in a key (RocketMQ ConsumerOffsetManager)."""
+
+
+class _OffsetsFile(msgspec.Struct, rename="camel"):
+    offset_table: dict[str, dict[int, int]] = {}
+
+
+class ConsumerOffsets:
+    """``topic@group`` → queue id → next offset to consume. Thread-safe.
+
+    At most ``entries_max`` (topic, group, queue) entries: a commit that would need one more raises ``TableFull``.
+    A commit may go back (a reset does); RocketMQ only logs it.
+    """
+
+    def __init__(self, entries_max: int) -> None:
+        self._entries_max = entries_max
+        self._entries = 0
+        self._table: dict[str, dict[int, int]] = {}
+        self._lock = threading.Lock()
+        self.generation = 0
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Remember ``offset``; raises ``TableFull``."""
+        key = f"{topic}{SEPARATOR}{group}"
+        with self._lock:
+            queues = self._table.get(key)
+            if queues is None or queue_id not in queues:
+                if self._entries >= self._entries_max:
+                    raise TableFull(
+                        "offset not committed",
+                        why=f"{self._entries} offsets are kept",
+                        hint="raise broker.consumer_offsets_max",
+                    )
+                self._entries += 1
+                if queues is None:
+                    queues = self._table[key] = {}
+            queues[queue_id] = offset
+            self.generation += 1
+
+    def query(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return the committed offset, or None."""
+        queues = self._table.get(f"{topic}{SEPARATOR}{group}")
+        return None if queues is None else queues.get(queue_id)
+
+    def of(self, group: str, topic: str) -> dict[int, int]:
+        """Return a copy of queue id → offset."""
+        with self._lock:
+            return dict(self._table.get(f"{topic}{SEPARATOR}{group}", {}))
+
+    def topics_of(self, group: str) -> list[str]:
+        """Return the topics that ``group`` has offsets of."""
+        with self._lock:
+            return [topic for topic, each in map(_split, self._table) if each == group]
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Return the groups that have offsets of ``topic``."""
+        with self._lock:
+            return [group for each, group in map(_split, self._table) if each == topic]
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget every offset of ``topic``."""
+        self._remove(lambda each, group: each == topic)
+
+    def remove_group(self, group: str) -> None:
+        """Forget every offset of ``group``."""
+        self._remove(lambda topic, each: each == group)
+
+    def _remove(self, chosen: Callable[[str, str], bool]) -> None:
+        with self._lock:
+            for key in [key for key in self._table if chosen(*_split(key))]:
+                self._entries -= len(self._table.pop(key))
+                self.generation += 1
+
+    def groups(self) -> set[str]:
+        """Return the groups that have offsets."""
+        with self._lock:
+            return {group for _, group in map(_split, self._table)}
+
+    def __len__(self) -> int:
+        return self._entries
+
+    def encode(self) -> bytes:
+        """Return the content of ``consumerOffset.json``.
+
+        msgspec encodes in one C call that keeps the GIL, so the table cannot change meanwhile, and no commit waits for
+        a lock.
+        """
+        return msgspec.json.encode(_OffsetsFile(self._table))
+
+    def load(self, content: bytes) -> None:
+        """Take over the offsets of a ``consumerOffset.json``; raises ``msgspec.MsgspecError``."""
+        loaded = msgspec.json.decode(content, type=_OffsetsFile, strict=False)
+        with self._lock:
+            for key, queues in loaded.offset_table.items():
+                self._entries += len(queues) - len(self._table.get(key, {}))
+                self._table[key] = queues
+
+
+def _split(key: str) -> tuple[str, str]:
+    topic, _, group = key.partition(SEPARATOR)
+    return topic, group

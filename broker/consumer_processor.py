@@ -1,0 +1,108 @@
+"""What consumers ask between pulls: offsets, and who else is in their group.
+
+Lives here: QUERY_CONSUMER_OFFSET, UPDATE_CONSUMER_OFFSET, GET_CONSUMER_LIST_BY_GROUP.
+Not here: heartbeats (``client_processor``), the table of offsets (``consumer_offsets``).
+"""
+
+from typing import Any, Final
+
+from pocketmq.broker.client_table import ClientTable
+from pocketmq.broker.consumer_offsets import ConsumerOffsets
+from pocketmq.broker.executor import OneByOne
+from pocketmq.broker.queue_checks import find_queue
+from pocketmq.broker.task import Buffers, Drain, Task, encode_answer
+from pocketmq.broker.topic_table import TopicTable
+from pocketmq.common.errors import Cause, PocketMQError
+from pocketmq.common.record import PHYSICAL_OFFSET_AT
+from pocketmq.common.topics import check_group_name
+from pocketmq.remoting.bodies import ConsumerIdList, encode_body
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers import OffsetResponseHeader
+from pocketmq.store.get import GetMessageStatus
+from pocketmq.store.message_store import MessageStore
+
+NOT_FOUND_TEXT: Final = "Not found, V3_0_6_SNAPSHOT maybe this consumer group boot first"
+
+
+class OffsetIllegal(PocketMQError):
+    """An offset that no queue can have."""
+
+    default_cause = Cause.BAD_REQUEST
+
+
+class ConsumerProcessor(OneByOne):
+    """Serves codes 14, 15 and 38 (RocketMQ ConsumerManageProcessor)."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicTable,
+        offsets: ConsumerOffsets,
+        clients: ClientTable[Any],
+        in_memory_bytes: int,
+    ) -> None:
+        """``in_memory_bytes``: messages no further than this behind the log's end count as in memory."""
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._clients = clients
+        self._in_memory_bytes = in_memory_bytes
+
+    def serve(self, task: Task, drain: Drain) -> None:
+        """Answer one request."""
+        code = task.request.code
+        if code == RequestCode.UPDATE_CONSUMER_OFFSET:
+            drain.answer(task, self._update(task))
+        elif code == RequestCode.QUERY_CONSUMER_OFFSET:
+            drain.answer(task, self._query(task))
+        else:
+            drain.answer(task, self._list(task))
+
+    def _update(self, task: Task) -> Buffers:
+        header: Any = task.request.header
+        check_group_name(header.consumer_group)
+        find_queue(self._topics, header.topic, header.queue_id)
+        if header.commit_offset < 0:
+            raise OffsetIllegal("offset refused", why=f"{header.commit_offset} is negative")
+        self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        return encode_answer(task.request)
+
+    def _query(self, task: Task) -> Buffers:
+        header: Any = task.request.header
+        offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
+        if offset is None:
+            if header.set_zero_if_not_found is False:
+                text = "Not found, do not set to zero, maybe this group boot first"
+                return encode_answer(task.request, ResponseCode.QUERY_NOT_FOUND, remark=text)
+            find_queue(self._topics, header.topic, header.queue_id)
+            if not self._starts_at_zero(header.topic, header.queue_id):
+                return encode_answer(task.request, ResponseCode.QUERY_NOT_FOUND, remark=NOT_FOUND_TEXT)
+            offset = 0
+        return encode_answer(task.request, header=OffsetResponseHeader(offset))
+
+    def _starts_at_zero(self, topic: str, queue_id: int) -> bool:
+        """Tell whether a new group begins at offset 0: the queue still has it, and it is recent enough to be in memory.
+
+        RocketMQ's rule (ConsumerManageProcessor, facts §3.16); so CONSUME_FROM_LAST_OFFSET begins at 0 on a young
+        topic.
+        """
+        if self._store.min_offset(topic, queue_id) > 0:
+            return False
+        behind_bytes = self._store.appended_offset
+        if behind_bytes <= self._in_memory_bytes:
+            return True
+        first = self._store.get(topic, queue_id, 0, max_messages=1, max_bytes=1, tags_codes=None)
+        if first.status is not GetMessageStatus.FOUND:
+            return True  # nothing there: nothing is on disk either
+        at = PHYSICAL_OFFSET_AT
+        physical_offset = int.from_bytes(first.body[at : at + 8].tobytes(), "big")
+        return behind_bytes - physical_offset <= self._in_memory_bytes
+
+    def _list(self, task: Task) -> Buffers:
+        header: Any = task.request.header
+        group = self._clients.consumer_group(header.consumer_group)
+        ids = [] if group is None else group.client_ids()
+        if not ids:
+            text = f"no consumer for this group, {header.consumer_group}"
+            return encode_answer(task.request, ResponseCode.SYSTEM_ERROR, remark=text)
+        return encode_answer(task.request, body=encode_body(ConsumerIdList(consumer_id_list=ids)))

@@ -1,0 +1,73 @@
+"""What the broker has done, in numbers.
+
+Lives here: ``BrokerCounters``: totals, and rates from samples taken once a second.
+Not here: stage times (``executor``), the answer that shows them (``runtime_info``).
+"""
+
+import threading
+from collections import deque
+from dataclasses import astuple, dataclass
+from typing import Final
+
+SAMPLES_MAX: Final = 601
+"""One sample a second: rates over 10, 60 and 600 s (RocketMQ StoreStatsService)."""
+
+
+@dataclass(slots=True)
+class Totals:
+    """Since the start of the broker. Messages, except where a name says bytes or requests."""
+
+    put: int = 0
+    put_bytes: int = 0
+    put_failed: int = 0
+    get: int = 0
+    get_bytes: int = 0
+    get_found_requests: int = 0
+    get_miss_requests: int = 0
+
+
+class BrokerCounters:
+    """Totals that worker threads add to once per drain or pull. Thread-safe."""
+
+    def __init__(self) -> None:
+        self.totals = Totals()
+        self._lock = threading.Lock()
+        self._samples: deque[tuple[int, Totals]] = deque(maxlen=SAMPLES_MAX)
+
+    def put(self, messages: int, size_bytes: int) -> None:
+        """Count an append."""
+        with self._lock:
+            self.totals.put += messages
+            self.totals.put_bytes += size_bytes
+
+    def put_failed(self, messages: int) -> None:
+        """Count an append that failed."""
+        with self._lock:
+            self.totals.put_failed += messages
+
+    def got(self, messages: int, size_bytes: int) -> None:
+        """Count a pull that found ``messages``."""
+        with self._lock:
+            self.totals.get += messages
+            self.totals.get_bytes += size_bytes
+            if messages:
+                self.totals.get_found_requests += 1
+            else:
+                self.totals.get_miss_requests += 1
+
+    def sample(self, now_ns: int) -> None:
+        """Keep the totals of this second."""
+        with self._lock:
+            self._samples.append((now_ns, Totals(*astuple(self.totals))))
+
+    def rates(self, name: str, now_ns: int) -> list[float]:
+        """Return the rate per second of one total over the last 10, 60 and 600 s."""
+        with self._lock:
+            samples = list(self._samples)
+            now = getattr(self.totals, name)
+        rates: list[float] = []
+        for seconds in (10, 60, 600):
+            oldest = next((each for each in samples if now_ns - each[0] <= seconds * 1_000_000_000), None)
+            took_s = 0.0 if oldest is None else (now_ns - oldest[0]) / 1e9
+            rates.append(0.0 if oldest is None or took_s <= 0 else (now - getattr(oldest[1], name)) / took_s)
+        return rates

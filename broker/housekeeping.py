@@ -1,0 +1,100 @@
+"""What a broker does every now and then, off the loop.
+
+Lives here: ``Housekeeping``: samples of the counters, tables written to disk, silent clients forgotten.
+Not here: registration (``registration``), held pulls (``pull_service``), the store's own services.
+"""
+
+from collections.abc import Sequence
+
+from pocketmq.broker.client_table import ClientTable
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.counters import BrokerCounters
+from pocketmq.broker.group_notifier import GroupNotifier
+from pocketmq.broker.json_file import PersistedTable
+from pocketmq.common.clock import Clock
+from pocketmq.common.errors import PocketMQError
+from pocketmq.common.events import EventLog
+from pocketmq.common.runner import LoopMailbox, Runner, Worker
+from pocketmq.remoting.server import Connection
+
+STEP_MS = 1000
+
+
+class Housekeeping:
+    """One worker with a step a second."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        tables: Sequence[PersistedTable],
+        clients: ClientTable[Connection],
+        notifier: GroupNotifier,
+        counters: BrokerCounters,
+        mailbox: LoopMailbox,
+        clock: Clock,
+        log: EventLog,
+    ) -> None:
+        self._config = config
+        self._tables = tables
+        self._clients = clients
+        self._notifier = notifier
+        self._counters = counters
+        self._mailbox = mailbox
+        self._clock = clock
+        self._log = log
+        self._worker: Worker | None = None
+        now_ns = clock.monotonic_ns()
+        self._persist_due_ns = now_ns
+        self._scan_due_ns = now_ns
+
+    def start(self, runner: Runner) -> None:
+        """Begin."""
+        now_ns = self._clock.monotonic_ns()
+        self._persist_due_ns = now_ns + self._config.flush_consumer_offset_interval * 1_000_000
+        self._scan_due_ns = now_ns + self._config.client_scan_interval * 1_000_000
+        self._worker = runner.start("BrokerHousekeeping", self.step, first_after_ms=STEP_MS)
+
+    def stop(self) -> None:
+        """End the worker and write the tables a last time. Blocks."""
+        if self._worker is not None:
+            self._worker.stop()
+            self._worker = None
+        self.persist()
+
+    def step(self) -> float:
+        """Do what is due; return the ms until the next step."""
+        now_ns = self._clock.monotonic_ns()
+        self._counters.sample(now_ns)
+        if now_ns >= self._persist_due_ns:
+            self._persist_due_ns = now_ns + self._config.flush_consumer_offset_interval * 1_000_000
+            self.persist()
+        if now_ns >= self._scan_due_ns:
+            self._scan_due_ns = now_ns + self._config.client_scan_interval * 1_000_000
+            self._forget_silent_clients(now_ns)
+        return STEP_MS
+
+    def load(self) -> None:
+        """Fill the tables from their files; raises ``CorruptRecord`` and ``StoreError``. Blocks."""
+        for table in self._tables:
+            table.load()
+
+    def persist(self) -> None:
+        """Write every table that has changed; one that cannot be written is logged and tried again."""
+        for table in self._tables:
+            try:
+                table.persist()
+            except PocketMQError as error:
+                self._log.error("config_not_written", error=str(error))
+
+    def _forget_silent_clients(self, now_ns: int) -> None:
+        connections, groups = self._clients.expire(now_ns - self._config.channel_expired_timeout * 1_000_000)
+        if connections:
+            self._log.warning("clients_expired", connections=len(connections), groups=len(groups))
+            self._mailbox.post(_close_all, connections)
+        self._notifier.members_changed(groups)
+
+
+def _close_all(connections: Sequence[Connection]) -> None:
+    for connection in connections:
+        if not connection.closed:
+            connection.close("no heartbeat")

@@ -1,0 +1,143 @@
+"""Pulls that wait for messages.
+
+Lives here: ``PullHolds``, which knows who waits for what and until when. It does no I/O and has no clock: it is fed
+with holds, news of queues, and the time, and returns the holds to run again.
+Not here: the pull itself (``pull_processor``, ``native_pull``), the timer and the wake-ups from the store
+(``pull_service``).
+"""
+
+from collections.abc import Hashable, Iterable
+from typing import Any, Final
+
+TICK_NS: Final = 100_000_000
+"""Holds expire in steps of 100 ms (RocketMQ looks every 5 s)."""
+
+
+class Hold:
+    """One waiting pull.
+
+    ``queues``: (topic, queue id, offset) for each queue it waits for; news at or below an offset does not wake it.
+    ``owner``: its connection. ``deadline_ns``: monotonic. ``context``: what the caller needs to run it again.
+    """
+
+    __slots__ = ("context", "deadline_ns", "held", "owner", "queues", "size_bytes")
+
+    def __init__(
+        self, owner: Hashable, queues: list[tuple[str, int, int]], deadline_ns: int, size_bytes: int, context: Any
+    ) -> None:
+        self.owner = owner
+        self.queues = queues
+        self.deadline_ns = deadline_ns
+        self.size_bytes = size_bytes
+        self.context = context
+        self.held = False
+
+    @property
+    def tick(self) -> int:
+        """The first tick at which the deadline has passed."""
+        return -(-self.deadline_ns // TICK_NS)
+
+
+class PullHolds:
+    """The table of waiting pulls, by queue, by connection and by deadline.
+
+    Holds: count <= count_max, size_bytes <= size_bytes_max; every hold is in all three tables or in none. A hold that
+    is returned by ``wake``, ``expire`` or ``drop_owner`` is out of the tables; the caller owns it. One thread only (the
+    loop). Deadlines sit in buckets of one tick, so that a hold leaves without a trace, however often its queue has
+    news.
+    """
+
+    __slots__ = (
+        "_buckets",
+        "_by_owner",
+        "_by_queue",
+        "_next_tick",
+        "count",
+        "count_max",
+        "size_bytes",
+        "size_bytes_max",
+    )
+
+    def __init__(self, count_max: int, size_bytes_max: int) -> None:
+        self.count_max = count_max
+        self.size_bytes_max = size_bytes_max
+        self.count = 0
+        self.size_bytes = 0
+        self._by_queue: dict[tuple[str, int], dict[Hold, int]] = {}
+        self._by_owner: dict[Hashable, set[Hold]] = {}
+        self._buckets: dict[int, set[Hold]] = {}
+        self._next_tick = 0
+
+    def hold(self, hold: Hold) -> bool:
+        """Keep ``hold``; False when the table is full."""
+        assert not hold.held
+        if self.count >= self.count_max or self.size_bytes + hold.size_bytes > self.size_bytes_max:
+            return False
+        hold.held = True
+        self.count += 1
+        self.size_bytes += hold.size_bytes
+        for topic, queue_id, offset in hold.queues:
+            waiting = self._by_queue.setdefault((topic, queue_id), {})
+            waiting[hold] = min(offset, waiting.get(hold, offset))
+        self._by_owner.setdefault(hold.owner, set()).add(hold)
+        self._buckets.setdefault(hold.tick, set()).add(hold)
+        self._next_tick = min(self._next_tick, hold.tick)
+        return True
+
+    def wake(self, topic: str, queue_id: int, max_offset: int) -> list[Hold]:
+        """Return those that wait at an offset below ``max_offset`` of this queue."""
+        waiting = self._by_queue.get((topic, queue_id))
+        if not waiting:
+            return []
+        return self._remove([hold for hold, offset in waiting.items() if offset < max_offset])
+
+    def expire(self, now_ns: int) -> list[Hold]:
+        """Return those whose deadline has come."""
+        tick = now_ns // TICK_NS
+        if not self._buckets or tick < self._next_tick:
+            return []
+        due: list[Hold] = []
+        if tick - self._next_tick > len(self._buckets):
+            ticks: Iterable[int] = [each for each in self._buckets if each <= tick]
+        else:
+            ticks = range(self._next_tick, tick + 1)
+        for each in ticks:
+            due.extend(self._buckets.get(each, ()))
+        self._next_tick = tick + 1
+        return self._remove(due)
+
+    def drop_owner(self, owner: Hashable) -> list[Hold]:
+        """Return those of a connection that has gone; nobody waits for their answer."""
+        return self._remove(list(self._by_owner.get(owner, ())))
+
+    def remove(self, hold: Hold) -> None:
+        """Take one back."""
+        self._remove([hold])
+
+    def clear(self) -> list[Hold]:
+        """Return all."""
+        return self._remove([hold for holds in self._by_owner.values() for hold in holds])
+
+    def _remove(self, holds: list[Hold]) -> list[Hold]:
+        for hold in holds:
+            assert hold.held
+            hold.held = False
+            self.count -= 1
+            self.size_bytes -= hold.size_bytes
+            for topic, queue_id, _ in hold.queues:
+                key = (topic, queue_id)
+                waiting = self._by_queue.get(key)
+                if waiting is not None:
+                    waiting.pop(hold, None)
+                    if not waiting:
+                        del self._by_queue[key]
+            self._discard(self._by_owner, hold.owner, hold)
+            self._discard(self._buckets, hold.tick, hold)
+        return holds
+
+    @staticmethod
+    def _discard(table: dict[Any, set[Hold]], key: Any, hold: Hold) -> None:
+        holds = table[key]
+        holds.discard(hold)
+        if not holds:
+            del table[key]

@@ -1,0 +1,128 @@
+"""The pairs of RocketMQ's broker: which processor and which queue serve which codes.
+
+Lives here: ``build_request_table``, the table of facts §2.2 with this broker's processors.
+Not here: the processors, the objects they need (``app``).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pocketmq.broker.admin_processor import AdminProcessor
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.executor import AdaptiveDrain, DrainExecutor, Processor
+from pocketmq.broker.request_table import RequestTable
+from pocketmq.broker.task import AnswerPort
+from pocketmq.common.clock import Clock
+from pocketmq.common.events import EventLog
+from pocketmq.common.runner import Runner
+from pocketmq.remoting.codes import RequestCode
+
+SMALL_DRAIN = 32
+"""Tasks a worker of a one-by-one processor takes at once: few, so that the second worker and the sweep get the
+others."""
+
+
+@dataclass(slots=True)
+class Processors:
+    """One processor for each kind of request; ``dispatch`` makes visible what ``send`` has appended."""
+
+    send: Processor
+    pull: Processor
+    query: Processor
+    client: Processor
+    consumer: Processor
+    admin: AdminProcessor
+    dispatch: Callable[[], None]
+
+
+def build_request_table(
+    config: BrokerConfig,
+    processors: Processors,
+    *,
+    runner: Runner,
+    answers: AnswerPort,
+    clock: Clock,
+    log: EventLog,
+) -> RequestTable:
+    """Return the table with all pairs; their threads start with their first task.
+
+    Names, capacities and maximum waits are RocketMQ's BrokerController's. Transactions, replies and send-backs have
+    their pair already, served by the admin processor, which says that they are not supported.
+    """
+    admin = processors.admin
+    build = _builder(config, runner, answers, clock, log)
+    table = RequestTable(build("AdminBrokerThread", admin, config.admin_broker_thread_pool_queue_capacity))
+    send = build(
+        "SendMessageThread",
+        processors.send,
+        config.send_thread_pool_queue_capacity,
+        size_bytes_max=config.send_queue_size_bytes_max,
+        max_wait_ms=config.wait_time_mills_in_send_queue,
+        drain=AdaptiveDrain(config.send_drain_max, config.send_drain_size_bytes_max),
+        follow_up=processors.dispatch,
+    )
+    pull = build(
+        "PullMessageThread",
+        processors.pull,
+        config.pull_thread_pool_queue_capacity,
+        threads=config.pull_message_thread_pool_nums,
+        max_wait_ms=config.wait_time_mills_in_pull_queue,
+    )
+    heartbeat = build(
+        "HeartbeatThread",
+        processors.client,
+        config.heartbeat_thread_pool_queue_capacity,
+        max_wait_ms=config.wait_time_mills_in_heartbeat_queue,
+    )
+    client = build("ClientManageThread", processors.client, config.client_manager_thread_pool_queue_capacity)
+    consumer = build("ConsumerManageThread", processors.consumer, config.consumer_manager_thread_pool_queue_capacity)
+    query = build("QueryMessageThread", processors.query, config.query_thread_pool_queue_capacity)
+    reply = build("ProcessReplyMessageThread", admin, config.reply_thread_pool_queue_capacity)
+    transaction = build(
+        "EndTransactionThread",
+        admin,
+        config.end_transaction_pool_queue_capacity,
+        max_wait_ms=config.wait_time_mills_in_transaction_queue,
+    )
+    code = RequestCode
+    table.register((code.SEND_MESSAGE, code.SEND_MESSAGE_V2, code.SEND_BATCH_MESSAGE, code.NATIVE_APPEND), send)
+    table.register((code.PULL_MESSAGE, code.NATIVE_PULL), pull)
+    table.register((code.HEART_BEAT,), heartbeat)
+    table.register((code.UNREGISTER_CLIENT, code.CHECK_CLIENT_CONFIG), client)
+    table.register((code.GET_CONSUMER_LIST_BY_GROUP, code.QUERY_CONSUMER_OFFSET, code.UPDATE_CONSUMER_OFFSET), consumer)
+    table.register((code.QUERY_MESSAGE, code.VIEW_MESSAGE_BY_ID), query)
+    table.register((code.SEND_REPLY_MESSAGE, code.SEND_REPLY_MESSAGE_V2), reply)
+    table.register((code.END_TRANSACTION,), transaction)
+    return table
+
+
+def _builder(
+    config: BrokerConfig, runner: Runner, answers: AnswerPort, clock: Clock, log: EventLog
+) -> Callable[..., DrainExecutor]:
+    def build(
+        name: str,
+        processor: Processor,
+        count_max: int,
+        *,
+        size_bytes_max: int = config.queue_size_bytes_max,
+        threads: int = 1,
+        max_wait_ms: int = 0,
+        drain: AdaptiveDrain | None = None,
+        follow_up: Callable[[], None] | None = None,
+    ) -> DrainExecutor:
+        return DrainExecutor(
+            name,
+            processor,
+            count_max=count_max,
+            size_bytes_max=size_bytes_max,
+            threads=threads,
+            drain=drain or AdaptiveDrain(SMALL_DRAIN, size_bytes_max),
+            max_wait_ms=max_wait_ms,
+            runner=runner,
+            answers=answers,
+            clock=clock,
+            log=log,
+            follow_up=follow_up,
+        )
+
+    return build

@@ -1,0 +1,117 @@
+"""PULL_MESSAGE, and the processor of both kinds of pull.
+
+Lives here: ``PullProcessor``: RocketMQ's pull with RocketMQ's limits.
+Not here: checks (``pull_checks``), the pull of many queues (``native_pull``), waiting (``pull_service``).
+"""
+
+from typing import Any
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.consumer_offsets import ConsumerOffsets
+from pocketmq.broker.counters import BrokerCounters
+from pocketmq.broker.executor import OneByOne
+from pocketmq.broker.native_pull import NativePull
+from pocketmq.broker.pull_checks import COMMIT_OFFSET_FLAG, SUSPEND_FLAG, PullChecks, pull_code
+from pocketmq.broker.pull_service import PullService, Resumed
+from pocketmq.broker.task import Drain, Refusal, Task, encode_answer
+from pocketmq.common.clock import Clock
+from pocketmq.common.events import EventLog
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers import PullMessageResponseHeader
+from pocketmq.store.message_store import MessageStore
+
+MASTER_ID = 0
+
+
+class PullProcessor(OneByOne):
+    """Serves PULL_MESSAGE itself and hands native pulls on. Thread-safe: it keeps nothing between requests."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        checks: PullChecks,
+        offsets: ConsumerOffsets,
+        service: PullService,
+        native: NativePull,
+        counters: BrokerCounters,
+        clock: Clock,
+        log: EventLog,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._checks = checks
+        self._offsets = offsets
+        self._service = service
+        self._native = native
+        self._counters = counters
+        self._clock = clock
+        self._log = log
+
+    def serve(self, task: Task, drain: Drain) -> None:
+        """Answer, refuse or hold one pull."""
+        if task.connection.closed or task.request.oneway:
+            drain.finish(task)
+        elif task.request.code == RequestCode.NATIVE_PULL:
+            self._native.serve(task, drain)
+        else:
+            self._pull(task, drain)
+
+    def on_error(self, task: Task, error: Exception) -> None:
+        """Log what went wrong."""
+        self._log.warning("pull_failed", code=task.request.code, remote=task.connection.remote, error=str(error))
+
+    def _pull(self, task: Task, drain: Drain) -> None:
+        header: Any = task.request.header
+        resumed: Resumed | None = task.context
+        topic, queue_id = header.topic, header.queue_id
+        tags: frozenset[int] | Refusal | None = None
+        refusal = self._checks.check_group(header.consumer_group) or self._checks.check_queue(topic, queue_id)
+        if refusal is None:
+            tags = self._checks.tags_of(header)
+            if isinstance(tags, Refusal):
+                refusal = tags
+        if refusal is not None or isinstance(tags, Refusal):
+            assert refusal is not None
+            drain.refuse(task, refusal)
+            return
+        asked = header.queue_offset
+        offset = asked if resumed is None else resumed.offsets[0]
+        result = self._store.get(
+            topic,
+            queue_id,
+            offset,
+            max_messages=max(1, min(header.max_msg_nums, self._config.max_transfer_count_on_message_in_memory)),
+            max_bytes=self._config.max_transfer_bytes_on_message_in_memory,
+            tags_codes=tags,
+        )
+        if resumed is None and header.sys_flag & COMMIT_OFFSET_FLAG and header.commit_offset >= 0:
+            self._offsets.commit(header.consumer_group, topic, queue_id, header.commit_offset)
+        code = pull_code(result.status.name, offset)
+        self._counters.got(len(result.sizes), len(result.body))
+        buffers = encode_answer(
+            task.request,
+            code,
+            header=PullMessageResponseHeader(
+                suggest_which_broker_id=MASTER_ID,
+                next_begin_offset=result.next_begin_offset,
+                min_offset=result.min_offset,
+                max_offset=result.max_offset,
+            ),
+            remark=result.status.name,
+            body=result.body.data if code == ResponseCode.SUCCESS else b"",
+        )
+        if code == ResponseCode.PULL_NOT_FOUND and resumed is None and header.sys_flag & SUSPEND_FLAG:
+            deadline_ns = self._clock.monotonic_ns() + self._hold_ms(header.suspend_timeout_millis) * 1_000_000
+            drain.release(task)
+            self._service.hold(task, [(topic, queue_id, offset)], deadline_ns, buffers)
+        elif code == ResponseCode.PULL_RETRY_IMMEDIATELY and resumed is not None and not resumed.is_due and tags:
+            drain.release(task)
+            self._service.hold(task, [(topic, queue_id, result.next_begin_offset)], resumed.deadline_ns, buffers)
+        else:
+            drain.answer(task, buffers)
+
+    def _hold_ms(self, suspend_timeout_ms: int) -> int:
+        if not self._config.long_polling_enable:
+            return self._config.short_polling_time_mills
+        return max(0, min(suspend_timeout_ms, self._config.suspend_timeout_mills_max))

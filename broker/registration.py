@@ -1,0 +1,238 @@
+"""The broker makes itself known to its name servers.
+
+Lives here: ``Registration``: one task per name server that registers, refreshes, sends increments when topics change,
+and unregisters at the stop.
+Not here: the route table (``namesrv.route_table``), channels (``remoting.channel``).
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from zlib import crc32
+
+import msgspec
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.topic_table import TopicTable
+from pocketmq.common.clock import Clock
+from pocketmq.common.errors import PocketMQError
+from pocketmq.common.events import EventLog
+from pocketmq.common.record import CRC_MASK
+from pocketmq.common.runner import LoopMailbox
+from pocketmq.common.topics import TopicConfig
+from pocketmq.remoting.bodies import DataVersion, encode_body
+from pocketmq.remoting.channel import ClientChannel
+from pocketmq.remoting.channel_pool import ChannelPool
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers import (
+    BrokerIdentityRequestHeader,
+    QueryDataVersionResponseHeader,
+    RegisterBrokerRequestHeader,
+)
+
+TOPICS_PER_REQUEST: Final = 10_000
+"""A larger table is registered in several requests, each well below the frame limit."""
+RETRY_S: Final = 0.25
+"""Wait after a registration that failed."""
+FIRST_TIMEOUT_S: Final = 1.0
+"""How long the start of a broker waits for its first registration; a name server that is away does not hold it up."""
+STOP_TIMEOUT_S: Final = 1.0
+
+
+class RegistrationRefused(PocketMQError):
+    """A name server answered a registration with an error."""
+
+
+class _Wrapper(msgspec.Struct, rename="camel"):
+    topic_config_table: dict[str, TopicConfig]
+    data_version: DataVersion
+
+
+class _RegisterBody(msgspec.Struct, rename="camel"):
+    topic_config_serialize_wrapper: _Wrapper
+    filter_server_list: list[str] = []
+
+
+@dataclass(slots=True)
+class _NameServer:
+    """What one name server knows of us: the table's ``generation`` as of ``channel``; None after any doubt."""
+
+    address: str
+    wake: asyncio.Event
+    tried: asyncio.Event
+    channel: ClientChannel | None = None
+    generation: int = -1
+    failures: int = 0
+
+
+class Registration:
+    """Keeps the broker registered. Loop thread, except ``topic_changed``.
+
+    A name server adds and updates topics by each registration and removes none, so an increment is a registration with
+    a part of the table. It is sent only over the channel of the last full one: a name server that restarted gets
+    everything. Between changes QUERY_DATA_VERSION refreshes (RocketMQ does so with ``forceRegister`` off).
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        address: str,
+        topics: TopicTable,
+        mailbox: LoopMailbox,
+        clock: Clock,
+        log: EventLog,
+    ) -> None:
+        self._config = config
+        self._address = address
+        self._topics = topics
+        self._pool = ChannelPool(clock=clock, log=log, on_close=self._channel_closed)
+        self._mailbox = mailbox
+        self._log = log
+        self._servers: list[_NameServer] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Begin to register everywhere; return when each name server was tried once, or after a second."""
+        for address in self._config.name_servers():
+            server = _NameServer(address, asyncio.Event(), asyncio.Event())
+            self._servers.append(server)
+            self._tasks.append(asyncio.create_task(self._keep_registered(server), name=f"register-{address}"))
+        if self._servers:
+            tried = [asyncio.ensure_future(server.tried.wait()) for server in self._servers]
+            _, pending = await asyncio.wait(tried, timeout=FIRST_TIMEOUT_S)
+            for future in pending:
+                future.cancel()
+
+    def topic_changed(self) -> None:
+        """Register soon; changes that come together go in one request. Any thread."""
+        self._mailbox.post(self._wake_all)
+
+    def _wake_all(self) -> None:
+        for server in self._servers:
+            server.wake.set()
+
+    def _channel_closed(self, channel: ClientChannel, reason: str) -> None:
+        """Register anew at once: a name server forgets a broker with its connection."""
+        for server in self._servers:
+            if server.channel is channel:
+                server.channel = None
+                server.wake.set()
+
+    async def stop(self) -> None:
+        """Unregister everywhere, within a second."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        known = [server for server in self._servers if server.channel is not None]
+        if known:
+            await asyncio.gather(*(self._unregister(server) for server in known))
+        self._servers.clear()
+        await self._pool.close()
+
+    async def _keep_registered(self, server: _NameServer) -> None:
+        while True:
+            server.wake.clear()
+            try:
+                await self._register(server)
+            except PocketMQError as error:
+                server.channel = None
+                server.failures += 1
+                if server.failures & (server.failures - 1) == 0:  # 1st, 2nd, 4th, 8th …
+                    self._log.warning(
+                        "register_failed", namesrv=server.address, error=str(error), failures=server.failures
+                    )
+                wait_s = RETRY_S
+            else:
+                if server.failures:
+                    self._log.info("register_recovered", namesrv=server.address, failures=server.failures)
+                server.failures = 0
+                wait_s = self._config.register_name_server_period / 1000
+            server.tried.set()
+            try:
+                async with asyncio.timeout(wait_s):  # wait_for of Python 3.11 can swallow the cancellation of the stop
+                    await server.wake.wait()
+            except TimeoutError:
+                pass
+
+    async def _register(self, server: _NameServer) -> None:
+        channel = await self._pool.get(server.address)
+        generation = self._topics.generation
+        if server.channel is channel:
+            changed = self._topics.changed_since(server.generation)
+            if generation == server.generation and not await self._query(channel):
+                return
+            if generation != server.generation and changed is not None:
+                await self._send(channel, [(changed, self._topics.snapshot()[1])])
+                server.generation = generation
+                return
+        topics, version = self._topics.snapshot()
+        await self._send(channel, _chunks(topics, version))
+        if server.channel is not channel:
+            self._log.info("registered", namesrv=server.address, address=self._address, topics=len(topics))
+        server.channel = channel
+        server.generation = generation
+
+    async def _send(self, channel: ClientChannel, chunks: list[tuple[Mapping[str, TopicConfig], DataVersion]]) -> None:
+        config = self._config
+        for topics, version in chunks:
+            body = msgspec.json.encode(_RegisterBody(_Wrapper(dict(topics), version)))
+            header = RegisterBrokerRequestHeader(
+                broker_name=config.broker_name,
+                broker_addr=self._address,
+                cluster_name=config.broker_cluster_name,
+                ha_server_addr="",
+                broker_id=config.broker_id,
+                body_crc32=crc32(body) & CRC_MASK,
+            )
+            response = await channel.request(
+                RequestCode.REGISTER_BROKER, header, body, timeout_ms=config.register_broker_timeout_mills
+            )
+            if response.code != ResponseCode.SUCCESS:
+                raise RegistrationRefused("not registered", why=f"code {response.code}: {response.remark}")
+
+    async def _query(self, channel: ClientChannel) -> bool:
+        """Ask whether the name server wants the whole table; that it was asked keeps this broker alive there."""
+        response = await channel.request(
+            RequestCode.QUERY_DATA_VERSION,
+            self._identity(),
+            encode_body(self._topics.snapshot()[1]),
+            timeout_ms=self._config.register_broker_timeout_mills,
+        )
+        answer = response.header
+        if response.code != ResponseCode.SUCCESS or not isinstance(answer, QueryDataVersionResponseHeader):
+            return True
+        return answer.changed
+
+    def _identity(self) -> BrokerIdentityRequestHeader:
+        config = self._config
+        return BrokerIdentityRequestHeader(
+            config.broker_name, self._address, config.broker_cluster_name, config.broker_id
+        )
+
+    async def _unregister(self, server: _NameServer) -> None:
+        channel = server.channel
+        assert channel is not None
+        if channel.closed:
+            return
+        try:
+            await channel.request(
+                RequestCode.UNREGISTER_BROKER, self._identity(), timeout_ms=int(STOP_TIMEOUT_S * 1000)
+            )
+        except PocketMQError as error:
+            self._log.warning("unregister_failed", namesrv=server.address, error=str(error))
+
+
+def _chunks(
+    topics: Mapping[str, TopicConfig], version: DataVersion
+) -> list[tuple[Mapping[str, TopicConfig], DataVersion]]:
+    """Cut a table into requests; all but the last have versions of their own, or the name server would skip the
+    rest."""
+    names = sorted(topics)
+    chunks: list[tuple[Mapping[str, TopicConfig], DataVersion]] = []
+    for number, at in enumerate(range(0, max(1, len(names)), TOPICS_PER_REQUEST)):
+        part = {name: topics[name] for name in names[at : at + TOPICS_PER_REQUEST]}
+        chunks.append((part, DataVersion(version.timestamp, -1 - number)))
+    chunks[-1] = (chunks[-1][0], version)
+    return chunks

@@ -1,0 +1,38 @@
+"""Which processor and executor serve a request code.
+
+Lives here: ``RequestTable``.
+Not here: the pairs themselves (built in ``app``), admission (``admission``).
+"""
+
+from collections.abc import Iterable
+
+from pocketmq.broker.executor import DrainExecutor
+
+
+class RequestTable:
+    """Request code → pair. An executor carries its processor, so a pair is one object (facts §2.2)."""
+
+    def __init__(self, default: DrainExecutor) -> None:
+        """``default`` serves every code without a pair of its own, also unknown ones."""
+        self.default = default
+        self._pairs: dict[int, DrainExecutor] = {}
+        self._executors: dict[str, DrainExecutor] = {default.name: default}
+
+    def register(self, codes: Iterable[int], pair: DrainExecutor) -> None:
+        """Let ``pair`` serve ``codes``, each of which has no pair yet."""
+        for code in codes:
+            assert int(code) not in self._pairs
+            self._pairs[int(code)] = pair
+        self._executors[pair.name] = pair
+
+    def pair_for(self, code: int) -> DrainExecutor:
+        """Return what serves ``code``."""
+        return self._pairs.get(code, self.default)
+
+    def executors(self) -> list[DrainExecutor]:
+        """Return every executor once."""
+        return list(self._executors.values())
+
+    def executor(self, name: str) -> DrainExecutor:
+        """Return the executor called ``name``; raises ``KeyError``."""
+        return self._executors[name]

@@ -1,0 +1,97 @@
+"""May this message go to that queue?
+
+Lives here: ``SendChecks``: topic, permission and queue of a send, with RocketMQ's codes and texts; automatic creation.
+Not here: the records themselves (``common.plain_check``, ``typed_send``).
+"""
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.task import Refusal
+from pocketmq.broker.topic_table import TopicTable
+from pocketmq.common.errors import Cause, PocketMQError
+from pocketmq.common.topics import (
+    AUTO_CREATE_TOPIC,
+    Perm,
+    TopicConfig,
+    TopicIllegal,
+    check_topic_name,
+    is_send_forbidden,
+)
+from pocketmq.remoting.codes import ResponseCode
+
+DEFAULT_CLIENT_QUEUE_NUMS = 4
+"""Queues a producer asks for in a new topic (RocketMQ DefaultMQProducer)."""
+OPEN_MAX = 10_000
+"""Topics remembered as open for sends."""
+
+
+class SendChecks:
+    """The checks of RocketMQ's AbstractSendMessageProcessor.msgCheck, for typed sends and sections of a native
+    append."""
+
+    __slots__ = ("_config", "_open", "_topics", "created")
+
+    def __init__(self, config: BrokerConfig, topics: TopicTable) -> None:
+        self._config = config
+        self._topics = topics
+        self._open: dict[str, tuple[TopicConfig, int]] = {}  # topics that passed every check, with their queues
+        self.created = 0
+        """Topics created so far; whoever answers persists the table first when this has moved."""
+
+    def check(
+        self,
+        topic: str,
+        queue_id: int,
+        default_topic: str = AUTO_CREATE_TOPIC,
+        client_queue_nums: int = DEFAULT_CLIENT_QUEUE_NUMS,
+    ) -> TopicConfig | Refusal:
+        """Return the topic, created if that is allowed, or why nothing may be sent to this queue.
+
+        ``queue_id`` below 0 stands for any queue: the caller chooses one.
+        """
+        config = self._topics.get(topic)
+        known = self._open.get(topic)
+        if known is not None and known[0] is config and queue_id < known[1]:  # configs in the table never change
+            return known[0]
+        if is_send_forbidden(topic):
+            return _refuse(
+                ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.", Cause.NO_PERMISSION
+            )
+        if config is None:
+            created = self._create(topic, default_topic, client_queue_nums)
+            if isinstance(created, Refusal):
+                return created
+            config = created
+        if not self._config.broker_permission & Perm.WRITE:
+            text = f"the broker[{self._config.broker_name}] sending message is forbidden"
+            return _refuse(ResponseCode.NO_PERMISSION, text, Cause.NO_PERMISSION)
+        if not config.perm & Perm.WRITE:
+            return _refuse(
+                ResponseCode.NO_PERMISSION, f"the topic[{topic}] sending message is forbidden", Cause.NO_PERMISSION
+            )
+        queue_nums = max(config.read_queue_nums, config.write_queue_nums)
+        if queue_id >= queue_nums:
+            text = f"request queueId[{queue_id}] is illegal, topic[{topic}] has {queue_nums} queues"
+            return _refuse(ResponseCode.INVALID_PARAMETER, text, Cause.BAD_REQUEST)
+        if len(self._open) >= OPEN_MAX:
+            self._open.clear()
+        self._open[topic] = (config, queue_nums)
+        return config
+
+    def _create(self, topic: str, default_topic: str, client_queue_nums: int) -> TopicConfig | Refusal:
+        try:
+            check_topic_name(topic)
+        except TopicIllegal as error:
+            return _refuse(error.code, error.why, Cause.BAD_REQUEST)
+        try:
+            created = self._topics.create_on_send(topic, default_topic, client_queue_nums)
+        except PocketMQError as error:  # the table is full
+            return _refuse(error.code, str(error), error.cause)
+        if created is None:
+            text = f"topic[{topic}] not exist, apply first please!"
+            return _refuse(ResponseCode.TOPIC_NOT_EXIST, text, Cause.NO_ROUTE)
+        self.created += 1
+        return created
+
+
+def _refuse(code: int, remark: str, cause: Cause) -> Refusal:
+    return Refusal(int(code), remark, cause)

@@ -1,0 +1,38 @@
+"""Tag expressions of a subscription.
+
+Lives here: ``parse_tags``: ``*`` or ``a || b`` to the hash codes that a consume queue is filtered by.
+Not here: the filter itself (``store.get``), SQL92 expressions.
+"""
+
+from typing import Final
+
+from pocketmq.common.errors import Cause, PocketMQError
+from pocketmq.common.java_hash import java_string_hash
+
+ALL: Final = "*"
+TAG_TYPE: Final = "TAG"
+"""Expression type of tags (RocketMQ ExpressionType)."""
+TAGS_MAX: Final = 4096
+
+
+class FilterIllegal(PocketMQError):
+    """A subscription's expression cannot be parsed."""
+
+    code = 23  # SUBSCRIPTION_PARSE_FAILED
+    default_cause = Cause.BAD_REQUEST
+
+
+def parse_tags(expression: str | None) -> frozenset[int] | None:
+    """Return the codes of the wanted tags, or None for all; raises ``FilterIllegal`` (RocketMQ FilterAPI).
+
+    The code of a tag is its Java hash, sign-extended: what the consume queue holds.
+    """
+    if not expression or expression == ALL:
+        return None
+    tags = [tag.strip() for tag in expression.split("||")]
+    tags = [tag for tag in tags if tag]
+    if not tags:
+        raise FilterIllegal("subscription refused", why=f"no tag in {expression[:128]!r}", hint="write a || b, or *")
+    if len(tags) > TAGS_MAX:
+        raise FilterIllegal("subscription refused", why=f"{len(tags)} tags, limit {TAGS_MAX}")
+    return frozenset(java_string_hash(tag) for tag in tags)

@@ -1,0 +1,145 @@
+"""Administration of topics and their queues.
+
+Lives here: handlers of UPDATE_AND_CREATE_TOPIC, DELETE_TOPIC_IN_BROKER, GET_ALL_TOPIC_CONFIG, GET_TOPIC_CONFIG,
+GET_TOPIC_STATS_INFO, GET_SYSTEM_TOPIC_LIST_FROM_BROKER and the four questions about one queue's offsets.
+Not here: groups (``group_admin``), the broker itself (``broker_admin``).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from pocketmq.broker.admin_processor import Handler
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.consumer_offsets import ConsumerOffsets
+from pocketmq.broker.queue_checks import find_queue, find_topic
+from pocketmq.broker.task import Buffers, Task, encode_answer
+from pocketmq.broker.topic_table import TopicTable
+from pocketmq.common.errors import Cause, PocketMQError
+from pocketmq.common.events import EventLog
+from pocketmq.common.topics import SYSTEM_TOPICS, Perm, TopicConfig, is_system_topic
+from pocketmq.remoting.bodies import MessageQueue, TopicList, TopicOffset, TopicStatsTable, encode_body
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.headers import OffsetResponseHeader, TimestampResponseHeader
+from pocketmq.store.message_store import MessageStore
+
+
+class TopicRefused(PocketMQError):
+    """A topic cannot be changed as asked."""
+
+    default_cause = Cause.BAD_REQUEST
+
+
+class TopicAdmin:
+    """Handlers about topics. Admin worker thread."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicTable,
+        offsets: ConsumerOffsets,
+        persist_topics: Callable[[], object],
+        log: EventLog,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._persist_topics = persist_topics
+        self._log = log
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return the handler of each code."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self._put,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self._delete,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self._all,
+            RequestCode.GET_TOPIC_CONFIG: self._one,
+            RequestCode.GET_TOPIC_STATS_INFO: self._stats,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self._system_topics,
+            RequestCode.GET_MAX_OFFSET: self._max_offset,
+            RequestCode.GET_MIN_OFFSET: self._min_offset,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._offset_by_time,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self._earliest_time,
+        }
+
+    def _put(self, task: Task) -> Buffers:
+        header: Any = task.request.header
+        if header.topic == self._config.broker_cluster_name or is_system_topic(header.topic):
+            raise TopicRefused(f"The topic[{header.topic[:128]}] is conflict with system topic.")
+        if not 0 <= header.perm <= Perm.READ | Perm.WRITE | Perm.INHERIT | Perm.PRIORITY:
+            raise TopicRefused("topic refused", why=f"perm {header.perm} is unknown", hint="2 write, 4 read, 6 both")
+        self._topics.put(
+            TopicConfig(
+                topic_name=header.topic,
+                read_queue_nums=header.read_queue_nums,
+                write_queue_nums=header.write_queue_nums,
+                perm=header.perm,
+                topic_filter_type=header.topic_filter_type or "SINGLE_TAG",
+                topic_sys_flag=header.topic_sys_flag or 0,
+                order=header.order,
+            )
+        )
+        self._persist_topics()
+        self._log.info("topic_changed", topic=header.topic, remote=task.connection.remote)
+        return encode_answer(task.request)
+
+    def _delete(self, task: Task) -> Buffers:
+        header: Any = task.request.header
+        topic = header.topic
+        if not topic or topic == self._config.broker_cluster_name or is_system_topic(topic):
+            raise TopicRefused(f"The topic[{topic[:128]}] is conflict with system topic.")
+        if self._topics.delete(topic):
+            self._persist_topics()  # before its data goes: after a crash the topic must not come back without it
+            self._offsets.remove_topic(topic)
+            self._store.delete_topic(topic)
+            self._log.info("topic_deleted", topic=topic, remote=task.connection.remote)
+        return encode_answer(task.request)
+
+    def _all(self, task: Task) -> Buffers:
+        return encode_answer(task.request, body=self._topics.encode())
+
+    def _one(self, task: Task) -> Buffers:
+        header: Any = task.request.header
+        return encode_answer(task.request, body=msgspec.json.encode(find_topic(self._topics, header.topic)))
+
+    def _stats(self, task: Task) -> Buffers:
+        header: Any = task.request.header
+        config = find_topic(self._topics, header.topic)
+        table: dict[MessageQueue, TopicOffset] = {}
+        for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
+            low = max(0, self._store.min_offset(header.topic, queue_id))
+            high = max(0, self._store.max_offset(header.topic, queue_id))
+            time = self._store.store_time(header.topic, queue_id, high - 1) if high > 0 else 0
+            queue = MessageQueue(header.topic, self._config.broker_name, queue_id)
+            table[queue] = TopicOffset(low, high, max(0, time))
+        return encode_answer(task.request, body=encode_body(TopicStatsTable(offset_table=table)))
+
+    def _system_topics(self, task: Task) -> Buffers:
+        topics = sorted(SYSTEM_TOPICS | {self._config.broker_cluster_name, self._config.broker_name})
+        return encode_answer(task.request, body=encode_body(TopicList(topic_list=topics)))
+
+    def _queue(self, task: Task) -> tuple[str, int]:
+        header: Any = task.request.header
+        find_queue(self._topics, header.topic, header.queue_id)
+        return header.topic, header.queue_id
+
+    def _max_offset(self, task: Task) -> Buffers:
+        offset = self._store.max_offset(*self._queue(task))
+        return encode_answer(task.request, header=OffsetResponseHeader(max(0, offset)))
+
+    def _min_offset(self, task: Task) -> Buffers:
+        offset = self._store.min_offset(*self._queue(task))
+        return encode_answer(task.request, header=OffsetResponseHeader(max(0, offset)))
+
+    def _offset_by_time(self, task: Task) -> Buffers:
+        header: Any = task.request.header
+        offset = self._store.offset_by_time(*self._queue(task), header.timestamp)
+        return encode_answer(task.request, header=OffsetResponseHeader(offset))
+
+    def _earliest_time(self, task: Task) -> Buffers:
+        topic, queue_id = self._queue(task)
+        time = self._store.store_time(topic, queue_id, self._store.min_offset(topic, queue_id))
+        return encode_answer(task.request, header=TimestampResponseHeader(time))

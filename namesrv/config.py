@@ -1,0 +1,33 @@
+"""Settings of the name server.
+
+Lives here: ``NamesrvConfig``.
+Not here: settings of the socket server (``remoting.server``), reading files (``common.settings``).
+"""
+
+import msgspec
+
+from pocketmq.common.errors import ConfigError
+
+
+class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the name server binds and how much it keeps. Times in ms; defaults as RocketMQ's (facts §9)."""
+
+    bind_address: str = "127.0.0.1"
+    listen_port: int = 9876
+    """0 lets the system choose a port."""
+    broker_expired_timeout: int = 120_000
+    """A broker that was silent for so long is removed (RocketMQ DEFAULT_BROKER_CHANNEL_EXPIRED_TIME)."""
+    scan_not_active_broker_interval: int = 10_000
+    brokers_max: int = 10_000
+    topics_max: int = 1_000_000
+    """(topic, broker) entries."""
+    kv_entries_max: int = 10_000
+    kv_size_bytes_max: int = 16 << 20
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.listen_port <= 65_535:
+            raise ConfigError("bad setting", why=f"namesrv.listen_port={self.listen_port} is no port")
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if name not in ("listen_port", "bind_address") and value < 1:
+                raise ConfigError("bad setting", why=f"namesrv.{name}={value}", hint="at least 1")

@@ -1,0 +1,268 @@
+"""Which broker serves which topic.
+
+Lives here: ``RouteTable``: registration, look-up, expiry, write permissions, lists. It does no I/O and has no clock.
+Not here: the server and the encoding of its answers (``namesrv.server``), key/value settings (``namesrv.kv_table``).
+"""
+
+from collections.abc import Callable, Collection, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pocketmq.common.errors import Cause, PocketMQError
+from pocketmq.common.topics import Perm
+from pocketmq.remoting.bodies import BrokerData, ClusterInfo, DataVersion, QueueData, TopicConfigBody, TopicRouteData
+
+MASTER_ID: Final = 0
+"""Broker id of a master (RocketMQ MixAll)."""
+
+
+class RouteTableFull(PocketMQError):
+    """The name server knows as many brokers or topics as it may; the registration changed nothing."""
+
+    default_cause = Cause.MEMORY_LIMIT
+
+
+@dataclass(slots=True)
+class BrokerLive:
+    """What is known of one broker address; ``last_update_ns`` is monotonic."""
+
+    broker_name: str
+    cluster: str
+    broker_id: int
+    last_update_ns: int
+    version: DataVersion
+    channel: Hashable
+    ha_address: str
+
+
+class RouteTable:
+    """Topics, brokers and clusters, in memory only.
+
+    Rules of RocketMQ's RouteInfoManager (facts §9): topics come from masters only, when the data version changed or the
+    address is new; a registration adds and updates topics and removes none, so an increment is one too; a broker name,
+    with its queues, goes with its last address. One thread only.
+    """
+
+    def __init__(self, brokers_max: int, topics_max: int) -> None:
+        self._brokers_max = brokers_max
+        self._topics_max = topics_max
+        self._entries = 0
+        self._topics: dict[str, dict[str, QueueData]] = {}
+        self._topics_of: dict[str, set[str]] = {}  # broker name -> its topics
+        self._brokers: dict[str, BrokerData] = {}
+        self._clusters: dict[str, set[str]] = {}
+        self._live: dict[str, BrokerLive] = {}
+        self._addresses_of: dict[Hashable, set[str]] = {}
+
+    def register(
+        self,
+        broker_name: str,
+        address: str,
+        cluster: str,
+        broker_id: int,
+        *,
+        ha_address: str,
+        topics: Mapping[str, TopicConfigBody] | None,
+        version: DataVersion,
+        channel: Hashable,
+        now_ns: int,
+    ) -> tuple[str, str]:
+        """Note a broker and its topics; return (HA address, address) of its master, empty for a master itself.
+
+        Raises ``RouteTableFull`` before anything has changed.
+        """
+        known = self._brokers.get(broker_name)
+        live = self._live.get(address)
+        is_first = known is None or known.broker_addrs.get(str(broker_id)) != address
+        update = topics if broker_id == MASTER_ID and (is_first or live is None or live.version != version) else None
+        self._check_limits(broker_name, address, update)
+        if live is not None and (live.broker_name, live.broker_id) != (broker_name, broker_id):
+            self._remove_address(address)  # the same address under another name or id: the old entry is stale
+            known = self._brokers.get(broker_name)
+        if known is not None and known.cluster != cluster:
+            self._leave_cluster(broker_name, known.cluster)
+            known.cluster = cluster
+        self._clusters.setdefault(cluster, set()).add(broker_name)
+        if known is None:
+            known = self._brokers[broker_name] = BrokerData(cluster=cluster, broker_name=broker_name, broker_addrs={})
+        replaced = known.broker_addrs.get(str(broker_id))
+        known.broker_addrs[str(broker_id)] = address
+        if replaced is not None and replaced != address:
+            self._forget_live(replaced)
+        for topic, config in (update or {}).items():
+            self._put_queue_data(topic, broker_name, config)
+        self._forget_live(address)
+        self._live[address] = BrokerLive(broker_name, cluster, broker_id, now_ns, version, channel, ha_address)
+        self._addresses_of.setdefault(channel, set()).add(address)
+        if broker_id == MASTER_ID:
+            return "", ""
+        master = known.broker_addrs.get(str(MASTER_ID), "")
+        master_live = self._live.get(master)
+        return ("" if master_live is None else master_live.ha_address), master
+
+    def _check_limits(self, broker_name: str, address: str, update: Mapping[str, TopicConfigBody] | None) -> None:
+        if address not in self._live and len(self._live) >= self._brokers_max:
+            raise RouteTableFull("broker not registered", why=f"{len(self._live)} brokers are known")
+        known = self._topics_of.get(broker_name, set())
+        entries = self._entries + sum(topic not in known for topic in update or ())
+        if entries > self._topics_max:
+            raise RouteTableFull("broker not registered", why=f"{entries} entries of topics, limit {self._topics_max}")
+
+    def _put_queue_data(self, topic: str, broker_name: str, config: TopicConfigBody) -> None:
+        queues = self._topics.setdefault(topic, {})
+        if broker_name not in queues:
+            self._entries += 1
+            self._topics_of.setdefault(broker_name, set()).add(topic)
+        queues[broker_name] = QueueData(
+            broker_name=broker_name,
+            read_queue_nums=config.read_queue_nums,
+            write_queue_nums=config.write_queue_nums,
+            perm=config.perm,
+            topic_sys_flag=config.topic_sys_flag,
+        )
+
+    def has_changed(self, address: str, version: DataVersion, now_ns: int) -> bool:
+        """Tell whether a broker should register anew (QUERY_DATA_VERSION); if not, it counts as a sign of life."""
+        live = self._live.get(address)
+        if live is None or live.version != version:
+            return True
+        live.last_update_ns = now_ns
+        return False
+
+    def unregister(self, broker_name: str, address: str, broker_id: int) -> None:
+        """Forget a broker that stops."""
+        known = self._brokers.get(broker_name)
+        if known is not None and known.broker_addrs.get(str(broker_id)) == address:
+            self._remove_address(address)
+
+    def channel_closed(self, channel: Hashable) -> list[str]:
+        """Forget the brokers that registered through ``channel``; return their addresses."""
+        addresses = sorted(self._addresses_of.get(channel, ()))
+        for address in addresses:
+            self._remove_address(address)
+        return addresses
+
+    def expire(self, oldest_ns: int) -> list[tuple[str, Hashable]]:
+        """Forget the brokers last heard of before ``oldest_ns``; return (address, channel) of each."""
+        silent = [(address, live.channel) for address, live in self._live.items() if live.last_update_ns < oldest_ns]
+        for address, _ in silent:
+            self._remove_address(address)
+        return silent
+
+    def _forget_live(self, address: str) -> BrokerLive | None:
+        live = self._live.pop(address, None)
+        if live is not None:
+            addresses = self._addresses_of[live.channel]
+            addresses.discard(address)
+            if not addresses:
+                del self._addresses_of[live.channel]
+        return live
+
+    def _remove_address(self, address: str) -> None:
+        live = self._forget_live(address)
+        if live is None:
+            return
+        name = live.broker_name
+        known = self._brokers.get(name)
+        if known is None or known.broker_addrs.get(str(live.broker_id)) != address:
+            return
+        del known.broker_addrs[str(live.broker_id)]
+        if known.broker_addrs:
+            return
+        del self._brokers[name]
+        self._leave_cluster(name, known.cluster)
+        for topic in self._topics_of.pop(name, set()):
+            self._remove_queue_data(topic, name)
+
+    def _leave_cluster(self, broker_name: str, cluster: str | None) -> None:
+        names = self._clusters.get(cluster or "", set())
+        names.discard(broker_name)
+        if not names:
+            self._clusters.pop(cluster or "", None)
+
+    def _remove_queue_data(self, topic: str, broker_name: str) -> None:
+        queues = self._topics[topic]
+        del queues[broker_name]
+        self._entries -= 1
+        if not queues:
+            del self._topics[topic]
+
+    def route(self, topic: str) -> TopicRouteData | None:
+        """Return where ``topic`` is, or None when no broker that is known has it."""
+        queues = self._topics.get(topic)
+        if not queues:
+            return None
+        brokers = [self._brokers[name] for name in queues if name in self._brokers]
+        if not brokers:
+            return None
+        return TopicRouteData(
+            queue_datas=list(queues.values()),
+            broker_datas=[
+                BrokerData(cluster=each.cluster, broker_name=each.broker_name, broker_addrs=dict(each.broker_addrs))
+                for each in brokers
+            ],
+        )
+
+    def delete_topic(self, topic: str, cluster: str = "") -> None:
+        """Forget ``topic``, on the brokers of ``cluster`` only if one is named."""
+        for name in list(self._topics.get(topic, ())):
+            if not cluster or name in self._clusters.get(cluster, ()):
+                self._topics_of[name].discard(topic)
+                self._remove_queue_data(topic, name)
+
+    def wipe_write_perm(self, broker_name: str) -> int:
+        """Take WRITE from all topics of a broker until it registers with a changed version; return how many."""
+        return self._set_perm(broker_name, lambda perm: perm & ~Perm.WRITE)
+
+    def add_write_perm(self, broker_name: str) -> int:
+        """Give READ and WRITE to all topics of a broker; return how many."""
+        return self._set_perm(broker_name, lambda perm: Perm.READ | Perm.WRITE)
+
+    def _set_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
+        topics = self._topics_of.get(broker_name, set())
+        for topic in topics:
+            queue_data = self._topics[topic][broker_name]
+            queue_data.perm = int(change(queue_data.perm))
+        return len(topics)
+
+    def addresses(self) -> Collection[str]:
+        """Return the addresses of all brokers that are known."""
+        return self._live.keys()
+
+    def version_of(self, address: str) -> DataVersion | None:
+        """Return the version of a broker's topics as it was last registered."""
+        live = self._live.get(address)
+        return None if live is None else live.version
+
+    def topics(self) -> list[str]:
+        """Return all topics."""
+        return list(self._topics)
+
+    def topics_of_cluster(self, cluster: str) -> list[str]:
+        """Return the topics of a cluster's brokers."""
+        names = self._clusters.get(cluster, set())
+        return sorted({topic for name in names for topic in self._topics_of.get(name, ())})
+
+    def system_topics(self) -> tuple[list[str], str]:
+        """Return (cluster and broker names, one broker's address): RocketMQ's idea of system topics."""
+        names = [name for cluster, brokers in self._clusters.items() for name in (cluster, *sorted(brokers))]
+        addresses = [address for broker in self._brokers.values() for address in broker.broker_addrs.values()]
+        return list(dict.fromkeys(names)), addresses[0] if addresses else ""
+
+    def topics_by_flag(self, chosen: Callable[[int], bool]) -> list[str]:
+        """Return the topics whose sysFlag ``chosen`` accepts on their first broker (unit topics)."""
+        return [topic for topic, queues in self._topics.items() if chosen(next(iter(queues.values())).topic_sys_flag)]
+
+    def cluster_info(self) -> ClusterInfo:
+        """Return all brokers and clusters."""
+        return ClusterInfo(
+            broker_addr_table={
+                name: BrokerData(cluster=each.cluster, broker_name=name, broker_addrs=dict(each.broker_addrs))
+                for name, each in self._brokers.items()
+            },
+            cluster_addr_table={cluster: sorted(names) for cluster, names in self._clusters.items()},
+        )
+
+    def counts(self) -> tuple[int, int, int]:
+        """Return (broker addresses, topics, entries of topics by broker)."""
+        return len(self._live), len(self._topics), self._entries

@@ -1,0 +1,330 @@
+"""The name server: requests to the route table and back.
+
+    app = NamesrvApp(NamesrvConfig(listen_port=0));  await app.start();  print(app.address);  await app.stop()
+
+Lives here: ``NamesrvApp``, one handler for each request code.
+Not here: the table (``route_table``), frames and connections (``remoting``). Everything is in memory, so requests are
+served in the loop as they come, without queues.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from zlib import crc32
+
+from pocketmq.common.clock import Clock, SystemClock
+from pocketmq.common.errors import PocketMQError
+from pocketmq.common.events import EventLog, NullLog
+from pocketmq.common.record import CRC_MASK
+from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.kv_table import ORDER_TOPIC_CONFIG, KVTable
+from pocketmq.namesrv.route_table import RouteTable
+from pocketmq.remoting.bodies import (
+    Announcement,
+    DataVersion,
+    RegisterBrokerBody,
+    TopicList,
+    decode_body,
+    encode_body,
+)
+from pocketmq.remoting.bodies import KVTable as KVTableBody
+from pocketmq.remoting.codec import Body, Request, encode_response
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers import (
+    AddWritePermResponseHeader,
+    GetKVConfigResponseHeader,
+    Header,
+    QueryDataVersionResponseHeader,
+    RegisterBrokerResponseHeader,
+    WipeWritePermResponseHeader,
+)
+from pocketmq.remoting.server import Connection, RemotingServer, ServerConfig
+
+NO_ROUTE_TEXT: Final = (
+    "No topic route info in name server for the topic: {}\n"
+    "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+)
+UNIT_FLAG: Final = 0x1
+UNIT_SUB_FLAG: Final = 0x2
+"""Topic sysFlag bits (RocketMQ TopicSysFlag)."""
+STOP_GRACE_MS: Final = 500
+
+
+class Refused(PocketMQError):
+    """A request that RocketMQ's name server refuses; carries code and text."""
+
+    def __init__(self, code: int, remark: str) -> None:
+        super().__init__(remark)
+        self.response_code = int(code)
+
+
+Answer = tuple[Header | None, Body]
+"""What a handler returns: typed header and body."""
+
+
+class NamesrvApp:
+    """A name server in the event loop that ``start`` is awaited in; several can live in one process and loop."""
+
+    def __init__(
+        self,
+        config: NamesrvConfig,
+        *,
+        server_config: ServerConfig | None = None,
+        clock: Clock | None = None,
+        log: EventLog | None = None,
+    ) -> None:
+        self.config = config
+        self._server_config = server_config or ServerConfig()
+        self._clock = clock or SystemClock()
+        self._log = log or NullLog()
+        self.routes = RouteTable(config.brokers_max, config.topics_max)
+        self.kv = KVTable(config.kv_entries_max, config.kv_size_bytes_max)
+        self._server: RemotingServer | None = None
+        self._scan_timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._handlers: Mapping[int, Callable[[Connection, Request], Answer]] = {
+            RequestCode.REGISTER_BROKER: self._register,
+            RequestCode.UNREGISTER_BROKER: self._unregister,
+            RequestCode.QUERY_DATA_VERSION: self._query_data_version,
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster_info,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._all_topics,
+            RequestCode.GET_TOPICS_BY_CLUSTER: self._topics_of_cluster,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._system_topics,
+            RequestCode.GET_UNIT_TOPIC_LIST: self._unit_topics,
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self._unit_sub_topics,
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._unit_sub_ununit_topics,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write_perm,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self._add_write_perm,
+            RequestCode.PUT_KV_CONFIG: self._put_kv,
+            RequestCode.GET_KV_CONFIG: self._get_kv,
+            RequestCode.DELETE_KV_CONFIG: self._delete_kv,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self._kv_list,
+        }
+
+    @property
+    def port(self) -> int:
+        """Where it listens; 0 when it does not run."""
+        return 0 if self._server is None else self._server.port
+
+    @property
+    def address(self) -> str:
+        """What clients and brokers are given: ``host:port``; on a wildcard address, this machine's loopback."""
+        host = self.config.bind_address
+        return f"{'127.0.0.1' if host in ('0.0.0.0', 'localhost', '') else host}:{self.port}"
+
+    async def start(self) -> None:
+        """Listen and serve; raises ``AddressInUse`` or ``BindFailed``."""
+        assert self._server is None
+        self._loop = asyncio.get_running_loop()
+        server = RemotingServer(
+            self._server_config,
+            self,
+            announce=lambda connection: Announcement(native=0, frame_bytes_max=self._server_config.frame_bytes_max),
+            log=self._log,
+            clock=self._clock,
+        )
+        await server.start(self.config.bind_address, self.config.listen_port)
+        self._server = server
+        self._arm()
+        self._log.info("namesrv_started", address=self.address)
+
+    async def stop(self) -> None:
+        """Close the port and every connection. Does nothing if it does not run."""
+        server = self._server
+        if server is None:
+            return
+        if self._scan_timer is not None:
+            self._scan_timer.cancel()
+            self._scan_timer = None
+        await server.stop(STOP_GRACE_MS)
+        self._server = None
+        self._log.info("namesrv_stopped")
+
+    # ---- the server's side -------------------------------------------------------------------------------------------
+
+    def on_request(self, connection: Connection, request: Request) -> None:
+        """Serve one request."""
+        handler = self._handlers.get(request.code)
+        code, remark = int(ResponseCode.SUCCESS), ""
+        header: Header | None = None
+        body: Body = b""
+        try:
+            if handler is None:
+                raise Refused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported")
+            header, body = handler(connection, request)
+        except Refused as error:
+            code, remark = error.response_code, error.what
+        except PocketMQError as error:
+            code, remark = error.code, str(error)
+            self._log.warning("request_refused", code=request.code, remote=connection.remote, error=remark)
+        if not request.oneway:
+            connection.respond(
+                encode_response(
+                    code,
+                    request.opaque,
+                    request.code,
+                    header=header,
+                    remark=remark,
+                    body=body,
+                    serialize_type=request.serialize_type,
+                )
+            )
+
+    def on_open(self, connection: Connection) -> None:
+        """A connection is of no interest before its first request."""
+
+    def on_close(self, connection: Connection, reason: str) -> None:
+        """Forget the broker that registered through this connection, at once."""
+        for address in self.routes.channel_closed(connection):
+            self._log.warning("broker_gone", address=address, why=reason)
+
+    def _arm(self) -> None:
+        assert self._loop is not None
+        interval_s = self.config.scan_not_active_broker_interval / 1000
+        self._scan_timer = self._loop.call_later(interval_s, self._scan)
+
+    def _scan(self) -> None:
+        self._arm()
+        self.scan()
+
+    def scan(self) -> None:
+        """Forget the brokers that were silent for too long and close their connections. Runs by itself."""
+        oldest_ns = self._clock.monotonic_ns() - self.config.broker_expired_timeout * 1_000_000
+        for address, channel in self.routes.expire(oldest_ns):
+            self._log.warning("broker_expired", address=address, silent_ms=self.config.broker_expired_timeout)
+            if isinstance(channel, Connection):
+                channel.close("the broker was silent for too long")
+
+    # ---- brokers -----------------------------------------------------------------------------------------------------
+
+    def _register(self, connection: Connection, request: Request) -> Answer:
+        header: Any = request.header
+        body = bytes(request.body)
+        if header.body_crc32 and crc32(body) & CRC_MASK != header.body_crc32:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        if header.compressed:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "a compressed registration is not supported")
+        wrapper = decode_body(body, RegisterBrokerBody).topic_config_serialize_wrapper if body else None
+        is_new = header.broker_addr not in self.routes.addresses()
+        ha_address, master_address = self.routes.register(
+            header.broker_name,
+            header.broker_addr,
+            header.cluster_name,
+            header.broker_id,
+            ha_address=header.ha_server_addr,
+            topics=None if wrapper is None else wrapper.topic_config_table,
+            version=DataVersion() if wrapper is None else wrapper.data_version,
+            channel=connection,
+            now_ns=self._clock.monotonic_ns(),
+        )
+        if is_new:
+            self._log.info(
+                "broker_registered",
+                broker=header.broker_name,
+                address=header.broker_addr,
+                cluster=header.cluster_name,
+                broker_id=header.broker_id,
+            )
+        order = self.kv.namespace(ORDER_TOPIC_CONFIG)
+        answer = encode_body(KVTableBody(table=dict(order))) if order else b""
+        return RegisterBrokerResponseHeader(ha_address, master_address), answer
+
+    def _unregister(self, connection: Connection, request: Request) -> Answer:
+        header: Any = request.header
+        self.routes.unregister(header.broker_name, header.broker_addr, header.broker_id)
+        self._log.info("broker_unregistered", broker=header.broker_name, address=header.broker_addr)
+        return None, b""
+
+    def _query_data_version(self, connection: Connection, request: Request) -> Answer:
+        header: Any = request.header
+        version = decode_body(request.body, DataVersion)
+        changed = self.routes.has_changed(header.broker_addr, version, self._clock.monotonic_ns())
+        known = self.routes.version_of(header.broker_addr)
+        return QueryDataVersionResponseHeader(changed), b"" if known is None else encode_body(known)
+
+    def _wipe_write_perm(self, connection: Connection, request: Request) -> Answer:
+        header: Any = request.header
+        count = self.routes.wipe_write_perm(header.broker_name)
+        self._log.info("write_perm_wiped", broker=header.broker_name, topics=count, remote=connection.remote)
+        return WipeWritePermResponseHeader(count), b""
+
+    def _add_write_perm(self, connection: Connection, request: Request) -> Answer:
+        header: Any = request.header
+        count = self.routes.add_write_perm(header.broker_name)
+        self._log.info("write_perm_added", broker=header.broker_name, topics=count, remote=connection.remote)
+        return AddWritePermResponseHeader(count), b""
+
+    # ---- routes ------------------------------------------------------------------------------------------------------
+
+    def _route(self, connection: Connection, request: Request) -> Answer:
+        header: Any = request.header
+        route = self.routes.route(header.topic)
+        if route is None:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, NO_ROUTE_TEXT.format(header.topic[:128]))
+        route.order_topic_conf = self.kv.get(ORDER_TOPIC_CONFIG, header.topic)
+        return None, encode_body(route)
+
+    def _cluster_info(self, connection: Connection, request: Request) -> Answer:
+        return None, encode_body(self.routes.cluster_info())
+
+    def _all_topics(self, connection: Connection, request: Request) -> Answer:
+        return None, _topic_list(self.routes.topics())
+
+    def _topics_of_cluster(self, connection: Connection, request: Request) -> Answer:
+        header: Any = request.header
+        return None, _topic_list(self.routes.topics_of_cluster(header.cluster))
+
+    def _system_topics(self, connection: Connection, request: Request) -> Answer:
+        topics, address = self.routes.system_topics()
+        return None, encode_body(TopicList(topic_list=topics, broker_addr=address or None))
+
+    def _unit_topics(self, connection: Connection, request: Request) -> Answer:
+        return None, _topic_list(self.routes.topics_by_flag(lambda flag: bool(flag & UNIT_FLAG)))
+
+    def _unit_sub_topics(self, connection: Connection, request: Request) -> Answer:
+        return None, _topic_list(self.routes.topics_by_flag(lambda flag: bool(flag & UNIT_SUB_FLAG)))
+
+    def _unit_sub_ununit_topics(self, connection: Connection, request: Request) -> Answer:
+        return None, _topic_list(
+            self.routes.topics_by_flag(lambda flag: bool(flag & UNIT_SUB_FLAG) and not flag & UNIT_FLAG)
+        )
+
+    def _delete_topic(self, connection: Connection, request: Request) -> Answer:
+        header: Any = request.header
+        self.routes.delete_topic(header.topic, header.cluster_name)
+        self._log.info("topic_deleted", topic=header.topic, remote=connection.remote)
+        return None, b""
+
+    # ---- key/value settings ------------------------------------------------------------------------------------------
+
+    def _put_kv(self, connection: Connection, request: Request) -> Answer:
+        header: Any = request.header
+        self.kv.put(header.namespace, header.key, header.value)
+        return None, b""
+
+    def _get_kv(self, connection: Connection, request: Request) -> Answer:
+        header: Any = request.header
+        value = self.kv.get(header.namespace, header.key)
+        if value is None:
+            text = f"No config item, Namespace: {header.namespace} Key: {header.key}"
+            raise Refused(ResponseCode.QUERY_NOT_FOUND, text)
+        return GetKVConfigResponseHeader(value), b""
+
+    def _delete_kv(self, connection: Connection, request: Request) -> Answer:
+        header: Any = request.header
+        self.kv.delete(header.namespace, header.key)
+        return None, b""
+
+    def _kv_list(self, connection: Connection, request: Request) -> Answer:
+        header: Any = request.header
+        values = self.kv.namespace(header.namespace)
+        if values is None:
+            text = f"No config item, Namespace: {header.namespace}"
+            raise Refused(ResponseCode.QUERY_NOT_FOUND, text)
+        return None, encode_body(KVTableBody(table=dict(values)))
+
+
+def _topic_list(topics: list[str]) -> bytes:
+    return encode_body(TopicList(topic_list=sorted(topics)))
