@@ -1,1 +1,19 @@
-"""The real broker, in-process, for tests."""
+"""The real broker, in-process, for tests: ``from pocketmq.testing import PocketBroker``.
+
+The name is loaded on first use: pytest imports this package in every run of a project that has PocketMQ installed.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pocketmq.testing.broker import PocketBroker
+
+__all__ = ["PocketBroker"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "PocketBroker":
+        from pocketmq.testing.broker import PocketBroker
+
+        return PocketBroker
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

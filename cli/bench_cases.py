@@ -1,0 +1,116 @@
+"""The cases of ``pocketmq bench``: each sends or reads real messages through a running broker and returns one row.
+
+Lives here: producing one by one, in batches and as columns, consuming by message and by Arrow batch; what each row
+says.
+Not here: the machine's floors (``bench_floors``), starting a broker and printing (``bench``).
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from pocketmq.client import Message, Producer, PullConsumer
+
+
+@dataclass(slots=True)
+class Row:
+    """One measured case: ``count`` messages of ``size_bytes`` in ``elapsed_s``; latencies in ms where each was
+    timed."""
+
+    case: str
+    size_bytes: int
+    count: int
+    elapsed_s: float
+    latencies_ms: list[float] = field(default_factory=list)
+
+    @property
+    def rate(self) -> float:
+        """Messages per second."""
+        return self.count / self.elapsed_s
+
+    def percentile_ms(self, fraction: float) -> float | None:
+        """Return the latency that ``fraction`` of the messages did not exceed, or None where none was taken."""
+        if not self.latencies_ms:
+            return None
+        ordered = sorted(self.latencies_ms)
+        return ordered[min(len(ordered) - 1, int(len(ordered) * fraction))]
+
+
+async def produce_one_by_one(producer: Producer, topic: str, *, size_bytes: int, in_flight: int, count: int) -> Row:
+    """Await each receipt; ``in_flight`` tasks do so side by side. Latency is from the call to the receipt."""
+    body = os.urandom(size_bytes)
+    latencies: list[float] = []
+    per_task = count // in_flight
+
+    async def one() -> None:
+        send, clock, note = producer.send, time.perf_counter, latencies.append
+        for _ in range(per_task):
+            begin = clock()
+            await send(Message(topic, body))
+            note(clock() - begin)
+
+    begin = time.perf_counter()
+    await asyncio.gather(*(one() for _ in range(in_flight)))
+    elapsed = time.perf_counter() - begin
+    name = f"produce, {in_flight} in flight"
+    return Row(name, size_bytes, per_task * in_flight, elapsed, [seconds * 1000 for seconds in latencies])
+
+
+async def produce_batches(producer: Producer, topic: str, *, size_bytes: int, batch: int, count: int) -> Row:
+    """Send batches of ``Message`` objects, two of them on the way at a time, so that client and broker work side by
+    side."""
+    body = os.urandom(size_bytes)
+    rounds = max(2, count // batch)
+
+    async def half() -> None:
+        for _ in range(rounds // 2):
+            await producer.send_batch([Message(topic, body) for _ in range(batch)])
+
+    begin = time.perf_counter()
+    await asyncio.gather(half(), half())
+    elapsed = time.perf_counter() - begin
+    return Row(f"produce, batches of {batch}", size_bytes, rounds // 2 * 2 * batch, elapsed)
+
+
+async def produce_arrow(producer: Producer, topic: str, *, size_bytes: int, batch: int, count: int) -> Row:
+    """Send columns: no object per message."""
+    import pyarrow as pa
+
+    bodies = pa.array([os.urandom(size_bytes)] * batch, pa.binary())
+    columns = pa.record_batch([bodies], names=["body"])
+    rounds = max(2, count // batch)
+
+    async def half() -> None:
+        for _ in range(rounds // 2):
+            await producer.send_arrow(columns, topic=topic)
+
+    begin = time.perf_counter()
+    await asyncio.gather(half(), half())
+    elapsed = time.perf_counter() - begin
+    return Row(f"produce, Arrow batches of {batch}", size_bytes, rounds // 2 * 2 * batch, elapsed)
+
+
+async def consume_messages(consumer: PullConsumer, topic: str, *, size_bytes: int) -> Row:
+    """Read a whole topic as message objects, touching each body."""
+    count = touched = 0
+    begin = time.perf_counter()
+    stream: AsyncIterator[object] = consumer.stream(topic, start="earliest", stop_at_end=True)
+    async for message in stream:
+        count += 1
+        touched += len(message.body)  # type: ignore[attr-defined]
+    elapsed = time.perf_counter() - begin
+    assert touched == count * size_bytes
+    return Row("consume by message", size_bytes, count, elapsed)
+
+
+async def consume_arrow(consumer: PullConsumer, topic: str, *, size_bytes: int, expected: int) -> Row:
+    """Read a whole topic as Arrow batches of its default columns."""
+    count = 0
+    begin = time.perf_counter()
+    while count < expected:
+        batch = await consumer.poll_arrow(topic, max_messages=100_000)
+        count += batch.num_rows
+    elapsed = time.perf_counter() - begin
+    return Row("consume by Arrow batch", size_bytes, count, elapsed)

@@ -1,0 +1,164 @@
+"""Runs the daemons: settings, logs, loop, signals, the ready line.
+
+Lives here: ``run_daemon`` for the three shapes (name server, broker, both), and what only a daemon may choose for the
+whole process: uvloop, the interpreter's switch interval.
+Not here: what a broker or name server does (``broker.app``, ``namesrv.server``).
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from pocketmq.broker.app import BrokerApp
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.cli.exit_codes import CannotStart, ExitCode
+from pocketmq.common.clock import SystemClock
+from pocketmq.common.errors import ConfigError, PocketMQError
+from pocketmq.common.logs import LogConfig, Logs
+from pocketmq.common.settings import FILE_BYTES_MAX, Settings, SettingsReader
+from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.server import NamesrvApp
+from pocketmq.remoting.loop import new_event_loop
+from pocketmq.remoting.server import ServerConfig
+from pocketmq.store.config import StoreConfig
+
+SWITCH_INTERVAL_S: Final = 0.0005
+"""CPython's 5 ms lets a worker thread hold the loop up for so long (design §1)."""
+DEFAULT_DATA_DIR: Final = "./pocketmq-data"
+
+SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
+    "broker": BrokerConfig,
+    "store": StoreConfig,
+    "remoting": ServerConfig,
+    "namesrv": NamesrvConfig,
+    "log": LogConfig,
+}
+"""Sections of a settings file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Which of the two a daemon runs."""
+
+    namesrv: bool
+    broker: bool
+
+
+def load_settings(
+    options: Mapping[str, Mapping[str, object]],
+    config_file: str | None,
+    flags: Sequence[str],
+    environment: Mapping[str, str],
+) -> Settings:
+    """Merge defaults, file, environment, options and ``--set`` flags; raise ``ConfigError`` naming what is wrong.
+
+    ``options``: option name → settings that it gives; None means the option was not used.
+    """
+    reader = SettingsReader(SECTIONS)
+    layers = [reader.from_values({"store.store_path_root_dir": DEFAULT_DATA_DIR}, "default of pocketmq")]
+    if config_file is not None:
+        layers.append(reader.from_file(read_settings_file(config_file), config_file))
+    layers.append(reader.from_environment(environment))
+    for option, values in options.items():
+        layers.append(reader.from_values({name: value for name, value in values.items() if value is not None}, option))
+    layers.append(reader.from_flags(flags))
+    return reader.merge(*layers)
+
+
+def read_settings_file(path: str) -> str:
+    """Return the text of a settings file, or raise ``ConfigError``."""
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(FILE_BYTES_MAX + 1)
+        return content.decode()
+    except OSError as error:
+        raise ConfigError("the settings file cannot be read", why=f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError("the settings file cannot be read", why=f"{path} is not UTF-8: {error.reason}") from error
+
+
+def run_daemon(
+    shape: Shape, options: Mapping[str, Mapping[str, object]], config_file: str | None, flags: Sequence[str]
+) -> None:
+    """Serve until SIGTERM or SIGINT, then stop cleanly. Raises ``ConfigError`` or ``CannotStart`` before serving."""
+    settings = load_settings(options, config_file, flags, os.environ)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    logs = Logs(settings.get(LogConfig))
+    try:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(_serve(shape, settings, logs))
+    finally:
+        logs.close()
+
+
+async def _serve(shape: Shape, settings: Settings, logs: Logs) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def on_signal(number: signal.Signals) -> None:
+        if stop.is_set():  # asked twice: end at once, the next start recovers the store
+            os._exit(ExitCode.INTERRUPTED)
+        logs.logger("broker").info("stopping", signal=number.name)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    async with _started(shape, settings, logs) as ready:
+        print(ready, flush=True)
+        await stop.wait()
+
+
+@contextlib.asynccontextmanager
+async def _started(shape: Shape, settings: Settings, logs: Logs) -> AsyncIterator[str]:
+    """Start what the shape names, yield the ready line, stop in reverse order."""
+    clock = SystemClock()
+    server_config = settings.get(ServerConfig)
+    broker_config = settings.get(BrokerConfig)
+    ready = "ready"
+    async with contextlib.AsyncExitStack() as stack:
+        if shape.namesrv:
+            namesrv = NamesrvApp(
+                settings.get(NamesrvConfig), server_config=server_config, log=logs.logger("namesrv"), clock=clock
+            )
+            with _start_errors():
+                await namesrv.start()
+            stack.push_async_callback(namesrv.stop)
+            ready += f" namesrv={namesrv.address}"
+            broker_config = msgspec.structs.replace(
+                broker_config, namesrv_addr=";".join([namesrv.address, *broker_config.name_servers()])
+            )
+        if shape.broker:
+            broker = BrokerApp(
+                broker_config,
+                settings.get(StoreConfig),
+                server_config=server_config,
+                log=logs.logger("broker"),
+                clock=clock,
+            )
+            with _start_errors():
+                await broker.start()
+            stack.push_async_callback(broker.stop)
+            ready += f" broker={broker.address}"
+        yield ready
+
+
+@contextlib.contextmanager
+def _start_errors() -> Iterator[None]:
+    """Turn whatever keeps a daemon from serving into ``CannotStart``; settings stay ``ConfigError``."""
+    try:
+        yield
+    except (ConfigError, CannotStart):
+        raise
+    except PocketMQError as error:
+        raise CannotStart(error.what, why=error.why, hint=error.hint, cause=error.cause) from error
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise CannotStart("the daemon cannot start", why=f"{where}{error.strerror or error}") from error

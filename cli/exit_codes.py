@@ -1,0 +1,41 @@
+"""What the exit code of ``pocketmq`` says.
+
+Lives here: the codes, which error means which, and the text about them in ``pocketmq --help``.
+"""
+
+import enum
+from typing import Final
+
+from pocketmq.common.errors import Cause, ConfigError, PocketMQError
+
+
+class ExitCode(enum.IntEnum):
+    """Exit codes of the command."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    CANNOT_START = 3
+    NOT_REACHABLE = 4
+    INTERRUPTED = 130
+
+
+EXIT_CODES_HELP: Final = (
+    "Exit codes: 0 ok; 1 failed; 2 wrong usage or setting; 3 the daemon cannot start (port or store in use, no such "
+    "directory); 4 no name server or broker was reached; 130 interrupted."
+)
+
+
+class CannotStart(PocketMQError):
+    """A daemon cannot start: something it needs is taken or missing."""
+
+
+def exit_code_of(error: PocketMQError) -> ExitCode:
+    """Return the code for an error that ended a command."""
+    if isinstance(error, CannotStart):
+        return ExitCode.CANNOT_START
+    if isinstance(error, ConfigError) or error.cause is Cause.CONFIG:
+        return ExitCode.USAGE
+    if error.cause is Cause.CONNECTION:
+        return ExitCode.NOT_REACHABLE
+    return ExitCode.FAILED

@@ -1,0 +1,78 @@
+"""The command ``pocketmq``: puts the subcommands together and turns errors into exit codes.
+
+Lives here: ``main`` (the entry point), the root options.
+Not here: what a command does (one module a command; heavy imports happen inside it, so that ``--help`` stays fast).
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from pocketmq.cli import bench, consume, daemon_commands, group, produce, topic
+from pocketmq.cli.exit_codes import EXIT_CODES_HELP, exit_code_of
+from pocketmq.cli.output import print_error
+from pocketmq.common.errors import PocketMQError
+
+
+@dataclass(slots=True)
+class RootOptions:
+    """What was given before the subcommand."""
+
+    debug: bool = False
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        from pocketmq import __version__
+
+        print(f"pocketmq {__version__}")
+        raise typer.Exit
+
+
+def build_app(root: RootOptions) -> typer.Typer:
+    """Return the whole command; what the user gives before the subcommand ends up in ``root``."""
+    app = typer.Typer(
+        name="pocketmq",
+        help="A durable, ordered message broker in pure Python with RocketMQ's semantics.",
+        epilog=EXIT_CODES_HELP,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    @app.callback()
+    def options(
+        debug: Annotated[bool, typer.Option("--debug", envvar="POCKETMQ_DEBUG", help="Show tracebacks.")] = False,
+        _version: Annotated[
+            bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+        ] = False,
+    ) -> None:
+        root.debug = debug
+
+    serve: list[Callable[..., None]] = [daemon_commands.standalone, daemon_commands.namesrv, daemon_commands.broker]
+    use: list[Callable[..., None]] = [produce.produce, consume.consume, bench.bench]
+    for panel, commands in (("Serve", serve), ("Use", use)):
+        for command in commands:
+            app.command(rich_help_panel=panel)(command)
+    app.add_typer(topic.build_app(), name="topic", rich_help_panel="Use")
+    app.add_typer(group.build_app(), name="group", rich_help_panel="Use")
+    return app
+
+
+def main() -> None:
+    """Run the command with the process's arguments and exit with a code that ``exit_codes`` lists."""
+    root = RootOptions()
+    try:
+        build_app(root)(prog_name="pocketmq")
+    except PocketMQError as error:
+        if root.debug:
+            raise
+        print_error(error)
+        sys.exit(exit_code_of(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""Options that more than one command takes.
+
+Lives here: their names, help texts and defaults, once.
+"""
+
+from typing import Annotated
+
+import typer
+
+DEFAULT_NAMESRV = "127.0.0.1:9876"
+
+Namesrv = Annotated[
+    str,
+    typer.Option("--namesrv", envvar="POCKETMQ_NAMESRV", metavar="HOST:PORT[;…]", help="Name servers to ask."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+TimeoutMs = Annotated[int, typer.Option("--timeout-ms", min=1, help="Give up a request after so many ms.")]
+
+Config = Annotated[
+    str | None,
+    typer.Option(
+        "--config", "-c", metavar="FILE", help="TOML file with [broker], [store], [remoting], [namesrv], [log]."
+    ),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="One setting, e.g. store.flush_disk_type=SYNC_FLUSH; repeatable."),
+]
+DataDir = Annotated[
+    str | None, typer.Option("--data-dir", "-d", metavar="DIR", help="Where the log lives.  [default: ./pocketmq-data]")
+]
+Host = Annotated[
+    str | None, typer.Option("--host", help="Address to listen on and to tell clients.  [default: 127.0.0.1]")
+]
+NamesrvPort = Annotated[
+    int | None, typer.Option("--namesrv-port", min=0, max=65535, help="0: any free port.  [default: 9876]")
+]
+BrokerPort = Annotated[
+    int | None, typer.Option("--broker-port", min=0, max=65535, help="0: any free port.  [default: 10911]")
+]
+LogFormat = Annotated[str | None, typer.Option("--log-format", help="console or json.  [default: console]")]
+LogLevel = Annotated[str | None, typer.Option("--log-level", help="debug, info, warning or error.  [default: info]")]

@@ -1,0 +1,155 @@
+"""What the command prints: results on standard output, everything else on standard error.
+
+Lives here: tables (drawn on a terminal, tab-separated in a pipe), JSON, errors with their hint, progress bars.
+Not here: messages that ``consume`` writes (``message_format``).
+"""
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import msgspec
+
+from pocketmq.common.errors import PocketMQError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+PROGRESS_AFTER_S: Final = 1.0
+"""What is done within a second needs no bar."""
+REDRAW_S: Final = 0.1
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str = "") -> None:
+    """Print rows: a drawn table on a terminal; in a pipe one line a row, tab-separated, with a head line."""
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(title=title or None, title_justify="left")
+        for index, column in enumerate(columns):
+            numbers = bool(rows) and all(isinstance(row[index], int | float) for row in rows)
+            table.add_column(column, justify="right" if numbers else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(_cell(value)) for value in row))
+        Console().print(table)
+        return
+    print("\t".join(columns))
+    for row in rows:
+        print("\t".join(_plain(value) for value in row))
+
+
+def print_json(value: object) -> None:
+    """Print one JSON document on one line."""
+    print(msgspec.json.encode(value).decode())
+
+
+def print_note(text: str) -> None:
+    """Tell a person something that is no result: on standard error, only if that is a terminal."""
+    if sys.stderr.isatty():
+        print(text, file=sys.stderr)
+
+
+def print_error(error: PocketMQError) -> None:
+    """Print what happened, why and what to do, on standard error."""
+    if not sys.stderr.isatty():
+        print(f"error: {error}", file=sys.stderr)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    text = Text.assemble(("error: ", "bold red"), (error.what, "bold"))
+    if error.why:
+        text.append(f"\n  why   {error.why}")
+    if error.hint:
+        text.append(f"\n  hint  {error.hint}", "cyan")
+    Console(stderr=True, highlight=False).print(text, soft_wrap=True)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return "" if value is None else str(value)
+
+
+def _plain(value: object) -> str:
+    text = "" if value is None else str(value)
+    return text.replace("\t", " ").replace("\n", " ")
+
+
+class ProgressBar:
+    """A bar on standard error for what takes longer than a second; silent in a pipe. ``total`` None: count and rate."""
+
+    def __init__(self, title: str, total: int | None, *, unit: str = "messages", wanted: bool = True) -> None:
+        self._title = title
+        self._total = total
+        self._unit = unit
+        self._count = 0
+        self._begin = time.monotonic()
+        self._shown_at = 0.0
+        self._wanted = wanted and sys.stderr.isatty()
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
+
+    def advance(self, count: int = 1) -> None:
+        """Count what was done; draw at most ten times a second."""
+        self._count += count
+        if not self._wanted:
+            return
+        now = time.monotonic()
+        if now - self._begin < PROGRESS_AFTER_S or now - self._shown_at < REDRAW_S:
+            return
+        self._shown_at = now
+        if self._progress is None:
+            self._progress = self._open()
+            self._task = self._progress.add_task(self._title, total=self._total, rate="")
+            self._progress.start()
+        assert self._task is not None
+        rate = f"{self._count / (now - self._begin):,.0f} {self._unit}/s"
+        self._progress.update(self._task, completed=self._count, rate=rate, refresh=True)
+
+    def _open(self) -> "Progress":
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns: list[Any] = [
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+        ]
+        if self._total is not None:
+            columns.append(TimeRemainingColumn())
+        return Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True)
+
+    def close(self) -> None:
+        """Remove the bar."""
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+            self._wanted = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@contextlib.contextmanager
+def quiet_broken_pipe() -> Iterator[None]:
+    """End quietly when the reader of standard output has gone (``| head``): what it wanted, it has."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter's last flush must not fail too

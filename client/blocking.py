@@ -1,0 +1,337 @@
+"""The SDK for plain threads: the same producers and consumers, on an event loop in a thread of their own.
+
+    with Producer(group="orders", namesrv="127.0.0.1:9876") as producer:
+        receipt = producer.send(Message("TopicTest", b"hello"))
+
+Lives here: the loop's thread and the blocking faces. Every method may be called from any thread; each waits at most as
+long as what it calls. Not here: anything that decides; that is ``producer``, ``pull_consumer`` and ``push_consumer``.
+"""
+
+import asyncio
+import concurrent.futures
+import os
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from pocketmq.client import producer as async_producer
+from pocketmq.client import pull_consumer as async_pull_consumer
+from pocketmq.client import push_consumer as async_push_consumer
+from pocketmq.client.errors import ForkedClient, NotStarted
+from pocketmq.client.handlers import Handler
+from pocketmq.client.instance import ClientInstance
+from pocketmq.client.offsets import StartPosition
+from pocketmq.client.rebalance import MessageQueue
+from pocketmq.client.receipts import Receipt
+from pocketmq.client.selectors import QueueSelector
+from pocketmq.client.subscription import ALL
+from pocketmq.common.message import Message, ReceivedMessage
+from pocketmq.common.runner import LoopMailbox, Runner, ThreadRunner, Worker
+from pocketmq.remoting.loop import new_event_loop
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+STOP_TIMEOUT_S = 60.0
+"""How long a stop may take: it waits for what is under way, each part of which has its own limit."""
+
+_T = TypeVar("_T")
+
+
+class LoopThread:
+    """An event loop in a worker of its own. ``call`` runs a coroutine there and waits for it."""
+
+    def __init__(self, runner: Runner | None = None) -> None:
+        self._runner = runner or ThreadRunner()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._mailbox: LoopMailbox | None = None
+        self._worker: Worker | None = None
+        self._pid = 0
+
+    @property
+    def running(self) -> bool:
+        """Whether the loop runs."""
+        return self._loop is not None
+
+    def start(self) -> None:
+        """Start the loop."""
+        if self._loop is None:
+            self._loop = new_event_loop()
+            self._mailbox = LoopMailbox(self._loop)
+            self._pid = os.getpid()
+            self._worker = self._runner.start("pocketmq-client", self._step)
+
+    def _step(self) -> None:
+        assert self._loop is not None
+        self._loop.run_forever()
+
+    def call(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Run ``work`` in the loop and return its result; an interrupt of this thread cancels it."""
+        future = self.submit(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def submit(self, work: Coroutine[Any, Any, _T]) -> "concurrent.futures.Future[_T]":
+        """Start ``work`` in the loop."""
+        try:
+            loop = self._running_loop()
+        except BaseException:
+            work.close()
+            raise
+        return asyncio.run_coroutine_threadsafe(work, loop)
+
+    def post(self, callback: Callable[..., None], *args: Any) -> None:
+        """Call ``callback`` in the loop soon; many posts share one wake-up."""
+        self._running_loop()
+        assert self._mailbox is not None
+        self._mailbox.post(callback, *args)
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            raise NotStarted("client is not running", hint='use "with", or call start() first')
+        if os.getpid() != self._pid:
+            raise ForkedClient(
+                "client used after a fork",
+                why=f"its thread runs in process {self._pid}, this is {os.getpid()}",
+                hint="make a new one in the child",
+            )
+        return self._loop
+
+    def stop(self) -> None:
+        """Stop and close the loop, once nothing uses it any more."""
+        loop, worker = self._loop, self._worker
+        if loop is None or worker is None:
+            return
+        self.call(loop.shutdown_asyncgens())
+        self.call(loop.shutdown_default_executor())
+        self._loop = None
+        loop.call_soon_threadsafe(loop.stop)
+        worker.stop(STOP_TIMEOUT_S)
+        loop.close()
+
+
+class _Face:
+    """What the faces share: an object that belongs to a loop, and that loop's thread."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self._thread = LoopThread()
+        self._life = threading.Lock()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def instance(self) -> ClientInstance:
+        """The client instance below."""
+        instance: ClientInstance = self._inner.instance
+        return instance
+
+    def start(self) -> None:
+        """Start thread and client."""
+        with self._life:
+            self._thread.start()
+            try:
+                self._thread.call(self._inner.start())
+            except BaseException:
+                self._thread.stop()
+                raise
+
+    def stop(self) -> None:
+        """Stop the client, then its thread."""
+        with self._life:
+            if self._thread.running:
+                try:
+                    self._thread.call(self._inner.stop())
+                finally:
+                    self._thread.stop()
+
+
+class Producer(_Face):
+    """``pocketmq.client.Producer`` for threads; takes the same arguments."""
+
+    def __init__(self, group: str, namesrv: str | Sequence[str] = "", **options: Any) -> None:
+        super().__init__(async_producer.Producer(group, namesrv, **options))
+
+    def send(
+        self, message: Message, *, selector: QueueSelector | None = None, timeout_ms: int | None = None
+    ) -> Receipt:
+        """Send and wait for the receipt."""
+        receipt: Receipt = self._thread.call(self._inner.send(message, selector=selector, timeout_ms=timeout_ms))
+        return receipt
+
+    def send_nowait(
+        self, message: Message, *, selector: QueueSelector | None = None, timeout_ms: int | None = None
+    ) -> "concurrent.futures.Future[Receipt]":
+        """Send and return a future; all errors come through it. Callbacks of the future run in the loop's thread."""
+        future: concurrent.futures.Future[Receipt] = concurrent.futures.Future()
+        self._thread.post(self._send_soon, message, selector, timeout_ms, future)
+        return future
+
+    def _send_soon(
+        self,
+        message: Message,
+        selector: QueueSelector | None,
+        timeout_ms: int | None,
+        future: "concurrent.futures.Future[Receipt]",
+    ) -> None:
+        if not future.set_running_or_notify_cancel():
+            return
+
+        def done(sent: "asyncio.Future[Receipt]") -> None:
+            if sent.cancelled():
+                future.set_exception(NotStarted("producer stopped before the message was delivered"))
+                return
+            error = sent.exception()
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(sent.result())
+
+        try:
+            sent = self._inner.send_nowait(message, selector=selector, timeout_ms=timeout_ms)
+        except Exception as error:
+            future.set_exception(error)
+        else:
+            sent.add_done_callback(done)
+
+    def send_oneway(self, message: Message, *, selector: QueueSelector | None = None) -> None:
+        """Send without an answer; raises only what is wrong with the message itself."""
+
+        async def send() -> None:
+            self._inner.send_oneway(message, selector=selector)
+
+        self._thread.call(send())
+
+    def send_batch(self, messages: Iterable[Message], *, timeout_ms: int | None = None) -> list[Receipt]:
+        """Send many and wait for their receipts."""
+        receipts: list[Receipt] = self._thread.call(self._inner.send_batch(messages, timeout_ms=timeout_ms))
+        return receipts
+
+    def send_arrow(
+        self, data: "pa.RecordBatch | pa.Table", *, topic: str | None = None, timeout_ms: int | None = None
+    ) -> list[Receipt]:
+        """Send the rows of a batch or table and wait for their receipts."""
+        receipts: list[Receipt] = self._thread.call(self._inner.send_arrow(data, topic=topic, timeout_ms=timeout_ms))
+        return receipts
+
+    def add_retry_response_code(self, code: int) -> None:
+        """Count answers with this response code as worth another attempt."""
+        self._inner.add_retry_response_code(code)
+
+
+class PullConsumer(_Face):
+    """``pocketmq.client.PullConsumer`` for threads; takes the same arguments."""
+
+    def __init__(self, group: str, namesrv: str | Sequence[str] = "", **options: Any) -> None:
+        super().__init__(async_pull_consumer.PullConsumer(group, namesrv, **options))
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """Return the readable queues of a topic."""
+        queues: list[MessageQueue] = self._thread.call(self._inner.queues(topic))
+        return queues
+
+    def poll(
+        self,
+        target: "str | MessageQueue | Iterable[MessageQueue]",
+        *,
+        max_messages: int = 32,
+        timeout_ms: int = 1000,
+        tags: str = ALL,
+    ) -> list[ReceivedMessage]:
+        """Return up to ``max_messages``; wait up to ``timeout_ms`` for the first."""
+        messages: list[ReceivedMessage] = self._thread.call(
+            self._inner.poll(target, max_messages=max_messages, timeout_ms=timeout_ms, tags=tags)
+        )
+        return messages
+
+    def poll_arrow(
+        self,
+        target: "str | MessageQueue | Iterable[MessageQueue]",
+        *,
+        max_messages: int = 100_000,
+        timeout_ms: int = 1000,
+        columns: Sequence[str] | None = None,
+        tags: str = ALL,
+    ) -> "pa.RecordBatch":
+        """Return up to ``max_messages`` as an Arrow record batch."""
+        batch: pa.RecordBatch = self._thread.call(
+            self._inner.poll_arrow(target, max_messages=max_messages, timeout_ms=timeout_ms, columns=columns, tags=tags)
+        )
+        return batch
+
+    def stream(
+        self, topic: str, *, start: StartPosition = "committed", stop_at_end: bool = False, tags: str = ALL
+    ) -> Generator[ReceivedMessage, None, None]:
+        """Iterate over a topic; close the iterator, or leave it to be collected, to end a stream without an end."""
+        batches: AsyncGenerator[list[ReceivedMessage], None] = self._inner.stream_batches(
+            topic, start=start, stop_at_end=stop_at_end, tags=tags
+        )
+
+        async def following() -> list[ReceivedMessage] | None:
+            return await anext(batches, None)
+
+        try:
+            while (batch := self._thread.call(following())) is not None:
+                yield from batch
+        finally:
+            if self._thread.running:
+                self._thread.call(_closed(batches))
+
+    def seek(self, target: "str | MessageQueue | Iterable[MessageQueue]", to: StartPosition) -> None:
+        """Move to ``"earliest"``, ``"latest"``, ``"committed"``, a time, or (one queue) an offset."""
+        self._thread.call(self._inner.seek(target, to))
+
+    def position(self, queue: MessageQueue) -> int:
+        """Return the offset of the next message that ``poll`` hands out."""
+        offset: int = self._thread.call(self._inner.position(queue))
+        return offset
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        """Return the group's offset as its broker knows it, or None."""
+        offset: int | None = self._thread.call(self._inner.committed(queue))
+        return offset
+
+    def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Store offsets at the brokers: those given, else the positions."""
+        self._thread.call(self._inner.commit(offsets))
+
+
+class PushConsumer(_Face):
+    """``pocketmq.client.PushConsumer`` for threads; takes the same arguments. Plain handlers suit it best."""
+
+    def __init__(self, group: str, namesrv: str | Sequence[str] = "", **options: Any) -> None:
+        super().__init__(async_push_consumer.PushConsumer(group, namesrv, **options))
+
+    def subscribe(self, topic: str, tags: str = ALL) -> Callable[[Handler], Handler]:
+        """Register the decorated function as the handler of a topic."""
+        register: Callable[[Handler], Handler] = self._inner.subscribe(topic, tags)
+        return register
+
+    @property
+    def assigned(self) -> list[MessageQueue]:
+        """The queues that this consumer reads now."""
+        queues: list[MessageQueue] = self._inner.assigned
+        return queues
+
+    def run(self) -> None:
+        """Consume until another thread calls ``stop``, or an interrupt; stops gracefully either way."""
+        self.start()
+        try:
+            self._thread.call(self._inner.wait_stopped())
+        finally:
+            self.stop()
+
+
+async def _closed(batches: AsyncGenerator[Any, None]) -> None:
+    await batches.aclose()

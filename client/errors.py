@@ -1,0 +1,176 @@
+"""Errors of the SDK: whose fault, whether a later try can help, and what to do.
+
+Lives here: the typed errors that producers, consumers and the admin client raise, and RocketMQ's client error codes.
+Not here: errors of a connection (``pocketmq.remoting.channel``), of a message
+(``pocketmq.common.errors.MessageIllegal``).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pocketmq.common.errors import Cause, PocketMQError, Stored
+
+CONNECT_BROKER_EXCEPTION = 10001  # RocketMQ ClientErrorCode.java
+ACCESS_BROKER_TIMEOUT = 10002
+BROKER_NOT_EXIST_EXCEPTION = 10003
+NO_NAME_SERVER_EXCEPTION = 10004
+NOT_FOUND_TOPIC_EXCEPTION = 10005
+
+
+class ClientError(PocketMQError):
+    """The SDK could not do what was asked."""
+
+
+class NotStarted(ClientError):
+    """The producer or consumer is not running: not started yet, or stopped."""
+
+    default_cause = Cause.SHUTTING_DOWN
+
+
+class ForkedClient(ClientError):
+    """The process was forked after the client had started; its connections belong to the parent."""
+
+    default_cause = Cause.CONFIG
+
+
+class NoNameServer(ClientError):
+    """No name server was given, or none of those given answered."""
+
+    code = NO_NAME_SERVER_EXCEPTION
+    retriable = True
+    default_cause = Cause.CONNECTION
+
+
+class NoRoute(ClientError):
+    """The name server knows no broker that takes or serves the topic."""
+
+    code = NOT_FOUND_TOPIC_EXCEPTION
+    retriable = True
+    default_cause = Cause.NO_ROUTE
+
+
+class BrokerNotExist(ClientError):
+    """A queue names a broker that the route does not know."""
+
+    code = BROKER_NOT_EXIST_EXCEPTION
+    retriable = True
+    default_cause = Cause.NO_ROUTE
+
+
+class SelectorFailed(ClientError):
+    """A queue selector raised, or returned something that is no queue of the topic."""
+
+    default_cause = Cause.BAD_REQUEST
+
+
+class SubscriptionIllegal(ClientError):
+    """A tag expression, a handler or a group's settings cannot be used."""
+
+    default_cause = Cause.BAD_REQUEST
+
+
+class OffsetIllegal(ClientError):
+    """A position is outside the queue, negative, or not a position at all."""
+
+    default_cause = Cause.BAD_REQUEST
+
+
+class BrokerAnswerError(ClientError):
+    """A broker or name server answered with an error code.
+
+    ``answer_code`` is RocketMQ's response code, ``remark`` its text, ``address`` who said so.
+    """
+
+    default_cause = Cause.NONE
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        answer_code: int,
+        remark: str,
+        address: str,
+        hint: str = "",
+        cause: Cause | None = None,
+        stored: Stored = Stored.NO,
+        retry_after_ms: int = 0,
+    ) -> None:
+        super().__init__(
+            what,
+            why=f"{address} answered {answer_code} {remark}".rstrip(),
+            hint=hint,
+            cause=cause,
+            stored=stored,
+            retry_after_ms=retry_after_ms,
+        )
+        self.answer_code = answer_code
+        self.remark = remark
+        self.address = address
+
+
+class BrokerUnavailable(BrokerAnswerError):
+    """A server answered that it cannot serve now: busy, starting, shutting down. The same request may succeed soon."""
+
+    retriable = True
+
+
+UNAVAILABLE_CODES: frozenset[int] = frozenset({2, 14, 215, 1500})
+"""SYSTEM_BUSY, SERVICE_NOT_AVAILABLE, FLOW_CONTROL, GO_AWAY."""
+
+
+def answer_error(
+    what: str, *, answer_code: int, remark: str, address: str, hint: str = "", retry_after_ms: int = 0
+) -> BrokerAnswerError:
+    """Return the error for an answer with this code."""
+    kind = BrokerUnavailable if answer_code in UNAVAILABLE_CODES else BrokerAnswerError
+    return kind(what, answer_code=answer_code, remark=remark, address=address, hint=hint, retry_after_ms=retry_after_ms)
+
+
+@dataclass(slots=True, frozen=True)
+class Attempt:
+    """One try to deliver a message.
+
+    ``phase`` says how far it came: ``route``, ``connect``, ``local`` (the connection's own limits), ``send`` (lost on
+    the way, perhaps stored), ``answer``.
+    """
+
+    broker: str
+    address: str
+    phase: str
+    elapsed_ms: float
+    answer_code: int
+    answer: str
+
+    def __str__(self) -> str:
+        code = f" code {self.answer_code}" if self.answer_code >= 0 else ""
+        where = f"{self.broker or '?'} [{self.address or '?'}]"
+        return f"{where} {self.phase}{code} after {self.elapsed_ms:.0f} ms: {self.answer}"
+
+
+class SendFailed(ClientError):
+    """A message was not delivered, after every attempt that count and time allowed.
+
+    ``attempts`` lists them in order; ``stored`` is UNKNOWN when one of them was lost after it had been sent.
+    ``answer_code`` is the last answer's response code, or RocketMQ's client code (10001 connect, 10002 timeout, 10003
+    broker).
+    """
+
+    retriable = True
+    default_cause: ClassVar[Cause] = Cause.NONE
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        attempts: Sequence[Attempt],
+        answer_code: int,
+        hint: str = "",
+        cause: Cause | None = None,
+        stored: Stored = Stored.NO,
+        retry_after_ms: int = 0,
+    ) -> None:
+        why = "; ".join(f"{number}. {attempt}" for number, attempt in enumerate(attempts, 1))
+        super().__init__(what, why=why, hint=hint, cause=cause, stored=stored, retry_after_ms=retry_after_ms)
+        self.attempts = tuple(attempts)
+        self.answer_code = answer_code

@@ -1,0 +1,106 @@
+"""The name servers of a client: several, one in use, the next when it fails.
+
+Lives here: parsing of the address list, fail-over, the route query with its texts.
+Not here: the cache of routes (``route``), when they are refreshed (``instance``).
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from pocketmq.client.errors import BrokerAnswerError, NoNameServer, NoRoute
+from pocketmq.common.clock import Clock
+from pocketmq.common.errors import ConfigError, PocketMQError
+from pocketmq.remoting.bodies import TopicRouteData, decode_body
+from pocketmq.remoting.channel_pool import ChannelPool
+from pocketmq.remoting.codec import Response
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers import GetRouteInfoRequestHeader, Header
+
+ADDRESSES_MAX = 64
+ONE_SERVER_MS_MIN = 500
+"""Each further name server gets at least this share of the time, so that one dead address does not use it all."""
+
+
+def parse_addresses(namesrv: str | Sequence[str]) -> list[str]:
+    """Return the addresses in ``"host:port;host:port"`` or in a list; raise ``ConfigError`` or ``NoNameServer``."""
+    parts = namesrv.split(";") if isinstance(namesrv, str) else list(namesrv)
+    addresses = list(dict.fromkeys(part.strip() for part in parts if part.strip()))
+    if not addresses:
+        raise NoNameServer("No name server address, please set it.", hint='pass namesrv="127.0.0.1:9876"')
+    if len(addresses) > ADDRESSES_MAX:
+        raise ConfigError("namesrv refused", why=f"{len(addresses)} addresses, over {ADDRESSES_MAX}")
+    for address in addresses:
+        host, separator, port = address.rpartition(":")
+        if not host or not separator or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65_536:
+            raise ConfigError(
+                "namesrv refused", why=f"{address!r} is no host:port", hint='write "127.0.0.1:9876;10.0.0.2:9876"'
+            )
+    return addresses
+
+
+class NameServers:
+    """Asks the name server in use; when that does not answer, the others in turn, and stays with the one that did."""
+
+    def __init__(self, addresses: Sequence[str], pool: ChannelPool, clock: Clock) -> None:
+        self.addresses = tuple(addresses)
+        self._pool = pool
+        self._clock = clock
+        self._current = 0
+
+    @property
+    def current(self) -> str:
+        """The address asked first."""
+        return self.addresses[self._current]
+
+    async def request(self, code: int, header: Header | None, body: bytes = b"", *, timeout_ms: float) -> Response:
+        """Return the first answer, whatever its code; raise ``NoNameServer`` if no server gave one in time."""
+        deadline_ns = self._clock.monotonic_ns() + int(timeout_ms * 1e6)
+        failures: list[str] = []
+        count = len(self.addresses)
+        for step in range(count):
+            index = (self._current + step) % count
+            left_ms = (deadline_ns - self._clock.monotonic_ns()) / 1e6
+            if left_ms <= 0:
+                break
+            share_ms = left_ms if step == count - 1 else min(left_ms, max(ONE_SERVER_MS_MIN, left_ms / (count - step)))
+            address = self.addresses[index]
+            try:
+                async with asyncio.timeout(share_ms / 1000):
+                    channel = await self._pool.get(address)
+                response = await channel.request(code, header, body, timeout_ms=int(share_ms))
+            except TimeoutError:
+                failures.append(f"{address}: no connection within {share_ms:.0f} ms")
+                continue
+            except PocketMQError as error:
+                failures.append(f"{address}: {error}")
+                continue
+            self._current = index
+            return response
+        raise NoNameServer(
+            f"connect to {';'.join(self.addresses)} failed",
+            why="; ".join(failures),
+            hint="start a name server, or check the address",
+        )
+
+    async def request_at(self, address: str, code: int, header: Header | None, *, timeout_ms: float) -> Response:
+        """Ask one name server, whichever is in use."""
+        async with asyncio.timeout(timeout_ms / 1000):
+            channel = await self._pool.get(address)
+        return await channel.request(code, header, timeout_ms=int(timeout_ms))
+
+    async def route(self, topic: str, *, timeout_ms: float) -> TopicRouteData:
+        """Return the topic's route; raise ``NoRoute`` when the name server has none."""
+        response = await self.request(
+            RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic=topic), timeout_ms=timeout_ms
+        )
+        if response.code == ResponseCode.TOPIC_NOT_EXIST:
+            raise NoRoute(
+                f"No route info of this topic: {topic}",
+                why=response.remark,
+                hint="create the topic, or start its broker",
+            )
+        if response.code != ResponseCode.SUCCESS:
+            raise BrokerAnswerError(
+                f"route of {topic} refused", answer_code=response.code, remark=response.remark, address=self.current
+            )
+        return decode_body(response.body, TopicRouteData)

@@ -1,0 +1,147 @@
+"""Which consumer of a group reads which queue: RocketMQ's allocation strategies as pure functions.
+
+Every member of a group computes the same answer from the same sorted lists, so no coordinator is needed.
+Lives here: the strategies and the difference between what a consumer has and what it should have.
+Not here: who is in the group (asked of a broker), starting and stopping pulls (``push_consumer``).
+"""
+
+import bisect
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from pocketmq.client.errors import SubscriptionIllegal
+
+
+class MessageQueue(NamedTuple):
+    """One queue of a topic on one broker; ordered as RocketMQ orders them: topic, broker name, queue id."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}@{self.broker_name}:{self.queue_id}"
+
+
+AllocateStrategy = Callable[[str, str, Sequence[MessageQueue], Sequence[str]], list[MessageQueue]]
+"""(consumer_group, own client id, sorted queues, sorted client ids) -> the queues of this client."""
+
+
+def allocate_averagely(
+    consumer_group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+) -> list[MessageQueue]:
+    """Return a contiguous block; the remainder goes to the first clients (AllocateMessageQueueAveragely.java)."""
+    index = _position(client_id, client_ids)
+    if index < 0:
+        return []
+    share, rest = divmod(len(queues), len(client_ids))
+    start = index * share + min(index, rest)
+    return list(queues[start : start + share + (1 if index < rest else 0)])
+
+
+def allocate_by_circle(
+    consumer_group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+) -> list[MessageQueue]:
+    """Deal the queues like cards (AllocateMessageQueueAveragelyByCircle.java)."""
+    index = _position(client_id, client_ids)
+    return list(queues[index :: len(client_ids)]) if index >= 0 else []
+
+
+def allocate_by_config(fixed: Iterable[MessageQueue]) -> AllocateStrategy:
+    """Return a strategy that always gives these queues, whoever else is there (AllocateMessageQueueByConfig.java)."""
+    chosen = sorted(set(fixed))
+
+    def allocate(
+        consumer_group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
+        present = set(queues)
+        return [queue for queue in chosen if queue in present]
+
+    return allocate
+
+
+def allocate_by_consistent_hash(virtual_nodes: int = 10) -> AllocateStrategy:
+    """Return a strategy that moves few queues when a client joins or leaves (AllocateMessageQueueConsistentHash.java).
+
+    ``virtual_nodes`` points a client on the ring; MD5, first four bytes, little endian, as RocketMQ's default hash.
+    """
+    if virtual_nodes < 1:
+        raise SubscriptionIllegal("consistent hash refused", why=f"virtual_nodes={virtual_nodes}", hint="use 1 or more")
+
+    def allocate(
+        consumer_group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
+        if _position(client_id, client_ids) < 0:
+            return []
+        ring = sorted(
+            (_ring_point(f"{member}-{node}"), member) for member in client_ids for node in range(virtual_nodes)
+        )
+        points = [point for point, _ in ring]
+
+        def owner(queue: MessageQueue) -> str:
+            text = f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, queueId={queue.queue_id}]"
+            return ring[bisect.bisect_left(points, _ring_point(text)) % len(ring)][1]
+
+        return [queue for queue in queues if owner(queue) == client_id]
+
+    return allocate
+
+
+STRATEGIES: Mapping[str, AllocateStrategy] = {
+    "AVG": allocate_averagely,
+    "AVG_BY_CIRCLE": allocate_by_circle,
+    "CONSISTENT_HASH": allocate_by_consistent_hash(),
+}
+"""The strategies that need no settings, under the names that RocketMQ prints."""
+
+
+def strategy_of(chosen: str | AllocateStrategy) -> AllocateStrategy:
+    """Return the strategy of that name, or the function itself; raise ``SubscriptionIllegal`` for an unknown name."""
+    if not isinstance(chosen, str):
+        return chosen
+    strategy = STRATEGIES.get(chosen.upper())
+    if strategy is None:
+        raise SubscriptionIllegal(
+            "unknown allocation strategy", why=repr(chosen), hint="use one of " + ", ".join(STRATEGIES)
+        )
+    return strategy
+
+
+class Change(NamedTuple):
+    """What a rebalance takes away and gives."""
+
+    revoked: list[MessageQueue]
+    assigned: list[MessageQueue]
+
+
+def rebalance(
+    strategy: AllocateStrategy,
+    consumer_group: str,
+    client_id: str,
+    queues: Iterable[MessageQueue],
+    client_ids: Iterable[str],
+    held: Collection[MessageQueue],
+) -> Change:
+    """Compare what ``client_id`` holds of these queues with what it should hold.
+
+    Sorts both lists first, as every member does. When the own id is missing from ``client_ids`` nothing changes: the
+    group's broker does not know us yet (RebalanceImpl.java).
+    """
+    members = sorted(set(client_ids))
+    if client_id not in members:
+        return Change([], [])
+    wanted = strategy(consumer_group, client_id, sorted(set(queues)), members)
+    wanted_set, held_set = set(wanted), set(held)
+    return Change(sorted(held_set - wanted_set), [queue for queue in wanted if queue not in held_set])
+
+
+def _position(client_id: str, client_ids: Sequence[str]) -> int:
+    try:
+        return client_ids.index(client_id)
+    except ValueError:
+        return -1
+
+
+def _ring_point(text: str) -> int:
+    return int.from_bytes(hashlib.md5(text.encode(), usedforsecurity=False).digest()[:4], "little")

@@ -1,0 +1,176 @@
+"""What a producer gets back: where a message is, and what the broker promised.
+
+Lives here: ``SendStatus``, ``Receipt``, and ``SectionOutcome``, which the receipts of one section share.
+Not here: errors of sends that were not stored (``errors.SendFailed``).
+"""
+
+import enum
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from pocketmq.common.message_id import offset_msg_id
+from pocketmq.remoting.codes import ResponseCode
+
+
+class SendStatus(enum.Enum):
+    """What is true of a stored message (RocketMQ SendStatus.java). All four mean: it is in the broker's log."""
+
+    SEND_OK = "SEND_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+
+
+STATUS_OF_CODE: dict[int, SendStatus] = {
+    ResponseCode.SUCCESS: SendStatus.SEND_OK,
+    ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
+}
+"""Response codes that mean the message is stored."""
+
+_DURABILITY = {
+    SendStatus.SEND_OK: "stored as the broker's flush and replication settings demand",
+    SendStatus.FLUSH_DISK_TIMEOUT: "stored, but the disk did not confirm in time: a power loss may lose it",
+    SendStatus.FLUSH_SLAVE_TIMEOUT: "stored, but no slave confirmed in time: losing the master may lose it",
+    SendStatus.SLAVE_NOT_AVAILABLE: "stored, but no usable slave is connected: losing the master may lose it",
+}
+_NO_WAIT = "stored in the broker's memory; the answer did not wait for disk or slaves"
+
+
+class SectionOutcome:
+    """The broker's answer for messages that went to one queue together.
+
+    ``runs``: (physical offset of the first record, records) for each part that lies back to back; ``sizes``: the
+    records' bytes, needed only for offset ids inside a run. ``offset_ids`` replaces both when the broker named the ids
+    itself.
+    """
+
+    __slots__ = (
+        "_run_starts",
+        "attempts",
+        "broker",
+        "first_queue_offset",
+        "offset_ids",
+        "queue_id",
+        "runs",
+        "sizes",
+        "status",
+        "store_host",
+        "topic",
+        "waited",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        broker: str,
+        queue_id: int,
+        first_queue_offset: int,
+        status: SendStatus,
+        *,
+        attempts: int,
+        waited: bool,
+        runs: Sequence[tuple[int, int]] = (),
+        sizes: Sequence[int] = (),
+        store_host: bytes = b"",
+        offset_ids: Sequence[str] = (),
+    ) -> None:
+        self.topic = topic
+        self.broker = broker
+        self.queue_id = queue_id
+        self.first_queue_offset = first_queue_offset
+        self.status = status
+        self.attempts = attempts
+        self.waited = waited
+        self.runs = runs
+        self.sizes = sizes
+        self.store_host = store_host
+        self.offset_ids = offset_ids
+        self._run_starts: list[int] | None = None
+
+    def physical_offset(self, index: int) -> int:
+        """Return the physical offset of the ``index``-th record of the section, or -1 if the broker did not say."""
+        starts = self._run_starts
+        if starts is None:
+            starts = self._run_starts = []
+            first = 0
+            for _, count in self.runs:
+                starts.append(first)
+                first += count
+        if not starts:
+            return -1
+        run = bisect_right(starts, index) - 1
+        return self.runs[run][0] + sum(self.sizes[starts[run] : index])
+
+    def offset_msg_id(self, index: int) -> str:
+        """Return the offset message id of the ``index``-th record, or an empty string if the broker did not say."""
+        if self.offset_ids:
+            return self.offset_ids[index] if index < len(self.offset_ids) else ""
+        offset = self.physical_offset(index)
+        return offset_msg_id(self.store_host, offset) if offset >= 0 and self.store_host else ""
+
+
+class Receipt:
+    """Proof that one message was stored. Small: the messages of one section share everything but their place in it."""
+
+    __slots__ = ("_index", "_outcome", "_uniq_key")
+
+    def __init__(self, outcome: SectionOutcome, index: int, uniq_key: bytes) -> None:
+        self._outcome = outcome
+        self._index = index
+        self._uniq_key = uniq_key
+
+    @property
+    def status(self) -> SendStatus:
+        """What is true of the message; ``durability`` says it in words."""
+        return self._outcome.status
+
+    @property
+    def msg_id(self) -> str:
+        """The id that the client gave the message (UNIQ_KEY); it stays the same over retries."""
+        return self._uniq_key.decode("ascii")
+
+    @property
+    def offset_msg_id(self) -> str:
+        """The id that says where the message is stored, or an empty string if the broker did not say."""
+        return self._outcome.offset_msg_id(self._index)
+
+    @property
+    def topic(self) -> str:
+        """The topic."""
+        return self._outcome.topic
+
+    @property
+    def broker(self) -> str:
+        """The name of the broker that stored it."""
+        return self._outcome.broker
+
+    @property
+    def queue_id(self) -> int:
+        """The queue on that broker."""
+        return self._outcome.queue_id
+
+    @property
+    def queue_offset(self) -> int:
+        """The message's number in its queue."""
+        return self._outcome.first_queue_offset + self._index
+
+    @property
+    def attempts(self) -> int:
+        """How many tries it took; 1 is the usual."""
+        return self._outcome.attempts
+
+    @property
+    def durability(self) -> str:
+        """What the broker's answer promises, in words."""
+        outcome = self._outcome
+        if outcome.status is SendStatus.SEND_OK and not outcome.waited:
+            return _NO_WAIT
+        return _DURABILITY[outcome.status]
+
+    def __repr__(self) -> str:
+        return (
+            f"Receipt({self.status.name}, topic={self.topic!r}, broker={self.broker!r}, queue_id={self.queue_id}, "
+            f"queue_offset={self.queue_offset}, msg_id={self.msg_id!r}, attempts={self.attempts})"
+        )

@@ -1,0 +1,55 @@
+"""What a consumer wants of a topic: ``*`` or ``A || B``.
+
+Lives here: parsing of tag expressions, the form in which heartbeats and pulls carry them, the client's own second
+check.
+Not here: SQL92 filters, which come with the issue on consumption and get an ``expression_type`` of their own here.
+"""
+
+from dataclasses import dataclass
+
+from pocketmq.client.errors import SubscriptionIllegal
+from pocketmq.common.java_hash import java_string_hash
+
+ALL = "*"
+TAGS_MAX = 1_000
+EXPRESSION_LENGTH_MAX = 16_384
+
+
+@dataclass(slots=True, frozen=True)
+class Subscription:
+    """One topic's filter. ``tags`` empty: everything. ``version`` grows when it changes (ms, RocketMQ's subVersion)."""
+
+    topic: str
+    expression: str
+    tags: frozenset[str]
+    version: int
+
+    @property
+    def codes(self) -> frozenset[int]:
+        """The Java hashes of the tags: what the broker compares."""
+        return frozenset(map(java_string_hash, self.tags))
+
+    def matches(self, tags: str) -> bool:
+        """Tell whether a message with these tags is wanted; by string, since hashes may collide (facts §6.8)."""
+        return not self.tags or tags in self.tags
+
+
+def parse_subscription(topic: str, expression: str, version: int) -> Subscription:
+    """Parse ``*``, an empty string, or tags separated by ``||`` (FilterAPI.java); raise ``SubscriptionIllegal``."""
+    if not isinstance(expression, str):
+        raise SubscriptionIllegal(
+            "tags refused", why=f"{type(expression).__name__} is no str", hint='write "A || B" or "*"'
+        )
+    if len(expression) > EXPRESSION_LENGTH_MAX:
+        raise SubscriptionIllegal("tags refused", why=f"{len(expression)} characters, over {EXPRESSION_LENGTH_MAX}")
+    if expression.strip() in ("", ALL):
+        return Subscription(topic, ALL, frozenset(), version)
+    tags = frozenset(tag.strip() for tag in expression.split("||")) - {""}
+    if not tags:
+        raise SubscriptionIllegal("tags refused", why=f"{expression!r} names no tag", hint='write "A || B" or "*"')
+    if len(tags) > TAGS_MAX:
+        raise SubscriptionIllegal("tags refused", why=f"{len(tags)} tags, over {TAGS_MAX}")
+    for tag in tags:
+        if "|" in tag:
+            raise SubscriptionIllegal("tags refused", why=f"{tag!r} holds a single |", hint='separate tags by "||"')
+    return Subscription(topic, expression.strip(), tags, version)

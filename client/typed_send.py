@@ -1,0 +1,72 @@
+"""Messages as RocketMQ's own clients send them: SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE.
+
+Lives here: the request of one section for a broker that takes no native append, or for messages that are not plain.
+Not here: when that is the case (``sender``). Half messages, replies and compressed bodies set their ``sys_flag`` here
+when their issue brings them.
+"""
+
+import struct
+
+from pocketmq.client.accumulator import Section
+from pocketmq.common import properties as names
+from pocketmq.common.errors import MessageIllegal
+from pocketmq.common.message import Message
+from pocketmq.common.properties import encode_properties
+from pocketmq.common.topics import AUTO_CREATE_TOPIC
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.headers import SendMessageV2RequestHeader
+
+_ITEM = struct.Struct(">iiiii")
+_U16 = struct.Struct(">H")
+
+
+def typed_request(
+    section: Section, producer_group: str, queue_nums: int
+) -> tuple[int, SendMessageV2RequestHeader, bytes]:
+    """Return (request code, header, body) of a section: one message, or a batch of one topic."""
+    batch = section.count > 1
+    if batch:
+        properties, body = "", batch_body(section)
+    else:
+        message = section.messages[0]
+        properties = encode_properties(message.property_map(section.uniq_keys[0].decode("ascii"))).decode()
+        body = message.body
+    header = SendMessageV2RequestHeader(
+        producer_group=producer_group,
+        topic=section.queue.topic,
+        default_topic=AUTO_CREATE_TOPIC,
+        default_topic_queue_nums=queue_nums,
+        queue_id=section.queue_id,
+        sys_flag=0,
+        born_timestamp=section.born_ms,
+        flag=0 if batch else section.messages[0].flag,
+        properties=properties,
+        reconsume_times=0,
+        unit_mode=False,
+        batch=batch,
+        bname=section.queue.broker_name,
+    )
+    return (RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2), header, body
+
+
+def batch_body(section: Section) -> bytes:
+    """Return the items of a batch: size, magic 0, crc 0, flag, body, properties (MessageDecoder.encodeMessage)."""
+    parts: list[bytes] = []
+    for message, uniq_key in zip(section.messages, section.uniq_keys, strict=True):
+        check_batchable(message)
+        pairs = message.property_map(uniq_key.decode("ascii"))
+        properties = encode_properties(pairs)
+        body = message.body
+        size = _ITEM.size + len(body) + _U16.size + len(properties)
+        parts += (_ITEM.pack(size, 0, 0, message.flag, len(body)), body, _U16.pack(len(properties)), properties)
+    return b"".join(parts)
+
+
+def check_batchable(message: Message) -> None:
+    """Raise ``MessageIllegal`` for what RocketMQ refuses in batches (MessageBatch.java)."""
+    if message.delay_time_level or (message.properties and names.DELAY in message.properties):
+        raise MessageIllegal(
+            "batch refused", why="TimeDelayLevel is not supported for batching", hint="send it by itself"
+        )
+    if message.topic.startswith("%RETRY%"):
+        raise MessageIllegal("batch refused", why="Retry Group is not supported for batching", hint="send it by itself")

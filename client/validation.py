@@ -1,0 +1,116 @@
+"""What a producer accepts: the check of a message before anything is built from it.
+
+Lives here: the rules for topic, body, tags, keys, properties and numbers, and whether a message is plain.
+Not here: the broker's own checks, which trust none of this (``common.plain_check``).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from pocketmq.common.errors import MessageIllegal
+from pocketmq.common.message import Message
+from pocketmq.common.properties import check_property, is_plain_forbidden
+from pocketmq.common.topics import TopicIllegal, check_topic_name, is_plain_topic, is_send_forbidden
+
+MAX_MESSAGE_SIZE: Final = 4 << 20
+"""Bytes of a body (DefaultMQProducer.java maxMessageSize)."""
+DELAY_LEVEL_MAX: Final = 18
+"""Levels of a broker with default settings (MessageStoreConfig.java messageDelayLevel)."""
+
+SYSTEM_PROPERTIES: Final = frozenset(
+    {
+        "KEYS", "TAGS", "WAIT", "DELAY", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP", "MIN_OFFSET",
+        "MAX_OFFSET", "ORIGIN_MESSAGE_ID", "RECONSUME_TIME", "MAX_RECONSUME_TIMES", "CONSUME_START_TIME", "MSG_REGION",
+        "TRACE_ON", "UNIQ_KEY", "INSTANCE_ID", "TRANSACTION_CHECK_TIMES", "CHECK_IMMUNITY_TIME_IN_SECONDS",
+        "TRAN_PREPARED_QUEUE_OFFSET", "CORRELATION_ID", "REPLY_TO_CLIENT", "TTL", "MSG_TYPE", "CLUSTER",
+        "PUSH_REPLY_TIME", "ARRIVE_TIME", "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET", "POP_CK",
+        "__SHARDINGKEY", "__CRC32#",
+    }
+)  # fmt: skip
+"""Names that users may not set themselves (MessageConst.java STRING_HASH_SET, and ours)."""
+
+
+def check_sendable_topic(topic: str) -> None:
+    """Raise ``TopicIllegal`` unless a client may send to ``topic``."""
+    if not isinstance(topic, str):
+        raise TopicIllegal("topic refused", why=f"topic is {type(topic).__name__}, not str")
+    check_topic_name(topic)
+    if is_send_forbidden(topic):
+        raise TopicIllegal("topic refused", why=f"Sending message to topic[{topic}] is forbidden.")
+
+
+def check_body(body: object, max_message_size: int) -> None:
+    """Raise ``MessageIllegal`` unless ``body`` is ``bytes`` of an allowed size; RocketMQ refuses empty ones, too."""
+    if not isinstance(body, bytes):
+        raise _illegal("body", f"it is {type(body).__name__}, not bytes", "encode text and serialise objects first")
+    if not body:
+        raise _illegal("body", "the message body length is zero", "put the payload into the body")
+    if len(body) > max_message_size:
+        raise _illegal(
+            "body", f"{len(body)} bytes, over the limit of {max_message_size}", "split it or raise max_message_size"
+        )
+
+
+def check_message(message: Message, max_message_size: int) -> bool:
+    """Raise a typed error that names the field, or return whether the message is plain (fit for a native append)."""
+    if not isinstance(message, Message):
+        raise MessageIllegal("message refused", why=f"{type(message).__name__} is no Message", hint="send a Message")
+    check_sendable_topic(message.topic)
+    check_body(message.body, max_message_size)
+    flag = message.flag
+    if type(flag) is not int or not -(1 << 31) <= flag < 1 << 31:
+        raise _illegal("flag", f"{flag!r} is no signed 32-bit number")
+    level = message.delay_time_level
+    if type(level) is not int or not 0 <= level <= DELAY_LEVEL_MAX:
+        raise _illegal("delay_time_level", f"{level!r} is not from 0 to {DELAY_LEVEL_MAX}")
+    check_text("tags", message.tags)
+    if not isinstance(message.keys, str):
+        if not isinstance(message.keys, Sequence) or isinstance(message.keys, bytes):
+            raise _illegal("keys", f"it is {type(message.keys).__name__}, neither str nor a list of str")
+        for key in message.keys:
+            check_text("keys", key)
+            if not key or any(letter.isspace() for letter in key):
+                raise _illegal("keys", f"key {key!r} is empty or holds a space", "keys are separated by spaces")
+    else:
+        check_text("keys", message.keys)
+    if message.sharding_key is not None:
+        check_text("sharding_key", message.sharding_key)
+    plain = level == 0 and is_plain_topic(message.topic)
+    if message.properties is not None and not isinstance(message.properties, Mapping):
+        raise _illegal("properties", f"it is {type(message.properties).__name__}, no mapping")
+    if message.properties:
+        plain = _check_properties(message.properties) and plain
+    return plain
+
+
+def _check_properties(properties: Mapping[str, str]) -> bool:
+    plain = True
+    for name, value in properties.items():
+        check_text("properties", name)
+        check_text(f"properties[{name!r}]", value)
+        check_property(name, value)
+        if name in SYSTEM_PROPERTIES:
+            raise _illegal(
+                f"properties[{name!r}]",
+                f"the name {name} is used by the system",
+                "choose another, or Message's own field",
+            )
+        if is_plain_forbidden(name):
+            plain = False
+    return plain
+
+
+def check_text(field: str, value: object) -> None:
+    """Raise ``MessageIllegal`` unless ``value`` is text that a property can hold."""
+    if not isinstance(value, str):
+        raise _illegal(field, f"it is {type(value).__name__}, not str")
+    if "\x01" in value or "\x02" in value:
+        raise _illegal(field, "it holds the separator 0x01 or 0x02")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise _illegal(field, f"not Unicode: {error}") from error
+
+
+def _illegal(field: str, why: str, hint: str = "") -> MessageIllegal:
+    return MessageIllegal(f"message refused, field {field}", why=why, hint=hint)

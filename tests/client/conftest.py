@@ -1,0 +1,158 @@
+"""A real broker for the tests of this folder, and a scripted one for the answers a real one does not give on demand."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from pocketmq.client import ClientInstance, ClientOptions
+from pocketmq.common.clock import SystemClock
+from pocketmq.common.events import NullLog
+from pocketmq.remoting.bodies import Announcement, BrokerData, QueueData, TopicRouteData, encode_body
+from pocketmq.remoting.codec import encode_response
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.server import RemotingServer, ServerConfig
+from pocketmq.testing.broker import PocketBroker
+
+
+@pytest.fixture(scope="package")
+def broker() -> Iterator[Any]:
+    """One broker for all tests here; each takes a topic and groups of its own."""
+    with PocketBroker() as running:
+        yield running
+
+
+@pytest.fixture(scope="package")
+def numbers() -> Any:
+    return itertools.count()
+
+
+@pytest.fixture
+def topic(numbers: Iterator[int]) -> Any:
+    """A topic that no other test uses."""
+    return f"Topic-{next(numbers)}"
+
+
+@pytest.fixture
+def group(numbers: Iterator[int]) -> Any:
+    """A group that no other test uses."""
+    return f"group-{next(numbers)}"
+
+
+@pytest.fixture
+def fast() -> Any:
+    """Options of a client that does not wait long."""
+    return ClientOptions(poll_name_server_interval_ms=100, heartbeat_broker_interval_ms=200)
+
+
+class ScriptedServer:
+    """A remoting server whose answers a test decides: ``answers[code]`` is a function of (connection, request).
+
+    It returns (response code, remark, header, body), or None for no answer. ``requests`` keeps what came.
+    """
+
+    def __init__(self, announcement: Any = None) -> None:
+        self.answers: dict[int, Any] = {}
+        self.requests: list[Any] = []
+        self._announcement = announcement
+        self._server: RemotingServer
+
+    @property
+    def address(self) -> Any:
+        return f"127.0.0.1:{self._server.port}"
+
+    async def start(self) -> None:
+        self._server = RemotingServer(
+            ServerConfig(),
+            self,
+            announce=lambda connection: self._announcement or Announcement(native=0),
+            log=NullLog(),
+            clock=SystemClock(),
+        )
+        await self._server.start("127.0.0.1", 0)
+
+    async def stop(self) -> None:
+        await self._server.stop(grace_ms=100)
+
+    def on_open(self, connection: Any) -> None:
+        pass
+
+    def on_close(self, connection: Any, reason: Any) -> None:
+        pass
+
+    def on_request(self, connection: Any, request: Any) -> None:
+        self.requests.append(request)
+        answer = self.answers.get(request.code)
+        result = answer(connection, request) if answer else (ResponseCode.SUCCESS, "", None, b"")
+        if result is None or request.oneway:
+            return
+        code, remark, header, body = result
+        connection.respond(
+            encode_response(
+                code,
+                request.opaque,
+                request.code,
+                header=header,
+                remark=remark,
+                body=body,
+                serialize_type=request.serialize_type,
+            )
+        )
+
+    def codes(self) -> Any:
+        return [request.code for request in self.requests]
+
+
+class ScriptedCluster:
+    """A name server and brokers, all scripted."""
+
+    def __init__(self) -> None:
+        self.namesrv = ScriptedServer()
+        self.brokers: dict[str, ScriptedServer] = {}
+        self.topics: dict[str, list[str]] = {}
+        self.namesrv.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = self._route
+
+    async def add(self, name: Any, *, native: Any = 1) -> Any:
+        server = ScriptedServer(Announcement(native=native, cluster="c", broker=name))
+        await server.start()
+        self.brokers[name] = server
+        return server
+
+    def _route(self, connection: Any, request: Any) -> Any:
+        known = self.topics.get(request.header.topic)
+        if known is None:
+            return (
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"No topic route info in name server for the topic: {request.header.topic}",
+                None,
+                b"",
+            )
+        data = TopicRouteData(
+            queue_datas=[QueueData(name, 2, 2, 6) for name in known],
+            broker_datas=[BrokerData("c", name, {"0": self.brokers[name].address}) for name in known],
+        )
+        return ResponseCode.SUCCESS, "", None, encode_body(data)
+
+    async def stop(self) -> None:
+        await asyncio.gather(*(server.stop() for server in (self.namesrv, *self.brokers.values())))
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Any]:
+    """An empty scripted cluster; tests add brokers and topics."""
+    running = ScriptedCluster()
+    await running.namesrv.start()
+    yield running
+    await running.stop()
+
+
+@pytest.fixture
+def instance_of() -> Any:
+    """Make client instances with options."""
+
+    def make(namesrv: Any, **options: Any) -> Any:
+        return ClientInstance(namesrv, options=ClientOptions(**options))
+
+    return make

@@ -1,0 +1,248 @@
+"""A pull consumer against a real broker."""
+
+import asyncio
+import datetime
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from pocketmq.client import ConsumeFromWhere, Message, MessageQueue, NoRoute, NotStarted, Producer, PullConsumer
+from pocketmq.client.errors import OffsetIllegal
+from pocketmq.common.errors import ConfigError
+from pocketmq.testing.broker import PocketBroker
+
+
+@pytest.fixture
+async def producer(broker: PocketBroker, group: str) -> AsyncIterator[Any]:
+    async with Producer(group=group, namesrv=broker.namesrv) as running:
+        yield running
+
+
+@pytest.fixture
+async def consumer(broker: PocketBroker, group: str) -> AsyncIterator[Any]:
+    async with PullConsumer(group=group, namesrv=broker.namesrv) as running:
+        yield running
+
+
+async def fill(producer: Producer, topic: str, count: Any, **fields: Any) -> Any:
+    """Send numbered bodies, one sharding key a quarter, so that every queue of the four may get some."""
+    messages = [Message(topic, b"%d" % number, sharding_key=f"s{number % 11}", **fields) for number in range(count)]
+    return await producer.send_batch(messages)
+
+
+def numbers_of(messages: Any) -> Any:
+    return sorted(int(message.body) for message in messages)
+
+
+async def test_poll_reads_on_where_it_stopped(producer: Producer, consumer: PullConsumer, topic: str) -> None:
+    """Every message once, whatever the size of the polls; then none."""
+    await fill(producer, topic, 100)
+    got: list[Any] = []
+    while messages := await consumer.poll(topic, max_messages=7, timeout_ms=50):
+        assert len(messages) <= 7
+        got += messages
+    assert numbers_of(got) == list(range(100))
+
+
+async def test_poll_waits_for_a_message(producer: Producer, consumer: PullConsumer, topic: str) -> None:
+    """A held pull is answered when something comes, long before its timeout."""
+    await fill(producer, topic, 1)
+    assert len(await consumer.poll(topic, timeout_ms=5_000)) == 1
+    waiting = asyncio.create_task(consumer.poll(topic, timeout_ms=60_000))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    await producer.send(Message(topic, b"7"))
+    async with asyncio.timeout(10):
+        assert numbers_of(await waiting) == [7]
+
+
+async def test_commit_and_committed(
+    broker: PocketBroker, producer: Producer, consumer: PullConsumer, topic: str, numbers: Iterator[int]
+) -> None:
+    """Committed offsets are where the next consumer of the group goes on."""
+    await fill(producer, topic, 40)
+    queues = await consumer.queues(topic)
+    assert [await consumer.committed(queue) for queue in queues] == [None] * 4
+    first = await consumer.poll(topic, max_messages=15)
+    await consumer.commit()
+    async with PullConsumer(group=consumer.group, namesrv=broker.namesrv) as next_one:
+        rest = []
+        while messages := await next_one.poll(topic, timeout_ms=50):
+            rest += messages
+    assert numbers_of(first + rest) == list(range(40))
+    await consumer.commit({queues[0]: 1})
+    assert await consumer.committed(queues[0]) == 1
+    with pytest.raises(OffsetIllegal):
+        await consumer.commit({queues[0]: -1})
+
+
+async def test_seek(producer: Producer, consumer: PullConsumer, topic: str) -> None:
+    """To the ends, to an offset, to a time, and back to what was committed."""
+    await fill(producer, topic, 20)
+    await consumer.seek(topic, "latest")
+    assert await consumer.poll(topic, timeout_ms=0) == []
+    await consumer.seek(topic, "earliest")
+    assert len(await consumer.poll(topic, max_messages=100)) == 20
+    queue = max([(await consumer.position(each), each) for each in await consumer.queues(topic)])[1]
+    await consumer.seek(queue, 1)
+    assert (await consumer.poll(queue))[0].queue_offset == 1
+    await consumer.seek_time(topic, 0)
+    assert len(await consumer.poll(topic, max_messages=100)) == 20
+    await consumer.seek(topic, "committed")
+    assert len(await consumer.poll(topic, max_messages=100)) == 20
+    with pytest.raises(OffsetIllegal):
+        await consumer.seek(topic, "sometime")
+    with pytest.raises(OffsetIllegal):
+        await consumer.seek_time(topic, -1)
+
+
+async def test_an_offset_outside_the_queue_is_corrected(producer: Producer, consumer: PullConsumer, topic: str) -> None:
+    """A position beyond the end goes back to it, and nothing is lost after that."""
+    await fill(producer, topic, 3)
+    for queue in await consumer.queues(topic):
+        await consumer.seek_offset(queue, 1_000_000)
+    assert await consumer.poll(topic, timeout_ms=100) == []
+    await producer.send(Message(topic, b"99"))
+    assert numbers_of(await consumer.poll(topic, timeout_ms=10_000)) == [99]
+
+
+async def test_consume_from_where_without_a_committed_offset(
+    broker: PocketBroker, producer: Producer, topic: str, numbers: Iterator[int]
+) -> None:
+    """The last offset skips what is there; the first, which is the default, does not."""
+    await fill(producer, topic, 5)
+    last = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+    async with PullConsumer(f"g{next(numbers)}", broker.namesrv, consume_from_where=last) as consumer:
+        assert await consumer.poll(topic, timeout_ms=0) == []
+    async with PullConsumer(f"g{next(numbers)}", broker.namesrv) as consumer:
+        assert len(await consumer.poll(topic, timeout_ms=0)) == 5
+
+
+async def test_tags_filter_polls_streams_and_columns(producer: Producer, consumer: PullConsumer, topic: str) -> None:
+    """Only wanted tags come, compared as text: these two collide as Java hashes."""
+    await producer.send_batch([Message(topic, b"%d" % n, tags="Aa" if n % 2 else "BB") for n in range(20)])
+    assert numbers_of(await consumer.poll(topic, max_messages=100, tags="Aa")) == list(range(1, 20, 2))
+    stream = consumer.stream(topic, start="earliest", stop_at_end=True, tags="BB || other")
+    assert numbers_of([message async for message in stream]) == list(range(0, 20, 2))
+    await consumer.seek(topic, "earliest")
+    batch = await consumer.poll_arrow(topic, tags="Aa", columns=["body"])
+    assert sorted(int(body.as_py()) for body in batch.column("body")) == list(range(1, 20, 2))
+
+
+async def test_stream_to_the_end(producer: Producer, consumer: PullConsumer, topic: str) -> None:
+    """Every message once, in order per queue, and then the iteration ends."""
+    await fill(producer, topic, 2000)
+    got = [message async for message in consumer.stream(topic, start="earliest", stop_at_end=True)]
+    assert numbers_of(got) == list(range(2000))
+    for queue_id in range(4):
+        offsets = [message.queue_offset for message in got if message.queue_id == queue_id]
+        assert offsets == list(range(len(offsets)))
+
+
+async def test_stream_stops_at_the_end_that_was_there_at_its_start(
+    producer: Producer, consumer: PullConsumer, topic: str
+) -> None:
+    """What is sent meanwhile belongs to the next stream."""
+    await fill(producer, topic, 50)
+    got: list[Any] = []
+    async for message in consumer.stream(topic, start="earliest", stop_at_end=True):
+        if not got:
+            await fill(producer, topic, 10)
+        got.append(message)
+    assert len(got) == 50
+
+
+async def test_stream_follows_and_commits(
+    broker: PocketBroker,
+    producer: Producer,
+    consumer: PullConsumer,
+    topic: str,
+) -> None:
+    """Without an end it waits for more; commit in the loop includes the present message."""
+    await fill(producer, topic, 3)
+    stream = consumer.stream(topic, start="earliest")
+    got = [await anext(stream) for _ in range(3)]
+    waiting = asyncio.ensure_future(anext(stream))
+    await asyncio.sleep(0.02)
+    await producer.send(Message(topic, b"3"))
+    async with asyncio.timeout(10):
+        got.append(await waiting)
+    await consumer.commit()
+    await stream.aclose()
+    assert numbers_of(got) == [0, 1, 2, 3]
+    committed = [await consumer.committed(queue) or 0 for queue in await consumer.queues(topic)]
+    assert sum(committed) == 4
+
+
+async def test_stream_from_a_time(producer: Producer, consumer: PullConsumer, topic: str) -> None:
+    """A datetime in the past begins at the first message, the present at the last."""
+    await fill(producer, topic, 5)
+    long_ago = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+    assert len([m async for m in consumer.stream(topic, start=long_ago, stop_at_end=True)]) == 5
+    with pytest.raises(OffsetIllegal, match="time zone"):
+        await anext(consumer.stream(topic, start=datetime.datetime(2020, 1, 1)))
+
+
+async def test_stream_batches_hands_out_lists(producer: Producer, consumer: PullConsumer, topic: str) -> None:
+    """The same messages, one list a pull."""
+    await fill(producer, topic, 300)
+    lists = [batch async for batch in consumer.stream_batches(topic, start="earliest", stop_at_end=True)]
+    assert numbers_of([message for batch in lists for message in batch]) == list(range(300))
+    assert all(lists)
+
+
+async def test_poll_arrow_reads_on_and_keeps_to_its_limit(
+    producer: Producer,
+    consumer: PullConsumer,
+    topic: str,
+) -> None:
+    """Batches follow each other without gap; an empty one has the same schema."""
+    await fill(producer, topic, 500)
+    first = await consumer.poll_arrow(topic, max_messages=200)
+    rest = await consumer.poll_arrow(topic, max_messages=1000)
+    none = await consumer.poll_arrow(topic, timeout_ms=0)
+    assert len(first) == 200
+    assert len(none) == 0
+    assert none.schema == first.schema
+    bodies = first.column("body").to_pylist() + rest.column("body").to_pylist()
+    assert sorted(int(body or b"") for body in bodies) == list(range(500))
+
+
+async def test_a_stream_outlives_a_broker_restart(topic: str, group: str) -> None:
+    """Errors that may pass are waited out."""
+    from pocketmq.testing.broker import PocketBroker
+
+    with PocketBroker() as broker:
+        async with (
+            Producer(group=group, namesrv=broker.namesrv) as producer,
+            PullConsumer(group=group + "c", namesrv=broker.namesrv) as consumer,
+        ):
+            await producer.send(Message(topic, b"0"))
+            stream = consumer.stream(topic, start="earliest")
+            assert (await anext(stream)).body == b"0"
+            await asyncio.to_thread(broker.restart)
+            waiting = asyncio.ensure_future(anext(stream))
+            async with asyncio.timeout(20):
+                while True:
+                    try:
+                        await producer.send(Message(topic, b"1"))
+                        break
+                    except Exception:
+                        await asyncio.sleep(0.05)
+                assert (await waiting).body == b"1"
+            await stream.aclose()
+
+
+async def test_misuse_is_told(broker: PocketBroker, consumer: PullConsumer, topic: str) -> None:
+    """Unknown topics, wrong numbers, a consumer that is not running."""
+    with pytest.raises(NoRoute, match=topic):
+        await consumer.poll(topic)
+    with pytest.raises(NoRoute):
+        await consumer.poll(MessageQueue(topic, "pocket", 0))
+    with pytest.raises(OffsetIllegal):
+        await consumer.poll([])
+    with pytest.raises(ConfigError, match="max_messages"):
+        await consumer.poll(topic, max_messages=0)
+    with pytest.raises(NotStarted):
+        await PullConsumer("g", broker.namesrv).poll(topic)

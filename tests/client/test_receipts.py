@@ -1,0 +1,55 @@
+"""Receipts and what they share."""
+
+from typing import Any
+
+from pocketmq.client.receipts import STATUS_OF_CODE, Receipt, SectionOutcome, SendStatus
+from pocketmq.common.message_id import offset_msg_id
+from pocketmq.remoting.codes import ResponseCode
+
+HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
+
+
+def outcome(**fields: Any) -> Any:
+    fields = {"attempts": 1, "waited": True, **fields}
+    return SectionOutcome("T", "b", 3, 100, fields.pop("status", SendStatus.SEND_OK), **fields)
+
+
+def test_a_receipt_counts_from_its_section() -> None:
+    """Queue offset and offset id follow from the place in the section; runs split where a segment rolled."""
+    shared = outcome(runs=[(1000, 2), (5000, 2)], sizes=[10, 20, 30, 40], store_host=HOST)
+    receipts = [Receipt(shared, index, b"ID%d" % index) for index in range(4)]
+    assert [receipt.queue_offset for receipt in receipts] == [100, 101, 102, 103]
+    assert [receipt.offset_msg_id for receipt in receipts] == [
+        offset_msg_id(HOST, offset) for offset in (1000, 1010, 5000, 5030)
+    ]
+    assert receipts[2].msg_id == "ID2"
+    assert "queue_offset=102" in repr(receipts[2])
+
+
+def test_ids_that_the_broker_named_are_taken_as_they_are() -> None:
+    """RocketMQ's answer to a batch lists the ids."""
+    shared = outcome(offset_ids=["A", "B"])
+    assert [Receipt(shared, index, b"").offset_msg_id for index in range(3)] == ["A", "B", ""]
+
+
+def test_without_runs_there_is_no_offset_id() -> None:
+    """Nothing is made up."""
+    assert Receipt(outcome(store_host=HOST), 0, b"").offset_msg_id == ""
+
+
+def test_durability_says_what_is_true() -> None:
+    """Each status has its own words, and not waiting is not the same as being safe."""
+    words = {Receipt(outcome(status=status), 0, b"").durability for status in SendStatus}
+    words.add(Receipt(outcome(waited=False), 0, b"").durability)
+    assert len(words) == 5
+    assert all(word.startswith("stored") for word in words)
+
+
+def test_only_four_codes_mean_stored() -> None:
+    """Everything else is a failure."""
+    assert set(STATUS_OF_CODE) == {
+        ResponseCode.SUCCESS,
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+    }
