@@ -9,8 +9,7 @@ Not here: when the next segment is wanted (``commit_log``), what a segment is (`
 import threading
 from typing import Final
 
-from structlog.typing import FilteringBoundLogger
-
+from pocketmq.common.events import EventLog
 from pocketmq.common.runner import Runner, SteppedRunner, Worker
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.errors import SegmentNotReady, StoreError, translated
@@ -30,7 +29,7 @@ class SegmentAllocator:
     """
 
     def __init__(
-        self, config: StoreConfig, file_system: FileSystem, directory: str, runner: Runner, log: FilteringBoundLogger
+        self, config: StoreConfig, file_system: FileSystem, directory: str, runner: Runner, log: EventLog
     ) -> None:
         self._directory = directory
         self._segment_bytes = config.mapped_file_size_commit_log

@@ -14,9 +14,9 @@ from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
-from structlog.typing import FilteringBoundLogger
 
 from pocketmq.common.clock import Clock
+from pocketmq.common.events import EventLog
 from pocketmq.common.record import BLANK_BYTES_MIN, MAGIC_BLANK
 from pocketmq.common.record_columns import patch
 from pocketmq.common.record_group import RecordGroup
@@ -58,7 +58,7 @@ class CommitLog:
         allocator: SegmentAllocator,
         checksums: ChecksumLog | None,
         next_offset: NextOffset,
-        log: FilteringBoundLogger,
+        log: EventLog,
     ) -> None:
         """``next_offset(topic, queue_id)`` gives the queue offset that comes next in a queue not appended to so far."""
         self.segment_bytes = config.mapped_file_size_commit_log

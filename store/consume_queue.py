@@ -18,8 +18,8 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from structlog.typing import FilteringBoundLogger
 
+from pocketmq.common.events import EventLog
 from pocketmq.store.errors import CorruptStore
 from pocketmq.store.file_cache import FileCache
 
@@ -114,7 +114,7 @@ class ConsumeQueue:
         files: FileCache,
         file_bytes: int,
         memory: TailMemory,
-        log: FilteringBoundLogger,
+        log: EventLog,
     ) -> None:
         self.topic = topic
         self.queue_id = queue_id

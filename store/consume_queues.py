@@ -12,12 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
-import structlog
 from numpy.typing import NDArray
-from structlog.typing import FilteringBoundLogger
 
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import PocketMQError
+from pocketmq.common.events import EventLog, NullLog
 from pocketmq.common.record_group import GroupSection, RecordGroup
 from pocketmq.common.runner import Runner, Worker
 from pocketmq.store.config import StoreConfig
@@ -60,7 +59,7 @@ class ConsumeQueues:
         tags_code_of: TagsCodeOf | None = None,
         files_open_max: int = FILES_OPEN_MAX,
         tails_bytes_max: int = TAILS_BYTES_MAX,
-        log: FilteringBoundLogger | None = None,
+        log: EventLog | None = None,
     ) -> None:
         self.directory = f"{config.store_path_root_dir}/consumequeue"
         self.tags_code_of = tags_code_of
@@ -70,7 +69,7 @@ class ConsumeQueues:
         self._tails_bytes_max = tails_bytes_max
         self._clock = clock
         self._runner = runner
-        self._log: FilteringBoundLogger = structlog.get_logger("store") if log is None else log
+        self._log: EventLog = NullLog() if log is None else log
         self._files = FileCache(file_system, files_open_max)
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._resident: dict[ConsumeQueue, None] = {}  # queues with a tail, least recently written first

@@ -10,11 +10,9 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-import structlog
-from structlog.typing import FilteringBoundLogger
-
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import CorruptRecord, PocketMQError
+from pocketmq.common.events import EventLog, NullLog
 from pocketmq.common.record_group import RecordGroup
 from pocketmq.common.runner import Runner, Worker
 from pocketmq.store.consume_queues import ConsumeQueues
@@ -51,7 +49,7 @@ class Dispatcher:
         index: KeyIndex | None = None,
         groups_max: int = FEED_GROUPS_MAX,
         bytes_max: int = FEED_BYTES_MAX,
-        log: FilteringBoundLogger | None = None,
+        log: EventLog | None = None,
     ) -> None:
         self.on_dispatched: list[OnDispatched] = []
         self.dispatched_offset = 0
@@ -63,7 +61,7 @@ class Dispatcher:
         self._runner = runner
         self._clock = clock
         self._index = index
-        self._log: FilteringBoundLogger = structlog.get_logger("store") if log is None else log
+        self._log: EventLog = NullLog() if log is None else log
         self.feed_queue = GroupFeed(log_source, groups_max=groups_max, bytes_max=bytes_max, on_damage=self._damaged)
         self._worker: Worker | None = None
         self._pass_lock = threading.Lock()

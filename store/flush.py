@@ -5,9 +5,8 @@ writes the checksums and syncs what nobody waits for.
 Not here: the sync (``commit_log``), those who wait for one (``group_commit``), consume queues (``consume_queues``).
 """
 
-from structlog.typing import FilteringBoundLogger
-
 from pocketmq.common.clock import Clock
+from pocketmq.common.events import EventLog
 from pocketmq.common.runner import Runner, Worker
 from pocketmq.store.checksums import ChecksumLog
 from pocketmq.store.commit_log import CommitLog
@@ -26,7 +25,7 @@ class FlushService:
         log: CommitLog,
         checksums: ChecksumLog | None,
         clock: Clock,
-        logger: FilteringBoundLogger,
+        logger: EventLog,
     ) -> None:
         self._log = log
         self._checksums = checksums

@@ -11,9 +11,8 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from structlog.typing import FilteringBoundLogger
-
 from pocketmq.common.clock import Clock
+from pocketmq.common.events import EventLog
 from pocketmq.common.runner import Runner, Worker
 from pocketmq.store.append_result import PutStatus
 from pocketmq.store.commit_log import CommitLog
@@ -112,7 +111,7 @@ class GroupCommit:
     Two workers: one syncs, the other tells those whose time is over, also while a sync hangs.
     """
 
-    def __init__(self, log: CommitLog, clock: Clock, timeout_ms: int, logger: FilteringBoundLogger) -> None:
+    def __init__(self, log: CommitLog, clock: Clock, timeout_ms: int, logger: EventLog) -> None:
         self.timeouts = 0
         self.served = 0
         self._log = log

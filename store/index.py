@@ -15,12 +15,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-import structlog
 from numpy.typing import NDArray
-from structlog.typing import FilteringBoundLogger
 
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import CorruptRecord, PocketMQError
+from pocketmq.common.events import EventLog, NullLog
 from pocketmq.common.record_group import RecordGroup
 from pocketmq.common.runner import Runner, Worker
 from pocketmq.store.config import StoreConfig
@@ -90,7 +89,7 @@ class KeyIndex:
         *,
         groups_max: int = FEED_GROUPS_MAX,
         bytes_max: int = FEED_BYTES_MAX,
-        log: FilteringBoundLogger | None = None,
+        log: EventLog | None = None,
     ) -> None:
         self.enabled = config.message_index_enable
         self.directory = f"{config.store_path_root_dir}/index"
@@ -100,7 +99,7 @@ class KeyIndex:
         self._clock = clock
         self._runner = runner
         self._log_source = log_source
-        self._log: FilteringBoundLogger = structlog.get_logger("store") if log is None else log
+        self._log: EventLog = NullLog() if log is None else log
         self._files = FileCache(file_system, _FILES_OPEN_MAX)
         self._index_files: list[IndexFile] = []
         self._hasher = KeyHasher()

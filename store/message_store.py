@@ -10,11 +10,10 @@ from functools import partial
 from typing import Final
 
 import msgspec
-import structlog
-from structlog.typing import FilteringBoundLogger
 
 from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.errors import CorruptRecord, PocketMQError
+from pocketmq.common.events import EventLog, NullLog
 from pocketmq.common.properties import KEYS, UNIQ_KEY
 from pocketmq.common.record_codec import decode_record, record_size_at
 from pocketmq.common.record_group import RecordGroup
@@ -60,7 +59,7 @@ class MessageStore:
         file_system: FileSystem | None = None,
         clock: Clock | None = None,
         runner: Runner | None = None,
-        log: FilteringBoundLogger | None = None,
+        log: EventLog | None = None,
     ) -> None:
         root = os.path.abspath(os.path.expanduser(config.store_path_root_dir))
         self.config = msgspec.structs.replace(config, store_path_root_dir=root)
@@ -68,7 +67,7 @@ class MessageStore:
         self.clock: Clock = SystemClock() if clock is None else clock
         self._file_system: FileSystem = OsFileSystem() if file_system is None else file_system
         self._runner: Runner = ThreadRunner() if runner is None else runner
-        self._log: FilteringBoundLogger = structlog.get_logger("store") if log is None else log
+        self._log: EventLog = NullLog() if log is None else log
         config = self.config
         segment_bytes = config.mapped_file_size_commit_log
         files, clock = self._file_system, self.clock

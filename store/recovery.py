@@ -25,8 +25,8 @@ from typing import Final
 
 import msgspec
 import numpy as np
-from structlog.typing import FilteringBoundLogger
 
+from pocketmq.common.events import EventLog
 from pocketmq.common.record import BORN_HOST_V6_FLAG, HOST_V6_EXTRA, STORE_TIMESTAMP_AT, SYS_FLAG_AT
 from pocketmq.store.checkpoint import Positions, StorePaths, read_checkpoint, read_positions
 from pocketmq.store.checksums import ChecksumLog
@@ -95,7 +95,7 @@ class Recovery:
         paths: StorePaths,
         segments: SegmentQueue,
         checksums: ChecksumLog | None,
-        log: FilteringBoundLogger,
+        log: EventLog,
         *,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:

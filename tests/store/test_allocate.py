@@ -4,8 +4,8 @@ import threading
 from pathlib import Path
 
 import pytest
-import structlog
 
+from pocketmq.common.events import NullLog
 from pocketmq.common.runner import SteppedRunner, ThreadRunner
 from pocketmq.store import allocate
 from pocketmq.store.allocate import SegmentAllocator
@@ -18,7 +18,7 @@ def allocator_of(
 ) -> tuple[SegmentAllocator, SteppedRunner]:
     runner = SteppedRunner()
     allocator = SegmentAllocator(
-        store_config(root, **changes), files, str(root), ThreadRunner() if threads else runner, structlog.get_logger()
+        store_config(root, **changes), files, str(root), ThreadRunner() if threads else runner, NullLog()
     )
     allocator.start()
     return allocator, runner

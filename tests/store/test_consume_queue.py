@@ -5,11 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import structlog
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from pocketmq.common.events import EventLog, NullLog
+from pocketmq.common.logs import CapturedLog
 from pocketmq.store.consume_queue import BLANK_SIZE, ENTRY, ConsumeQueue, CorruptQueue, TailMemory, blanks
 from pocketmq.store.file_cache import FileCache
 from pocketmq.store.os_file_system import OsFileSystem
@@ -18,11 +19,11 @@ FILE_ENTRIES = 10
 Row = tuple[int, int, int]
 
 
-def new_queue(root: Path, file_entries: int = FILE_ENTRIES, files_max: int = 2) -> ConsumeQueue:
+def new_queue(
+    root: Path, file_entries: int = FILE_ENTRIES, files_max: int = 2, log: EventLog | None = None
+) -> ConsumeQueue:
     files = FileCache(OsFileSystem(), files_max)
-    return ConsumeQueue(
-        "T", 3, str(root / "T" / "3"), files, file_entries * 20, TailMemory(), structlog.get_logger("store")
-    )
+    return ConsumeQueue("T", 3, str(root / "T" / "3"), files, file_entries * 20, TailMemory(), log or NullLog())
 
 
 def packed(rows: list[Row]) -> NDArray[np.uint8]:
@@ -92,21 +93,21 @@ def test_a_queue_that_begins_late_is_padded_in_front(tmp_path: Path) -> None:
 
 def test_a_gap_is_filled_with_blanks_and_logged(tmp_path: Path) -> None:
     """A put beyond the end of a queue in use leaves blanks, and an event tells what is missing."""
-    queue = new_queue(tmp_path)
+    log = CapturedLog()
+    queue = new_queue(tmp_path, log=log)
     queue.put(0, packed(rows_from(0, 2)))
-    with structlog.testing.capture_logs() as events:
-        queue.put(5, packed(rows_from(5, 1)))
-    assert [(event["event"], event["missing"]) for event in events] == [("consume_queue_gap", 3)]
+    queue.put(5, packed(rows_from(5, 1)))
+    assert [(event["event"], event["missing"]) for event in log.events] == [("consume_queue_gap", 3)]
     assert read_rows(queue, 0, 9) == rows_from(0, 2) + [(0, BLANK_SIZE, 0)] * 3 + rows_from(5, 1)
 
 
 def test_a_gap_longer_than_a_file_restarts_the_queue(tmp_path: Path) -> None:
     """A wild queue offset costs no memory: the queue goes on there, and an event says that what was before is lost."""
-    queue = new_queue(tmp_path)
+    log = CapturedLog()
+    queue = new_queue(tmp_path, log=log)
     queue.put(0, packed(rows_from(0, 2)))
-    with structlog.testing.capture_logs() as events:
-        queue.put(1 << 40, packed([(5, 6, 7)]))
-    assert [event["event"] for event in events] == ["consume_queue_restarted"]
+    queue.put(1 << 40, packed([(5, 6, 7)]))
+    assert [event["event"] for event in log.events] == ["consume_queue_restarted"]
     assert (queue.min_offset, queue.max_offset) == (1 << 40, (1 << 40) + 1)
     queue.write()
     queue.trim()
@@ -155,9 +156,8 @@ def test_lost_pages_do_not_hide_behind_good_ones(tmp_path: Path) -> None:
     data[3_000 * 20 : 3_500 * 20] = bytes(500 * 20)
     path.write_bytes(bytes(data))
     loaded = new_queue(tmp_path, 10_000)
-    with structlog.testing.capture_logs():
-        loaded.load()
-        loaded.truncate_to_physical(2_900 * 100)
+    loaded.load()
+    loaded.truncate_to_physical(2_900 * 100)
     assert loaded.max_offset == 2_900
     assert path.read_bytes() == bytes(data[: 2_900 * 20]) + bytes(7_100 * 20)
 
@@ -169,11 +169,11 @@ def test_an_entry_out_of_order_ends_the_queue(tmp_path: Path) -> None:
     rows[7] = (50, 90, 0)
     queue.put(0, packed(rows))
     queue.write()
-    loaded = new_queue(tmp_path)
-    with structlog.testing.capture_logs() as events:
-        loaded.load()
+    log = CapturedLog()
+    loaded = new_queue(tmp_path, log=log)
+    loaded.load()
     assert loaded.max_offset == 7
-    assert [event["event"] for event in events] == ["consume_queue_damaged"]
+    assert [event["event"] for event in log.events] == ["consume_queue_damaged"]
 
 
 @pytest.mark.parametrize(("name", "size"), [("0" * 20, 60), ("x", 200), (f"{33:020d}", 200)])
@@ -217,9 +217,8 @@ def test_the_min_offset_follows_the_log(tmp_path: Path, log_min: int, expected: 
 def test_blanks_in_the_middle_do_not_move_the_min_offset_too_far(tmp_path: Path) -> None:
     """A gap of blanks says nothing about what the log holds."""
     queue = new_queue(tmp_path)
-    with structlog.testing.capture_logs():
-        queue.put(0, packed(rows_from(0, 2)))
-        queue.put(8, packed(rows_from(8, 2)))
+    queue.put(0, packed(rows_from(0, 2)))
+    queue.put(8, packed(rows_from(8, 2)))
     queue.correct_min(100)
     assert queue.min_offset == 1
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from pocketmq.common.clock import ManualClock, SystemClock
 from pocketmq.common.errors import CorruptRecord
+from pocketmq.common.logs import CapturedLog
 from pocketmq.common.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from pocketmq.common.record_group import GroupSection, RecordGroup
 from pocketmq.common.runner import SteppedRunner, ThreadRunner
@@ -36,10 +36,17 @@ class Fixture:
         self.runner = SteppedRunner()
         config = store_config(root, **settings)
         disk = OsFileSystem()
-        self.queues = ConsumeQueues(config, disk, self.clock, self.runner)
-        self.index = KeyIndex(config, disk, self.clock, self.runner, self.log)
+        self.events = CapturedLog()
+        self.queues = ConsumeQueues(config, disk, self.clock, self.runner, log=self.events)
+        self.index = KeyIndex(config, disk, self.clock, self.runner, self.log, log=self.events)
         self.dispatcher = Dispatcher(
-            self.queues, self.log, self.runner, self.clock, index=self.index, groups_max=groups_max
+            self.queues,
+            self.log,
+            self.runner,
+            self.clock,
+            index=self.index,
+            groups_max=groups_max,
+            log=self.events,
         )
         self.told: list[list[tuple[str, int, int]]] = []
         self.dispatcher.on_dispatched.append(self.told.append)
@@ -330,10 +337,9 @@ def test_a_failing_callback_does_not_stop_dispatch(tmp_path: Path) -> None:
 
     fixture.dispatcher.on_dispatched.insert(0, fail)
     fixture.open()
-    with structlog.testing.capture_logs() as events:
-        fixture.put(Put())
-        fixture.run()
-    assert [event["event"] for event in events] == ["dispatch_callback_failed"]
+    fixture.put(Put())
+    fixture.run()
+    assert [event["event"] for event in fixture.events.events] == ["dispatch_callback_failed"]
     assert len(fixture.told) == 1
 
 
@@ -352,11 +358,10 @@ def test_damage_in_the_log_is_reported_and_passed(tmp_path: Path) -> None:
         return MemoryLog.walk(log, from_offset, to_offset)
 
     log.walk = walk  # type: ignore[method-assign, assignment]
-    with structlog.testing.capture_logs() as events:
-        fixture.open()
-        fixture.put(Put(queue_id=7))
-        fixture.run()
-    assert "dispatch_skipped_damage" in {event["event"] for event in events}
+    fixture.open()
+    fixture.put(Put(queue_id=7))
+    fixture.run()
+    assert "dispatch_skipped_damage" in {event["event"] for event in fixture.events.events}
     assert len(fixture.rows(queue_id=7)) == 1
 
 

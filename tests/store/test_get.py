@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pocketmq.common.errors import CorruptRecord
+from pocketmq.common.events import NullLog
 from pocketmq.common.record_group import RecordGroup
 from pocketmq.store.consume_queue import ENTRY, ConsumeQueue, TailMemory
 from pocketmq.store.file_cache import FileCache
@@ -30,7 +30,7 @@ def queue_of(log: MemoryLog, queue_id: int = 0, root: str = "/nowhere") -> Consu
         FileCache(OsFileSystem()),
         300_000 * 20,
         TailMemory(),
-        structlog.get_logger("store"),
+        NullLog(),
     )
     for group in log.walk(0, log.committed_offset):
         columns = LogColumns(group)
@@ -213,8 +213,7 @@ def test_blanks_of_a_gap_are_passed() -> None:
     """Padding entries in the middle of a queue are no messages."""
     log = some_log(4)
     queue = queue_of(log)
-    with structlog.testing.capture_logs():
-        queue.put(7, queue.read(1, 1).view(np.uint8).copy())
+    queue.put(7, queue.read(1, 1).view(np.uint8).copy())
     got = get_message(queue, log, 3, max_messages=9, max_bytes=1 << 20)
     assert (got.status, got.count, got.next_begin_offset) == (GetMessageStatus.FOUND, 2, 8)
 

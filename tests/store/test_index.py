@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.java_hash import java_string_hash
+from pocketmq.common.logs import CapturedLog
 from pocketmq.common.record import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from pocketmq.common.runner import SteppedRunner
 from pocketmq.store.errors import StoreFull
@@ -41,8 +41,15 @@ class Fixture:
         self.runner = SteppedRunner()
         groups_max = FEED_GROUPS_MAX if groups_max is None else groups_max
         disk = OsFileSystem() if file_system is None else file_system
+        self.events = CapturedLog()
         self.index = KeyIndex(
-            store_config(root, **settings), disk, self.clock, self.runner, self.log, groups_max=groups_max
+            store_config(root, **settings),
+            disk,
+            self.clock,
+            self.runner,
+            self.log,
+            groups_max=groups_max,
+            log=self.events,
         )
 
     def open(self, resume: int | None = None, clean: bool = False) -> "Fixture":
@@ -267,10 +274,9 @@ def test_a_disk_error_loses_no_key(tmp_path: Path) -> None:
     fixture.wait()
     disk.is_full = True
     fill(fixture, 3)
-    with structlog.testing.capture_logs() as events:
-        assert not fixture.index.query("TopicTest", "k0", *FOREVER, 64).complete
-        fixture.wait()
-    assert {event["event"] for event in events} == {"index_failed"}
+    assert not fixture.index.query("TopicTest", "k0", *FOREVER, 64).complete
+    fixture.wait()
+    assert {event["event"] for event in fixture.events.events} == {"index_failed"}
     disk.is_full = False
     fixture.wait()
     assert len(fixture.find("k0")) == 6
