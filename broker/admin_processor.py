@@ -9,7 +9,7 @@ from typing import Final
 
 from pocketmq.broker.executor import OneByOne
 from pocketmq.broker.task import Buffers, Drain, Refusal, Task
-from pocketmq.common.errors import Cause
+from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.events import EventLog
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 
@@ -72,5 +72,6 @@ class AdminProcessor(OneByOne):
             drain.answer(task, handler(task))
 
     def on_error(self, task: Task, error: Exception) -> None:
-        """Log what went wrong."""
-        self._log.warning("request_failed", code=task.request.code, remote=task.connection.remote, error=str(error))
+        """Log what went wrong: a refusal that the client was told is no news, a fault of ours is."""
+        note = self._log.info if isinstance(error, PocketMQError) else self._log.warning
+        note("request_failed", code=task.request.code, remote=task.connection.remote, error=str(error))

@@ -9,8 +9,8 @@ Not here: the daemon's command line, signals and files (``cli``), the name serve
 
 import asyncio
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from pocketmq.broker.admin_processor import AdminProcessor
 from pocketmq.broker.admission import Admission
@@ -34,6 +34,7 @@ from pocketmq.broker.pull_checks import PullChecks
 from pocketmq.broker.pull_processor import PullProcessor
 from pocketmq.broker.pull_service import PullService
 from pocketmq.broker.query_processor import QueryProcessor
+from pocketmq.broker.recent_messages import RecentMessages
 from pocketmq.broker.registration import Registration
 from pocketmq.broker.request_table import RequestTable
 from pocketmq.broker.send_checks import SendChecks
@@ -95,17 +96,21 @@ class BrokerApp:
         clock: Clock | None = None,
         runner: Runner | None = None,
         log: EventLog | None = None,
+        loggers: Callable[[str], EventLog] | None = None,
         memory_bytes: int | None = None,
     ) -> None:
         """``store``: one to use instead of opening the one in ``store_config``; it is opened and closed all the
-        same."""
+        same. ``loggers``: gives the log of each part by its name ("broker", "store", "remoting"); else all use ``log``.
+        """
         self.config = config
         self.store_config = store_config
         self._server_config = server_config or ServerConfig()
         self._given_store = store
         self._file_system = file_system or OsFileSystem()
         self._clock = clock or SystemClock()
-        self._log = log or NullLog()
+        one_log = log or NullLog()
+        self._logger: Callable[[str], EventLog] = loggers or (lambda name: one_log)
+        self._log = self._logger("broker")
         self._runner = runner or ThreadRunner(self._thread_crashed)
         self._memory_bytes = memory_bytes or _machine_memory_bytes()
         self._host = _advertised_host(config)
@@ -165,7 +170,7 @@ class BrokerApp:
         mailbox = LoopMailbox(loop)
         admission = Admission(self._connection_closed, self._clock, self._log)
         server = RemotingServer(
-            self._server_config, admission, announce=self._announce, log=self._log, clock=self._clock
+            self._server_config, admission, announce=self._announce, log=self._logger("remoting"), clock=self._clock
         )
         # The port is taken first: the store needs it in its records, and a port in use must not touch the store. Until
         # the store is open every request is refused.
@@ -211,9 +216,9 @@ class BrokerApp:
 
     def _build(self, mailbox: LoopMailbox, loop: asyncio.AbstractEventLoop) -> _Running:
         config, store_config, clock = self.config, self.store_config, self._clock
-        log: Any = self._log
+        log = self._log
         store = self._given_store or MessageStore(
-            store_config, file_system=self._file_system, clock=clock, runner=self._runner, log=log
+            store_config, file_system=self._file_system, clock=clock, runner=self._runner, log=self._logger("store")
         )
         store.store_host = self._store_host()
         answers = AnswerPort(mailbox)
@@ -251,7 +256,7 @@ class BrokerApp:
             groups_file.persist,
             offsets_file.persist,
         )
-        in_memory_bytes = self._memory_bytes * store_config.access_message_in_memory_max_ratio // 100
+        recent = RecentMessages(store, self._memory_bytes * store_config.access_message_in_memory_max_ratio // 100)
         processors = Processors(
             send=SendProcessor(
                 store,
@@ -267,7 +272,9 @@ class BrokerApp:
             ),
             pull=PullProcessor(
                 config,
+                store_config,
                 store,
+                recent,
                 pull_checks,
                 self.offsets,
                 pulls,
@@ -278,7 +285,7 @@ class BrokerApp:
             ),
             query=QueryProcessor(store),
             client=ClientProcessor(clients, self.groups, self.topics, notifier, topics_file.persist, clock),
-            consumer=ConsumerProcessor(store, self.topics, self.offsets, clients, in_memory_bytes),
+            consumer=ConsumerProcessor(store, self.topics, self.offsets, clients, recent),
             admin=AdminProcessor({**topic_admin.handlers(), **group_admin.handlers(), **broker_admin.handlers()}, log),
             dispatch=store.dispatch,
         )

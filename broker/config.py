@@ -80,8 +80,6 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     pull_holds_max: int = 100_000
     pull_holds_size_bytes_max: int = 64 << 20
     suspend_timeout_mills_max: int = 60_000
-    max_transfer_bytes_on_message_in_memory: int = 262_144
-    max_transfer_count_on_message_in_memory: int = 32
     native_pull_bytes_max: int = 4 << 20
     native_pull_queues_max: int = 1024
 

@@ -10,15 +10,14 @@ from pocketmq.broker.client_table import ClientTable
 from pocketmq.broker.consumer_offsets import ConsumerOffsets
 from pocketmq.broker.executor import OneByOne
 from pocketmq.broker.queue_checks import find_queue
+from pocketmq.broker.recent_messages import RecentMessages
 from pocketmq.broker.task import Buffers, Drain, Task, encode_answer
 from pocketmq.broker.topic_table import TopicTable
 from pocketmq.common.errors import Cause, PocketMQError
-from pocketmq.common.record import PHYSICAL_OFFSET_AT
 from pocketmq.common.topics import check_group_name
 from pocketmq.remoting.bodies import ConsumerIdList, encode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers import OffsetResponseHeader
-from pocketmq.store.get import GetMessageStatus
 from pocketmq.store.message_store import MessageStore
 
 NOT_FOUND_TEXT: Final = "Not found, V3_0_6_SNAPSHOT maybe this consumer group boot first"
@@ -39,14 +38,13 @@ class ConsumerProcessor(OneByOne):
         topics: TopicTable,
         offsets: ConsumerOffsets,
         clients: ClientTable[Any],
-        in_memory_bytes: int,
+        recent: RecentMessages,
     ) -> None:
-        """``in_memory_bytes``: messages no further than this behind the log's end count as in memory."""
         self._store = store
         self._topics = topics
         self._offsets = offsets
         self._clients = clients
-        self._in_memory_bytes = in_memory_bytes
+        self._recent = recent
 
     def serve(self, task: Task, drain: Drain) -> None:
         """Answer one request."""
@@ -88,15 +86,7 @@ class ConsumerProcessor(OneByOne):
         """
         if self._store.min_offset(topic, queue_id) > 0:
             return False
-        behind_bytes = self._store.appended_offset
-        if behind_bytes <= self._in_memory_bytes:
-            return True
-        first = self._store.get(topic, queue_id, 0, max_messages=1, max_bytes=1, tags_codes=None)
-        if first.status is not GetMessageStatus.FOUND:
-            return True  # nothing there: nothing is on disk either
-        at = PHYSICAL_OFFSET_AT
-        physical_offset = int.from_bytes(first.body[at : at + 8].tobytes(), "big")
-        return behind_bytes - physical_offset <= self._in_memory_bytes
+        return not self._recent.is_on_disk(topic, queue_id, 0)
 
     def _list(self, task: Task) -> Buffers:
         header: Any = task.request.header

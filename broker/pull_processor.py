@@ -13,11 +13,13 @@ from pocketmq.broker.executor import OneByOne
 from pocketmq.broker.native_pull import NativePull
 from pocketmq.broker.pull_checks import COMMIT_OFFSET_FLAG, SUSPEND_FLAG, PullChecks, pull_code
 from pocketmq.broker.pull_service import PullService, Resumed
+from pocketmq.broker.recent_messages import RecentMessages
 from pocketmq.broker.task import Drain, Refusal, Task, encode_answer
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers import PullMessageResponseHeader
+from pocketmq.store.config import StoreConfig
 from pocketmq.store.message_store import MessageStore
 
 MASTER_ID = 0
@@ -29,7 +31,9 @@ class PullProcessor(OneByOne):
     def __init__(
         self,
         config: BrokerConfig,
+        store_config: StoreConfig,
         store: MessageStore,
+        recent: RecentMessages,
         checks: PullChecks,
         offsets: ConsumerOffsets,
         service: PullService,
@@ -39,7 +43,9 @@ class PullProcessor(OneByOne):
         log: EventLog,
     ) -> None:
         self._config = config
+        self._limits = store_config
         self._store = store
+        self._recent = recent
         self._checks = checks
         self._offsets = offsets
         self._service = service
@@ -77,12 +83,19 @@ class PullProcessor(OneByOne):
             return
         asked = header.queue_offset
         offset = asked if resumed is None else resumed.offsets[0]
+        limits = self._limits
+        if self._recent.is_on_disk(topic, queue_id, offset):
+            count_max = limits.max_transfer_count_on_message_in_disk
+            bytes_max = limits.max_transfer_bytes_on_message_in_disk
+        else:
+            count_max = limits.max_transfer_count_on_message_in_memory
+            bytes_max = limits.max_transfer_bytes_on_message_in_memory
         result = self._store.get(
             topic,
             queue_id,
             offset,
-            max_messages=max(1, min(header.max_msg_nums, self._config.max_transfer_count_on_message_in_memory)),
-            max_bytes=self._config.max_transfer_bytes_on_message_in_memory,
+            max_messages=max(1, min(header.max_msg_nums, count_max)),
+            max_bytes=bytes_max,
             tags_codes=tags,
         )
         if resumed is None and header.sys_flag & COMMIT_OFFSET_FLAG and header.commit_offset >= 0:

@@ -140,7 +140,7 @@ async def _started(shape: Shape, settings: Settings, logs: Logs) -> AsyncIterato
                 broker_config,
                 settings.get(StoreConfig),
                 server_config=server_config,
-                log=logs.logger("broker"),
+                loggers=logs.logger,
                 clock=clock,
             )
             with _start_errors():

@@ -403,6 +403,14 @@ class MessageStore:
         queue = self.consume_queues.get(topic, queue_id)
         return 0 if queue is None else queue.max_offset
 
+    def physical_offset(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
+        """Return where in the log a queue's message starts, or None if the queue does not have it."""
+        queue = self.consume_queues.get(topic, queue_id)
+        if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
+            return None
+        entries = queue.read(queue_offset, 1)
+        return int(entries["offset"][0]) if len(entries) else None
+
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
         """Return the queue offset that belongs to a time in ms; see ``time_index.offset_by_time``."""
         return offset_by_time(self.consume_queues.get(topic, queue_id), self.log, timestamp)

@@ -361,9 +361,10 @@ class OsFileSystem:
         except (BlockingIOError, PermissionError) as error:
             holder_now = os.pread(descriptor, 256, 0).decode("utf-8", "replace").strip()
             lock.release()
+            holder = holder_now.removeprefix("lock").strip()
             raise StoreInUse(
                 "a second broker on the same store",
-                why=f"{os.path.dirname(path)} is locked by {holder_now or 'another process'}",
+                why=f"{os.path.dirname(path)} is locked by {holder or 'another process'}",
                 hint="stop that one, or give this one a directory of its own",
             ) from error
         except OSError as error:

@@ -206,6 +206,7 @@ async def test_messages_are_found_by_key_and_by_place(broker: BrokerApp, client:
     record = client.record(body=b"keyed", keys=["order-7"])
     response = await client.append(("T", 0, [record]))
     physical_offset = response.header.results[0][2][0][0]
+    await settle(broker)
     viewed = await client.ask(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(physical_offset))
     assert split_records(viewed.body)[0].body == b"keyed"
     lost = await client.ask(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(physical_offset + 1))

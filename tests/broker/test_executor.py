@@ -1,11 +1,18 @@
 """Executors: every task is answered once, whatever the processor does."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from pocketmq.broker.admission import Admission
-from pocketmq.broker.executor import SLOW_APPEND_NS, AdaptiveDrain, DrainExecutor, OneByOne
+from pocketmq.broker.executor import (
+    FOLLOW_UP_AFTER_MS,
+    SLOW_APPEND_NS,
+    AdaptiveDrain,
+    DrainExecutor,
+    OneByOne,
+)
 from pocketmq.broker.request_table import RequestTable
 from pocketmq.broker.task import AnswerPort, Drain, Refusal, Task, encode_answer
 from pocketmq.common.clock import ManualClock
@@ -41,7 +48,14 @@ class World:
     """One executor with everything around it."""
 
     def __init__(
-        self, processor: Any, *, runner: Any = None, count_max: int = 100, drain_max: int = 8, threads: int = 1
+        self,
+        processor: Any,
+        *,
+        runner: Any = None,
+        count_max: int = 100,
+        drain_max: int = 8,
+        threads: int = 1,
+        follow_up: Callable[[], None] | None = None,
     ) -> None:
         self.clock = ManualClock()
         direct: Any = DirectMailbox()
@@ -59,6 +73,7 @@ class World:
             answers=AnswerPort(direct),
             clock=self.clock,
             log=self.log,
+            follow_up=follow_up,
         )
         self.admission = Admission(lambda connection: None, self.clock, self.log)
         self.admission.open(RequestTable(self.executor))
@@ -81,6 +96,41 @@ def test_a_drain_is_answered_with_one_write_per_connection() -> None:
     assert echo.drains == [8]
     assert world.connection.writes == 1
     assert [parse_response(each, CODE).opaque for each in world.connection.responses] == list(range(8))
+
+
+def test_follow_up_comes_after_the_answers_once_the_queue_is_idle() -> None:
+    """What a drain leaves behind waits until its answers are out and no request is, or 1 ms has passed."""
+    seen: list[int] = []
+    world = World(Echo(), follow_up=lambda: seen.append(len(world.connection.responses)))
+    world.executor.offer(world.task())
+    [worker] = world.runner.workers
+    assert worker.step() == FOLLOW_UP_AFTER_MS
+    assert (seen, world.codes()) == ([], [0])
+    assert worker.step() is None
+    assert seen == [1]
+    assert worker.step() is None
+    assert seen == [1]
+    for _ in range(3):  # a steady stream: the bell rings before the wait is over
+        world.executor.offer(world.task())
+        worker.step()
+        world.clock.advance_ms(0.6)
+    assert seen == [1, 4]
+    world.executor.finish(world.clock.monotonic_ns() + 1)
+    assert seen == [1, 4]
+
+
+def test_what_is_left_to_follow_up_is_done_at_the_stop() -> None:
+    """A stop does not lose it; an error in it is logged and does no harm."""
+
+    def fail() -> None:
+        raise ValueError("no")
+
+    world = World(Echo(), follow_up=fail)
+    world.executor.offer(world.task())
+    [worker] = world.runner.workers
+    worker.step()
+    world.executor.finish(world.clock.monotonic_ns() + 1)
+    assert len(world.log.of("follow_up_failed")) == 1
 
 
 def test_an_error_in_the_processor_answers_the_rest_and_spares_the_worker() -> None:

@@ -51,6 +51,18 @@ async def test_rocketmqs_limits(broker: BrokerApp, client: Client) -> None:
     assert len(split_records((await client.pull(queue_id=1)).body)) == 2
 
 
+async def test_messages_far_behind_the_end_come_in_smaller_answers(harness: Harness) -> None:
+    """What counts as on disk: at most 8 messages and 64 KiB (facts §3.16)."""
+    app = await harness.broker(store_settings={"access_message_in_memory_max_ratio": 0})
+    client = await harness.client(app)
+    await client.put(*[b"x" * 10 for _ in range(50)])
+    await client.put(*[b"y" * 30_000 for _ in range(5)], queue_id=1)
+    await settle(app, wanted=50)
+    await settle(app, queue_id=1, wanted=5)
+    assert len(split_records((await client.pull(count=1000)).body)) == 8
+    assert len(split_records((await client.pull(queue_id=1)).body)) == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
