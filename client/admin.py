@@ -7,11 +7,11 @@ Not here: settings and statistics of a broker beyond its runtime information (la
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from pocketmq.client.errors import BrokerAnswerError, ClientError, NotStarted, OffsetIllegal
 from pocketmq.client.instance import ClientInstance, Link, check_answer
+from pocketmq.client.lifecycle import Lifecycle
 from pocketmq.client.offsets import StartPosition, start_timestamp_ms
 from pocketmq.client.pull_wire import PullWire
 from pocketmq.client.rebalance import MessageQueue
@@ -131,7 +131,7 @@ class GroupDescription:
         return sum(queue.lag for queue in self.queues)
 
 
-class Admin:
+class Admin(Lifecycle):
     """Asks and changes a cluster. ``async with Admin(namesrv="127.0.0.1:9876") as admin: await admin.topics()``
 
     Raises ``NoNameServer``, connection errors, ``BrokerAnswerError`` for what a server refuses, ``NotFound``.
@@ -140,15 +140,6 @@ class Admin:
     def __init__(self, namesrv: str | Sequence[str] = "", *, instance: ClientInstance | None = None) -> None:
         self.instance = instance if instance is not None else ClientInstance(namesrv)
         self._running = False
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.stop()
 
     async def start(self) -> None:
         """Start the client."""

@@ -9,12 +9,12 @@ extend this class.
 import asyncio
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from pocketmq.client.accumulator import FRAME_BYTES_TARGET, Accumulator, Frame, Section
 from pocketmq.client.errors import NotStarted
 from pocketmq.client.instance import ClientInstance, TaskSet
+from pocketmq.client.lifecycle import Lifecycle
 from pocketmq.client.rebalance import MessageQueue
 from pocketmq.client.receipts import Receipt
 from pocketmq.client.retry import RetryPolicy
@@ -67,7 +67,7 @@ class _Parked:
         return len(self.message.body) + _PARKED_EXTRA_BYTES
 
 
-class Producer:
+class Producer(Lifecycle):
     """Sends messages. ``async with Producer(group=..., namesrv=...) as producer: await producer.send(Message(...))``
 
     Belongs to one event loop; threads use ``pocketmq.client.blocking``. What is sent in one turn of the loop to one
@@ -119,15 +119,6 @@ class Producer:
         self._running = False
 
     # -- life --------------------------------------------------------------------------------------------------
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.stop()
 
     async def start(self) -> None:
         """Start the client; routes and connections are made with the first message to a topic."""

@@ -8,12 +8,12 @@ pushed (``push_consumer``).
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from pocketmq.client.arrow import COLUMNS, check_columns, concat_batches, empty_batch, import_pyarrow, records_to_arrow
 from pocketmq.client.errors import NotStarted, OffsetIllegal
 from pocketmq.client.instance import ClientInstance
+from pocketmq.client.lifecycle import Lifecycle
 from pocketmq.client.offsets import ConsumeFromWhere, StartPosition, check_offset, start_timestamp_ms
 from pocketmq.client.pull_round import Round, next_round
 from pocketmq.client.pull_wire import NO_OFFSET, PULL_BYTES_DEFAULT, PULL_BYTES_MAX, PullResult, PullWire
@@ -41,7 +41,7 @@ STREAM_PATIENCE_MS = 60_000
 STREAM_RETRY_MS = 1_000
 
 
-class PullConsumer:
+class PullConsumer(Lifecycle):
     """Reads topics at the caller's pace.
 
     ``poll`` and ``poll_arrow`` go on where the consumer stands: where the last poll ended, where ``seek`` put it, else
@@ -74,15 +74,6 @@ class PullConsumer:
         self._running = False
 
     # -- life --------------------------------------------------------------------------------------------------
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.stop()
 
     async def start(self) -> None:
         """Start the client; routes and connections are made at the first use of a topic."""

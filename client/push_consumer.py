@@ -12,12 +12,12 @@ consumption; until then a failed message is tried again here, after one second, 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from pocketmq.client.errors import NotStarted, SubscriptionIllegal
 from pocketmq.client.handlers import Handler, HandlerPool
 from pocketmq.client.instance import ClientInstance, TaskSet, check_answer
+from pocketmq.client.lifecycle import Lifecycle
 from pocketmq.client.offsets import BroadcastOffsetFile, ConsumeFromWhere, OffsetTable
 from pocketmq.client.process_queue import ProcessLimits, ProcessQueue
 from pocketmq.client.pull_consumer import subscription_data
@@ -42,7 +42,7 @@ STOP_TIMEOUT_MS = 10_000
 TOPICS_MAX = 10_000
 
 
-class PushConsumer:
+class PushConsumer(Lifecycle):
     """Calls handlers with messages.
 
         consumer = PushConsumer(group="billing", namesrv="127.0.0.1:9876")
@@ -148,15 +148,6 @@ class PushConsumer:
         return sorted(self._pulls)
 
     # -- life --------------------------------------------------------------------------------------------------
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.stop()
 
     async def run(self) -> None:
         """Start, consume until ``stop`` or cancellation, and stop gracefully."""
