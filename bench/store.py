@@ -12,11 +12,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pocketmq.common.crc import crc32
 from pocketmq.common.properties import encode_properties
 from pocketmq.common.record_codec import encode_record
 from pocketmq.common.record_group import RecordGroup, record_meta

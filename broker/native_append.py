@@ -28,9 +28,9 @@ SECTIONS_MAX: Final = 65_536
 _JOIN_BYTES_MAX: Final = 131_072
 """Up to here ``bytearray.join`` gathers frames faster than NumPy (which releases the GIL while it copies)."""
 _SMALL_COUNT: Final = 32
-"""Up to here hosts are written one by one: 0.2 µs each against 5 µs of NumPy."""
+"""Up to here hosts are written one by one: 0.1 µs each against 2.5 µs of NumPy."""
 _SUM_SMALL_COUNT: Final = 200
-"""Up to here ``struct`` adds the sizes faster than NumPy: 30 ns each against 6 µs."""
+"""Up to here ``struct`` adds the sizes faster than NumPy: 10 ns each against 2 µs."""
 _V4_IN_V6: Final = bytes(10) + b"\xff\xff"
 """Prefix of an IPv4 address written as IPv6 (RFC 4291)."""
 

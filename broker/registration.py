@@ -9,13 +9,13 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
-from zlib import crc32
 
 import msgspec
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.topic_table import TopicTable
 from pocketmq.common.clock import Clock
+from pocketmq.common.crc import crc32
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.events import EventLog
 from pocketmq.common.record import CRC_MASK

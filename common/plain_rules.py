@@ -1,7 +1,7 @@
 """The rules for plain records of a native append, and the check of one record.
 
-Lives here: ``PlainRules``, what a native append is made of, the scalar check, the cache of property strings.
-Not here: the check of whole appends (``common.plain_check``), whether the topic exists (``broker.native_append``).
+Lives here: ``PlainRules``, what a native append is made of, the check record by record, the cache of property strings.
+Not here: the checks in columns (``common.plain_check``), whether the topic exists (``broker.native_append``).
 
 A plain record: V1; total size as in the frame; queue and topic of its section; sysFlag without transaction bits and
 with the host bits of the announced family; reconsume times and prepared offset 0; a body within the limit, with its
@@ -15,11 +15,11 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
-from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pocketmq.common.crc import crc32
 from pocketmq.common.errors import MessageIllegal
 from pocketmq.common.properties import CLUSTER, KEYS, PROPERTIES_BYTES_MAX, TAGS, UNIQ_KEY, is_plain_forbidden
 from pocketmq.common.record import (
@@ -89,7 +89,7 @@ class PropertyTailCache:
 
     ``ends`` remembers whole ends of allowed records: all bytes behind the body, with the 32 bytes of the UNIQ_KEY value
     cut out and without KEYS. One look-up then speaks for topic, lengths and properties, because all their bytes are the
-    key: 0.3 µs a record in place of 1.0.
+    key: a record of 1 KiB is checked in 1.7 µs in place of 2.6.
 
     Both are bounded in count and bytes a piece; when full they start again: producers repeat few of them. Belongs to
     one cluster.
@@ -106,7 +106,7 @@ class PropertyTailCache:
         self._checker: PlainChecker | None = None
 
     def checker(self, rules: PlainRules) -> "PlainChecker":
-        """Return the scalar check of these rules; kept from one call to the next, to make it takes 1.5 µs."""
+        """Return the scalar check of these rules; kept from one call to the next, to make it takes 3.8 µs."""
         checker = self._checker
         if checker is None or checker.rules is not rules:
             checker = self._checker = PlainChecker(rules, self)
@@ -185,7 +185,7 @@ class PlainChecker:
         self.rules = rules
         self.cache = cache
         self.topics: dict[str, bytes] = {}
-        """Topics that take plain records, seen before, and their fields; bounded, a name costs 2 µs to judge."""
+        """Topics seen before that take plain records, and their fields; bounded. Saves 1.7 µs a call, caches cold."""
         self.cluster = rules.cluster.decode("utf-8", "replace")
         self.body_max = rules.message_size_max
         self.record_max = rules.message_size_max + rules.record_extra_max

@@ -9,8 +9,8 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
-from zlib import crc32
 
+from pocketmq.common.crc import crc32
 from pocketmq.common.errors import CorruptRecord, MessageIllegal
 from pocketmq.common.message import Message, ReceivedMessage
 from pocketmq.common.properties import (

@@ -12,10 +12,10 @@ Not here: what a start does with them (``recovery``), when they are written (``m
 import struct
 from dataclasses import dataclass
 from typing import Final
-from zlib import crc32
 
 import msgspec
 
+from pocketmq.common.crc import crc32
 from pocketmq.store.errors import StoreError
 from pocketmq.store.file_system import FileSystem
 

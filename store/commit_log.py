@@ -10,12 +10,12 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from typing import Final
-from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pocketmq.common.clock import Clock
+from pocketmq.common.crc import crc32
 from pocketmq.common.events import EventLog
 from pocketmq.common.record import BLANK_BYTES_MIN, MAGIC_BLANK
 from pocketmq.common.record_columns import patch

@@ -10,10 +10,10 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
-from zlib import crc32
 
 import numpy as np
 
+from pocketmq.common.crc import crc32
 from pocketmq.common.errors import CorruptRecord
 from pocketmq.common.properties import PROPERTIES_BYTES_MAX
 from pocketmq.common.record import (
