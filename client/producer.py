@@ -204,10 +204,20 @@ class Producer(Lifecycle):
 
         Messages of one topic and one sharding key (or none) go to one queue, in order, in parts of up to 1 MiB; each
         part is stored as a whole or not at all. Raises the first part's error; the other parts may have been stored.
+        Parts of calls that overlap in time may come between each other: where order across calls matters, await one
+        before the next.
         """
         batch = list(messages)
         groups: dict[tuple[str, bool, bool], list[int]] = {}
+        judged: dict[tuple[str, str], list[int]] = {}
+        # The group of a simple message with this topic and these tags: one like it was checked.
         for index, message in enumerate(batch):
+            is_simple = type(message) is Message and type(message.topic) is str and self._is_simple(message)
+            if is_simple:
+                group = judged.get((message.topic, message.tags))
+                if group is not None:
+                    group.append(index)
+                    continue
             plain = check_message(message, self.max_message_size)
             if message.delay_time_level:
                 raise MessageIllegal(
@@ -215,7 +225,10 @@ class Producer(Lifecycle):
                     why=f"message {index} has a delay level",
                     hint="send delayed messages by themselves",
                 )
-            groups.setdefault((message.topic, message.wait_store_msg_ok, plain), []).append(index)
+            group = groups.setdefault((message.topic, message.wait_store_msg_ok, plain), [])
+            group.append(index)
+            if is_simple:
+                judged[message.topic, message.tags] = group
         receipts: list[Receipt | None] = [None] * len(batch)
         waits: list[tuple[list[int], asyncio.Future[list[Receipt]]]] = []
         for (topic, wait, plain), indexes in groups.items():

@@ -4,6 +4,7 @@ Lives here: the rules for topic, body, tags, keys, properties and numbers, and w
 Not here: the broker's own checks, which trust none of this (``common.plain_check``).
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -30,13 +31,20 @@ SYSTEM_PROPERTIES: Final = frozenset(
 """Names that users may not set themselves (MessageConst.java STRING_HASH_SET, and ours)."""
 
 
-def check_sendable_topic(topic: str) -> None:
-    """Raise ``TopicIllegal`` unless a client may send to ``topic``."""
+def check_sendable_topic(topic: str) -> bool:
+    """Raise ``TopicIllegal`` unless a client may send to ``topic``; return whether its messages can be plain."""
     if not isinstance(topic, str):
         raise TopicIllegal("topic refused", why=f"topic is {type(topic).__name__}, not str")
+    return _check_topic_text(topic)
+
+
+@functools.lru_cache(maxsize=1024)
+def _check_topic_text(topic: str) -> bool:
+    """Judge a topic once: a producer sends to few, and a refusal is not kept."""
     check_topic_name(topic)
     if is_send_forbidden(topic):
         raise TopicIllegal("topic refused", why=f"Sending message to topic[{topic}] is forbidden.")
+    return is_plain_topic(topic)
 
 
 def check_body(body: object, max_message_size: int) -> None:
@@ -55,7 +63,7 @@ def check_message(message: Message, max_message_size: int) -> bool:
     """Raise a typed error that names the field, or return whether the message is plain (fit for a native append)."""
     if not isinstance(message, Message):
         raise MessageIllegal("message refused", why=f"{type(message).__name__} is no Message", hint="send a Message")
-    check_sendable_topic(message.topic)
+    plain = check_sendable_topic(message.topic)
     check_body(message.body, max_message_size)
     flag = message.flag
     if type(flag) is not int or not -(1 << 31) <= flag < 1 << 31:
@@ -64,23 +72,23 @@ def check_message(message: Message, max_message_size: int) -> bool:
     if type(level) is not int or not 0 <= level <= DELAY_LEVEL_MAX:
         raise _illegal("delay_time_level", f"{level!r} is not from 0 to {DELAY_LEVEL_MAX}")
     check_text("tags", message.tags)
-    if not isinstance(message.keys, str):
-        if not isinstance(message.keys, Sequence) or isinstance(message.keys, bytes):
-            raise _illegal("keys", f"it is {type(message.keys).__name__}, neither str nor a list of str")
-        for key in message.keys:
-            check_text("keys", key)
-            if not key or any(letter.isspace() for letter in key):
-                raise _illegal("keys", f"key {key!r} is empty or holds a space", "keys are separated by spaces")
+    keys = message.keys
+    if isinstance(keys, str):
+        check_text("keys", keys)
     else:
-        check_text("keys", message.keys)
+        if type(keys) not in (tuple, list) and (not isinstance(keys, Sequence) or isinstance(keys, bytes)):
+            raise _illegal("keys", f"it is {type(keys).__name__}, neither str nor a list of str")
+        for key in keys:
+            check_text("keys", key)
+            if key.split() != [key]:
+                raise _illegal("keys", f"key {key!r} is empty or holds a space", "keys are separated by spaces")
     if message.sharding_key is not None:
         check_text("sharding_key", message.sharding_key)
-    plain = level == 0 and is_plain_topic(message.topic)
-    if message.properties is not None and not isinstance(message.properties, Mapping):
-        raise _illegal("properties", f"it is {type(message.properties).__name__}, no mapping")
-    if message.properties:
+    if message.properties is not None:
+        if type(message.properties) is not dict and not isinstance(message.properties, Mapping):
+            raise _illegal("properties", f"it is {type(message.properties).__name__}, no mapping")
         plain = _check_properties(message.properties) and plain
-    return plain
+    return plain and level == 0
 
 
 def _check_properties(properties: Mapping[str, str]) -> bool:
@@ -106,10 +114,11 @@ def check_text(field: str, value: object) -> None:
         raise _illegal(field, f"it is {type(value).__name__}, not str")
     if "\x01" in value or "\x02" in value:
         raise _illegal(field, "it holds the separator 0x01 or 0x02")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise _illegal(field, f"not Unicode: {error}") from error
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise _illegal(field, f"not Unicode: {error}") from error
 
 
 def _illegal(field: str, why: str, hint: str = "") -> MessageIllegal:
