@@ -21,6 +21,7 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_offsets import ConsumerOffsets
 from pocketmq.broker.consumer_processor import ConsumerProcessor
 from pocketmq.broker.counters import BrokerCounters
+from pocketmq.broker.fast_failure import FastFailure
 from pocketmq.broker.group_admin import GroupAdmin
 from pocketmq.broker.group_notifier import GroupNotifier
 from pocketmq.broker.housekeeping import Housekeeping
@@ -73,6 +74,7 @@ class _Running:
     pulls: PullService
     table: RequestTable
     housekeeping: Housekeeping
+    fast_failure: FastFailure
     topics_file: PersistedTable
 
 
@@ -185,6 +187,8 @@ class BrokerApp:
             raise
         self._running = running
         running.housekeeping.start(self._runner)
+        if self.config.broker_fast_failure_enable:
+            running.fast_failure.start(loop)
         admission.open(running.table)
         self._registration = Registration(self.config, self.address, self.topics, mailbox, self._clock, self._log)
         await self._registration.start()
@@ -197,6 +201,7 @@ class BrokerApp:
             return
         self._running = None
         admission.close()
+        running.fast_failure.stop()
         running.pulls.close()
         registration, self._registration = self._registration, None
         closing = run_off_loop(self._runner, running.mailbox, "BrokerStop", lambda: self._close(running))
@@ -296,7 +301,8 @@ class BrokerApp:
         housekeeping = Housekeeping(
             config, [topics_file, groups_file, offsets_file], clients, notifier, self.counters, mailbox, clock, log
         )
-        return _Running(mailbox, store, clients, notifier, pulls, table, housekeeping, topics_file)
+        fast_failure = FastFailure(table.executors(), clock)
+        return _Running(mailbox, store, clients, notifier, pulls, table, housekeeping, fast_failure, topics_file)
 
     def _open(self, running: _Running) -> None:
         """Open the store and load the tables. Blocks; worker thread."""
