@@ -21,6 +21,9 @@ SMALL_DRAIN = 32
 """Tasks a worker of a one-by-one processor takes at once: few, so that the second worker and the sweep get the
 others."""
 
+PULL_DRAIN = 4
+"""Pulls a worker takes at once: each may answer with 4 MiB, and answers count nowhere until they reach the loop."""
+
 
 @dataclass(slots=True)
 class Processors:
@@ -67,6 +70,7 @@ def build_request_table(
         config.pull_thread_pool_queue_capacity,
         threads=config.pull_message_thread_pool_nums,
         max_wait_ms=config.wait_time_mills_in_pull_queue,
+        drain=AdaptiveDrain(PULL_DRAIN, config.queue_size_bytes_max),
     )
     heartbeat = build(
         "HeartbeatThread",

@@ -30,6 +30,10 @@ class CannotStart(PocketMQError):
     """A daemon cannot start: something it needs is taken or missing."""
 
 
+class CommandFailed(PocketMQError):
+    """A command could not do its work, for a reason outside of PocketMQ."""
+
+
 def exit_code_of(error: PocketMQError) -> ExitCode:
     """Return the code for an error that ended a command."""
     if isinstance(error, CannotStart):

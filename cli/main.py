@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 
 from pocketmq.cli import bench, consume, daemon_commands, group, produce, topic
-from pocketmq.cli.exit_codes import EXIT_CODES_HELP, exit_code_of
-from pocketmq.cli.output import print_error
+from pocketmq.cli.exit_codes import EXIT_CODES_HELP, CommandFailed, ExitCode, exit_code_of
+from pocketmq.cli.output import open_standard_files, print_error
 from pocketmq.common.errors import PocketMQError
 
 
@@ -65,6 +65,7 @@ def build_app(root: RootOptions) -> typer.Typer:
 def main() -> None:
     """Run the command with the process's arguments and exit with a code that ``exit_codes`` lists."""
     root = RootOptions()
+    open_standard_files()
     try:
         build_app(root)(prog_name="pocketmq")
     except PocketMQError as error:
@@ -72,6 +73,11 @@ def main() -> None:
             raise
         print_error(error)
         sys.exit(exit_code_of(error))
+    except OSError as error:  # the output cannot be written: a full disk, a terminal that is gone
+        if root.debug:
+            raise
+        print_error(CommandFailed("the command failed", why=error.strerror or str(error)))
+        sys.exit(ExitCode.FAILED)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,22 @@ PROGRESS_AFTER_S: Final = 1.0
 REDRAW_S: Final = 0.1
 
 
+def open_standard_files() -> None:
+    """Let descriptors 0, 1 and 2 that were closed (``>&-``) lead to nowhere.
+
+    Otherwise the next file or socket gets their number: uvloop then aborts the process, and a log file would receive
+    what is printed.
+    """
+    for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != descriptor:  # pragma: no cover: the lowest free number is the one that was closed
+                os.dup2(opened, descriptor)
+            setattr(sys, name, os.fdopen(descriptor, mode, closefd=False))
+
+
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str = "") -> None:
     """Print rows: a drawn table on a terminal; in a pipe one line a row, tab-separated, with a head line."""
     if sys.stdout.isatty():

@@ -5,6 +5,7 @@ Not here: lines and keys (``input``).
 """
 
 import asyncio
+import os
 import sys
 import time
 from collections import deque
@@ -86,7 +87,7 @@ def produce(
             sending = Sending(producer, rate=rate, count_max=count, in_order=sharding)
             begin = time.monotonic()
             if message is not None:
-                await sending.repeat(parser.parse(message.encode()), count or 1)
+                await sending.repeat(parser.parse(os.fsencode(message)), count or 1)
             else:
                 await sending.read(parser, files or ["-"])
         _summary(sending, time.monotonic() - begin, as_json)
@@ -105,7 +106,7 @@ class Sending:
         self._rate = rate
         self._count_max = count_max
         self._batches_in_flight = 1 if in_order else BATCHES_IN_FLIGHT
-        self._batch_max = BATCH_MAX if rate is None else max(1, min(BATCH_MAX, int(rate / 20)))
+        self._batch_max = BATCH_MAX if rate is None else max(1, min(BATCH_MAX, int(min(rate / 20, BATCH_MAX))))
         self._waiting: deque[asyncio.Task[list[Receipt]]] = deque()
         self._begin = time.monotonic()
         self._taken = 0

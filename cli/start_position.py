@@ -22,7 +22,7 @@ def parse_start(text: str, now_ms: int) -> str | int:
     """
     if text in WORDS:
         return text
-    if text.isascii() and text.isdecimal():
+    if text.isascii() and text.isdecimal() and len(text) <= 18:
         return int(text)
     if match := _AGO.fullmatch(text):
         return max(0, now_ms - int(match[1]) * _UNIT_MS[match[2]])

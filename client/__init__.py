@@ -12,6 +12,7 @@ from pocketmq.client.errors import (
     NoRoute,
     NotStarted,
     SendFailed,
+    WrongLoop,
 )
 from pocketmq.client.instance import ClientInstance, ClientOptions
 from pocketmq.client.offsets import ConsumeFromWhere
@@ -46,4 +47,5 @@ __all__ = [
     "ResponseCode",
     "SendFailed",
     "SendStatus",
+    "WrongLoop",
 ]

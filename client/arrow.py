@@ -81,6 +81,8 @@ def check_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
     if columns is None:
         return COLUMNS
     known = COLUMNS + OPTIONAL_COLUMNS
+    if not columns:  # a batch without columns has no rows either: what was read would be lost
+        raise ColumnUnknown("columns refused", why="none are named", hint="leave them out for all of them")
     for name in columns:
         if name not in known:
             raise ColumnUnknown("column refused", why=repr(name), hint="known columns: " + ", ".join(known))

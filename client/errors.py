@@ -28,6 +28,12 @@ class NotStarted(ClientError):
     default_cause = Cause.SHUTTING_DOWN
 
 
+class WrongLoop(ClientError):
+    """An object of one event loop was used from another, or from a plain thread."""
+
+    default_cause = Cause.CONFIG
+
+
 class ForkedClient(ClientError):
     """The process was forked after the client had started; its connections belong to the parent."""
 

@@ -65,6 +65,10 @@ class HandlerPool:
                 sleeper.set_result(None)
                 return
 
+    def runs_here(self) -> bool:
+        """Tell whether the caller is a handler of this pool."""
+        return asyncio.current_task() in self._workers
+
     async def stop(self, timeout_s: float) -> None:
         """Start no further handler, wait for those that run (at most ``timeout_s``), then cancel them."""
         self._stopping = True
@@ -88,6 +92,9 @@ class HandlerPool:
     async def _run(self) -> None:
         work = self._work
         loop = asyncio.get_running_loop()
+        own = asyncio.current_task()
+        assert own is not None
+        is_cancelled = own.cancelling
         turn = 0
         while not self._stopping:
             if not work:
@@ -107,7 +114,9 @@ class HandlerPool:
                         result
                     ):  # an object whose __call__ is async, a partial of a coroutine function
                         await result
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:
+                if isinstance(error, asyncio.CancelledError) and is_cancelled():
+                    raise  # else the handler awaited something that was cancelled: that is its failure, not our end
                 self._log.error(
                     "handler_failed",
                     message=message,

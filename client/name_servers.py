@@ -23,7 +23,9 @@ ONE_SERVER_MS_MIN = 500
 
 def parse_addresses(namesrv: str | Sequence[str]) -> list[str]:
     """Return the addresses in ``"host:port;host:port"`` or in a list; raise ``ConfigError`` or ``NoNameServer``."""
-    parts = namesrv.split(";") if isinstance(namesrv, str) else list(namesrv)
+    parts = namesrv.split(";") if isinstance(namesrv, str) else namesrv
+    if not isinstance(parts, Sequence) or not all(isinstance(part, str) for part in parts):
+        raise ConfigError("namesrv refused", why=f"{namesrv!r} is neither str nor a list of str")
     addresses = list(dict.fromkeys(part.strip() for part in parts if part.strip()))
     if not addresses:
         raise NoNameServer("No name server address, please set it.", hint='pass namesrv="127.0.0.1:9876"')

@@ -92,7 +92,7 @@ def start_timestamp_ms(start: StartPosition) -> int | None:
                 "start refused", why=f"{start!r} has no time zone", hint="use datetime(..., tzinfo=timezone.utc) or ms"
             )
         return int(start.timestamp() * 1000)
-    if type(start) is int and start >= 0:
+    if type(start) is int and 0 <= start < 2**63:
         return start
     if start in ("earliest", "latest", "committed"):
         return None

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pocketmq.client.accumulator import FRAME_BYTES_TARGET, Accumulator, Frame, Section
-from pocketmq.client.errors import NotStarted
+from pocketmq.client.errors import NotStarted, WrongLoop
 from pocketmq.client.instance import ClientInstance, TaskSet
 from pocketmq.client.lifecycle import Lifecycle
 from pocketmq.client.rebalance import MessageQueue
@@ -306,9 +306,24 @@ class Producer(Lifecycle):
             and type(message.tags) is str
         )
 
-    def _loop_future(self) -> "asyncio.Future[Receipt]":
+    def _check_running(self) -> None:
         if not self._running:
             raise _stopped()
+        loop: asyncio.AbstractEventLoop | None
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            loop = None  # a plain thread
+        if loop is not self._loop:
+            self.instance.check_process()
+            raise WrongLoop(
+                "producer used outside its event loop",
+                why="it was started in another one, or this is a plain thread",
+                hint="threads use pocketmq.client.blocking; another loop needs a producer of its own",
+            )
+
+    def _loop_future(self) -> "asyncio.Future[Receipt]":
+        self._check_running()
         return self._loop.create_future()
 
     def _submit(
@@ -320,8 +335,7 @@ class Producer(Lifecycle):
         future: "asyncio.Future[Receipt] | None",
     ) -> None:
         """Check a message and put it where it belongs: an open section, a new one, or the waiting room of its topic."""
-        if not self._running:
-            raise _stopped()
+        self._check_running()
         self.instance.check_process()
         plain = check_message(message, self.max_message_size)
         if self._in_flight_bytes >= self.in_flight_bytes_max:
@@ -431,8 +445,7 @@ class Producer(Lifecycle):
 
     def _send_whole(self, section: Section) -> "asyncio.Future[list[Receipt]]":
         """Send a section that is complete; its receipts come together."""
-        if not self._running:
-            raise _stopped()
+        self._check_running()
         section.batch_future = self._loop.create_future()
         self._in_flight_bytes += section.measure()
         self._sender.send_section(section)
@@ -488,8 +501,7 @@ class Producer(Lifecycle):
         return parts
 
     async def _route(self, topic: str, timeout_ms: int | None) -> TopicRoute:
-        if not self._running:
-            raise _stopped()
+        self._check_running()
         return await self.instance.route(topic, timeout_ms=self._timeout_ms(timeout_ms), for_send=True)
 
     def _choose_queue(self, route: TopicRoute, avoid_brokers: Collection[str]) -> MessageQueue:

@@ -134,7 +134,7 @@ class PullConsumer(Lifecycle):
     async def seek_time(self, target: "str | MessageQueue | Iterable[MessageQueue]", timestamp_ms: int) -> None:
         """Move to the messages stored nearest to a time (ms since 1970)."""
         queues = await self._queues_of(target)
-        if type(timestamp_ms) is not int or timestamp_ms < 0:
+        if type(timestamp_ms) is not int or not 0 <= timestamp_ms < 2**63:
             raise OffsetIllegal("seek refused", why=f"{timestamp_ms!r} is no time in ms since 1970")
         self._positions.update(await self._start_offsets(queues, timestamp_ms))
 

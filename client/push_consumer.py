@@ -188,7 +188,7 @@ class PushConsumer(Lifecycle):
     async def stop(self, timeout_ms: int = STOP_TIMEOUT_MS) -> None:
         """Stop pulling, let running handlers finish (at most ``timeout_ms``), commit, leave the group."""
         if not self._running:
-            if self._stopped:  # another caller stops it: return when that is done
+            if self._stopped and not self._pool.runs_here():  # another caller stops it, and waits for its handlers
                 await self._stop_done.wait()
             return
         self._running = False

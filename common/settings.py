@@ -137,12 +137,24 @@ class SettingsReader:
         return layer
 
     def from_environment(self, environment: Mapping[str, str]) -> Layer:
-        """Return what ``POCKETMQ_SECTION__KEY`` variables give. Names without ``__`` are not settings: left alone."""
+        """Return what ``POCKETMQ_SECTION__KEY`` variables give.
+
+        Names without ``__`` are not settings and left alone, unless they look like one with an underscore too few.
+        """
         layer: dict[tuple[str, str], Given] = {}
         problems: list[str] = []
         for name in sorted(environment):
             section_text, separator, key_text = name.removeprefix(ENVIRONMENT_PREFIX).partition("__")
-            if not separator or not name.startswith(ENVIRONMENT_PREFIX):
+            if not name.startswith(ENVIRONMENT_PREFIX):
+                continue
+            if not separator:
+                for section in self._fields:
+                    key_text = section_text.lower().removeprefix(f"{section}_")
+                    if key_text != section_text.lower():
+                        problems.append(
+                            f"environment variable {name}: two underscores stand between section and key: "
+                            f"{ENVIRONMENT_PREFIX}{section.upper()}__{key_text.upper()}"
+                        )
                 continue
             section, key = section_text.lower(), key_text.lower()
             if section not in self._fields:

@@ -120,6 +120,8 @@ def check_topic_name(name: str) -> None:
 
 def check_group_name(name: str) -> None:
     """Raise ``GroupIllegal`` unless ``name`` is a legal producer or consumer group (RocketMQ Validators.checkGroup)."""
+    if not isinstance(name, str):
+        raise GroupIllegal("group refused", why=f"group is {type(name).__name__}, not str")
     if not name or name.isspace():
         raise GroupIllegal("group refused", why="the specified group is blank", hint="give the group a name")
     if len(name) > GROUP_LENGTH_MAX:

@@ -47,6 +47,10 @@ _HELLO = int(RequestCode.HELLO)
 _PAUSED_BY_WRITES = 1
 _PAUSED_BY_BUDGET = 2
 _PAUSED_BY_STOP = 4
+_PAUSED_BY_TURN = 8
+_TURN_FRAMES = 64
+"""More frames than this in one read end a connection's turn, and its next reads are narrow: uvloop would read on up to
+32 times, and small frames take longer to serve than to read, so that a few floods would keep all others waiting."""
 
 
 class RequestHandler(Protocol):
@@ -63,6 +67,11 @@ class RequestHandler(Protocol):
     def on_close(self, connection: "Connection", reason: str) -> None:
         """Learn that one is gone; nothing can be answered on it any more."""
         ...
+
+
+CROWDED_FRAME_MS_MAX = 3_000
+"""How long a frame may take while half-received frames fill their budget: after RocketMQ's send timeout of 3 s its
+sender has given up, and others wait for the memory."""
 
 
 class ConnectionOwner(Protocol):
@@ -82,6 +91,10 @@ class ConnectionOwner(Protocol):
 
     def lost(self, connection: "Connection") -> None:
         """Count it out."""
+        ...
+
+    def charge_unwritten(self, connection: "Connection", size_bytes: int) -> None:
+        """Note how many bytes of answers wait for it, and close whoever has most when all together have too many."""
         ...
 
     def announce(self, connection: "Connection") -> Announcement:
@@ -139,6 +152,7 @@ class Connection(asyncio.BufferedProtocol):
         self.touched = True
         self.active_ns = 0
         self.blocked_since_ns = 0
+        self.charged_unwritten_bytes = 0
         self.half_since_ns = 0
         self.half_frame_count = -1
         self.user: Any = None
@@ -197,6 +211,12 @@ class Connection(asyncio.BufferedProtocol):
                 if self.closed:
                     return
                 self._take(frame, now_ns)
+            if len(frames) > _TURN_FRAMES:
+                decoder.narrow(True)
+                self._pause(_PAUSED_BY_TURN)
+                self._owner.loop.call_soon(self._resume, _PAUSED_BY_TURN)
+            elif len(frames) <= _TURN_FRAMES // 4:
+                decoder.narrow(False)
         if decoder.error is not None and not self.closed:
             self._refuse(decoder.error)
 
@@ -357,8 +377,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def _flushed(self) -> None:
         self.touched = True
-        if self.over_high_water and self.unwritten_bytes > self._owner.config.write_hard_limit_bytes:
-            self.close(f"the peer does not read: {self.unwritten_bytes} bytes wait for it")
+        unwritten_bytes = self.unwritten_bytes
+        if self.over_high_water and unwritten_bytes > self._owner.config.write_hard_limit_bytes:
+            self.close(f"the peer does not read: {unwritten_bytes} bytes wait for it")
+        elif unwritten_bytes or self.charged_unwritten_bytes:
+            self._owner.charge_unwritten(self, unwritten_bytes)
 
     @property
     def unwritten_bytes(self) -> int:
@@ -392,8 +415,11 @@ class Connection(asyncio.BufferedProtocol):
         elif self.half_frame_count != self._decoder.frame_count:
             self.half_frame_count = self._decoder.frame_count
             self.half_since_ns = now_ns
-        elif now_ns - self.half_since_ns > config.half_frame_ms_max * 1_000_000:
-            self._expel("frame_slow", f"one frame took more than {config.half_frame_ms_max} ms")
+        else:
+            crowded = self._owner.budget.is_crowded
+            limit_ms = min(CROWDED_FRAME_MS_MAX, config.half_frame_ms_max) if crowded else config.half_frame_ms_max
+            if now_ns - self.half_since_ns > limit_ms * 1_000_000:
+                self._expel("frame_slow", f"one frame took more than {limit_ms} ms")
 
     def _expel(self, event: str, reason: str) -> None:
         self._owner.log.warning(event, remote=self.remote, why=reason)
@@ -410,6 +436,10 @@ class Connection(asyncio.BufferedProtocol):
     def close_for_budget(self) -> None:
         """Give up: the largest of too many half-frames."""
         self._expel("frame_budget_exceeded", f"{self._decoder.charged_bytes} bytes of half a frame, and memory is full")
+
+    def close_for_unwritten(self) -> None:
+        """Give up: the largest of too many backlogs."""
+        self._expel("answers_not_read", f"{self.charged_unwritten_bytes} bytes wait for the peer, and memory is full")
 
     def stop_reading(self) -> None:
         """Take no further request; the server is stopping."""

@@ -25,6 +25,8 @@ FRAME_BYTES_MAX = 16 * 1024 * 1024
 """RocketMQ's ``com.rocketmq.remoting.frameMaxLength``: the largest value of the length field."""
 SCRATCH_BYTES = 256 * 1024
 """How much one read takes from a socket: one buffer a loop, shared by its connections."""
+NARROW_BYTES = 16 * 1024
+"""How much one read takes from a peer that sends many small frames."""
 DEDICATED_BYTES = 64 * 1024
 """An unfinished frame of at least this size is read straight into memory of its own."""
 PREFIX_BYTES = 8
@@ -75,6 +77,7 @@ class FrameDecoder:
         "_large",
         "_rest",
         "_scratch",
+        "_window",
         "charged_bytes",
         "error",
         "frame_count",
@@ -83,6 +86,7 @@ class FrameDecoder:
     def __init__(self, scratch: memoryview, budget: FrameBudget, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         assert len(scratch) > DEDICATED_BYTES + PREFIX_BYTES
         self._scratch = scratch
+        self._window = scratch
         self._budget = budget
         self._frame_bytes_max = frame_bytes_max
         self._rest = b""  # the received part of a small frame
@@ -106,8 +110,12 @@ class FrameDecoder:
         if rest:
             scratch = self._scratch
             scratch[: len(rest)] = rest
-            return scratch[len(rest) :]
-        return self._scratch
+            return scratch[len(rest) : len(rest) + len(self._window)]
+        return self._window
+
+    def narrow(self, yes: bool) -> None:
+        """Let a read bring ``NARROW_BYTES`` at most, or as much as fits again."""
+        self._window = self._scratch[:NARROW_BYTES] if yes else self._scratch
 
     def buffer_updated(self, received_bytes: int) -> list[Frame]:
         """Take the ``received_bytes`` first bytes of the last ``get_buffer``; return the frames they complete."""

@@ -50,6 +50,11 @@ class FrameBudget:
         self._holders: dict[BudgetHolder, Reader | None] = {}
         self._paused: set[BudgetHolder] = set()
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether somebody is paused for want of memory."""
+        return bool(self._paused)
+
     def register(self, holder: BudgetHolder, reader: Reader) -> None:
         """Say who reads for ``holder``; a holder without a reader is counted but never paused."""
         self._holders[holder] = reader

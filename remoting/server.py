@@ -46,6 +46,8 @@ class RemotingServer:
         self.budget = FrameBudget(config.half_frames_bytes_max)
         self.scratch = new_scratch()
         self.connections: set[Connection] = set()
+        self.unwritten_bytes = 0
+        """Sum of what the connections had to write when they last wrote."""
         self.refused_count = 0
         """Connections closed at once because there were too many."""
         self.loop: asyncio.AbstractEventLoop
@@ -122,8 +124,28 @@ class RemotingServer:
     def lost(self, connection: Connection) -> None:
         """Count it out."""
         self.connections.discard(connection)
+        self.unwritten_bytes -= connection.charged_unwritten_bytes
+        connection.charged_unwritten_bytes = 0
         if self._emptied is not None and not self.connections:
             self._emptied.set()
+
+    def charge_unwritten(self, connection: Connection, size_bytes: int) -> None:
+        """Note how many bytes of answers wait for it; above ``unwritten_bytes_max`` close whoever has most."""
+        self.unwritten_bytes += size_bytes - connection.charged_unwritten_bytes
+        connection.charged_unwritten_bytes = size_bytes
+        limit = self.config.unwritten_bytes_max
+        if self.unwritten_bytes <= limit:
+            return
+        for each in self.connections:  # most have been read meanwhile: a charge is as old as the last write
+            each.charged_unwritten_bytes = each.unwritten_bytes
+        self.unwritten_bytes = sum(each.charged_unwritten_bytes for each in self.connections)
+        open_ones = [each for each in self.connections if not each.closed]
+        open_ones.sort(key=lambda each: each.charged_unwritten_bytes)
+        excess = sum(each.charged_unwritten_bytes for each in open_ones) - limit
+        while excess > 0:
+            largest = open_ones.pop()
+            excess -= largest.charged_unwritten_bytes
+            largest.close_for_unwritten()
 
     # ---- the sweep -------------------------------------------------------------------------------------------------
 

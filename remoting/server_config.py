@@ -8,6 +8,9 @@ import msgspec
 from pocketmq.remoting.frame import FRAME_BYTES_MAX, SCRATCH_BYTES
 from pocketmq.remoting.frame_budget import FRAME_BUDGET_BYTES
 
+FRAME_BYTES_MIN = 4096
+"""Below this not even a heartbeat or a route would fit."""
+
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How much one peer, and all of them, may take."""
@@ -24,6 +27,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     write_low_water_bytes: int = 1024 * 1024
     write_hard_limit_bytes: int = 64 * 1024 * 1024
     """A connection with more unread answers is closed."""
+    unwritten_bytes_max: int = 256 * 1024 * 1024
+    """Unread answers of all connections together; above it the one with most of them is closed."""
     write_blocked_ms_max: int = 30_000
     """A connection above its high-water mark for longer is closed."""
     idle_ms_max: int = 120_000
@@ -37,14 +42,16 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
         for name in self.__struct_fields__:
             if getattr(self, name) <= 0:
                 raise ValueError(f"remoting.{name}={getattr(self, name)} must be positive")
-        if self.frame_bytes_max > FRAME_BYTES_MAX:
-            raise ValueError(f"remoting.frame_bytes_max={self.frame_bytes_max} must not exceed {FRAME_BYTES_MAX}")
+        if not FRAME_BYTES_MIN <= self.frame_bytes_max <= FRAME_BYTES_MAX:
+            raise ValueError(
+                f"remoting.frame_bytes_max={self.frame_bytes_max} must be from {FRAME_BYTES_MIN} to {FRAME_BYTES_MAX}"
+            )
         if self.half_frames_bytes_max < self.frame_bytes_max + SCRATCH_BYTES:
             raise ValueError(
                 f"remoting.half_frames_bytes_max={self.half_frames_bytes_max} must hold one frame "
                 f"({self.frame_bytes_max} bytes) and one read ({SCRATCH_BYTES} bytes)"
             )
-        if not self.write_low_water_bytes <= self.write_high_water_bytes <= self.write_hard_limit_bytes:
-            raise ValueError(
-                "remoting.write_low_water_bytes, write_high_water_bytes, write_hard_limit_bytes must not fall"
-            )
+        names = ("write_low_water_bytes", "write_high_water_bytes", "write_hard_limit_bytes", "unwritten_bytes_max")
+        limits = [getattr(self, name) for name in names]
+        if limits != sorted(limits):
+            raise ValueError(f"remoting.{', '.join(names)} must not fall")

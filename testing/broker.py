@@ -139,7 +139,8 @@ class PocketBroker:
     async def __aenter__(self) -> Self:
         run = self._launch(None)
         try:
-            await asyncio.wrap_future(run.started)
+            # shielded: a cancellation must not reach the future, which the broker's thread is about to set
+            await asyncio.shield(asyncio.wrap_future(run.started))
         except BaseException:
             self.stop()
             raise
@@ -151,8 +152,10 @@ class PocketBroker:
         run, self._run = self._run, None
         if run is not None:
             run.ask_stop(remove=self._given_data_dir is None)
-            await asyncio.wrap_future(run.stopped)
-            run.join()
+            try:
+                await asyncio.shield(asyncio.wrap_future(run.stopped))
+            finally:
+                run.join()
 
     def _launch(self, data_dir: Path | None) -> "_Run":
         if self._run is not None and data_dir is None:

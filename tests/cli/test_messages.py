@@ -71,6 +71,27 @@ def test_bytes_that_are_no_text_survive(run_command: Any, broker: PocketBroker) 
     assert run_command("consume", "Binary", "--separator", "", env=env).stdout == body
 
 
+def test_an_argument_that_is_no_text_is_sent_as_it_is(run_command: Any, broker: PocketBroker) -> None:
+    env = {"POCKETMQ_NAMESRV": broker.namesrv}
+    done = run_command("produce", "Argument", "-m", os.fsdecode(b"\xff\xfe"), "--rate", "inf", env=env)
+    assert done.returncode == 0, done.stderr
+    assert run_command("consume", "Argument", env=env).stdout == b"\xff\xfe\n"
+
+
+def test_closed_standard_files_and_a_full_disk(run_command: Any, broker: PocketBroker) -> None:
+    """``<&- >&-``: uvloop would abort the process. A full disk is one line, not a traceback."""
+
+    def shell(script: str) -> Any:
+        command = ["/bin/sh", "-c", f'"$0" -m pocketmq.cli.main {script}', sys.executable]
+        return run_command(command=command, env={"POCKETMQ_NAMESRV": broker.namesrv})
+
+    assert shell("topic list --all >&-").returncode == 0
+    assert shell("topic list --all <&- >&- 2>&-").returncode == 0
+    assert shell("produce Closed -m x <&-").returncode == 0
+    done = shell("topic list --all >/dev/full")
+    assert (done.returncode, done.stderr) == (1, b"error: the command failed: No space left on device\n")
+
+
 def test_from_positions_and_tags(pocketmq: Any) -> None:
     pocketmq("produce", "Where", "-m", "old", "--tags", "A")
     pocketmq("produce", "Where", "-m", "new", "--tags", "B")
@@ -115,6 +136,7 @@ def test_a_topic_is_created_described_listed_and_deleted(pocketmq: Any) -> None:
         (("produce", "bad topic!", "-m", "x"), 1, "illegal characters"),
         (("produce", "T", "none.txt"), 1, "none.txt: No such file"),
         (("produce", "T", "-m", "x", "--key", "a", "--key-sep", ":"), 2, "exclude each other"),
+        (("consume", "T", "--from", "9" * 30), 2, "bad position"),
         (("consume", "T", "--format", "{bdy}"), 2, "no field {bdy}"),
         (("consume", "T", "--from", "yesterday"), 2, "bad position"),
         (("consume", "T", "--from", "committed"), 2, "needs a group"),

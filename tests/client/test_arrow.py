@@ -146,6 +146,8 @@ def test_columns_are_chosen_by_name() -> None:
     assert rows_of([record], ("body", "queue_id")).schema.names == ["body", "queue_id"]
     with pytest.raises(ColumnUnknown, match="store_timestamp"):
         check_columns(["nope"])
+    with pytest.raises(ColumnUnknown, match="none are named"):
+        check_columns([])
 
 
 def test_empty_and_joined_batches_have_one_schema() -> None:

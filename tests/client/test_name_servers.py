@@ -29,3 +29,10 @@ def test_none_at_all(none: Any) -> None:
     """RocketMQ's text."""
     with pytest.raises(NoNameServer, match="please set it"):
         parse_addresses(none)
+
+
+@pytest.mark.parametrize("bad", [5, None, [5], {"a:1"}])
+def test_other_types_are_refused(bad: Any) -> None:
+    """With what was given."""
+    with pytest.raises(ConfigError, match="neither str nor a list"):
+        parse_addresses(bad)

@@ -46,7 +46,7 @@ def test_start_positions() -> None:
     assert start_timestamp_ms("earliest") is start_timestamp_ms("committed") is None
     assert start_timestamp_ms(1_700_000_000_000) == 1_700_000_000_000
     assert start_timestamp_ms(datetime.datetime(1970, 1, 2, tzinfo=datetime.UTC)) == 86_400_000
-    wrong: list[Any] = [datetime.datetime(2024, 1, 1), "first", -1, 1.5, None, True]
+    wrong: list[Any] = [datetime.datetime(2024, 1, 1), "first", -1, 1 << 63, 1.5, None, True]
     for bad in wrong:
         with pytest.raises(OffsetIllegal):
             start_timestamp_ms(bad)

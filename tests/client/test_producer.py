@@ -17,6 +17,7 @@ from pocketmq.client import (
     PullConsumer,
     RemotingTooMuchRequestError,
     SendStatus,
+    WrongLoop,
 )
 from pocketmq.client.admin import Admin
 from pocketmq.common.errors import ConfigError, MessageIllegal
@@ -296,3 +297,23 @@ async def test_a_fork_is_noticed(broker: PocketBroker, producer: Producer, topic
     os.close(read_end)
     os.close(write_end)
     await producer.send(Message(topic, b"x"))
+
+
+async def test_another_loop_or_thread_is_refused(producer: Producer, topic: str) -> None:
+    """Nothing is sent; threads have ``pocketmq.client.blocking``."""
+
+    async def elsewhere() -> None:
+        with pytest.raises(WrongLoop):
+            await producer.send(Message(topic, b"x"))
+        with pytest.raises(WrongLoop):
+            await producer.send_batch([Message(topic, b"x")])
+
+    def plain() -> None:
+        with pytest.raises(WrongLoop, match="blocking"):
+            producer.send_nowait(Message(topic, b"x"))
+        with pytest.raises(WrongLoop):
+            producer.send_oneway(Message(topic, b"x"))
+
+    await asyncio.to_thread(asyncio.run, elsewhere())
+    await asyncio.to_thread(plain)
+    assert (await producer.send(Message(topic, b"y"))).queue_offset == 0

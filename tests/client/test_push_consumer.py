@@ -119,6 +119,44 @@ async def test_a_failed_message_is_tried_again_and_holds_the_commit(
     assert sum(await committed(broker, group + "c", topic)) == 10
 
 
+async def test_a_handler_that_is_cancelled_from_inside_has_failed(
+    broker: PocketBroker, producer: Producer, topic: str, group: str
+) -> None:
+    """It awaited something that somebody cancelled: the message is tried again, and the worker lives on."""
+    await producer.send_batch([Message(topic, b"%d" % n) for n in range(10)])
+    done: list[bytes] = []
+    attempts = 0
+    consumer = consumer_of(broker, group + "c", retry_delay_ms=10, concurrency=1)
+
+    @consumer.subscribe(topic)
+    async def handle(message: ReceivedMessage) -> None:
+        nonlocal attempts
+        if message.body == b"4" and (attempts := attempts + 1) < 3:
+            raise asyncio.CancelledError
+        done.append(message.body)
+
+    async with consumer:
+        await until(lambda: len(done) == 10)
+    assert attempts == 3
+    assert sum(await committed(broker, group + "c", topic)) == 10
+
+
+async def test_handlers_may_stop_their_consumer(
+    broker: PocketBroker, producer: Producer, topic: str, group: str
+) -> None:
+    """Several at once too: they do not wait for each other."""
+    await producer.send_batch([Message(topic, b"%d" % n) for n in range(50)])
+    consumer = consumer_of(broker, group + "c", concurrency=10)
+
+    @consumer.subscribe(topic)
+    async def handle(message: ReceivedMessage) -> None:
+        await asyncio.sleep(0)
+        await consumer.stop()
+
+    async with asyncio.timeout(5):
+        await consumer.run()
+
+
 async def test_a_group_shares_the_queues(broker: PocketBroker, producer: Producer, topic: str, group: str) -> None:
     """Two consumers have all queues between them, none twice; one that leaves gives its queues back."""
     await fill(producer, topic, 4)

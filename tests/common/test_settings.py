@@ -118,6 +118,8 @@ def test_a_bad_flag_is_refused_with_a_way_out(flags: list[str], told: str) -> No
 
 def test_an_unknown_variable_is_refused_but_names_without_a_section_are_left_alone() -> None:
     assert READER.from_environment({"POCKETMQ_NAMESRV": "h:1", "POCKETMQ": "", "OTHER_DISK__NAME": "x"}) == {}
+    with pytest.raises(ConfigError, match="POCKETMQ_DISK__NAME"):
+        READER.from_environment({"POCKETMQ_DISK_NAME": "x"})
     with pytest.raises(
         ConfigError, match=r"POCKETMQ_DISK__NAMES: unknown key 'names' in \[disk\]; did you mean 'name'"
     ):

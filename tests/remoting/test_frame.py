@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pocketmq.remoting.errors import BadFrame, FrameTooLarge
-from pocketmq.remoting.frame import DEDICATED_BYTES, FRAME_BYTES_MAX, Frame, FrameDecoder, new_scratch
+from pocketmq.remoting.frame import DEDICATED_BYTES, FRAME_BYTES_MAX, NARROW_BYTES, Frame, FrameDecoder, new_scratch
 from pocketmq.remoting.frame_budget import FrameBudget
 
 SCRATCH = new_scratch()
@@ -163,6 +163,19 @@ def test_the_largest_half_frames_are_paused_and_read_on_when_memory_is_free() ->
     decoders[1].close()
     assert [reader.paused for reader in readers] == [False, False, False]
     assert budget.used_bytes == sum(decoder.charged_bytes for decoder in decoders)
+
+
+def test_a_narrow_decoder_cuts_the_same_frames() -> None:
+    """Only its reads are shorter, also behind the rest of a frame."""
+    decoder = FrameDecoder(SCRATCH, FrameBudget())
+    data = wire(b"h", bytes(50_000)) * 20 + wire(b"", bytes(200_000))
+    decoder.narrow(True)
+    assert len(decoder.get_buffer()) == NARROW_BYTES
+    decoder.feed(data[:30_000])
+    assert len(decoder.get_buffer()) == NARROW_BYTES
+    assert len(decoder.feed(data[30_000:])) == 21
+    decoder.narrow(False)
+    assert len(decoder.get_buffer()) == len(SCRATCH)
 
 
 def test_one_reader_always_goes_on() -> None:

@@ -20,7 +20,7 @@ from pocketmq.remoting.codec import (
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.connection import Connection, host_bytes
 from pocketmq.remoting.errors import AddressInUse, BindFailed, ConnectionLost, RequestTimeout
-from pocketmq.remoting.frame import BINARY, FRAME_BYTES_MAX, JSON, MSGPACK
+from pocketmq.remoting.frame import BINARY, FRAME_BYTES_MAX, JSON, MSGPACK, SCRATCH_BYTES
 from pocketmq.remoting.headers import (
     ConsumerGroupRequestHeader,
     GetConsumerRunningInfoRequestHeader,
@@ -278,6 +278,43 @@ def test_a_flood_of_half_frames_stays_in_the_budget(run: Run) -> None:
     run(scenario)
 
 
+def test_half_frames_that_fill_the_budget_have_three_seconds(run: Run, log: MemoryLog) -> None:
+    """While somebody is paused for want of memory, a frame older than a sender's timeout ends its connection."""
+
+    async def scenario() -> None:
+        clock = ManualClock()
+        server = await start_server(
+            EchoHandler(), log=log, clock=clock, frame_bytes_max=1 << 20, half_frames_bytes_max=2 << 20
+        )
+        peers = [await Peer.connect(server.port) for _ in range(6)]
+        for at, peer in enumerate(peers):
+            peer.send(struct.pack(">II", 1 << 20, 4) + bytes(400 << 10))
+            if at < 5:
+                await until(lambda at=at: server.budget.used_bytes >= at * (100 << 10))  # type: ignore[misc]
+        await until(lambda: server.budget.is_crowded)
+        server.sweep()
+        clock.advance_ms(2_900)
+        server.sweep()
+        assert log.count("frame_slow") == 0
+        clock.advance_ms(200)
+        server.sweep()
+        await until(lambda: server.budget.used_bytes < 2 << 20)
+        assert log.count("frame_slow") >= 1
+        assert not server.budget.is_crowded
+        for peer in peers:
+            await peer.close()
+        await server.stop()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("size", [0, 1, 4095, (16 << 20) + 1])
+def test_impossible_frame_limits_are_refused(size: int) -> None:
+    """A limit below a heartbeat would leave a broker that says ready and serves nobody."""
+    with pytest.raises(ValueError, match="frame_bytes_max"):
+        ServerConfig(frame_bytes_max=size)
+
+
 def test_a_peer_that_does_not_read_is_not_read_and_goes_on_when_it_reads(run: Run) -> None:
     """Above the high-water mark its requests wait in its own socket."""
 
@@ -363,6 +400,66 @@ def test_unread_answers_beyond_the_hard_limit_close_the_connection(run: Run) -> 
         await until(lambda: bool(handler.closed))
         assert "does not read" in handler.closed[0][1]
         await peer.close()
+        await server.stop()
+
+    run(scenario)
+
+
+def test_too_many_unread_answers_close_the_connection_with_most(run: Run, log: MemoryLog) -> None:
+    """Each stays below its own limit; together they must not fill the memory. Who reads is spared."""
+
+    async def scenario() -> None:
+        handler = EchoHandler()
+        server = await start_server(
+            handler,
+            log=log,
+            write_high_water_bytes=1,
+            write_low_water_bytes=1,
+            write_hard_limit_bytes=20_000_000,
+            unwritten_bytes_max=64_000_000,
+        )
+        peers = [await Peer.connect(server.port) for _ in range(10)]
+        await until(lambda: len(handler.opened) == 10)
+        for _ in range(15):
+            for connection in handler.opened[1:]:
+                connection.respond(encode_response(0, 1, HEART_BEAT, body=bytes(1_000_000)))
+            handler.opened[0].respond(encode_response(0, 1, HEART_BEAT, body=bytes(100_000)))
+            await asyncio.sleep(0)
+            assert sum(each.unwritten_bytes for each in server.connections if not each.closed) <= 64_000_000
+        assert log.count("answers_not_read") >= 1
+        assert not handler.opened[0].closed
+        assert await peers[0].frame()
+        for peer in peers:
+            await peer.close()
+        await until(lambda: len(handler.closed) == 10)
+        assert server.unwritten_bytes == 0
+        await server.stop()
+
+    run(scenario)
+
+
+def test_a_flood_of_small_frames_leaves_the_loop_to_the_others(run: Run) -> None:
+    """A connection's turn is short, however much it has sent, and nothing of it is lost."""
+
+    async def scenario() -> None:
+        handler = EchoHandler()
+        server = await start_server(handler)
+        flood = await Peer.connect(server.port)
+        await until(lambda: bool(handler.opened))
+        largest = seen = 0
+
+        def look() -> None:
+            nonlocal largest, seen
+            largest, seen = max(largest, len(handler.requests) - seen), len(handler.requests)
+            if seen < 30_000:
+                asyncio.get_running_loop().call_soon(look)
+
+        look()
+        flood.send(b"".join(request_bytes(at, bytes(100), oneway=True) for at in range(30_000)))
+        await until(lambda: len(handler.requests) == 30_000)
+        assert [request.opaque for request in handler.requests] == list(range(30_000))
+        assert largest <= 3 * SCRATCH_BYTES // 100  # without turns: what the socket holds, some 20,000
+        await flood.close()
         await server.stop()
 
     run(scenario)
@@ -568,6 +665,7 @@ def test_large_answers_are_not_copied(run: Run) -> None:
         {"frame_bytes_max": FRAME_BYTES_MAX + 1},
         {"half_frames_bytes_max": 1000},
         {"write_high_water_bytes": 1},
+        {"unwritten_bytes_max": 1},
     ],
 )
 def test_impossible_limits_are_refused(settings: dict[str, int]) -> None:

@@ -119,6 +119,23 @@ async def test_a_start_that_fails_says_why_to_async_with_too() -> None:
                 pass
 
 
+async def test_a_cancellation_at_any_moment_stops_it() -> None:
+    """Also while it starts; and it is the cancellation that comes out."""
+
+    async def use() -> None:
+        async with PocketBroker():
+            await asyncio.sleep(10)
+
+    before = threading.enumerate()
+    for delay_s in (0, 0.001, 0.003, 0.01, 0.05):
+        task = asyncio.create_task(use())
+        await asyncio.sleep(delay_s)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert set(threading.enumerate()) <= set(before)
+
+
 def test_events_can_be_captured() -> None:
     log = CapturedLog()
     with PocketBroker(log=log):
