@@ -100,12 +100,15 @@ class Writing:
     async def run(self, topic: str, position: str | int, *, follow: bool, count_max: int | None, tags: str) -> None:
         """Read and write until the end, or ``count_max``, or for ever; ``BrokenPipeError``: nobody reads any more."""
         out, render = sys.stdout.buffer, self._render
+        since_ms = position if isinstance(position, int) else 0  # a broker goes to the nearest message: RocketMQ's rule
         loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         stream = self._consumer.stream(topic, start=position, stop_at_end=not follow, tags=tags)
         try:
             with ProgressBar("consume", count_max, wanted=not sys.stdout.isatty()) as bar:
                 async with contextlib.aclosing(stream) as messages:
                     async for message in messages:
+                        if message.store_timestamp < since_ms:
+                            continue
                         out.write(render(message))
                         self.count += 1
                         if not self._flushing:

@@ -101,6 +101,13 @@ def test_from_positions_and_tags(pocketmq: Any) -> None:
     assert pocketmq("consume", "Where", "--tags", "C") == ""
 
 
+def test_from_a_time_with_no_message_since_gives_none(pocketmq: Any) -> None:
+    """A broker goes to the message nearest to the time; who asks for a time wants nothing older."""
+    pocketmq("produce", "Since", stdin=b"old\n")
+    assert pocketmq("consume", "Since", "--from", "2999-01-01") == ""
+    assert pocketmq("consume", "Since", "--from", "1h") == "old\n"
+
+
 def test_a_group_goes_on_where_it_committed_and_can_be_moved(pocketmq: Any) -> None:
     pocketmq("topic", "create", "Group", "--queues", "1")
     pocketmq("produce", "Group", stdin=b"1\n2\n3\n")
