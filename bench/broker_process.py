@@ -13,7 +13,7 @@ class BrokerProcess:
 
     def __init__(self, data_dir: Path, *settings: str) -> None:
         self._command = [sys.executable, "-m", "pocketmq.cli.main", "standalone", "--data-dir", str(data_dir)]
-        self._command += ["--namesrv-port", "0", "--broker-port", "0"]
+        self._command += ["--namesrv-port", "0", "--broker-port", "0", "--set", "log.level=warning"]
         for setting in settings:
             self._command += ["--set", setting]
         self.namesrv = ""

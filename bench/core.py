@@ -38,8 +38,8 @@ async def cases(namesrv: str) -> list[dict[str, object]]:
     """Run every case once against the broker behind ``namesrv``."""
     rows: list[bench_cases.Row] = []
     async with Producer(group="bench", namesrv=namesrv) as producer:
-        for topic in ("one", "single", "kilobyte", "small", "arrow"):
-            await producer.send(Message(topic, b"warm-up"))
+        for topic, size_bytes in (("one", 1024), ("single", 1024), ("kilobyte", 1024), ("small", 100), ("arrow", 100)):
+            await producer.send(Message(topic, bytes(size_bytes)))
         rows.append(await bench_cases.produce_one_by_one(producer, "one", size_bytes=1024, in_flight=1, count=5_000))
         rows.append(
             await bench_cases.produce_one_by_one(producer, "single", size_bytes=1024, in_flight=64, count=300_000)

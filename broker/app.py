@@ -249,7 +249,9 @@ class BrokerApp:
             family=self._family,
         )
         broker_admin = BrokerAdmin(config, store_config, store, self.topics, self.counters, lambda: pulls.count, clock)
-        topic_admin = TopicAdmin(config, store, self.topics, self.offsets, topics_file.persist, log)
+        topic_admin = TopicAdmin(
+            config, store, self.topics, self.offsets, topics_file.persist, offsets_file.persist, log
+        )
         group_admin = GroupAdmin(
             config,
             store,

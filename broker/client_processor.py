@@ -99,11 +99,11 @@ class ClientProcessor(OneByOne):
         for producer in data.producer_data_set:
             check_group_name(producer.group_name)
             self._clients.register_producer(producer.group_name, client)
-        if retry_topic_created:
-            self._persist_topics()
         if connection.closed:  # it closed while this heartbeat was in the queue: nobody else would forget it
             changed += self._clients.close(connection)
         self._notifier.members_changed(changed)
+        if retry_topic_created:
+            self._persist_topics()  # last: a full disk must not keep the members from hearing of each other
 
     def _unregister(self, task: Task) -> None:
         header: Any = task.request.header

@@ -52,6 +52,7 @@ class PersistedTable:
         self._durable = durable
         self._lock = threading.Lock()
         self._persisted = -1
+        self._is_damaged = False  # the file, not its backup
 
     def load(self) -> bool:
         """Fill the table from the file, or from its backup; False when neither exists.
@@ -69,6 +70,7 @@ class PersistedTable:
                 self._load(content)
             except (msgspec.MsgspecError, BodyIllegal) as error:
                 damaged = f"{path}: {error}"
+                self._is_damaged |= path == self._path
                 self._log.error("config_file_damaged", path=path, error=str(error))
                 continue
             if path == self._path:
@@ -97,8 +99,9 @@ class PersistedTable:
                 old = self._file_system.read_all(self._path)
             except FileNotFoundError:
                 old = b""
-            if old:
+            if old and not self._is_damaged:  # the backup is then the only good copy
                 self._file_system.replace(self._path + BACKUP, old, durable=False)
             self._file_system.replace(self._path, content, durable=self._durable)
+            self._is_damaged = False
             self._persisted = generation
             return True

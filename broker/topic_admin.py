@@ -41,6 +41,7 @@ class TopicAdmin:
         topics: TopicTable,
         offsets: ConsumerOffsets,
         persist_topics: Callable[[], object],
+        persist_offsets: Callable[[], object],
         log: EventLog,
     ) -> None:
         self._config = config
@@ -48,6 +49,7 @@ class TopicAdmin:
         self._topics = topics
         self._offsets = offsets
         self._persist_topics = persist_topics
+        self._persist_offsets = persist_offsets
         self._log = log
 
     def handlers(self) -> Mapping[int, Handler]:
@@ -91,9 +93,11 @@ class TopicAdmin:
         topic = header.topic
         if not topic or topic == self._config.broker_cluster_name or is_system_topic(topic):
             raise TopicRefused(f"The topic[{topic[:128]}] is conflict with system topic.")
-        if self._topics.delete(topic):
+        known = self._topics.delete(topic)
+        if known or any(queue[0] == topic for queue in self._store.queues()):  # else a failed deletion stays half done
             self._persist_topics()  # before its data goes: after a crash the topic must not come back without it
             self._offsets.remove_topic(topic)
+            self._persist_offsets()  # else a crash brings them back: new messages below them would be skipped
             self._store.delete_topic(topic)
             self._log.info("topic_deleted", topic=topic, remote=task.connection.remote)
         return encode_answer(task.request)

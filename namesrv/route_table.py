@@ -24,7 +24,9 @@ class RouteTableFull(PocketMQError):
 
 @dataclass(slots=True)
 class BrokerLive:
-    """What is known of one broker address; ``last_update_ns`` is monotonic."""
+    """What is known of one broker address; ``last_update_ns`` is monotonic. ``wants_all``: a topic of it was deleted
+    here, so its next question about its version is answered with a demand for the whole table.
+    """
 
     broker_name: str
     cluster: str
@@ -33,6 +35,7 @@ class BrokerLive:
     version: DataVersion
     channel: Hashable
     ha_address: str
+    wants_all: bool = False
 
 
 class RouteTable:
@@ -92,7 +95,10 @@ class RouteTable:
         for topic, config in (update or {}).items():
             self._put_queue_data(topic, broker_name, config)
         self._forget_live(address)
-        self._live[address] = BrokerLive(broker_name, cluster, broker_id, now_ns, version, channel, ha_address)
+        wants_all = live is not None and live.wants_all and not is_first
+        self._live[address] = BrokerLive(
+            broker_name, cluster, broker_id, now_ns, version, channel, ha_address, wants_all
+        )
         self._addresses_of.setdefault(channel, set()).add(address)
         if broker_id == MASTER_ID:
             return "", ""
@@ -124,6 +130,9 @@ class RouteTable:
     def has_changed(self, address: str, version: DataVersion, now_ns: int) -> bool:
         """Tell whether a broker should register anew (QUERY_DATA_VERSION); if not, it counts as a sign of life."""
         live = self._live.get(address)
+        if live is not None and live.wants_all:
+            live.wants_all = False
+            live.version = DataVersion(-1, -1)  # else the table would be taken for known
         if live is None or live.version != version:
             return True
         live.last_update_ns = now_ns
@@ -204,11 +213,17 @@ class RouteTable:
         )
 
     def delete_topic(self, topic: str, cluster: str = "") -> None:
-        """Forget ``topic``, on the brokers of ``cluster`` only if one is named."""
+        """Forget ``topic``, on the brokers of ``cluster`` only if one is named.
+
+        Their next QUERY_DATA_VERSION asks for the whole table: a broker that created the topic anew before this came
+        takes it for known here, and would never name it again.
+        """
         for name in list(self._topics.get(topic, ())):
             if not cluster or name in self._clusters.get(cluster, ()):
                 self._topics_of[name].discard(topic)
                 self._remove_queue_data(topic, name)
+                for address in self._brokers[name].broker_addrs.values():
+                    self._live[address].wants_all = True
 
     def wipe_write_perm(self, broker_name: str) -> int:
         """Take WRITE from all topics of a broker until it registers with a changed version; return how many."""

@@ -58,6 +58,11 @@ class StorePaths:
         return f"{self.own}/damage.json"
 
     @property
+    def deleted_topics(self) -> str:
+        """Which topics were deleted, and where the log was then."""
+        return f"{self.own}/deleted_topics.json"
+
+    @property
     def quarantine(self) -> str:
         """Copies of what recovery cut or found damaged."""
         return f"{self.own}/quarantine"
@@ -107,8 +112,8 @@ class Positions(msgspec.Struct, kw_only=True):
     """Exact positions at the last checkpoint or clean stop; offsets are physical, in bytes.
 
     Below ``recover_offset`` log and consume queues were durable: a recovery starts there. Up to ``indexed_offset`` the
-    index was. ``clean``: the store was closed, and its log ends at ``end_offset`` with a group that starts at
-    ``last_group_offset``.
+    index was. ``queue_entries``: how many all queues had below ``recover_offset``, to notice lost files. ``clean``: the
+    store was closed, and its log ends at ``end_offset`` with a group that starts at ``last_group_offset``.
     """
 
     version: int = POSITIONS_VERSION
@@ -119,6 +124,7 @@ class Positions(msgspec.Struct, kw_only=True):
     indexed_offset: int = 0
     last_group_offset: int = 0
     last_store_timestamp: int = 0
+    queue_entries: int = 0
 
     def encode(self) -> bytes:
         """Return the file's content: JSON with its own CRC."""

@@ -309,9 +309,12 @@ class CommitLog:
         if before < active.base_offset + self.segment_bytes // PREPARE_AT_FRACTION <= end:
             self._allocator.request(active.end_offset)
 
-    def forget_queues(self, topic: str) -> None:
-        """Start the queues of a deleted topic from their consume queues again (0 where those are gone)."""
+    def forget_queues(self, topic: str, remove: Callable[[int], None]) -> None:
+        """Start the queues of a deleted topic anew; ``remove(end_offset)`` takes away its consume queues while nothing
+        can be appended.
+        """
         with self.lock:
+            remove(self.appended_offset)
             for key in [key for key in self._queue_offsets if key[0] == topic]:
                 del self._queue_offsets[key]
 

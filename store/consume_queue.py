@@ -458,6 +458,11 @@ class ConsumeQueue:
         self.min_offset = 0
         self._used = False
 
+    def first_physical_offset(self) -> int:
+        """Return where the first message of the queue is in the log; a huge offset without one."""
+        first = self.read(self.min_offset, 1)
+        return int(first["offset"][0]) if len(first) else 1 << 63
+
     def last_physical_end(self) -> int:
         """Return the end of the last record that an entry points to, 0 without entries."""
         last = self.read(self.max_offset - 1, 1) if self.max_offset > self.min_offset else np.empty(0, ENTRY)

@@ -19,8 +19,10 @@ from pocketmq.common.errors import PocketMQError
 from pocketmq.common.events import EventLog, NullLog
 from pocketmq.common.record_group import GroupSection, RecordGroup
 from pocketmq.common.runner import Runner, Worker
+from pocketmq.store.checkpoint import StorePaths
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.consume_queue import ENTRY, ENTRY_BYTES, TAIL_ENTRIES_KEPT, ConsumeQueue, TailMemory
+from pocketmq.store.deleted_topics import DeletedTopics
 from pocketmq.store.file_cache import FILES_OPEN_MAX, FileCache
 from pocketmq.store.file_system import FileSystem
 from pocketmq.store.group_feed import LogColumns
@@ -63,6 +65,8 @@ class ConsumeQueues:
     ) -> None:
         self.directory = f"{config.store_path_root_dir}/consumequeue"
         self.tags_code_of = tags_code_of
+        path = StorePaths(config.store_path_root_dir).deleted_topics
+        self.deleted = DeletedTopics(file_system, path, durable=config.sync_on_close)
         self.memory = TailMemory()
         self._file_bytes = config.mapped_file_size_consume_queue
         self._interval_ns = config.flush_interval_consume_queue * 1_000_000
@@ -83,11 +87,17 @@ class ConsumeQueues:
     # ---- the table
 
     def load(self) -> None:
-        """Find every queue on disk and its first and last entry. Raises ``CorruptQueue`` naming the file."""
+        """Find every queue on disk and its first and last entry; remove what is left of deleted topics. Raises
+        ``CorruptQueue`` naming the file.
+        """
         for topic in self._files.list(self.directory):
+            deleted_to = self.deleted.get(topic)
             for name in self._files.list(f"{self.directory}/{topic}"):
                 if name.isdecimal():
-                    self.get_or_create(topic, int(name)).load()
+                    queue = self.get_or_create(topic, int(name))
+                    queue.load()
+                    if queue.first_physical_offset() < deleted_to:  # killed while its files were being removed
+                        self._remove(queue)
 
     def start(self) -> None:
         """Start the worker that writes."""
@@ -142,6 +152,10 @@ class ConsumeQueues:
         """Return the end of the last record that any entry points to; 0 without entries."""
         return max((queue.last_physical_end() for queue in self.all()), default=0)
 
+    def entries(self) -> int:
+        """Return how many entries all queues ever got."""
+        return sum(queue.max_offset for queue in self.all())
+
     # ---- dispatch
 
     def put_group(self, group: RecordGroup) -> list[tuple[str, int, int]]:
@@ -166,6 +180,11 @@ class ConsumeQueues:
         for group in groups:
             queue_offsets = group.queue_offsets
             for section in group.sections:
+                if len(self.deleted):
+                    alive = self._alive(section, group)
+                    if alive is None:
+                        continue
+                    section = alive
                 first = section.first
                 start = base + first
                 end = start + section.count
@@ -189,6 +208,17 @@ class ConsumeQueues:
         if put:
             self._mark_dirty(touched, put)
         return [(queue.topic, queue.queue_id, queue.max_offset) for queue in touched]
+
+    def _alive(self, section: GroupSection, group: LogColumns) -> GroupSection | None:
+        """Return the part of a section that came after its topic was last deleted."""
+        deleted_to = self.deleted.get(section.topic)
+        if group.physical_offsets[section.first] >= deleted_to:
+            return section
+        offsets = group.physical_offsets[section.first : section.first + section.count]
+        gone = int(np.searchsorted(offsets, deleted_to))
+        if gone == section.count:
+            return None
+        return GroupSection(section.topic, section.queue_id, section.first + gone, section.count - gone)
 
     def _put_some(
         self, queue: ConsumeQueue, group: LogColumns, section: GroupSection, packed: NDArray[np.uint8], base: int
@@ -315,18 +345,37 @@ class ConsumeQueues:
                     removed += 1
         return removed
 
-    def delete_topic(self, topic: str) -> None:
-        """Remove a topic's queues and their files. Entries that are dispatched afterwards begin new queues."""
+    def delete_topic(self, topic: str, exclusively: Callable[[Callable[[int], None]], None] | None = None) -> None:
+        """Remove a topic's queues and their files. Entries that are dispatched afterwards begin new queues.
+
+        ``exclusively(forget)`` calls ``forget(end of the log)`` while nobody puts: what the log holds of the topic
+        below that end enters no queue any more, also after a crash. Raises ``StoreError``; the topic is still there
+        when the list of deleted topics cannot be written.
+        """
+        queues: list[ConsumeQueue] = []
+
+        def forget(end_offset: int) -> None:
+            self.deleted.add(topic, end_offset)
+            queues.extend(self._queues.pop(key) for key in [key for key in list(self._queues) if key[0] == topic])
+
         with self._file_lock:
-            for key in [key for key in list(self._queues) if key[0] == topic]:
-                queue = self._queues.pop(key)
-                queue.remove()
-                with self._dirty_lock:
-                    if self._dirty.pop(queue, self) is None:
-                        self._dirty_entries = max(0, self._dirty_entries - (queue.max_offset - queue.written_offset))
-                self._resident.pop(queue, None)
-                self._files.remove_directory(queue.directory)
+            if exclusively is None:
+                queues.extend(self._queues.pop(key) for key in [key for key in list(self._queues) if key[0] == topic])
+            else:
+                exclusively(forget)
+            for queue in queues:
+                self._remove(queue)
             self._files.remove_directory(f"{self.directory}/{topic}")
+
+    def _remove(self, queue: ConsumeQueue) -> None:
+        if self._queues.get((queue.topic, queue.queue_id)) is queue:
+            del self._queues[(queue.topic, queue.queue_id)]
+        queue.remove()
+        with self._dirty_lock:
+            if self._dirty.pop(queue, self) is None:
+                self._dirty_entries = max(0, self._dirty_entries - (queue.max_offset - queue.written_offset))
+        self._resident.pop(queue, None)
+        self._files.remove_directory(queue.directory)
 
 
 def _pack(groups: Sequence[LogColumns]) -> NDArray[np.void]:

@@ -8,6 +8,7 @@ Not here: the queues (``store.consume_queues``), the index (``store.index``), th
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Final
 
 from pocketmq.common.clock import Clock
@@ -124,6 +125,10 @@ class Dispatcher:
                 return False
             self.catch_up()
         return True
+
+    def between_passes(self) -> AbstractContextManager[object]:
+        """Return a lock: while it is held no pass runs, so nothing enters a queue."""
+        return self._pass_lock
 
     def catch_up(self) -> None:
         """Dispatch in the calling thread until nothing committed is left. The worker must not run."""

@@ -137,14 +137,17 @@ class MessageStore:
         for path in (paths.commit_log, paths.checksums, paths.own):
             files.make_dirs(path)
         self._segments.load()
+        self.consume_queues.deleted.load(self._segments.first_offset)
         self.consume_queues.load()
         recovery = Recovery(self.config, files, paths, self._segments, self._checksums, self._log, progress=progress)
-        report = recovery.run(self.consume_queues.last_physical_end)
+        queues = self.consume_queues
+        report = recovery.run(queues.last_physical_end, queues.entries(), queues.deleted.last_offset)
         for name in files.list(paths.commit_log):
             if name.endswith(ALLOCATING_SUFFIX):
                 files.remove(f"{paths.commit_log}/{name}")
         end = report.end_offset
         log.damaged[:] = report.damaged
+        self.consume_queues.deleted.cut(end)
         self._allocator.start()
         log.open_at(end, report.last_store_timestamp, report.last_group_offset)
         if report.truncate_queues:
@@ -247,7 +250,8 @@ class MessageStore:
                 self._file_system.sync_all(self.paths.root)
                 self._durable_offset = end
             self._checkpoint = Checkpoint(*([log.last_store_timestamp] * 3))
-            self._write_positions(max(self._durable_offset, log.min_offset), clean=True, durable=durable)
+            recover = max(self._durable_offset, log.min_offset)
+            self._write_positions(recover, self.consume_queues.entries(), clean=True, durable=durable)
         self._file_system.remove(self.paths.abort)
 
     # ---- checkpoint
@@ -266,7 +270,9 @@ class MessageStore:
         log = self.log
         if log.committed_offset == self._durable_offset:
             return
-        dispatched = self.dispatcher.dispatched_offset
+        with self.dispatcher.between_passes():
+            dispatched = self.dispatcher.dispatched_offset
+            entries = self.consume_queues.entries()  # of records below ``dispatched``: recovery may drop later ones
         seen = (log.committed_offset, log.last_store_timestamp)
         flushed = log.flush()
         self.consume_queues.flush(force=True)
@@ -279,10 +285,12 @@ class MessageStore:
             self._seen = None
         self._seen = self._seen or seen
         self._clean_offset = -1
-        self._write_positions(recover, clean=False, durable=True, indexed=indexed)
+        self._write_positions(recover, entries, clean=False, durable=True, indexed=indexed)
         self._durable_offset = recover
 
-    def _write_positions(self, recover: int, *, clean: bool, durable: bool, indexed: int | None = None) -> None:
+    def _write_positions(
+        self, recover: int, queue_entries: int, *, clean: bool, durable: bool, indexed: int | None = None
+    ) -> None:
         log = self.log
         positions = Positions(
             clean=clean,
@@ -292,6 +300,7 @@ class MessageStore:
             indexed_offset=self.index.indexed_offset if indexed is None else indexed,
             last_group_offset=log.last_group_offset,
             last_store_timestamp=log.last_store_timestamp,
+            queue_entries=queue_entries,
         )
         write_checkpoint(self._file_system, self.paths, self._checkpoint, positions, durable=durable)
 
@@ -458,11 +467,18 @@ class MessageStore:
         return records
 
     def delete_topic(self, topic: str) -> None:
-        """Remove a topic's consume queues. Its records stay in the log until retention removes them."""
+        """Remove a topic's consume queues. Its records stay in the log until retention removes them, and never enter a
+        queue again. Raises ``StoreError``.
+        """
         if not self._is_open:
             raise StoreClosed("topic not deleted", why="the store is not open")
-        self.consume_queues.delete_topic(topic)
-        self.log.forget_queues(topic)
+
+        def exclusively(forget: Callable[[int], None]) -> None:
+            with self.dispatcher.between_passes():
+                self.log.forget_queues(topic, forget)
+
+        self.consume_queues.delete_topic(topic, exclusively)
+        self._clean_offset = -1  # positions.json counts the entries of the topic
 
 
 def _tell(progress: Callable[[int, int], None], end: int, at: int) -> None:

@@ -8,6 +8,7 @@ Where it begins (RocketMQ's rules where our own positions are missing):
 
 - clean stop with positions: the last group is verified, nothing else; not depending on the size of the log;
 - clean stop without positions (a store RocketMQ closed): verification from the third-last segment on;
+- queues with fewer entries than positions say: as below, and all queues are built again from the log;
 - no clean stop: from the last checkpoint; without one from the newest segment whose first record is older than
   RocketMQ's checkpoint, else from the first segment.
 
@@ -109,19 +110,36 @@ class Recovery:
         tell = None if progress is None else partial(_tell, progress, segments)
         self._scan = LogScan(segments, checksums, check_crc=config.check_crc_on_recover, progress=tell)
 
-    def run(self, queues_end: Callable[[], int]) -> RecoveryReport:
-        """Find the end of the log and make it the end of its files. ``queues_end``: what the consume queues reach.
+    def run(
+        self, queues_end: Callable[[], int], queue_entries: int | None = None, last_deletion: int = -1
+    ) -> RecoveryReport:
+        """Find the end of the log and make it the end of its files. ``queues_end``: what the consume queues reach,
+        ``queue_entries``: how many entries they have, None if nobody counted; ``last_deletion``: where the log ended
+        when a topic was last deleted.
 
         Raises ``StoreError`` when the disk does; run again it goes on.
         """
         positions = read_positions(self._file_system, self._paths)
+        clean = positions is not None and positions.clean and not self._file_system.exists(self._paths.abort)
+        if positions is not None and not clean and last_deletion >= positions.recover_offset:
+            queue_entries = None  # the deletion came behind the count
+        report = self._run(positions, queues_end, queue_entries)
+        if positions is not None:
+            promised = positions.end_offset if positions.clean else positions.recover_offset
+            if report.end_offset < promised:
+                self._log.error("log_end_lost", durable_offset=promised, end_offset=report.end_offset)
+        return report
+
+    def _run(
+        self, positions: Positions | None, queues_end: Callable[[], int], queue_entries: int | None
+    ) -> RecoveryReport:
         if len(self._segments) == 0:
             if queues_end() == 0 and (positions is None or positions.end_offset == 0):
                 return RecoveryReport("new", "there is no segment", indexed_from=0)
             return RecoveryReport(
                 "unclean", "the log is gone, its consume queues go too", indexed_from=0, truncate_queues=True
             )
-        start = self._start(positions, queues_end)
+        start = self._start(positions, queues_end, queue_entries)
         if start.verified_end is not None:
             return RecoveryReport(
                 start.kind,
@@ -141,7 +159,7 @@ class Recovery:
 
     # ---- where to begin
 
-    def _start(self, positions: Positions | None, queues_end: Callable[[], int]) -> _Start:
+    def _start(self, positions: Positions | None, queues_end: Callable[[], int], queue_entries: int | None) -> _Start:
         segments = self._segments
         first, end = segments.first_offset, segments.end_offset
         is_clean = not self._file_system.exists(self._paths.abort)
@@ -153,6 +171,10 @@ class Recovery:
         if positions is not None:
             recover_offset, index_from = positions.recover_offset, positions.indexed_offset
             stored_ms = positions.last_store_timestamp
+            if queue_entries is not None and queue_entries < positions.queue_entries:
+                self._log.error("consume_queues_incomplete", entries=queue_entries, expected=positions.queue_entries)
+                base = max(first, min(recover_offset, positions.last_group_offset))
+                return _Start("unclean", "consume queues are incomplete", base, first, index_from, None, stored_ms)
             if not (is_clean and positions.clean):
                 return _Start("unclean", "no clean stop", recover_offset, recover_offset, index_from, None, stored_ms)
             stop, group = positions.end_offset, positions.last_group_offset

@@ -70,6 +70,20 @@ def test_a_damaged_file_falls_back_to_its_backup() -> None:
     assert table.numbers == {"a": 7}
 
 
+def test_a_damaged_file_never_replaces_its_backup() -> None:
+    """The backup is the only good copy until the file is written again: a crash in between must not cost it."""
+    files = FakeFiles()
+    files.files = {"/config/t.json": b'{"a":', "/config/t.json" + BACKUP: b'{"a":7}'}
+    table = Numbers()
+    file = persisted(table, files)
+    assert file.load()
+    assert file.persist()
+    assert files.writes == ["/config/t.json"]
+    table.generation += 1
+    assert file.persist()
+    assert msgspec.json.decode(files.files["/config/t.json" + BACKUP]) == {"a": 7}
+
+
 def test_without_any_readable_file_the_start_is_refused() -> None:
     """An empty table never takes the place of a damaged one; a missing file is no damage."""
     files = FakeFiles()

@@ -152,6 +152,20 @@ def test_topics_are_deleted_everywhere_or_in_one_cluster() -> None:
     assert routes.system_topics()[0] == ["C", "a", "D", "b"]
 
 
+def test_a_topic_that_a_broker_still_has_comes_back_after_its_deletion() -> None:
+    """A producer had it created anew on the broker before the deletion came here; increments do not name it again."""
+    routes = table()
+    register(routes, names=("T", "U"), counter=5)
+    routes.delete_topic("T")
+    register(routes, names=("U",), counter=6)  # an increment
+    version = routes.version_of("1.1.1.1:1")
+    assert version is not None
+    assert routes.has_changed("1.1.1.1:1", version, 0)
+    register(routes, names=("T", "U"), counter=6)
+    assert route_of(routes, "T").queue_datas[0].broker_name == "a"
+    assert not routes.has_changed("1.1.1.1:1", version, 0)
+
+
 def test_the_table_is_bounded() -> None:
     """A registration over a bound is refused before anything has changed."""
     routes = RouteTable(1, 3)

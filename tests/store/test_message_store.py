@@ -1,10 +1,12 @@
 """The store as a whole: model, threads, kill -9, refusals."""
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -235,6 +237,132 @@ def test_a_deleted_topic_starts_anew(tmp_path: Path) -> None:
     stepped.dispatch()
     assert (stepped.bodies("T"), stepped.bodies("U")) == ([b"4"], [b"3", b"5"])
     stepped.store.close()
+
+
+@pytest.mark.parametrize("positions", [True, False])
+def test_messages_of_a_deleted_topic_never_come_back(tmp_path: Path, positions: bool) -> None:
+    """After a crash the log is read again: what is older than the deletion must not take the place of what is newer."""
+    stepped = Stepped(tmp_path / "0")
+    stepped.append(b"1", b"2", topic="T")
+    stepped.append(b"3", topic="U")
+    stepped.store.delete_topic("T")
+    stepped.append(b"4", topic="T")
+    if positions:
+        stepped.store.checkpoint()
+    stepped.append(b"5", topic="T")
+    again = Stepped(crashed_copy(tmp_path / "0", tmp_path / "1"))
+    assert (again.bodies("T"), again.bodies("U")) == ([b"4", b"5"], [b"3"])
+    again.append(b"6", topic="T")
+    again.store.close()
+    if not positions:
+        (tmp_path / "1/pocketmq/positions.json").unlink()
+        (tmp_path / "1/abort").touch()
+    last = Stepped(tmp_path / "1")
+    assert last.bodies("T") == [b"4", b"5", b"6"]
+    last.store.close()
+    stepped.store.close()
+
+
+def test_a_message_not_yet_dispatched_goes_with_its_topic(tmp_path: Path) -> None:
+    """It must not begin the new queue at its old offset: messages sent after it would be taken for known ones."""
+    stepped = Stepped(tmp_path)
+    stepped.append(b"1", topic="T")
+    stepped.store.append(bodies(b"2", topic="T"), dispatch_later=True)
+    stepped.store.delete_topic("T")
+    assert stepped.store.append(bodies(b"3", topic="T"), dispatch_later=True).first_queue_offsets == [0]
+    stepped.dispatch()
+    assert stepped.bodies("T") == [b"3"]
+    stepped.store.close()
+
+
+def test_a_killed_deletion_is_finished_at_the_next_start(tmp_path: Path) -> None:
+    """The files of the queues may still be there when the list of deleted topics already names the topic."""
+    stepped = Stepped(tmp_path / "0")
+    stepped.append(b"1", b"2", topic="T")
+    stepped.store.checkpoint()
+    copy = crashed_copy(tmp_path / "0", tmp_path / "1")
+    stepped.store.delete_topic("T")
+    shutil.copy(tmp_path / "0/pocketmq/deleted_topics.json", copy / "pocketmq")
+    again = Stepped(copy)
+    assert again.store.queues() == []
+    again.append(b"3", topic="T")
+    assert again.bodies("T") == [b"3"]
+    again.store.close()
+    stepped.store.close()
+
+
+def test_a_deletion_reaches_no_further_than_the_log(tmp_path: Path) -> None:
+    """A power cut can take the end of the log that the deletion saw; what is stored there later is not deleted."""
+    stepped = Stepped(tmp_path / "0")
+    stepped.append(b"1", topic="T")
+    copy = crashed_copy(tmp_path / "0", tmp_path / "1")
+    stepped.append(b"2", topic="T")
+    stepped.store.delete_topic("T")
+    shutil.copy(tmp_path / "0/pocketmq/deleted_topics.json", copy / "pocketmq")
+    again = Stepped(copy)
+    again.append(b"3", topic="T")
+    assert again.bodies("T") == [b"3"]
+    third = Stepped(crashed_copy(copy, tmp_path / "2"))
+    assert third.bodies("T") == [b"3"]
+    for each in (stepped, again, third):
+        each.store.close()
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("lost", ["consumequeue", "consumequeue/T/1"])
+def test_lost_consume_queues_are_built_again(tmp_path: Path, is_clean: bool, lost: str) -> None:
+    """Whoever removes their files finds every message again, and new ones get new offsets."""
+    stepped = Stepped(tmp_path / "0")
+    stepped.append(b"1", b"2", queue_id=0)
+    stepped.append(b"3", queue_id=1)
+    stepped.store.checkpoint()
+    stepped.append(b"4", queue_id=1)
+    if is_clean:
+        stepped.store.close()
+    copy = crashed_copy(tmp_path / "0", tmp_path / "1")
+    shutil.rmtree(copy / lost)
+    again = Stepped(copy)
+    assert again.report.reason == "consume queues are incomplete"
+    assert (again.bodies(queue_id=0), again.bodies(queue_id=1)) == ([b"1", b"2"], [b"3", b"4"])
+    again.append(b"5", queue_id=1)
+    again.store.close()
+    last = Stepped(copy)
+    assert last.report.kind == "clean"
+    assert last.bodies(queue_id=1) == [b"3", b"4", b"5"]
+    last.store.close()
+    stepped.store.close()
+
+
+def test_a_deleted_topic_does_not_make_its_store_incomplete(tmp_path: Path) -> None:
+    """Also when nothing was appended after the last clean stop."""
+    stepped = Stepped(tmp_path)
+    stepped.append(b"1", topic="T")
+    stepped.store.close()
+    again = Stepped(tmp_path)
+    again.store.delete_topic("T")
+    crashed = Stepped(crashed_copy(tmp_path, tmp_path.with_name("crashed")))
+    assert crashed.report.reason == "no clean stop"
+    crashed.store.close()
+    again.store.close()
+    last = Stepped(tmp_path)
+    assert last.report.kind == "clean"
+    assert last.store.queues() == []
+    last.store.close()
+
+
+def test_a_lost_end_of_the_log_is_told(tmp_path: Path) -> None:
+    """A last segment that somebody removed had acknowledged messages: the start says so."""
+    stepped = Stepped(tmp_path)
+    for number in range(30):
+        stepped.append(b"%d" % number + bytes(500))
+    stepped.store.close()
+    segments = sorted((tmp_path / "commitlog").iterdir())
+    segments[-1].unlink()
+    log = Mock()
+    store = MessageStore(store_config(tmp_path), log=log)
+    store.open()
+    assert [call.args[0] for call in log.error.call_args_list] == ["log_end_lost"]
+    store.close()
 
 
 def test_without_a_sync_on_close_a_restart_is_clean(tmp_path: Path) -> None:
