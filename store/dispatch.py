@@ -88,6 +88,11 @@ class Dispatcher:
         if self._worker is not None:
             self._worker.ring()
 
+    def nudge(self) -> None:
+        """Wake the worker if something committed is not dispatched: who promised ``dispatch_here`` may be stuck."""
+        if self.dispatched_offset < self._log_source.committed_offset:
+            self.committed()
+
     def dispatch_here(self) -> None:
         """Do in the calling thread what the worker would be woken for, unless it is at work already.
 

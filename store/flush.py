@@ -5,6 +5,8 @@ writes the checksums and syncs what nobody waits for.
 Not here: the sync (``commit_log``), those who wait for one (``group_commit``), consume queues (``consume_queues``).
 """
 
+from collections.abc import Callable
+
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
 from pocketmq.common.runner import Runner, Worker
@@ -26,7 +28,10 @@ class FlushService:
         checksums: ChecksumLog | None,
         clock: Clock,
         logger: EventLog,
+        on_step: Callable[[], None] | None = None,
     ) -> None:
+        """``on_step`` is called at each look, while there is something to flush."""
+        self._on_step = on_step
         self._log = log
         self._checksums = checksums
         self._clock = clock
@@ -72,6 +77,8 @@ class FlushService:
         if wait_ns > 0 and self._is_timed:
             return wait_ns / 1_000_000
         self._last_step_ns = now_ns
+        if self._on_step is not None:
+            self._on_step()
         self.write_checksums()
         if self._is_due(now_ns):
             try:

@@ -89,7 +89,7 @@ class MessageStore:
         self.dispatcher = Dispatcher(
             self.consume_queues, self.log, self._runner, clock, index=self.index, log=self._log
         )
-        self._flush = FlushService(config, self.log, self._checksums, clock, self._log)
+        self._flush = FlushService(config, self.log, self._checksums, clock, self._log, self.dispatcher.nudge)
         self._group_commit: GroupCommit | None = None
         if config.flush_disk_type == "SYNC_FLUSH":
             self._group_commit = GroupCommit(self.log, clock, config.sync_flush_timeout, self._log)

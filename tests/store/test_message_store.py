@@ -401,3 +401,17 @@ def test_the_home_directory_is_expanded(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setenv("HOME", str(tmp_path))
     store = MessageStore(StoreConfig(), clock=SystemClock())
     assert store.paths.root == str(tmp_path / "store")
+
+
+def test_what_its_sender_does_not_dispatch_is_dispatched_at_the_next_flush(tmp_path: Path) -> None:
+    """A thread that promised to dispatch, and then waits for the disk, keeps its messages invisible half a second."""
+    stepped = Stepped(tmp_path)
+    stepped.runner.run_until_idle()
+    assert stepped.store.append(bodies(b"x"), dispatch_later=True).status.is_stored
+    stepped.runner.run_until_idle()
+    assert stepped.bodies() == []
+    stepped.clock.advance_ms(500)
+    next(worker for worker in stepped.runner.workers if worker.name == "flush-commit-log").step()
+    stepped.runner.run_until_idle()
+    assert stepped.bodies() == [b"x"]
+    stepped.store.close()
