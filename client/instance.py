@@ -30,6 +30,15 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import ConnectFailed
 from pocketmq.remoting.headers import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
 
+DOUBT_GAP_MS = 200
+"""A route that is younger is not doubted: each lost frame of a dead broker asks."""
+
+
+def _look_away(task: "asyncio.Task[TopicRoute]") -> None:
+    """Take the error of a question that nobody waits for."""
+    if not task.cancelled():
+        task.exception()
+
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class ClientOptions:
@@ -175,6 +184,14 @@ class ClientInstance:
             return cached
         route: TopicRoute = await self._wait(self._fetch(topic, for_send), timeout_ms, f"route of {topic}", NoRoute)
         return route
+
+    def doubt_route(self, topic: str) -> None:
+        """Ask for a topic's route anew, in the background: one of its brokers did not answer.
+
+        The old one stays in use meanwhile, and if no name server answers. At most every 200 ms.
+        """
+        if self.routes.is_older(topic, DOUBT_GAP_MS, self.clock.monotonic_ns()):
+            self._fetch(topic, True).add_done_callback(_look_away)
 
     def _fetch(self, topic: str, for_send: bool) -> "asyncio.Task[TopicRoute]":
         key = f"{topic}\x00{for_send}"

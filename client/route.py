@@ -119,6 +119,11 @@ class RouteTable:
         """Drop a route that proved wrong, so that the next use asks again."""
         self._entries.pop(topic, None)
 
+    def is_older(self, topic: str, age_ms: int, now_ns: int) -> bool:
+        """Tell whether a route is known and was asked for longer ago than ``age_ms``."""
+        entry = self._entries.get(topic)
+        return entry is not None and now_ns - entry.fetched_ns > age_ms * 1_000_000
+
     def due(self, now_ns: int) -> list[str]:
         """Return the topics whose route is older than ``refresh_after_ms``."""
         limit = now_ns - self.refresh_after_ms * 1_000_000

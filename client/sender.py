@@ -23,7 +23,7 @@ from pocketmq.common.record import encode_host
 from pocketmq.common.record_codec import PlainRecordBuilder
 from pocketmq.remoting.codec import Response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.errors import ConnectFailed, RemotingTooMuchRequestError
+from pocketmq.remoting.errors import ConnectFailed, ConnectionLost, RemotingTooMuchRequestError
 from pocketmq.remoting.headers import Header, NativeAppendRequestHeader
 
 ChooseQueue = Callable[[TopicRoute, Collection[str]], MessageQueue]
@@ -288,6 +288,8 @@ class SectionSender:
         if not result.retriable:
             self._finish(section, result)
             return
+        if isinstance(result, ConnectFailed | ConnectionLost):
+            self._instance.doubt_route(section.queue.topic)
         if isinstance(result, ConnectFailed):
             phase = "connect"
         elif isinstance(result, RemotingTooMuchRequestError):

@@ -236,6 +236,26 @@ async def test_a_new_route_is_used_without_a_restart(two: Any) -> None:
                 await asyncio.sleep(0.01)
 
 
+async def test_a_dead_broker_leaves_the_route_at_once(two: Any) -> None:
+    """Once the name server has taken a broker out, it is not tried again every other frame until the timed refresh."""
+    import asyncio
+
+    async with Producer("g", two.namesrv.address) as producer:
+        await asyncio.gather(*(producer.send(Message("T", b"x")) for _ in range(4)))
+        await asyncio.sleep(0.25)  # a younger route is not doubted
+        await two.brokers["a"].stop()
+        two.topics["T"] = ["b"]
+        async with asyncio.timeout(5):
+            while True:
+                route = producer.instance.routes.get("T")
+                assert route is not None
+                if {queue.broker_name for queue in route.write_queues} == {"b"}:
+                    break
+                assert (await producer.send(Message("T", b"x"))).broker == "b"
+        receipts = [await producer.send(Message("T", b"x")) for _ in range(20)]
+    assert {receipt.attempts for receipt in receipts} == {1}
+
+
 async def test_a_second_name_server_takes_over(two: Any) -> None:
     """The first address answers nothing; the second does, and stays in use."""
     async with Producer("g", f"127.0.0.1:1;{two.namesrv.address}") as producer:
