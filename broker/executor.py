@@ -5,6 +5,7 @@ base of processors that serve one request at a time.
 Not here: the queue (``sweepable_queue``), admission (``admission``), what a processor does.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -67,7 +68,7 @@ class AdaptiveDrain:
             self.count = min(self.count_max, self.count * 2)
 
 
-class OneByOne:
+class OneByOne(ABC):
     """Base of processors that serve each request for itself: an error of one is an answer to that one only."""
 
     def reject_request(self) -> Refusal | None:
@@ -85,9 +86,9 @@ class OneByOne:
                 drain.refuse(task, refusal_of(error))
                 self.on_error(task, error)
 
+    @abstractmethod
     def serve(self, task: Task, drain: Drain) -> None:
         """Serve and settle one task."""
-        raise NotImplementedError
 
     def on_error(self, task: Task, error: Exception) -> None:
         """Learn that ``task`` was answered with an error."""

@@ -4,7 +4,7 @@ from typing import Any
 
 from pocketmq.broker.executor import AdaptiveDrain, DrainExecutor, OneByOne
 from pocketmq.broker.fast_failure import FastFailure
-from pocketmq.broker.task import AnswerPort, Task
+from pocketmq.broker.task import AnswerPort, Drain, Task
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.events import NullLog
 from pocketmq.common.runner import SteppedRunner
@@ -14,11 +14,18 @@ from tests.broker.fakes import DirectMailbox, FakeConnection, make_request, pars
 CODE = RequestCode.GET_BROKER_RUNTIME_INFO
 
 
+class Never(OneByOne):
+    """A processor whose worker is never stepped."""
+
+    def serve(self, task: Task, drain: Drain) -> None:
+        raise AssertionError("nothing is served here")
+
+
 def new_executor(clock: ManualClock, max_wait_ms: int) -> DrainExecutor:
     direct: Any = DirectMailbox()
     return DrainExecutor(
         "SendMessageThread",
-        OneByOne(),
+        Never(),
         count_max=100,
         size_bytes_max=1 << 20,
         threads=1,
