@@ -90,7 +90,7 @@ class OneByOne(ABC):
     def serve(self, task: Task, drain: Drain) -> None:
         """Serve and settle one task."""
 
-    def on_error(self, task: Task, error: Exception) -> None:
+    def on_error(self, task: Task, error: Exception) -> None:  # noqa: B027  most have nothing to do
         """Learn that ``task`` was answered with an error."""
 
 
