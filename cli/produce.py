@@ -86,10 +86,16 @@ def produce(
         async with Producer(group="pocketmq-cli", namesrv=namesrv, send_msg_timeout_ms=timeout_ms) as producer:
             sending = Sending(producer, rate=rate, count_max=count, in_order=sharding)
             begin = time.monotonic()
-            if message is not None:
-                await sending.repeat(parser.parse(os.fsencode(message)), count or 1)
-            else:
-                await sending.read(parser, files or ["-"])
+            try:
+                if message is not None:
+                    await sending.repeat(parser.parse(os.fsencode(message)), count or 1)
+                else:
+                    await sending.read(parser, files or ["-"])
+            except BaseException as error:  # Ctrl-C, or a send that failed: what is certain, and what is not
+                if sending.sent or isinstance(error, asyncio.CancelledError):
+                    doubtful = sending.taken - sending.sent
+                    print(f"stopped: {sending.sent:,} messages stored, {doubtful:,} more may be", file=sys.stderr)
+                raise
         _summary(sending, time.monotonic() - begin, as_json)
 
     run_async(body())
@@ -109,7 +115,7 @@ class Sending:
         self._batch_max = BATCH_MAX if rate is None else max(1, min(BATCH_MAX, int(min(rate / 20, BATCH_MAX))))
         self._waiting: deque[asyncio.Task[list[Receipt]]] = deque()
         self._begin = time.monotonic()
-        self._taken = 0
+        self.taken = 0
         self.sent = 0
         self.skipped_empty = 0
         self.statuses: dict[str, int] = {}
@@ -120,7 +126,7 @@ class Sending:
         self._count_max = count
         with ProgressBar("produce", count) as self._bar:
             while not self._full:
-                await self._send([message] * min(self._batch_max, count - self._taken))
+                await self._send([message] * min(self._batch_max, count - self.taken))
             await self._settle(0)
 
     async def read(self, parser: "LineParser", paths: Iterable[str]) -> None:
@@ -141,7 +147,7 @@ class Sending:
 
     @property
     def _full(self) -> bool:
-        return self._count_max is not None and self._taken >= self._count_max
+        return self._count_max is not None and self.taken >= self._count_max
 
     async def _lines(self, parser: "LineParser", lines: list[bytes]) -> None:
         batch: list[Message] = []
@@ -157,7 +163,7 @@ class Sending:
             if (
                 len(batch) >= self._batch_max
                 or size_bytes >= BATCH_BYTES_MAX
-                or self._count_max == self._taken + len(batch)
+                or self._count_max == self.taken + len(batch)
             ):
                 await self._send(batch)
                 batch, size_bytes = [], 0
@@ -166,10 +172,10 @@ class Sending:
 
     async def _send(self, batch: "list[Message]") -> None:
         if self._rate is not None:
-            early_s = self._begin + self._taken / self._rate - time.monotonic()
+            early_s = self._begin + self.taken / self._rate - time.monotonic()
             if early_s > 0:
                 await asyncio.sleep(early_s)
-        self._taken += len(batch)
+        self.taken += len(batch)
         self._waiting.append(asyncio.create_task(self._producer.send_batch(batch)))
         await self._settle(self._batches_in_flight - 1)
 

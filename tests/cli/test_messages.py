@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from pocketmq.client.blocking import PullConsumer
+from pocketmq.client.errors import NoRoute
 from pocketmq.testing import PocketBroker
 
 pytestmark = pytest.mark.slow
@@ -182,6 +184,34 @@ def test_follow_writes_at_once_and_ctrl_c_commits(pocketmq: Any, broker: PocketB
         assert process.wait(20) == 130
         assert process.stderr.read() == b""
     assert pocketmq("consume", "Follow", "--group", "tail") == ""
+
+
+def test_ctrl_c_says_how_many_are_stored(broker: PocketBroker) -> None:
+    """An interrupted produce exits with 130 and tells what is certain."""
+    command = [sys.executable, "-m", "pocketmq.cli.main", "produce", "Broken", "--rate", "200"]
+    environment = {**os.environ, "POCKETMQ_NAMESRV": broker.namesrv}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write(b"line\n" * 2000)
+        process.stdin.flush()
+        with PullConsumer(group="watch", namesrv=broker.namesrv) as consumer:
+            while _count(consumer, "Broken") < 100:  # more batches than are on their way at a time
+                pass
+        process.send_signal(signal.SIGINT)
+        told = process.stderr.read().decode()
+    assert process.returncode == 130
+    stored = int(told.split("stopped: ")[1].split()[0].replace(",", ""))
+    with PullConsumer(group="watch", namesrv=broker.namesrv) as consumer:
+        assert 0 < stored <= _count(consumer, "Broken") < 2000
+
+
+def _count(consumer: PullConsumer, topic: str) -> int:
+    """Return how many messages a topic has; 0 while it does not exist."""
+    try:
+        return sum(1 for _ in consumer.stream(topic, start="earliest", stop_at_end=True))
+    except NoRoute:
+        return 0
 
 
 def test_a_rate_is_kept(pocketmq: Any) -> None:
