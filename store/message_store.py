@@ -458,7 +458,13 @@ class MessageStore:
             return None
 
     def query(self, topic: str, key: str, begin: int, end: int, max_num: int) -> list[bytes]:
-        """Return the records with this unique id or key, stored between two times (ms), newest first, at most 64."""
+        """Return the records with this unique id or key, stored between two times (ms), newest first, at most 64.
+
+        Finds what was appended before the call, unless the index is seconds behind.
+        """
+        self.dispatcher.dispatch_here()
+        with self.dispatcher.between_passes():
+            pass  # a pass under way has shown its messages to consumers, perhaps not to the index yet
         records: list[bytes] = []
         for offset in self.index.query(topic, key, begin, end, max_num).offsets:
             record = self.read_record(offset)

@@ -415,3 +415,11 @@ def test_what_its_sender_does_not_dispatch_is_dispatched_at_the_next_flush(tmp_p
     stepped.runner.run_until_idle()
     assert stepped.bodies() == [b"x"]
     stepped.store.close()
+
+
+def test_a_key_is_found_right_after_its_receipt(tmp_path: Path) -> None:
+    """A query needs neither the dispatch worker nor the index worker to have had their turn."""
+    stepped = Stepped(tmp_path)
+    assert stepped.store.append(group_of([put(key="order-7")]), dispatch_later=True).status.is_stored
+    assert len(stepped.store.query("T", "order-7", 0, 1 << 60, 10)) == 1
+    stepped.store.close()
