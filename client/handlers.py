@@ -69,10 +69,14 @@ class HandlerPool:
         """Tell whether the caller is a handler of this pool."""
         return asyncio.current_task() in self._workers
 
-    async def stop(self, timeout_s: float) -> None:
-        """Start no further handler, wait for those that run (at most ``timeout_s``), then cancel them."""
+    def start_no_more(self) -> None:
+        """Let the handlers that run end, and start no other."""
         self._stopping = True
         self._work.clear()
+
+    async def stop(self, timeout_s: float) -> None:
+        """Start no further handler, wait for those that run (at most ``timeout_s``), then cancel them."""
+        self.start_no_more()
         for handle in self._later:
             handle.cancel()
         self._later.clear()

@@ -200,6 +200,7 @@ class PushConsumer(Lifecycle):
             self._stop_done.set()
 
     async def _close(self, timeout_ms: int) -> None:
+        self._pool.start_no_more()
         await self._tasks.cancel()
         self.instance.on_route_changed.remove(self._route_changed)
         await asyncio.gather(*(pull.stop() for pull in self._pulls.values()))
@@ -248,7 +249,8 @@ class PushConsumer(Lifecycle):
                 self._rebalance_interval_s if complete else min(REBALANCE_RETRY_MS / 1000, self._rebalance_interval_s)
             )
             try:
-                await asyncio.wait_for(self._changed.wait(), pause_s)
+                async with asyncio.timeout(pause_s):  # not wait_for: before 3.12 it can swallow a cancellation
+                    await self._changed.wait()
             except TimeoutError:
                 pass
 

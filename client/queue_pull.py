@@ -74,7 +74,8 @@ class QueuePull:
             if pause_ms:
                 self._room.clear()
                 try:
-                    await asyncio.wait_for(self._room.wait(), pause_ms / 1000)
+                    async with asyncio.timeout(pause_ms / 1000):  # not wait_for, which can swallow a cancellation
+                        await self._room.wait()
                 except TimeoutError:
                     pass
 

@@ -96,7 +96,8 @@ class RemotingServer:
             connection.close_when_written("the server stops")
         if self.connections:
             try:
-                await asyncio.wait_for(self._emptied.wait(), grace_ms / 1000)
+                async with asyncio.timeout(grace_ms / 1000):
+                    await self._emptied.wait()
             except TimeoutError:
                 pass
         for connection in list(self.connections):
