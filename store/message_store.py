@@ -333,6 +333,16 @@ class MessageStore:
             self.dispatcher.committed()
         return result
 
+    def show_all(self) -> None:
+        """Make visible, to consumers and to key queries, what was appended before the call.
+
+        Dispatches in this thread what waits, and waits for a pass that is under way; not for the event loop.
+        """
+        if self.dispatcher.dispatched_offset < self.log.committed_offset:
+            self.dispatcher.dispatch_here()
+        with self.dispatcher.between_passes():
+            pass
+
     def dispatch(self) -> None:
         """Make what was appended with ``dispatch_later`` visible to consumers."""
         self.dispatcher.dispatch_here()
@@ -462,9 +472,7 @@ class MessageStore:
 
         Finds what was appended before the call, unless the index is seconds behind.
         """
-        self.dispatcher.dispatch_here()
-        with self.dispatcher.between_passes():
-            pass  # a pass under way has shown its messages to consumers, perhaps not to the index yet
+        self.show_all()
         records: list[bytes] = []
         for offset in self.index.query(topic, key, begin, end, max_num).offsets:
             record = self.read_record(offset)

@@ -423,3 +423,13 @@ def test_a_key_is_found_right_after_its_receipt(tmp_path: Path) -> None:
     assert stepped.store.append(group_of([put(key="order-7")]), dispatch_later=True).status.is_stored
     assert len(stepped.store.query("T", "order-7", 0, 1 << 60, 10)) == 1
     stepped.store.close()
+
+
+def test_show_all_makes_visible_what_was_appended(tmp_path: Path) -> None:
+    """Who asks for the end of a queue after a receipt is told of an end behind it."""
+    stepped = Stepped(tmp_path)
+    assert stepped.store.append(bodies(b"x"), dispatch_later=True).status.is_stored
+    assert stepped.store.max_offset("T", 0) == 0
+    stepped.store.show_all()
+    assert stepped.store.max_offset("T", 0) == 1
+    stepped.store.close()
