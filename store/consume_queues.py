@@ -19,6 +19,7 @@ from pocketmq.common.errors import PocketMQError
 from pocketmq.common.events import EventLog, NullLog
 from pocketmq.common.record_group import GroupSection, RecordGroup
 from pocketmq.common.runner import Runner, Worker
+from pocketmq.common.topics import SCHEDULE_TOPIC
 from pocketmq.store.checkpoint import StorePaths
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.consume_queue import ENTRY, ENTRY_BYTES, TAIL_ENTRIES_KEPT, ConsumeQueue, TailMemory
@@ -31,7 +32,6 @@ TAILS_BYTES_MAX: Final = 64 << 20
 """Memory that tails may hold: written entries go first, then dispatch waits for the writer."""
 WRITE_SOON_BYTES: Final = 4 << 20
 """Unwritten entries that wake the writer before its second is over."""
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 RETRY_AFTER_MS: Final = 1000.0
 
 TagsCodeOf = Callable[[GroupSection, LogColumns], "NDArray[np.int64] | None"]

@@ -15,8 +15,9 @@ from pocketmq.common.logs import CapturedLog
 from pocketmq.common.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from pocketmq.common.record_group import GroupSection, RecordGroup
 from pocketmq.common.runner import SteppedRunner, ThreadRunner
+from pocketmq.common.topics import SCHEDULE_TOPIC
 from pocketmq.store.consume_queue import ENTRY_BYTES
-from pocketmq.store.consume_queues import SCHEDULE_TOPIC, ConsumeQueues
+from pocketmq.store.consume_queues import ConsumeQueues
 from pocketmq.store.dispatch import Dispatcher
 from pocketmq.store.get import GetMessageStatus, get_message
 from pocketmq.store.group_feed import GroupFeed, LogColumns
