@@ -1,33 +1,75 @@
 """The one lock around every append.
 
-Lives here: ``AppendLock``, which knows how long its present holder has had it.
-Not here: what "busy" means to a broker (page-cache-busy, RocketMQ DefaultMessageStore.isOSPageCacheBusy): it asks
-``held_ns``.
+Lives here: ``AppendLock``: how long its present holder has had it, when that counts as page cache busy, the wait that
+gives up then, and the longest holds of the last minute.
+Not here: what a broker does while the page cache is busy (``broker.admission``, ``broker.fast_failure``).
 """
 
 import threading
 from types import TracebackType
+from typing import Final
 
 from pocketmq.common.clock import Clock
+from pocketmq.store.errors import PageCacheBusy
+
+BUSY_GUARD_MS: Final = 10_000_000
+"""A hold above it does not count as busy (RocketMQ DefaultMessageStore.isOSPageCacheBusy, facts §3.9)."""
+WAIT_LIMITS_MAX: Final = 5
+"""A waiter gives up after this many times the busy limit, even if each holder before it was quick enough."""
+_LOOK_NS: Final = 50_000_000
+_SLOT_NS: Final = 10_000_000_000
+_SLOTS: Final = 6
 
 
 class AppendLock:
     """A mutex used by ``with`` only, so that its marker is set and reset in one place, whatever is raised inside.
 
-    ``held_since_ns``: monotonic time at which the present holder entered, 0 when free. Totals count finished holds.
+    ``with lock`` is for appends: it raises ``PageCacheBusy`` when the present holder has had the lock for more than
+    ``busy_limit_ms``, before the wait or during it. ``with lock.patient`` waits as long as it takes.
+
+    ``held_since_ns``: monotonic time at which the present holder entered, 0 when free; who holds the lock may read it
+    as its own. Totals count finished holds, ``busy_episodes`` those that were longer than the limit,
+    ``busy_refusals`` the waiters that gave up. All methods but the two ways in never wait.
     """
 
-    __slots__ = ("_lock", "_monotonic_ns", "held_ns_total", "held_since_ns", "holds")
+    __slots__ = (
+        "_count_lock",
+        "_guard_ns",
+        "_limit_ns",
+        "_lock",
+        "_longest_now_ns",
+        "_longest_ns",
+        "_monotonic_ns",
+        "_slot",
+        "_slot_end_ns",
+        "busy_episodes",
+        "busy_refusals",
+        "held_ns_total",
+        "held_since_ns",
+        "holds",
+        "patient",
+    )
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, busy_limit_ms: int = 1000) -> None:
         self._lock = threading.Lock()
+        self._count_lock = threading.Lock()
         self._monotonic_ns = clock.monotonic_ns
+        self._limit_ns = busy_limit_ms * 1_000_000
+        self._guard_ns = BUSY_GUARD_MS * 1_000_000
+        self._longest_ns = [0] * _SLOTS  # of each 10 s before the present ones, a ring
+        self._longest_now_ns = 0
+        self._slot = 0  # number of the 10 s that the last finished hold ended in
+        self._slot_end_ns = 0
         self.held_since_ns = 0
         self.held_ns_total = 0
         self.holds = 0
+        self.busy_episodes = 0
+        self.busy_refusals = 0
+        self.patient = _Patient(self)
 
     def __enter__(self) -> "AppendLock":
-        self._lock.acquire()
+        if not self._lock.acquire(False):
+            self._wait()
         try:
             self.held_since_ns = self._monotonic_ns()
         except BaseException:
@@ -35,18 +77,99 @@ class AppendLock:
             raise
         return self
 
+    def enter_patiently(self) -> None:
+        """Enter, however long it takes; for ``patient`` only."""
+        self._lock.acquire()
+        try:
+            self.held_since_ns = self._monotonic_ns()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _wait(self) -> None:
+        """Acquire the lock, or raise ``PageCacheBusy``."""
+        asked_ns = self._monotonic_ns()
+        limit_ns = self._limit_ns
+        while True:
+            held_ns = self.held_ns()
+            waited_ns = self._monotonic_ns() - asked_ns
+            if held_ns > limit_ns or waited_ns > WAIT_LIMITS_MAX * limit_ns:
+                with self._count_lock:
+                    self.busy_refusals += 1
+                raise PageCacheBusy(
+                    "page cache busy",
+                    why=f"an append has held the lock for {held_ns // 1_000_000} ms, this one has waited for "
+                    f"{waited_ns // 1_000_000} ms; the limit is {limit_ns // 1_000_000} ms",
+                    hint="the disk is slow or stands still; see store.os_page_cache_busy_timeout_mills",
+                )
+            # Looked at again now and then, for the holder may be another one by now, and 1 ms behind its limit.
+            if self._lock.acquire(timeout=min(_LOOK_NS, limit_ns - held_ns + 1_000_000) / 1e9):
+                return
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         since_ns = self.held_since_ns
         self.held_since_ns = 0
         try:
-            self.held_ns_total += self._monotonic_ns() - since_ns
+            now_ns = self._monotonic_ns()
+            held_ns = now_ns - since_ns
+            self.held_ns_total += held_ns
             self.holds += 1
+            if now_ns >= self._slot_end_ns:
+                self._turn_to(now_ns // _SLOT_NS)
+            if held_ns > self._longest_now_ns:
+                self._longest_now_ns = held_ns
+                if held_ns > self._limit_ns:
+                    self.busy_episodes += 1
+            elif held_ns > self._limit_ns:
+                self.busy_episodes += 1
         finally:
             self._lock.release()
 
+    def _turn_to(self, slot: int) -> None:
+        self._longest_ns[self._slot % _SLOTS] = self._longest_now_ns
+        for passed in range(max(self._slot + 1, slot - _SLOTS + 1), slot + 1):
+            self._longest_ns[passed % _SLOTS] = 0
+        self._longest_now_ns = 0
+        self._slot = slot
+        self._slot_end_ns = (slot + 1) * _SLOT_NS
+
+    # ---- seen from outside, without waiting
+
     def held_ns(self) -> int:
-        """Return how long the present holder has had the lock, 0 when it is free. Never waits."""
+        """Return how long the present holder has had the lock, 0 when it is free."""
         since_ns = self.held_since_ns
         return self._monotonic_ns() - since_ns if since_ns else 0
+
+    def is_busy(self) -> bool:
+        """Tell whether the present holder has had the lock for longer than the limit (and below RocketMQ's guard)."""
+        return self._limit_ns < self.held_ns() < self._guard_ns
+
+    def longest_hold_ns(self) -> int:
+        """Return the longest hold of the last 50 to 60 s, the present one included."""
+        now_slot = self._monotonic_ns() // _SLOT_NS
+        passed = now_slot - self._slot
+        longest_ns = self.held_ns()
+        if passed < _SLOTS:
+            longest_ns = max(longest_ns, self._longest_now_ns)
+        for age in range(1, _SLOTS - passed):
+            longest_ns = max(longest_ns, self._longest_ns[(self._slot - age) % _SLOTS])
+        return longest_ns
+
+
+class _Patient:
+    """The other way into an ``AppendLock``; out of it by the same exit."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, lock: AppendLock) -> None:
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        self._lock.enter_patiently()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._lock.__exit__(kind, error, traceback)

@@ -1,6 +1,6 @@
 """What an append answers.
 
-Lives here: ``PutStatus`` (RocketMQ's PutMessageStatus) and ``AppendResult``.
+Lives here: ``PutStatus`` (RocketMQ's PutMessageStatus), ``AppendResult`` and ``PutTimes``.
 Not here: the append (``commit_log``), the response codes on the wire (``pocketmq.remoting.codes``).
 """
 
@@ -8,7 +8,7 @@ import enum
 from dataclasses import dataclass, field
 
 from pocketmq.common.errors import Cause, MessageIllegal, PocketMQError
-from pocketmq.store.errors import SegmentNotReady, StoreError
+from pocketmq.store.errors import PageCacheBusy, SegmentNotReady, StoreError
 
 
 class PutStatus(enum.Enum):
@@ -39,7 +39,8 @@ class AppendResult:
     ``end_offset`` is the physical offset behind its last byte: what ``acknowledge`` waits for. ``first_queue_offsets``
     and ``runs`` have one item per section; a run is (physical offset of its first record, records back to back from
     there), and a section has two when it crossed into the next segment. When ``status`` is not PUT_OK nothing of the
-    group is visible, ``error`` says why in words and ``cause`` for programs.
+    group is visible, ``error`` says why in words and ``cause`` for programs. ``lock_wait_ns`` is the wait for the
+    append lock, ``append_ns`` the time under it; both are filled for refusals as well, 0 for what was refused before.
     """
 
     status: PutStatus
@@ -50,16 +51,33 @@ class AppendResult:
     error: str = ""
     cause: Cause = Cause.NONE
     retry_after_ms: int = 0
+    lock_wait_ns: int = 0
+    append_ns: int = 0
 
 
-def refused(error: PocketMQError) -> AppendResult:
+class PutTimes:
+    """Where the time of one append went; ``CommitLog.append`` fills it, whether it succeeds or raises."""
+
+    __slots__ = ("append_ns", "lock_wait_ns")
+
+    def __init__(self) -> None:
+        self.lock_wait_ns = 0
+        self.append_ns = 0
+
+
+def refused(error: PocketMQError, times: PutTimes | None = None) -> AppendResult:
     """Return the answer for an append that raised ``error``."""
     if isinstance(error, MessageIllegal):
         status = PutStatus.MESSAGE_ILLEGAL
+    elif isinstance(error, PageCacheBusy):
+        status = PutStatus.OS_PAGE_CACHE_BUSY
     elif isinstance(error, SegmentNotReady):
         status = PutStatus.CREATE_MAPEDFILE_FAILED
     elif isinstance(error, StoreError):
         status = PutStatus.SERVICE_NOT_AVAILABLE
     else:
         status = PutStatus.UNKNOWN_ERROR
-    return AppendResult(status, error=str(error), cause=error.cause, retry_after_ms=error.retry_after_ms)
+    result = AppendResult(status, error=str(error), cause=error.cause, retry_after_ms=error.retry_after_ms)
+    if times is not None:
+        result.lock_wait_ns, result.append_ns = times.lock_wait_ns, times.append_ns
+    return result

@@ -9,6 +9,7 @@ Not here: what a start does with them (``recovery``), when they are written (``m
     i64 physicMsgTimestamp   i64 logicsMsgTimestamp   i64 indexMsgTimestamp   zeros
 """
 
+import posixpath
 import struct
 from dataclasses import dataclass
 from typing import Final
@@ -16,7 +17,7 @@ from typing import Final
 import msgspec
 
 from pocketmq.common.crc import crc32
-from pocketmq.store.errors import StoreError
+from pocketmq.store.errors import StoreError, StorePermission
 from pocketmq.store.file_system import FileSystem
 
 CHECKPOINT_BYTES: Final = 4096
@@ -163,6 +164,21 @@ def read_positions(file_system: FileSystem, paths: StorePaths) -> Positions | No
         return Positions.decode(file_system.read_all(paths.positions))
     except (FileNotFoundError, StoreError):
         return None
+
+
+def mark_open(file_system: FileSystem, paths: StorePaths, *, durable: bool) -> None:
+    """Put the abort marker, before anything is appended.
+
+    ``durable``: also against power loss, with the names of the store's directories. Without the marker an older clean
+    stop would be believed; without the directories what was synced in them could not be found.
+    """
+    file_system.open(paths.abort, create=True).close()
+    if durable:
+        file_system.sync_dir(paths.root)
+        try:
+            file_system.sync_dir(posixpath.dirname(paths.root))
+        except StorePermission:  # not ours to read: whoever made the store's directory there had to sync it
+            pass
 
 
 def write_checkpoint(

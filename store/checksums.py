@@ -129,6 +129,17 @@ class ChecksumLog:
         rows = zip(entries["offset"].tolist(), entries["length"].tolist(), entries["crc"].tolist(), strict=True)
         return dict(sorted((offset, (length, crc)) for offset, length, crc in rows))
 
+    def finished_end(self, offset: int) -> int:
+        """Return the end of the last group that an entry names in the segment of ``offset`` or behind; 0 if none.
+
+        An entry is written after its group is complete, so what it names was finished, whatever is there now.
+        """
+        end = 0
+        for name in self._file_system.list(self.directory):
+            if name.isdecimal() and int(name) + self._segment_bytes > offset:
+                end = max([end, *(at + length for at, (length, _) in self.load(int(name)).items())])
+        return end
+
     def cut(self, end_offset: int) -> None:
         """Remove the entries of bytes at or beyond ``end_offset``, durably, so that none outlives what it described."""
         self.close()
@@ -148,6 +159,16 @@ class ChecksumLog:
                 self._file_system.replace(path, kept.tobytes())
         if changed:
             self._file_system.sync_dir(self.directory)
+
+    def delete_expired(self, log_min_offset: int) -> list[str]:
+        """Remove the files of segments that lie wholly below the log's first offset; return their paths."""
+        removed: list[str] = []
+        for name in self._file_system.list(self.directory):
+            if name.isdecimal() and int(name) + self._segment_bytes <= log_min_offset:
+                path = f"{self.directory}/{name}"
+                self._file_system.remove(path)
+                removed.append(path)
+        return removed
 
     def close(self) -> None:
         """Close the file; the next write opens it again."""

@@ -1,12 +1,11 @@
 """The commit log: groups of records, appended under one lock, read by offset.
 
-Lives here: ``CommitLog``: offsets and times of records, roll-over to the next segment, the three watermarks, flush and
-fence.
-Not here: segments (``segment``, ``segment_queue``, ``allocate``), when to flush (``flush``), who waits for it
-(``group_commit``), how a crash is repaired (``recovery``), consume queues.
+Lives here: ``CommitLog``: the order of an append, times of records, the three watermarks, commit, flush, fence.
+Not here: how bytes get into segments (``log_writer``), segments (``segment``, ``segment_queue``, ``allocate``), queue
+offsets (``queue_offsets``), when to commit and flush (``commit``, ``flush``), who waits for it (``group_commit``), how
+a crash is repaired (``recovery``).
 """
 
-import struct
 import threading
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -17,27 +16,35 @@ from numpy.typing import NDArray
 from pocketmq.common.clock import Clock
 from pocketmq.common.crc import crc32
 from pocketmq.common.events import EventLog
-from pocketmq.common.record import BLANK_BYTES_MIN, MAGIC_BLANK
 from pocketmq.common.record_columns import patch
 from pocketmq.common.record_group import RecordGroup
 from pocketmq.store.allocate import SegmentAllocator
 from pocketmq.store.append_lock import AppendLock
-from pocketmq.store.append_result import AppendResult, PutStatus
+from pocketmq.store.append_result import AppendResult, PutStatus, PutTimes
 from pocketmq.store.checksums import ChecksumLog
 from pocketmq.store.config import StoreConfig
-from pocketmq.store.errors import GroupTooLarge, OffsetOutOfRange, StoreClosed, StoreError, StoreFenced, translated
+from pocketmq.store.errors import (
+    CommitFailing,
+    GroupTooLarge,
+    OffsetOutOfRange,
+    StoreClosed,
+    StoreError,
+    StoreFenced,
+    translated,
+)
 from pocketmq.store.file_system import FileSystem
+from pocketmq.store.held_checksums import HeldChecksums
 from pocketmq.store.log_reader import DamagedRange, LogReader
-from pocketmq.store.segment import Segment
+from pocketmq.store.log_writer import LogWriter
+from pocketmq.store.queue_offsets import NextOffset, QueueOffsets
 from pocketmq.store.segment_queue import SegmentQueue
+from pocketmq.store.write_buffer_pool import WriteBufferPool
 
-PREPARE_AT_FRACTION: Final = 8
-"""The next segment is prepared when 1/8 of the present one is used: a small store reserves one segment, not two."""
-_BLANK: Final = struct.Struct(">II")
+LONG_HOLD_NS: Final = 500_000_000
+"""A longer append is logged (RocketMQ CommitLog.putMessage)."""
 
 Bytes = NDArray[np.uint8]
 Int64s = NDArray[np.int64]
-NextOffset = Callable[[str, int], int]
 
 
 class CommitLog:
@@ -45,8 +52,8 @@ class CommitLog:
 
     Offsets are absolute bytes, never reused. Holds: ``min_offset <= flushed_offset <= committed_offset <=
     appended_offset``. After ``append`` a record has its offset; once committed it is readable; once flushed it survives
-    power loss. Without a write-buffer pool an append commits at once. ``append``, reads and ``flush`` are thread-safe.
-    The watermarks are plain attributes: reading one never blocks.
+    power loss. An append commits at once, unless it went to a write buffer: then ``commit`` does. ``append``, reads,
+    ``commit`` and ``flush`` are thread-safe. The watermarks are plain attributes: reading one never blocks.
     """
 
     def __init__(
@@ -59,8 +66,13 @@ class CommitLog:
         checksums: ChecksumLog | None,
         next_offset: NextOffset,
         log: EventLog,
+        *,
+        pool: WriteBufferPool | None = None,
+        error_log: EventLog | None = None,
     ) -> None:
-        """``next_offset(topic, queue_id)`` gives the queue offset that comes next in a queue not appended to so far."""
+        """``next_offset(topic, queue_id)`` gives the queue offset that comes next in a queue not appended to so far;
+        ``pool`` gets the buffers of committed segments back; ``error_log`` takes trouble with the disk.
+        """
         self.segment_bytes = config.mapped_file_size_commit_log
         self.group_bytes_max = config.group_bytes_max
         self.store_host = bytes(8)
@@ -69,8 +81,10 @@ class CommitLog:
         """
         self.on_committed: list[Callable[[], None]] = []
         """Called outside the lock after the committed offset moved."""
+        self.on_buffered: Callable[[], None] | None = None
+        """Called outside the lock after an append that still has to be committed. Must be quick and never raise."""
         self.damaged: list[DamagedRange] = []
-        self.lock = AppendLock(clock)
+        self.lock = AppendLock(clock, config.os_page_cache_busy_timeout_mills)
         self.appended_offset = 0
         self.committed_offset = 0
         self.flushed_offset = 0
@@ -83,20 +97,26 @@ class CommitLog:
         self.last_flush_ns = 0
         self.flush_ns_total = 0
         self.fenced_by: StoreError | None = None
-        self._mapped = config.append_mode == "mapped"
+        self.commit_failed_by: StoreError | None = None
+        """Why the last commit failed; None again after one that succeeded."""
+        self.commit_count = 0
+        self.last_commit_ns = 0
         self._record_bytes_max = config.record_bytes_max
         self._file_system = file_system
         self._clock = clock
+        self._monotonic_ns = clock.monotonic_ns
         self._segments = segments
-        self._allocator = allocator
         self._checksums = checksums
-        self._next_offset = next_offset
+        self._held = None if pool is None or checksums is None else HeldChecksums(checksums)
+        self._pool = pool
         self._log = log
-        self._queue_offsets: dict[tuple[str, int], int] = {}
-        self._active: Segment | None = None
-        self._unclean: list[tuple[Segment, int, int]] = []
+        self._error_log = log if error_log is None else error_log
+        self._queue_offsets = QueueOffsets(next_offset)
+        self._writer = LogWriter(segments, allocator, config.append_mode == "mapped", self._error_log)
+        self._commit_lock = threading.Lock()  # held over I/O, never together with the append lock
+        self._watermark_lock = threading.Lock()  # never held over I/O
+        self._committed_timestamp = 0
         self._flush_lock = threading.Lock()
-        self._names_unsynced = False
         self._is_open = False
         self._reader = LogReader(self.read_into, self.segment_bytes, self._record_bytes_max, self.damaged)
 
@@ -106,17 +126,10 @@ class CommitLog:
         """Continue behind ``end_offset``, the end of what recovery found good and durable."""
         assert self._segments.first_offset <= end_offset <= max(self._segments.end_offset, 0)
         self.appended_offset = self.committed_offset = self.flushed_offset = end_offset
-        self.last_store_timestamp = last_store_timestamp
+        self.last_store_timestamp = self._committed_timestamp = last_store_timestamp
         self.last_group_offset = last_group_offset
-        self._names_unsynced = True
-        active = self._segments.find(end_offset)
-        if active is not None:
-            active.open(self._mapped)
-        self._active = active
-        if active is None:
-            self._allocator.request(end_offset)
-        elif end_offset - active.base_offset >= self.segment_bytes // PREPARE_AT_FRACTION:
-            self._allocator.request(active.end_offset)
+        self.commit_failed_by = None
+        self._writer.open_at(end_offset)
 
     def accept(self) -> None:
         """Take appends from here on."""
@@ -124,13 +137,17 @@ class CommitLog:
 
     def refuse(self) -> None:
         """Take no appends any more; returns when none is under way."""
-        with self.lock:
+        with self.lock.patient:
             self._is_open = False
+
+    def leaves_nothing(self) -> bool:
+        """Tell, before ``close``, whether nothing of failed appends is left in the files behind the end."""
+        return self._writer.leaves_nothing
 
     def close(self) -> None:
         """Give the files back. Flush first."""
         self.refuse()
-        self._active = None
+        self._writer.active = None
         self._segments.close()
 
     @property
@@ -140,188 +157,213 @@ class CommitLog:
 
     # ---- append
 
-    def append(self, group: RecordGroup) -> AppendResult:
+    def append(self, group: RecordGroup, times: PutTimes | None = None) -> AppendResult:
         """Store a group: give its records their offsets and time, and put its bytes at the end of the log, all or
         nothing.
 
-        Fills ``queue_offsets``, ``physical_offsets`` and ``store_timestamp`` of the group. Raises ``GroupTooLarge``,
-        ``StoreClosed``, ``StoreFenced``, ``SegmentNotReady``, StoreFull, StoreReadOnly, DiskError, and MessageIllegal
-        when a record's sysFlag names another family of hosts than the store's; nothing is stored then.
+        Fills ``queue_offsets``, ``physical_offsets`` and ``store_timestamp`` of the group, and ``times`` also when it
+        raises. Raises ``GroupTooLarge``, ``PageCacheBusy``, ``StoreClosed``, ``StoreFenced``, ``CommitFailing``,
+        ``SegmentNotReady``, StoreFull, StoreReadOnly, DiskError, and MessageIllegal when a record's sysFlag names
+        another family of hosts than the store's; nothing is stored then.
         """
         size_bytes = len(group.buffer)
-        count = len(group.starts)
-        if count == 0 or size_bytes > self.group_bytes_max:
+        if len(group.starts) == 0 or size_bytes > self.group_bytes_max:
             raise GroupTooLarge(
                 "group refused",
-                why=f"{count} records, {size_bytes} bytes; at most {self.group_bytes_max}",
+                why=f"{len(group.starts)} records, {size_bytes} bytes; at most {self.group_bytes_max}",
                 hint="split it",
             )
         assert group.starts.item(-1) + group.sizes.item(-1) == size_bytes, "a group's records fill its buffer"
-        with self.lock:
-            if not self._is_open:
-                raise StoreClosed("append refused", why="the store is not open", hint="ask another broker")
-            if self.fenced_by is not None:
-                raise self._fence_error()
-            start = self.appended_offset
-            segment = self._active or self._take_segment(start)
-            if self._unclean:
-                self._clean_up()
-            queue_offsets, firsts, moved = self._assign(group)
-            split = 0  # records of the group that go into the present segment; all when 0
-            left = segment.end_offset - start
-            if size_bytes + BLANK_BYTES_MIN > left:
-                split, head_bytes = self._split(group, left)
-                following = self._segments.find(segment.end_offset) or self._take_segment(segment.end_offset)
-                physical_offsets = group.starts + start
-                physical_offsets[split:] += left - head_bytes
-                end = segment.end_offset + size_bytes - head_bytes
-            else:
-                physical_offsets = group.starts + start
-                end = start + size_bytes
-            store_timestamp = max(self._clock.now_ms(), self.last_store_timestamp)
-            patch(group, queue_offsets, physical_offsets, store_timestamp, self.store_host)
-            if size_bytes + BLANK_BYTES_MIN > left:
-                pieces = self._store_split(segment, following, start, group.buffer, head_bytes)
-            else:
-                self._store(segment, start, group.buffer)
-                pieces = [(start, group.buffer)]
-            group.queue_offsets = queue_offsets
-            group.physical_offsets = physical_offsets
-            group.store_timestamp = store_timestamp
-            self._queue_offsets.update(moved)
-            self.last_store_timestamp = store_timestamp
-            self.last_group_offset = pieces[-1][0]
-            self.appended_records += count
-            self.appended_bytes += size_bytes
-            self.appended_groups += 1
-            self._advance(end)
-            if self.on_appended is not None:
-                self.on_appended(group)
+        if times is None:
+            times = PutTimes()
+        asked_ns = self._monotonic_ns()
+        since_ns = 0
+        try:
+            with self.lock:
+                since_ns = self.lock.held_since_ns
+                firsts, split, pieces = self._append_locked(group)
+                end = self.appended_offset
+        finally:
+            now_ns = self._monotonic_ns()
+            times.lock_wait_ns = (since_ns or now_ns) - asked_ns
+            if since_ns:
+                times.append_ns = now_ns - since_ns
+                if times.append_ns > LONG_HOLD_NS:
+                    self._tell_long_hold(group, times)
         if self._checksums is not None:
+            note = self._checksums if self._held is None or self.committed_offset >= end else self._held
             for offset, data in pieces:
-                self._checksums.add(offset, len(data), crc32(data.data))
-        for callback in self.on_committed:
-            callback()
-        return AppendResult(PutStatus.PUT_OK, end, store_timestamp, firsts, _runs(group, physical_offsets, split))
+                note.add(offset, len(data), crc32(data.data))
+        if self.committed_offset >= end:
+            for callback in self.on_committed:
+                callback()
+        elif self.on_buffered is not None:
+            self.on_buffered()
+        physical_offsets = group.physical_offsets
+        assert physical_offsets is not None
+        return AppendResult(
+            PutStatus.PUT_OK,
+            end,
+            group.store_timestamp,
+            firsts,
+            _runs(group, physical_offsets, split),
+            lock_wait_ns=times.lock_wait_ns,
+            append_ns=times.append_ns,
+        )
 
-    def _assign(self, group: RecordGroup) -> tuple[Int64s, list[int], dict[tuple[str, int], int]]:
-        """Return the queue offset of each record, the first of each section, and the queues' next offsets.
-
-        A record that enters no queue has offset 0 and moves nothing (RocketMQ CommitLog: PREPARED and ROLLBACK).
+    def _append_locked(self, group: RecordGroup) -> tuple[list[int], int, list[tuple[int, Bytes]]]:
+        """Store the group; return the first queue offset of each section, how many records went into the segment before
+        a roll-over (0: there was none), and (offset, bytes) of what was stored.
         """
-        moved: dict[tuple[str, int], int] = {}
-        known = self._queue_offsets
-        sections = group.sections
-        in_queue = group.in_queue
-        firsts: list[int] = []
-        offsets: Int64s
-        if len(sections) > 1 or in_queue is not None:
-            offsets = np.arange(len(group.starts), dtype=np.int64)
-        for section in sections:
-            key = (section.topic, section.queue_id)
-            next_offset = moved.get(key)
-            if next_offset is None:
-                next_offset = known.get(key)
-                if next_offset is None:
-                    next_offset = self._next_offset(section.topic, section.queue_id)
-            count = section.count
-            if in_queue is None:
-                firsts.append(next_offset)
-                moved[key] = next_offset + count
-                if len(sections) == 1:
-                    return np.arange(next_offset, next_offset + count), firsts, moved
-                offsets[section.first : section.first + count] += next_offset - section.first
-            else:
-                rows = slice(section.first, section.first + count)
-                counted = in_queue[rows]
-                offsets[rows] = np.where(counted, np.cumsum(counted) - 1 + next_offset, 0)
-                firsts.append(int(offsets[section.first]))
-                moved[key] = next_offset + int(np.count_nonzero(counted))
-        return offsets, firsts, moved
+        if not self._is_open:
+            raise StoreClosed("append refused", why="the store is not open", hint="ask another broker")
+        if self.fenced_by is not None:
+            raise self._fence_error()
+        if self.commit_failed_by is not None:
+            raise self._commit_error()
+        size_bytes = len(group.buffer)
+        start = self.appended_offset
+        writer = self._writer
+        segment, following, split, head_bytes = writer.place(group, start)
+        queue_offsets, firsts, moved = self._queue_offsets.assign(group)
+        physical_offsets = group.starts + start
+        end = start + size_bytes
+        if following is not None:
+            gap_bytes = segment.end_offset - start - head_bytes
+            physical_offsets[split:] += gap_bytes
+            end += gap_bytes
+        store_timestamp = max(self._clock.now_ms(), self.last_store_timestamp)
+        patch(group, queue_offsets, physical_offsets, store_timestamp, self.store_host)
+        if following is None:
+            pieces = [(start, group.buffer)]
+            writer.store(segment, start, group.buffer)
+            is_buffered = segment.is_buffered
+        else:
+            committed = self.committed_offset
+            pieces = writer.store_split(segment, following, start, group.buffer, head_bytes, committed)
+            is_buffered = segment.is_buffered or following.is_buffered
+        group.queue_offsets = queue_offsets
+        group.physical_offsets = physical_offsets
+        group.store_timestamp = store_timestamp
+        self._queue_offsets.move(moved)
+        self.last_store_timestamp = store_timestamp
+        self.last_group_offset = pieces[-1][0]
+        self.appended_records += len(group.starts)
+        self.appended_bytes += size_bytes
+        self.appended_groups += 1
+        self._advance(end, is_buffered)
+        if self.on_appended is not None:
+            self.on_appended(group)
+        return firsts, split, pieces
 
-    def _split(self, group: RecordGroup, left: int) -> tuple[int, int]:
-        """Return how many records, and bytes, still fit before a blank end of at least 8 bytes."""
-        ends = group.starts + group.sizes
-        split = int(np.searchsorted(ends, left - BLANK_BYTES_MIN, side="right"))
-        return split, int(ends[split - 1]) if split else 0
+    def _tell_long_hold(self, group: RecordGroup, times: PutTimes) -> None:
+        self._log.warning(
+            "[NOTIFYME]putMessage in lock cost time(ms)",
+            lock_held_ms=times.append_ns // 1_000_000,
+            lock_wait_ms=times.lock_wait_ns // 1_000_000,
+            records=len(group.starts),
+            size_bytes=len(group.buffer),
+        )
 
-    def _store(self, segment: Segment, start: int, *parts: Bytes) -> None:
-        """Store ``parts`` back to back; after an error nothing of them stays."""
-        position = at = start - segment.base_offset
-        try:
-            for part in parts:
-                segment.store(at, part)
-                at += len(part)
-        except StoreError:
-            self._leave_nothing(segment, position, sum(map(len, parts)))
-            raise
-
-    def _store_split(
-        self, segment: Segment, following: Segment, start: int, buffer: Bytes, head_bytes: int
-    ) -> list[tuple[int, Bytes]]:
-        """Store the head with the blank end behind it, then the tail; return (offset, bytes) of the pieces in log
-        order.
-        """
-        left = segment.end_offset - start
-        blank = np.frombuffer(_BLANK.pack(left - head_bytes, MAGIC_BLANK), np.uint8)
-        head, tail = buffer[:head_bytes], buffer[head_bytes:]
-        self._store(segment, start, head, blank)
-        try:
-            self._store(following, following.base_offset, tail)
-        except StoreError:
-            self._leave_nothing(segment, start - segment.base_offset, head_bytes + BLANK_BYTES_MIN)
-            raise
-        self._active = following
-        pieces = [(following.base_offset, tail)]
-        return [(start, head), *pieces] if head_bytes else pieces
-
-    def _leave_nothing(self, segment: Segment, position: int, length: int) -> None:
-        """Zero what a failed write may have left behind the end: parts of it could come back to life after a crash."""
-        self._unclean.append((segment, position, length))
-        try:
-            self._clean_up()
-        except StoreError as error:  # the disk is still sick; the next append tries again before it stores
-            self._log.error("failed_append_not_zeroed", position=position, length=length, error=str(error))
-
-    def _clean_up(self) -> None:
-        while self._unclean:
-            segment, position, length = self._unclean[-1]
-            segment.zero(position, length)
-            self._unclean.pop()
-
-    def _take_segment(self, base_offset: int) -> Segment:
-        segment = self._allocator.take(base_offset)
-        self._segments.add(segment)
-        self._names_unsynced = True
-        if self._active is None:
-            self._active = segment
-        return segment
-
-    def _advance(self, end: int) -> None:
-        """Move the appended and, without a write-buffer pool, the committed watermark."""
-        assert end > self.appended_offset
-        assert self.flushed_offset <= self.committed_offset <= self.appended_offset
+    def _advance(self, end: int, is_buffered: bool) -> None:
+        """Move the appended and, if nothing of it is in a write buffer, the committed watermark."""
         before = self.appended_offset
+        assert end > before
+        assert self.flushed_offset <= self.committed_offset <= before
         self.appended_offset = end
-        self.committed_offset = end
-        active = self._active
-        assert active is not None
-        if before < active.base_offset + self.segment_bytes // PREPARE_AT_FRACTION <= end:
-            self._allocator.request(active.end_offset)
+        if self._pool is None:
+            self.committed_offset = end
+        elif not is_buffered and self.committed_offset == before:
+            self._advance_committed(end, self.last_store_timestamp)
+        self._writer.prepare_ahead(before, end)
 
     def forget_queues(self, topic: str, remove: Callable[[int], None]) -> None:
         """Start the queues of a deleted topic anew; ``remove(end_offset)`` takes away its consume queues while nothing
         can be appended.
         """
-        with self.lock:
+        with self.lock.patient:
             remove(self.appended_offset)
-            for key in [key for key in self._queue_offsets if key[0] == topic]:
-                del self._queue_offsets[key]
+            self._queue_offsets.forget(topic)
 
     def next_queue_offset(self, topic: str, queue_id: int) -> int:
         """Return the queue offset that the next record of a queue gets."""
-        known = self._queue_offsets.get((topic, queue_id))
-        return self._next_offset(topic, queue_id) if known is None else known
+        return self._queue_offsets.next(topic, queue_id)
+
+    # ---- commit
+
+    def commit(self) -> int:
+        """Write what was appended from the write buffers to the files, make it readable; return the committed offset.
+
+        One commit runs at a time, others wait for it. Raises ``StoreError``: what could not be written stays in its
+        buffer and is not committed; appends are refused with ``CommitFailing`` until a later commit succeeds.
+        """
+        if self.committed_offset == self.appended_offset:
+            return self.committed_offset
+        begin_ns = self._monotonic_ns()
+        before = self.committed_offset
+        try:
+            with self._commit_lock:
+                store_timestamp = self.last_store_timestamp
+                end = self.appended_offset
+                while self.committed_offset < end:
+                    self._commit_one(end, store_timestamp)
+                if self.commit_failed_by is not None:
+                    self.commit_failed_by = None
+                    self._log.info("commit_works_again", committed_offset=end)
+        finally:
+            committed = self.committed_offset
+            if committed > before:
+                self.commit_count += 1
+                self.last_commit_ns = self._monotonic_ns() - begin_ns
+                if self._held is not None:
+                    self._held.release(committed)
+                for callback in self.on_committed:
+                    callback()
+        return committed
+
+    def _commit_one(self, end: int, store_timestamp: int) -> None:
+        """Commit up to ``end`` or the end of the first segment concerned, whose buffer then is free."""
+        start = self.committed_offset
+        segment = self._segments.find(start)
+        assert segment is not None
+        end = min(end, segment.end_offset)
+        try:
+            segment.commit(start - segment.base_offset, end - segment.base_offset)
+        except StoreError as error:
+            if self.commit_failed_by is None:
+                self._error_log.error(
+                    "commit_failed", error=str(error), committed_offset=start, appended_offset=self.appended_offset
+                )
+            self.commit_failed_by = error
+            raise
+        self._advance_committed(end, store_timestamp)
+        if end == segment.end_offset:
+            buffer = segment.take_buffer()
+            if buffer is not None and self._pool is not None:
+                self._pool.give_back(buffer)
+
+    def _advance_committed(self, end: int, store_timestamp: int) -> None:
+        """Move the committed watermark forward. Two may: the commit, and an append past the buffers."""
+        with self._watermark_lock:
+            if end > self.committed_offset:
+                assert self.flushed_offset <= self.committed_offset
+                assert end <= self.appended_offset
+                self._committed_timestamp = store_timestamp
+                self.committed_offset = end
+
+    def _commit_error(self) -> CommitFailing:
+        assert self.commit_failed_by is not None
+        return CommitFailing(
+            "service not available",
+            why=f"the write buffers cannot be written to the log: {self.commit_failed_by}",
+            hint="it is tried again; what was acknowledged waits in memory",
+            cause=self.commit_failed_by.cause,
+        )
+
+    @property
+    def committed_store_timestamp(self) -> int:
+        """A store time, in ms, that no committed record is later than, but for the ms of an append under way."""
+        return self.last_store_timestamp if self._pool is None else self._committed_timestamp
 
     # ---- flush
 
@@ -339,7 +381,7 @@ class CommitLog:
                 return end
             begin_ns = self._clock.monotonic_ns()
             try:
-                names_unsynced, self._names_unsynced = self._names_unsynced, False
+                names_unsynced, self._writer.names_unsynced = self._writer.names_unsynced, False
                 parts = self._segments.between(start, end)
                 for segment in parts:
                     segment.sync()
@@ -347,7 +389,7 @@ class CommitLog:
                     self._file_system.sync_dir(self._segments.directory)
             except (StoreError, FileNotFoundError) as error:
                 failed = error if isinstance(error, StoreError) else translated(error, "sync failed", "the log")
-                self.fence(failed)
+                self._fence(failed)
                 raise self._fence_error() from error
             self._advance_flushed(end)
             for segment in parts:
@@ -365,21 +407,33 @@ class CommitLog:
         self.flushed_offset = end
 
     def fence(self, error: StoreError) -> None:
-        """Accept nothing more, because of ``error``. What was not flushed is never acknowledged."""
+        """Accept nothing more, because of ``error``: another sync of the store has failed, or will never be tried. What
+        was not flushed is never acknowledged. Waits for a flush under way.
+        """
+        with self._flush_lock:
+            self._fence(error)
+
+    def _fence(self, error: StoreError) -> None:
         if self.fenced_by is None:
             self.fenced_by = error
-            self._log.error(
+            self._error_log.error(
                 "log_fenced",
                 error=str(error),
                 flushed_offset=self.flushed_offset,
                 committed_offset=self.committed_offset,
+                what_to_do="repair the disk, then restart the broker; until then sends are refused and reads go on",
             )
+
+    @property
+    def fence_error(self) -> StoreFenced | None:
+        """Why nothing is accepted any more; None as long as no sync has failed."""
+        return None if self.fenced_by is None else self._fence_error()
 
     def _fence_error(self) -> StoreFenced:
         assert self.fenced_by is not None
         return StoreFenced(
             "service not available",
-            why=f"a sync of the log failed: {self.fenced_by}",
+            why=f"a sync failed: {self.fenced_by}",
             hint="repair the disk and restart the broker; reads go on",
         )
 
@@ -396,15 +450,21 @@ class CommitLog:
         while done < out.size:
             segment = self._segments.find(offset + done)
             if segment is None:
-                raise OffsetOutOfRange(
-                    "read refused", why=f"offset {offset + done} is below the log's start {self.min_offset}"
-                )
-            if not segment.is_open:
-                self._segments.for_read(segment)
+                raise self._removed(offset + done)
             position = offset + done - segment.base_offset
             part = min(out.size - done, self.segment_bytes - position)
-            segment.read_into(position, out[done : done + part])
+            try:
+                if not segment.is_open:
+                    self._segments.for_read(segment)
+                segment.read_into(position, out[done : done + part])
+            except FileNotFoundError as error:
+                if self._segments.find(offset + done) is not segment:  # retention was faster
+                    raise self._removed(offset + done) from error
+                raise translated(error, "a segment is gone", segment.path) from error
             done += part
+
+    def _removed(self, offset: int) -> OffsetOutOfRange:
+        return OffsetOutOfRange("read refused", why=f"offset {offset} is below the log's start {self.min_offset}")
 
     def read(self, offset: int, length: int) -> Bytes:
         """Return committed bytes in private memory."""

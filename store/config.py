@@ -36,6 +36,29 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     group_checksums: bool = True
     """Ours: keep a CRC-32 of every append group under ``checksums/``."""
     os_page_cache_busy_timeout_mills: int = 1000
+    """An append that holds the lock for longer makes the page cache busy: sends are refused until it is done."""
+    warm_maped_file_enable: bool = False
+    """Touch every page of a mapped segment ahead of its use, and lock it in RAM. Costs a segment of memory and a long
+    first sync; helps where page faults under the append lock are slow.
+    """
+    flush_least_pages_when_warm_maped_file: int = 4096
+    """Under SYNC_FLUSH a warm-up syncs each time after so many pages of 4 KiB."""
+
+    # Write-buffer pool (RocketMQ's transient store pool)
+    transient_store_pool_enable: bool = False
+    """Append to buffers in RAM; a commit thread writes them to the files. Acknowledged messages that are not yet
+    committed (usually below 200 ms) are lost when the process dies.
+    """
+    transient_store_pool_size: int = 5
+    """Buffers of ``mapped_file_size_commit_log`` bytes each. One is appended to and one prepared: below 3 there are
+    times at which none is free, and then every send is refused.
+    """
+    fast_fail_if_no_buffer_in_store_pool: bool = False
+    """Refuse to make a segment without a write buffer. False: such a segment is written as ``append_mode`` says."""
+    commit_interval_commit_log: int = 200
+    commit_commit_log_least_pages: int = 4
+    commit_commit_log_thorough_interval: int = 200
+    wake_commit_when_put_message: bool = True
 
     # Flush
     flush_disk_type: Literal["ASYNC_FLUSH", "SYNC_FLUSH"] = "ASYNC_FLUSH"
@@ -72,6 +95,21 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     access_message_in_memory_max_ratio: int = 40
     max_msgs_num_batch: int = 64
 
+    # Retention
+    file_reserved_time: int = 72
+    """Hours that a segment of the log is kept after its last change."""
+    delete_when: str = "04"
+    """Hours of the day, local time, at which segments beyond ``file_reserved_time`` are removed: ``04`` or ``04;16``."""
+    disk_max_used_space_ratio: int = 75
+    """Above it such segments are removed at any hour (RocketMQ clamps it to 10 to 95 %)."""
+    disk_space_clean_forcibly_ratio: int = 85
+    """Above it, with ``clean_file_forcibly_enable``, the oldest segments are removed whatever their age."""
+    disk_space_warning_level_ratio: int = 90
+    """Above it sends are refused as well; 100 never refuses before the disk itself does."""
+    clean_file_forcibly_enable: bool = True
+    clean_resource_interval: int = 10_000
+    delete_commit_log_files_interval: int = 100
+
     # Recovery
     check_crc_on_recover: bool = True
     recovery_quarantine_bytes_max: int = 1 << 30
@@ -95,9 +133,60 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             "max_hash_slot_num",
             "max_index_num",
             "default_query_max_num",
+            "os_page_cache_busy_timeout_mills",
+            "flush_least_pages_when_warm_maped_file",
+            "transient_store_pool_size",
+            "commit_interval_commit_log",
+            "commit_commit_log_thorough_interval",
+            "clean_resource_interval",
         ):
             if getattr(self, key) <= 0:
                 raise _refuse(key, getattr(self, key), "above 0")
+        for key in ("commit_commit_log_least_pages", "file_reserved_time", "delete_commit_log_files_interval"):
+            if getattr(self, key) < 0:
+                raise _refuse(key, getattr(self, key), "0 or more")
+        for key in ("disk_max_used_space_ratio", "disk_space_clean_forcibly_ratio", "disk_space_warning_level_ratio"):
+            if not 1 <= getattr(self, key) <= 100:
+                raise _refuse(key, getattr(self, key), "a percentage from 1 to 100")
+        self.delete_hours()
+        if self.transient_store_pool_enable:
+            self._check_pool()
+        if self.warm_maped_file_enable and self.append_mode == "written":
+            raise _impossible(
+                "warm_maped_file_enable=true with append_mode=written",
+                "no segment is mapped, there is nothing to warm",
+                "set append_mode=mapped, or leave the warm-up off",
+            )
+
+    def _check_pool(self) -> None:
+        """Refuse what makes no sense together with a write-buffer pool.
+
+        Both values of ``append_mode`` do: it says how segments without a buffer are written (the one that a restart
+        goes on with, and those made while no buffer is free).
+        """
+        if self.flush_disk_type == "SYNC_FLUSH":
+            raise _impossible(
+                "transient_store_pool_enable=true with flush_disk_type=SYNC_FLUSH",
+                "the pool acknowledges from memory, a synchronous flush from the disk",
+                "choose one of them",
+            )
+        if self.broker_role == "SLAVE":
+            raise _impossible(
+                "transient_store_pool_enable=true with broker_role=SLAVE",
+                "a slave confirms to its master what is in its log, not what is in a buffer",
+                "leave the pool off on slaves",
+            )
+
+    def delete_hours(self) -> frozenset[int]:
+        """Return the hours of ``delete_when``. Raises ``ConfigError``."""
+        hours = [text.strip() for text in self.delete_when.split(";") if text.strip()]
+        if not all(text.isdecimal() and len(text) <= 2 and int(text) < 24 for text in hours):
+            raise ConfigError(
+                "setting refused",
+                why=f"store.delete_when={self.delete_when[:100]!r}",
+                hint="write hours from 00 to 23 with ; between them, as in 04;16",
+            )
+        return frozenset(map(int, hours))
 
     @property
     def group_bytes_max(self) -> int:
@@ -108,6 +197,10 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def record_bytes_max(self) -> int:
         """Return the largest record: a body of ``max_message_size`` and 64 KiB, if a segment holds that."""
         return max(RECORD_BYTES_MIN, min(self.max_message_size + RECORD_EXTRA_BYTES_MAX, self.group_bytes_max))
+
+
+def _impossible(what: str, why: str, hint: str) -> ConfigError:
+    return ConfigError("impossible settings", why=f"store: {what}: {why}", hint=hint)
 
 
 def _refuse(key: str, value: int, must_be: str) -> ConfigError:

@@ -375,12 +375,16 @@ class ConsumeQueue:
     def load(self) -> None:
         """Find the first and the last entry in the files. Raises ``CorruptQueue``."""
         starts = self._starts()
+        file_entries = self._file_bytes // ENTRY_BYTES
         for start in reversed(starts):
             written = self._prefix(start, None)
             if written:  # else created and never written: as if it were not there
                 self._used = True
                 self._set_end(start + written)
-                self._set_min(starts[0])
+                # Before a missing file is what a removal that was interrupted left: a power cut may keep any of it.
+                while start - file_entries in starts:
+                    start -= file_entries
+                self._set_min(start)
                 return
 
     def _set_end(self, max_offset: int) -> None:
@@ -418,7 +422,7 @@ class ConsumeQueue:
             else:
                 low = probe + 1
             probe = (low + high) // 2
-        self.min_offset = low
+        self.min_offset = max(self.min_offset, low)
 
     def next_file_offset(self, offset: int) -> int:
         """Return the first queue offset of the file behind the one that holds ``offset``."""

@@ -22,7 +22,7 @@ from pocketmq.common.runner import Runner, Worker
 from pocketmq.common.topics import SCHEDULE_TOPIC
 from pocketmq.store.checkpoint import StorePaths
 from pocketmq.store.config import StoreConfig
-from pocketmq.store.consume_queue import ENTRY, ENTRY_BYTES, TAIL_ENTRIES_KEPT, ConsumeQueue, TailMemory
+from pocketmq.store.consume_queue import ENTRY, ENTRY_BYTES, TAIL_ENTRIES_KEPT, ConsumeQueue, TailMemory, blanks
 from pocketmq.store.deleted_topics import DeletedTopics
 from pocketmq.store.file_cache import FILES_OPEN_MAX, FileCache
 from pocketmq.store.file_system import FileSystem
@@ -33,6 +33,7 @@ TAILS_BYTES_MAX: Final = 64 << 20
 WRITE_SOON_BYTES: Final = 4 << 20
 """Unwritten entries that wake the writer before its second is over."""
 RETRY_AFTER_MS: Final = 1000.0
+_LOOK_ENTRIES: Final = 820  # 16 KiB
 
 TagsCodeOf = Callable[[GroupSection, LogColumns], "NDArray[np.int64] | None"]
 """Return the tags codes of a section's entries where they are not the hash of the tags, else None.
@@ -327,22 +328,48 @@ class ConsumeQueues:
                 self._dirty.clear()
                 self._dirty_entries = 0
 
+    def ends_below(self, physical_end: int) -> dict[tuple[str, int], int]:
+        """Return behind which offset each queue has no entry any more that points below ``physical_end``."""
+        ends: dict[tuple[str, int], int] = {}
+        for queue in self.all():
+            at = queue.max_offset
+            while at > queue.min_offset:
+                first = max(queue.min_offset, at - _LOOK_ENTRIES)
+                below = np.flatnonzero(queue.read(first, at - first)["offset"] < physical_end)
+                if len(below):
+                    ends[queue.topic, queue.queue_id] = first + int(below[-1]) + 1
+                    break
+                at = first
+        return ends
+
+    def keep_ends(self, ends: dict[tuple[str, int], int]) -> None:
+        """Fill queues with blanks up to what ``ends_below`` returned: the offsets of messages that are damaged in the
+        log now are not given to others.
+        """
+        for (topic, queue_id), end in ends.items():
+            queue = self.get_or_create(topic, queue_id)
+            missing = end - queue.max_offset
+            if missing > 0:
+                self._mark_dirty({queue: None}, queue.put(queue.max_offset, blanks(missing)))
+
     def correct_min(self, log_min_offset: int) -> None:
         """Move every queue's min offset above what the log no longer holds."""
         for queue in self.all():
             queue.correct_min(log_min_offset)
 
-    def delete_expired(self, log_min_offset: int) -> int:
-        """Correct the min offsets and remove files that lie wholly below them (never a queue's last); return how
-        many.
+    def delete_expired(self, log_min_offset: int) -> list[str]:
+        """Correct the min offsets, remove files that lie wholly below them (never a queue's last), forget deleted
+        topics that the log has no more; return the paths of the files.
         """
-        removed = 0
+        removed: list[str] = []
         for queue in self.all():
             queue.correct_min(log_min_offset)
             with self._file_lock:
                 for path in queue.expired_files():
                     self._files.remove(path)
-                    removed += 1
+                    removed.append(path)
+        with self._file_lock:
+            self.deleted.forget_below(log_min_offset)
         return removed
 
     def delete_topic(self, topic: str, exclusively: Callable[[Callable[[int], None]], None] | None = None) -> None:

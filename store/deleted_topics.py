@@ -56,6 +56,12 @@ class DeletedTopics:
         if offsets != self._offsets:
             self._replace(offsets)
 
+    def forget_below(self, min_offset: int) -> None:
+        """Forget topics whose records the log has no more. Raises ``StoreError``; nothing has changed then."""
+        offsets = {topic: offset for topic, offset in self._offsets.items() if offset > min_offset}
+        if len(offsets) < len(self._offsets):
+            self._replace(offsets)
+
     def add(self, topic: str, end_offset: int) -> None:
         """Note that the topic is deleted up to ``end_offset``. Raises ``StoreError``; nothing has changed then."""
         self._replace({**self._offsets, topic: end_offset})

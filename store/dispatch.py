@@ -23,7 +23,8 @@ from pocketmq.store.index import KeyIndex
 PASS_RECORDS_MAX: Final = 32_768
 """Records of one pass; then who waits is told before the next."""
 PASSES_PER_STEP: Final = 16
-UNCOMMITTED_RECHECK_MS: Final = 5.0
+UNCOMMITTED_RECHECK_MS: Final = 200.0
+"""Whoever commits rings; this is only in case."""
 WRITER_RECHECK_MS: Final = 20.0
 RETRY_AFTER_MS: Final = 1000.0
 
@@ -106,7 +107,7 @@ class Dispatcher:
                 more = True  # the worker meets the error again, logs it and knows when to try again
             finally:
                 self._pass_lock.release()
-            if not more and self.feed_queue.known_end <= self.dispatched_offset:
+            if not more and min(self.feed_queue.known_end, self._log_source.committed_offset) <= self.dispatched_offset:
                 return
         self.committed()
 

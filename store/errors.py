@@ -81,6 +81,26 @@ class SegmentNotReady(StoreError):
     retriable = True
 
 
+class NoWriteBuffer(SegmentNotReady):
+    """The next segment was not made because no write buffer is free (``fast_fail_if_no_buffer_in_store_pool``)."""
+
+    default_cause = Cause.NO_WRITE_BUFFER
+
+
+class CommitFailing(StoreError):
+    """The write buffers cannot be written to the log's files; nothing more is accepted until they are."""
+
+    retriable = True
+
+
+class PageCacheBusy(StoreError):
+    """The holder of the append lock has had it for too long (RocketMQ's OS_PAGE_CACHE_BUSY); nothing was stored."""
+
+    code = 2  # SYSTEM_BUSY
+    retriable = True
+    default_cause = Cause.PAGE_CACHE_BUSY
+
+
 class OffsetOutOfRange(StoreError):
     """A read of bytes below the log's start or beyond its committed end."""
 

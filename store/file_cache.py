@@ -80,12 +80,17 @@ class FileCache:
         file.write_at(offset, data)
 
     def clear_from(self, path: str, offset: int) -> None:
-        """Make all bytes of a file from ``offset`` on zero again, without blocks on the disk."""
+        """Make all bytes of a file from ``offset`` on zero again; holes stay holes.
+
+        The size never changes meanwhile: killed in between, the file is still one of this store.
+        """
         file = self._file_system.open(path)
         size = file.size()
-        if offset < size and file.next_data(offset) is not None:
-            file.resize(offset)
-            file.resize(size)
+        at = file.next_data(offset) if offset < size else None
+        while at is not None and at < size:
+            end = min(max(file.next_hole(at), at + 1), size)
+            file.zero(at, end - at)
+            at = file.next_data(end) if end < size else None
 
     def forget(self, path: str) -> None:
         """Close a file."""

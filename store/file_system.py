@@ -68,9 +68,7 @@ class StoreFile(Protocol):
         ...
 
     def reserve(self, size_bytes: int) -> None:
-        """Make the file at least this large, with its blocks reserved where the file system can; new bytes read as
-        zeros.
-        """
+        """Make the file at least this large, with its blocks reserved; new bytes read as zeros."""
         ...
 
     def resize(self, size_bytes: int) -> None:
@@ -174,5 +172,5 @@ class FileSystem(Protocol):
         ...
 
     def free_bytes(self, path: str) -> tuple[int, int]:
-        """Return (bytes free to this process, total bytes) of the file system that holds ``path``."""
+        """Return (bytes free to everybody, these and the used ones) of the file system that holds ``path``."""
         ...

@@ -42,6 +42,7 @@ QUERY_NUM_MAX: Final = 64
 """RocketMQ IndexService.maxMsgsNumBatch."""
 RETRY_AFTER_MS: Final = 1000.0
 _FILES_OPEN_MAX: Final = 16
+_TIMESTAMP_MAX: Final = 253_402_214_400_000  # 9999-12-31, the last day that a name can have
 
 
 @dataclass(slots=True)
@@ -125,10 +126,18 @@ class KeyIndex:
         is_new = not self._files.exists(self.directory)
         self._files.make_dirs(self.directory)
         names = [name for name in self._files.list(self.directory) if len(name) == 17 and name.isdecimal()]
+        for name in names:
+            if self._files.size(f"{self.directory}/{name}") == 0:  # created, and not yet given its size at a power cut
+                self._files.remove(f"{self.directory}/{name}")
+        names = [name for name in names if self._files.exists(f"{self.directory}/{name}")]
         files = [
             IndexFile.open(f"{self.directory}/{name}", self._files, self._slots, self._entries_max) for name in names
         ]
         self._index_files = files
+        for file in files:
+            if file.is_damaged:
+                self._log.error("index_header_damaged", path=file.path)
+                file.truncate_to_physical(1 << 62, lambda at: store_time_at(self._log_source, at))
         if is_new or (not files and resume_offset is None):
             self.indexed_offset = self._log_source.min_offset
         elif clean and resume_offset is not None:
@@ -284,14 +293,15 @@ class KeyIndex:
             self._write()
             return self.indexed_offset if self._batch is None else min(self.indexed_offset, int(self._batch.offsets[0]))
 
-    def delete_expired(self, log_min_offset: int) -> int:
-        """Remove files whose keys all point below the log's first offset, never the one in use; return how many."""
-        removed = 0
+    def delete_expired(self, log_min_offset: int) -> list[str]:
+        """Remove files whose keys all point below the log's first offset, never the one in use; return their paths."""
+        removed: list[str] = []
         with self._work_lock:
             while len(self._index_files) > 1 and self._index_files[0].end_offset < log_min_offset:
-                file = self._index_files.pop(0)
+                file = self._index_files[0]
                 self._files.remove(file.path)
-                removed += 1
+                del self._index_files[0]
+                removed.append(file.path)
         return removed
 
     def _damaged(self, start: int, end: int, error: CorruptRecord) -> None:
@@ -353,5 +363,6 @@ class KeyIndex:
 
 def _file_name(timestamp: int) -> str:
     """Return ``yyyyMMddHHmmssSSS`` in local time (RocketMQ UtilAll.timeMillisToHumanString)."""
+    timestamp = min(max(timestamp, 0), _TIMESTAMP_MAX)  # a damaged record may say anything
     moment = datetime.datetime.fromtimestamp(timestamp // 1000)
     return f"{moment:%Y%m%d%H%M%S}{timestamp % 1000:03d}"

@@ -62,6 +62,8 @@ class IndexFile:
         self.end_offset = 0
         self.used_slots = 0
         self.index_count = 1
+        self.is_damaged = False
+        """The header cannot be true; ``truncate_to_physical`` makes it again from the entries."""
         self._files = files
         self._slot_count = slots
         self._entries_max = entries_max
@@ -100,9 +102,8 @@ class IndexFile:
             file.used_slots,
             count,
         ) = _HEADER.unpack(header.tobytes())
-        if not 0 <= count <= entries_max:
-            raise CorruptIndex("index file refused", why=f"{path} counts {count} entries of {entries_max}")
-        file.index_count = max(count, 1)
+        file.is_damaged = not 0 <= count <= entries_max
+        file.index_count = 1 if file.is_damaged else max(count, 1)
         file._pending = (file.index_count, np.empty(0, INDEX_ENTRY))
         return file
 
@@ -325,6 +326,7 @@ class IndexFile:
                 break
             kept += want
             last_offset = int(offsets[-1])
+        self.is_damaged = False
         if kept == 1:
             return False
         entries = out[INDEX_ENTRY_BYTES : kept * INDEX_ENTRY_BYTES].view(INDEX_ENTRY)

@@ -15,28 +15,32 @@ import numpy as np
 
 from pocketmq.common.crc import crc32
 from pocketmq.common.errors import CorruptRecord
-from pocketmq.common.properties import PROPERTIES_BYTES_MAX
 from pocketmq.common.record import (
     BLANK_BYTES_MIN,
     BODY_CRC_AT,
+    BORN_HOST_V6_FLAG,
     CRC_MASK,
+    HOST_V6_EXTRA,
     MAGIC_AT,
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
     PHYSICAL_OFFSET_AT,
     RECORD_BYTES_MIN,
+    STORE_TIMESTAMP_AT,
+    SYS_FLAG_AT,
     TOPIC_BYTES_V1_MAX,
     body_at,
 )
 from pocketmq.common.record_codec import record_spans
 from pocketmq.store.checksums import ChecksumLog
 from pocketmq.store.log_reader import DamagedRange, size_and_magic
+from pocketmq.store.scan_window import WINDOW_BYTES, ScanWindow, bad_extent
 from pocketmq.store.segment import Segment
 from pocketmq.store.segment_queue import SegmentQueue
 
-WINDOW_BYTES: Final = 4 << 20
-WINDOW_BYTES_MIN: Final = 64 << 10
+SECTOR_BYTES: Final = 512
+"""What a disk writes whole, at least."""
 _MAGIC_START: Final = (MAGIC_V1 >> 8).to_bytes(3, "big")  # V1 and V2 differ in the last byte
 
 
@@ -55,6 +59,8 @@ class ScanResult:
     group_verified_bytes: int = 0
     walked_records: int = 0
     damaged: list[DamagedRange] = field(default_factory=list)
+    groups_before_damage: list[int] = field(default_factory=list)
+    """For each damaged range the ``last_group_offset`` before it."""
     suspect: list[DamagedRange] = field(default_factory=list)
     """Group checksum differs although every record's own CRC agrees: a header, topic or property has changed."""
 
@@ -62,6 +68,7 @@ class ScanResult:
 _HEAD = struct.Struct(">3I16xqI")  # size, magic, body CRC, physical offset, sysFlag
 _I32 = struct.Struct(">i")
 _U16 = struct.Struct(">H")
+_TORN_PROPERTIES: Final = "properties end in a zero byte"
 _BODY_AT: Final = tuple(body_at(hosts << 4) for hosts in range(4))
 
 
@@ -92,8 +99,8 @@ def good_run(view: memoryview, offset: int, stop: int, check_crc: bool) -> tuple
         if topic_end - tail > 1 + TOPIC_BYTES_V1_MAX or topic_end + 2 > record_end:
             break
         properties = _U16.unpack_from(view, topic_end)[0]
-        if topic_end + 2 + properties != record_end or properties > PROPERTIES_BYTES_MAX:
-            break
+        if topic_end + 2 + properties != record_end or properties >= SECTOR_BYTES:
+            break  # long properties may hide a lost sector
         topic = view[tail + 1 : topic_end].tobytes()
         if topic != topic_before:
             if 0 in topic:
@@ -107,26 +114,10 @@ def good_run(view: memoryview, offset: int, stop: int, check_crc: bool) -> tuple
     return count, offset + at, last, before
 
 
-class _Window:
-    """Private copy of a stretch of one segment, moved as the scan goes on."""
-
-    def __init__(self, segment: Segment) -> None:
-        self.segment = segment
-        self._start = 0
-        self._data = np.empty(0, np.uint8)
-        self._size_bytes = WINDOW_BYTES_MIN
-
-    def view(self, position: int, length: int) -> memoryview:
-        """Return ``length`` bytes at ``position``, fewer at the end of the segment."""
-        length = min(length, self.segment.size_bytes - position)
-        if position < self._start or position + length > self._start + self._data.size:
-            size = min(max(self._size_bytes, length), self.segment.size_bytes - position)
-            self._size_bytes = min(WINDOW_BYTES, self._size_bytes * 4)  # a look stays small, a long scan becomes large
-            if self._data.size != size:
-                self._data = np.empty(size, np.uint8)
-            self.segment.read_into(position, self._data)
-            self._start = position
-        return self._data.data[position - self._start : position - self._start + length]
+def store_time_of(record: memoryview) -> int:
+    """Return the store timestamp of a record."""
+    at = STORE_TIMESTAMP_AT + (HOST_V6_EXTRA if record[SYS_FLAG_AT + 3] & BORN_HOST_V6_FLAG else 0)
+    return int.from_bytes(record[at : at + 8], "big", signed=True)
 
 
 class LogScan:
@@ -177,41 +168,46 @@ class LogScan:
                 if good_at is None:
                     result.why = why
                     break
+                if (torn_at := self._drop_torn_record(result, at)) < at:
+                    at, why = torn_at, _TORN_PROPERTIES
                 result.damaged.append(DamagedRange(at, good_at, why))
+                result.groups_before_damage.append(result.last_group_offset)
                 at = good_at
-        result.end_offset = at
-        self._drop_torn_end(result)
+        result.end_offset = self._drop_torn_record(result, at)
+        if result.end_offset < at:
+            result.why = _TORN_PROPERTIES
         return result
 
-    def _drop_torn_end(self, result: ScanResult) -> None:
-        """Take the last record off if its properties end in a zero byte.
+    def _drop_torn_record(self, result: ScanResult, end: int) -> int:
+        """Take the record that ends at ``end`` off if its properties end in a zero byte; return where it began.
 
         Nothing in a record covers its properties; those of a torn one end in the zeros of unwritten space, those of a
-        whole one in 0x02 or text.
+        whole one in 0x02 or text. Elsewhere the result is ``end``.
         """
         at = result.last_record_offset
         if at < 0:
-            return
+            return end
         segment = self._segments.find(at)
         assert segment is not None
-        window = _Window(segment)
+        window = ScanWindow(segment)
         size, _ = self._check_record(window, at)
-        if at + size != result.end_offset:
-            return
+        if at + size != end:
+            return end
         record = window.view(at - segment.base_offset, size)
-        if record_spans(record).property_length and record[size - 1] == 0:
-            result.end_offset = at
-            result.why = "properties end in a zero byte"
-            result.walked_records -= 1
-            result.scanned_bytes -= size
-            result.last_group_offset = result.group_before_offset
-            result.suspect = [part for part in result.suspect if part.end <= at]
+        if record_spans(record).property_length == 0 or record[size - 1] != 0:
+            return end
+        result.walked_records -= 1
+        result.scanned_bytes -= size
+        result.last_group_offset = result.group_before_offset
+        result.last_record_offset = -1
+        result.suspect = [part for part in result.suspect if part.end <= at]
+        return at
 
     def _scan_segment(self, segment: Segment, at: int, result: ScanResult) -> tuple[int, str]:
         """Verify up to the end of one segment; return (offset reached, why it stopped there or "")."""
         base = segment.base_offset
         self.data_ranges(segment)
-        window = _Window(segment)
+        window = ScanWindow(segment)
         entries = {} if self._checksums is None else self._checksums.load(base)
         starts = [*entries, segment.end_offset]
         while at < segment.end_offset:
@@ -235,7 +231,7 @@ class LogScan:
                 result.suspect.append(DamagedRange(begin, stop, "the group's checksum differs"))
         return at, ""
 
-    def _walk(self, window: _Window, at: int, stop: int, result: ScanResult) -> tuple[int, str]:
+    def _walk(self, window: ScanWindow, at: int, stop: int, result: ScanResult) -> tuple[int, str]:
         """Check records one by one up to ``stop`` or a bad one; return (offset reached, why it stopped or "")."""
         segment = window.segment
         while at < stop:
@@ -260,7 +256,7 @@ class LogScan:
             self._told = at
             self._progress(at)
 
-    def _check_record(self, window: _Window, at: int) -> tuple[int, str]:
+    def _check_record(self, window: ScanWindow, at: int) -> tuple[int, str]:
         """Return (size, "") of a good record at offset ``at``, or (0, why)."""
         position = at - window.segment.base_offset
         left = window.segment.size_bytes - position
@@ -279,62 +275,83 @@ class LogScan:
             return 0, error.why
         if 0 in bytes(record[spans.topic_start : spans.topic_start + spans.topic_length]):
             return 0, "a zero byte in the topic"
+        end = position + size
+        for start in range(-(-(end - spans.property_length) // SECTOR_BYTES) * SECTOR_BYTES, end, SECTOR_BYTES):
+            if start + SECTOR_BYTES <= end and not any(record[start - position : start - position + SECTOR_BYTES]):
+                return 0, "a lost sector in the properties"
         if self._check_crc:
             crc = crc32(record[spans.body_start : spans.body_start + spans.body_length]) & CRC_MASK
             if crc != int.from_bytes(record[BODY_CRC_AT : BODY_CRC_AT + 4], "big"):
                 return 0, "body CRC differs"
         return size, ""
 
+    def store_times(self, start: int, end: int, limit: int) -> set[int]:
+        """Return the store times of the good records within [start, end), at most ``limit`` different ones."""
+        times: set[int] = set()
+        window: ScanWindow | None = None
+        at = start
+        while at < end and len(times) < limit:
+            segment = self._segments.find(at)
+            if segment is None:
+                break
+            if window is None or window.segment is not segment:
+                window = ScanWindow(segment)
+            size, why = self._check_record(window, at)
+            if why:  # a blank, or damage: on behind it
+                found = self._next_good(at)
+                if found is None:
+                    break
+                at = found
+                continue
+            times.add(store_time_of(window.view(at - segment.base_offset, size)))
+            at += size
+        return times
+
     def is_record(self, at: int) -> bool:
         """Tell whether a good record starts at ``at``."""
         segment = self._segments.find(at)
-        return segment is not None and not self._check_record(_Window(segment), at)[1]
+        return segment is not None and not self._check_record(ScanWindow(segment), at)[1]
 
     def verify_range(self, start: int, stop: int) -> bool:
         """Tell whether [start, stop), one group within a segment, is good: by its checksum, else record by record."""
         segment = self._segments.find(start)
         if segment is None or stop > segment.end_offset:
             return start == stop
-        window = _Window(segment)
+        window = ScanWindow(segment)
         entry = None if self._checksums is None else self._checksums.load(segment.base_offset).get(start)
         if entry is not None and entry[0] == stop - start:
             return crc32(window.view(start - segment.base_offset, entry[0])) == entry[1]
         at = start
         while at < stop:
             size, why = self._check_record(window, at)
-            if why:
-                return False
+            if why:  # the log may end with the blank end of a segment
+                head = window.view(at - segment.base_offset, BLANK_BYTES_MIN)
+                return stop == segment.end_offset and size_and_magic(head, 0) == (stop - at, MAGIC_BLANK)
             at += size
         return at == stop
 
     def _next_good(self, bad_at: int) -> int | None:
         """Return where the first good record behind the bad bytes at ``bad_at`` starts, or None.
 
-        A record knows its own offset, so what is found is at its place. A bad record whose header is believable is
+        A record knows its own offset, so what is found is at its place. A bad record whose size is believable is
         stepped over whole: what its body holds is a sender's choice, and may look like a record.
         """
         segment = self._segments.find(bad_at)
         assert segment is not None
-        window = _Window(segment)
-        position = bad_at - segment.base_offset
-        head = window.view(position, PHYSICAL_OFFSET_AT + 8)
-        size, magic = size_and_magic(head, 0)
-        position += 1
-        is_sized = RECORD_BYTES_MIN <= size <= segment.end_offset - bad_at - BLANK_BYTES_MIN
-        if magic in (MAGIC_V1, MAGIC_V2) and is_sized and int.from_bytes(head[PHYSICAL_OFFSET_AT:], "big") == bad_at:
-            position += size - 1
-        found = self._search(window, position)
+        window = ScanWindow(segment)
+        size = bad_extent(window, bad_at, self.is_record)
+        found = self._search(window, bad_at - segment.base_offset + size)
         while found is None:
             segment = self._segments.find(segment.end_offset)
             if segment is None:
                 return None
-            found = self._search(_Window(segment), 0)
+            found = self._search(ScanWindow(segment), 0)
         return found
 
-    def _search(self, window: _Window, position: int) -> int | None:
+    def _search(self, window: ScanWindow, position: int) -> int | None:
         """Return the offset of the first good record of a segment at or behind ``position``."""
         segment = window.segment
-        candidates = _Window(segment)
+        candidates = ScanWindow(segment)
         position += MAGIC_AT
         for start, end in self.data_ranges(segment):
             position = max(position, start)

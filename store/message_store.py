@@ -19,27 +19,33 @@ from pocketmq.common.record_codec import decode_record, record_size_at
 from pocketmq.common.record_group import RecordGroup
 from pocketmq.common.runner import Runner, ThreadRunner, Worker
 from pocketmq.store.allocate import ALLOCATING_SUFFIX, SegmentAllocator
-from pocketmq.store.append_result import AppendResult, PutStatus, refused
-from pocketmq.store.checkpoint import Checkpoint, Positions, StorePaths, write_checkpoint
+from pocketmq.store.append_result import AppendResult, PutStatus, PutTimes, refused
+from pocketmq.store.checkpoint import Checkpoint, Positions, StorePaths, mark_open, write_checkpoint
 from pocketmq.store.checksums import ChecksumLog
+from pocketmq.store.commit import CommitService
 from pocketmq.store.commit_log import CommitLog
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.consume_queues import ConsumeQueues
 from pocketmq.store.dispatch import Dispatcher
-from pocketmq.store.errors import OffsetOutOfRange, StoreClosed, StoreFenced
+from pocketmq.store.errors import OffsetOutOfRange, StoreClosed, StoreError, StoreFenced
 from pocketmq.store.file_system import FileLock, FileSystem
 from pocketmq.store.flush import FlushService
 from pocketmq.store.get import GetResult, get_message
 from pocketmq.store.group_commit import Done, GroupCommit
-from pocketmq.store.index import KeyIndex
+from pocketmq.store.index import KeyIndex, KeyQueryResult
+from pocketmq.store.memory_lock import Memory, OsMemory
 from pocketmq.store.os_file_system import OsFileSystem
 from pocketmq.store.recovery import Recovery, RecoveryReport
+from pocketmq.store.retention import Retention
 from pocketmq.store.segment_queue import SegmentQueue
 from pocketmq.store.time_index import offset_by_time, store_time, store_time_at
+from pocketmq.store.write_buffer_pool import WriteBufferPool
 
 __all__ = ["AppendResult", "GetResult", "MessageStore", "PutStatus", "RecoveryReport"]
 
 _RECORD_HEAD_BYTES: Final = 36
+READ_FAILURES_EVERY_NS: Final = 1_000_000_000
+"""At most this often a read that failed is told of."""
 Dispatched = Callable[[list[tuple[str, int, int]]], None]
 
 
@@ -49,7 +55,8 @@ class MessageStore:
     ``append`` and reads are thread-safe, touch the disk and must stay off the event loop. ``store_host`` (8 or 20
     bytes) is written into every record; set it before ``open``. Callbacks in ``on_dispatched`` run in the dispatch
     worker. Counters: ``log.appended_records``, ``.appended_bytes``, ``.appended_groups``, ``.flush_count``,
-    ``.last_flush_ns``, ``log.lock.held_ns_total`` and ``.holds``.
+    ``.last_flush_ns``, ``.commit_count``, ``.last_commit_ns``; of ``log.lock``: ``held_ns_total``, ``holds``,
+    ``busy_episodes``, ``busy_refusals``, ``longest_hold_ns()``.
     """
 
     def __init__(
@@ -60,7 +67,10 @@ class MessageStore:
         clock: Clock | None = None,
         runner: Runner | None = None,
         log: EventLog | None = None,
+        error_log: EventLog | None = None,
+        memory: Memory | None = None,
     ) -> None:
+        """``error_log`` takes trouble with the disk; without it ``log`` does."""
         root = os.path.abspath(os.path.expanduser(config.store_path_root_dir))
         self.config = msgspec.structs.replace(config, store_path_root_dir=root)
         self.paths = StorePaths(root)
@@ -68,13 +78,20 @@ class MessageStore:
         self._file_system: FileSystem = OsFileSystem() if file_system is None else file_system
         self._runner: Runner = ThreadRunner() if runner is None else runner
         self._log: EventLog = NullLog() if log is None else log
+        self._error_log = self._log if error_log is None else error_log
         config = self.config
         segment_bytes = config.mapped_file_size_commit_log
         files, clock = self._file_system, self.clock
         self._segments = SegmentQueue(files, self.paths.commit_log, segment_bytes)
-        self._allocator = SegmentAllocator(config, files, self.paths.commit_log, self._runner, self._log)
+        memory = OsMemory(files) if memory is None else memory
+        self.pool: WriteBufferPool | None = None
+        if config.transient_store_pool_enable:
+            self.pool = WriteBufferPool(config.transient_store_pool_size, segment_bytes, memory, clock, self._log)
+        self._allocator = SegmentAllocator(
+            config, files, self.paths.commit_log, self._runner, self._error_log, pool=self.pool, memory=memory
+        )
         self._checksums = ChecksumLog(files, self.paths.checksums, segment_bytes) if config.group_checksums else None
-        self.consume_queues = ConsumeQueues(config, files, clock, self._runner, log=self._log)
+        self.consume_queues = ConsumeQueues(config, files, clock, self._runner, log=self._error_log)
         self.log = CommitLog(
             config,
             files,
@@ -84,12 +101,29 @@ class MessageStore:
             self._checksums,
             self.consume_queues.next_offset,
             self._log,
+            pool=self.pool,
+            error_log=self._error_log,
         )
-        self.index = KeyIndex(config, files, clock, self._runner, self.log, log=self._log)
+        self.index = KeyIndex(config, files, clock, self._runner, self.log, log=self._error_log)
         self.dispatcher = Dispatcher(
-            self.consume_queues, self.log, self._runner, clock, index=self.index, log=self._log
+            self.consume_queues, self.log, self._runner, clock, index=self.index, log=self._error_log
         )
-        self._flush = FlushService(config, self.log, self._checksums, clock, self._log, self.dispatcher.nudge)
+        self.retention = Retention(
+            config,
+            files,
+            self.paths,
+            clock,
+            self._segments,
+            self.consume_queues,
+            self.index,
+            self._checksums,
+            self._unneeded_below,
+            self._positions_changed,
+            self._log,
+            self._error_log,
+        )
+        self._flush = FlushService(config, self.log, self._checksums, clock, self._error_log, self.dispatcher.nudge)
+        self._commit = None if self.pool is None else CommitService(config, self.log, clock)
         self._group_commit: GroupCommit | None = None
         if config.flush_disk_type == "SYNC_FLUSH":
             self._group_commit = GroupCommit(self.log, clock, config.sync_flush_timeout, self._log)
@@ -99,6 +133,8 @@ class MessageStore:
         self._seen: tuple[int, int] | None = None  # (end, store time) at the last checkpoint, not yet durable then
         self._durable_offset = -1  # log and queues are durable up to here, and positions.json says so
         self._clean_offset = -1  # positions.json tells of a clean stop at this end
+        self._tell_reads_from_ns = 0
+        self._recover_offset = 0  # a recovery would read the log from here on
         self._is_open = False
 
     # ---- life
@@ -107,12 +143,15 @@ class MessageStore:
         """Lock the directory, recover, rebuild what is missing in queues, start the workers. Blocks; call it off the
         loop.
 
-        ``progress(offset, end)`` is called now and then while the log is read. Raises ``StoreInUse``,
-        ``SegmentSizeMismatch``, ``CorruptStore``, ``StorePermission`` and what the disk raises; the directory then is
-        unlocked again, and nothing but a recovery that can be repeated has changed.
+        ``progress(offset, end)`` is called now and then while the log is read. Raises ``ConfigError`` (no memory for
+        the write-buffer pool), ``StoreInUse``, ``SegmentSizeMismatch``, ``CorruptStore``, ``StorePermission`` and what
+        the disk raises; the directory then is unlocked again, and nothing but a recovery that can be repeated has
+        changed.
         """
         assert not self._is_open, "open() of an open store"
         begin_ns = self.clock.monotonic_ns()
+        if self.pool is not None:
+            self.pool.check()
         self._file_system.make_dirs(self.paths.root)
         self._lock = self._file_system.lock_file(self.paths.lock, f"lock\npid {os.getpid()}\n")
         try:
@@ -134,28 +173,39 @@ class MessageStore:
 
     def _recover(self, progress: Callable[[int, int], None] | None) -> RecoveryReport:
         files, paths, log = self._file_system, self.paths, self.log
-        for path in (paths.commit_log, paths.checksums, paths.own):
-            files.make_dirs(path)
         self._segments.load()
         self.consume_queues.deleted.load(self._segments.first_offset)
         self.consume_queues.load()
+        for path in (paths.commit_log, paths.checksums, paths.own):  # not before: a refused store is left as it was
+            files.make_dirs(path)
         recovery = Recovery(self.config, files, paths, self._segments, self._checksums, self._log, progress=progress)
         queues = self.consume_queues
-        report = recovery.run(queues.last_physical_end, queues.entries(), queues.deleted.last_offset)
+        report = recovery.run(
+            queues.last_physical_end,
+            queues.entries(),
+            queues.deleted.last_offset,
+            queues.ends_below,
+            queues.deleted.get,
+        )
         for name in files.list(paths.commit_log):
             if name.endswith(ALLOCATING_SUFFIX):
                 files.remove(f"{paths.commit_log}/{name}")
         end = report.end_offset
         log.damaged[:] = report.damaged
         self.consume_queues.deleted.cut(end)
+        if self.pool is not None:
+            self.pool.open()
         self._allocator.start()
+        self._recover_offset = min(report.start_offset, report.dispatched_from)
         log.open_at(end, report.last_store_timestamp, report.last_group_offset)
+        queue_ends = queues.ends_below(end) if report.damaged and report.truncate_queues else {}
         if report.truncate_queues:
             self.consume_queues.truncate_to_physical(report.dispatched_from)
         self.index.load(report.indexed_from, clean=report.index_clean)
         self.dispatcher.rebuild(report.dispatched_from, None if progress is None else partial(_tell, progress, end))
+        queues.keep_ends(queue_ends)
         self.consume_queues.correct_min(log.min_offset)
-        files.open(paths.abort, create=True).close()
+        mark_open(files, paths, durable=self.config.sync_on_close or self._group_commit is not None)
         if report.kind == "clean":
             self._durable_offset = end
             self._clean_offset = end if report.index_clean else -1
@@ -169,12 +219,17 @@ class MessageStore:
         log = self.log
         log.on_appended = self.dispatcher.feed
         log.on_committed = [self._flush.committed]
+        if self._commit is not None:
+            log.on_committed.append(self.dispatcher.committed)
+            log.on_buffered = self._commit.appended
+            self._commit.start(self._runner)
         self.consume_queues.start()
         self.index.start()
         self.dispatcher.start(end)
         self._flush.start(self._runner)
         if self._group_commit is not None:
             self._group_commit.start(self._runner)
+        self.retention.start(self._runner)
         interval_ms = self.config.checkpoint_interval
         self._checkpointer = self._runner.start("checkpoint", self._checkpoint_step, first_after_ms=interval_ms)
         self._is_open = True
@@ -183,7 +238,12 @@ class MessageStore:
     def _give_up(self) -> None:
         """Undo a failed ``open``."""
         self._allocator.stop()
+        self._close_log()
+
+    def _close_log(self) -> None:
         self.log.close()
+        if self.pool is not None:
+            self.pool.close()
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -200,8 +260,12 @@ class MessageStore:
         self._is_open = False
         failed: PocketMQError | None = None
         self.log.refuse()
+        self.retention.stop()
         if self._checkpointer is not None:
             self._checkpointer.stop()
+        if self._commit is not None:
+            self._commit.stop()
+            failed = self._try(self._commit.commit_all)
         self._flush.stop()
         if self._group_commit is not None:
             self._group_commit.stop()
@@ -216,10 +280,7 @@ class MessageStore:
             failed = self._try(stop) or failed
         if failed is None:
             failed = self._try(self._stop_cleanly)
-        self.log.close()
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+        self._close_log()
         if failed is not None:
             raise failed
 
@@ -227,7 +288,7 @@ class MessageStore:
         try:
             stop()
         except PocketMQError as error:
-            self._log.error("store_close_failed", step=getattr(stop, "__qualname__", ""), error=str(error))
+            self._error_log.error("store_close_failed", step=getattr(stop, "__qualname__", ""), error=str(error))
             return error
         return None
 
@@ -239,10 +300,14 @@ class MessageStore:
         """Write positions and remove the abort marker, if everything has reached the end."""
         log = self.log
         end = log.committed_offset
+        assert end == log.appended_offset, "a clean stop leaves nothing in a buffer"
         if self.dispatcher.dispatched_offset != end:
             self._log.error(
                 "dispatch_behind_at_close", dispatched_offset=self.dispatcher.dispatched_offset, end_offset=end
             )
+            return
+        if not log.leaves_nothing():  # the next start has to zero it: no clean stop
+            self._log.error("failed_append_left_at_close", end_offset=end)
             return
         if self._clean_offset != end:
             durable = self.config.sync_on_close
@@ -262,7 +327,7 @@ class MessageStore:
         except StoreFenced:
             return None
         except PocketMQError as error:
-            self._log.error("checkpoint_failed", error=str(error))
+            self._error_log.error("checkpoint_failed", error=str(error))
         return float(self.config.checkpoint_interval)
 
     def checkpoint(self) -> None:
@@ -273,11 +338,15 @@ class MessageStore:
         with self.dispatcher.between_passes():
             dispatched = self.dispatcher.dispatched_offset
             entries = self.consume_queues.entries()  # of records below ``dispatched``: recovery may drop later ones
-        seen = (log.committed_offset, log.last_store_timestamp)
+        seen = (log.committed_offset, log.committed_store_timestamp)
         flushed = log.flush()
         self.consume_queues.flush(force=True)
         indexed = self.index.flush()
-        self._file_system.sync_all(self.paths.root)
+        try:
+            self._file_system.sync_all(self.paths.root)
+        except StoreError as error:  # entries of queues may be lost that the next sync would say nothing of
+            log.fence(error)
+            raise
         recover = min(dispatched, flushed)
         if self._seen is not None and self._seen[0] <= recover:
             index_ms = self._seen[1] if indexed >= self._seen[0] else self._checkpoint.index_ms
@@ -286,7 +355,17 @@ class MessageStore:
         self._seen = self._seen or seen
         self._clean_offset = -1
         self._write_positions(recover, entries, clean=False, durable=True, indexed=indexed)
-        self._durable_offset = recover
+        self._durable_offset = self._recover_offset = recover
+
+    def _unneeded_below(self) -> int:
+        """Return below which offset retention may take the log away: what is durable, in its queues, and not read by a
+        recovery.
+        """
+        return min(self._recover_offset, self.log.flushed_offset, self.dispatcher.dispatched_offset)
+
+    def _positions_changed(self) -> None:
+        """Note that positions.json does not describe the store any more."""
+        self._clean_offset = -1
 
     def _write_positions(
         self, recover: int, queue_entries: int, *, clean: bool, durable: bool, indexed: int | None = None
@@ -325,19 +404,28 @@ class MessageStore:
 
         ``dispatch_later``: the caller will call ``dispatch`` soon, in this thread; else the dispatch worker is woken.
         """
+        times = PutTimes()
         try:
-            result = self.log.append(group)
+            if self.retention.flags.bits:
+                raise self.retention.refusal()
+            result = self.log.append(group, times)
         except PocketMQError as error:
-            return refused(error)
-        if not dispatch_later:
+            return refused(error, times)
+        if not dispatch_later and self.pool is None:  # with a pool the commit wakes it
             self.dispatcher.committed()
         return result
 
     def show_all(self) -> None:
         """Make visible, to consumers and to key queries, what was appended before the call.
 
-        Dispatches in this thread what waits, and waits for a pass that is under way; not for the event loop.
+        Commits and dispatches in this thread what waits, and waits for a pass that is under way; not for the event
+        loop.
         """
+        if self.pool is not None:
+            try:
+                self.log.commit()
+            except StoreError:
+                pass  # the log has said so; what is committed is shown
         if self.dispatcher.dispatched_offset < self.log.committed_offset:
             self.dispatcher.dispatch_here()
         with self.dispatcher.between_passes():
@@ -350,9 +438,10 @@ class MessageStore:
     def acknowledge(self, end_offset: int, wait: bool, done: Done) -> None:
         """Call ``done(status)`` when what ends at ``end_offset`` is as safe as the settings promise.
 
-        At once in this thread under ASYNC_FLUSH, or if it is durable already, or ``wait`` is False (RocketMQ property
-        WAIT); else later in a flush thread: PUT_OK, FLUSH_DISK_TIMEOUT after ``sync_flush_timeout``, or
-        SERVICE_NOT_AVAILABLE when the log is fenced: then nobody knows whether the disk has it.
+        At once in this thread under ASYNC_FLUSH (with a write-buffer pool it may be in RAM only), or if it is durable
+        already, or ``wait`` is False (RocketMQ property WAIT); else later in a flush thread: PUT_OK, FLUSH_DISK_TIMEOUT
+        after ``sync_flush_timeout``, or SERVICE_NOT_AVAILABLE when the log is fenced: nobody knows then whether the
+        disk has it.
         """
         log = self.log
         if log.fenced_by is not None and end_offset > log.flushed_offset:
@@ -390,6 +479,20 @@ class MessageStore:
         """End of what consumers can see."""
         return self.dispatcher.dispatched_offset
 
+    # ---- under load; all of these are safe on the event loop: they take no lock
+
+    def is_os_page_cache_busy(self) -> bool:
+        """Tell whether an append has held the append lock for more than ``os_page_cache_busy_timeout_mills``."""
+        return self.log.lock.is_busy()
+
+    def lock_time_mills(self) -> int:
+        """Return for how many ms the present holder has had the append lock, 0 when it is free."""
+        return self.log.lock.held_ns() // 1_000_000
+
+    def is_transient_store_pool_deficient(self) -> bool:
+        """Tell whether there is a write-buffer pool and none of its buffers is free."""
+        return self.pool is not None and self.pool.available == 0
+
     # ---- reading
 
     def get(
@@ -403,14 +506,21 @@ class MessageStore:
         tags_codes: frozenset[int] | None = None,
     ) -> GetResult:
         """Return messages of a queue from ``offset`` on; see ``get_message``."""
-        return get_message(
-            self.consume_queues.get(topic, queue_id),
-            self.log,
-            offset,
-            max_messages=max_messages,
-            max_bytes=max_bytes,
-            tags_codes=tags_codes,
-        )
+        try:
+            return get_message(
+                self.consume_queues.get(topic, queue_id),
+                self.log,
+                offset,
+                max_messages=max_messages,
+                max_bytes=max_bytes,
+                tags_codes=tags_codes,
+            )
+        except PocketMQError as error:
+            now_ns = self.clock.monotonic_ns()
+            if now_ns >= self._tell_reads_from_ns:  # a consumer asks again and again
+                self._tell_reads_from_ns = now_ns + READ_FAILURES_EVERY_NS
+                self._error_log.error("read_failed", topic=topic, queue_id=queue_id, offset=offset, error=str(error))
+            raise
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """Return a queue's first offset, 0 for one that does not exist."""
@@ -472,13 +582,20 @@ class MessageStore:
 
         Finds what was appended before the call, unless the index is seconds behind.
         """
+        return self.find(topic, key, begin, end, max_num)[0]
+
+    def find(
+        self, topic: str, key: str, begin: int, end: int, max_num: int
+    ) -> tuple[list[bytes], KeyQueryResult]:
+        """Do what ``query`` does; return with the records how far the index was, and whether all of it was looked at."""
         self.show_all()
+        result = self.index.query(topic, key, begin, end, max_num)
         records: list[bytes] = []
-        for offset in self.index.query(topic, key, begin, end, max_num).offsets:
+        for offset in result.offsets:
             record = self.read_record(offset)
             if record is not None and _has_key(record, topic, key):
                 records.append(record)
-        return records
+        return records, result
 
     def delete_topic(self, topic: str) -> None:
         """Remove a topic's consume queues. Its records stay in the log until retention removes them, and never enter a
@@ -492,7 +609,7 @@ class MessageStore:
                 self.log.forget_queues(topic, forget)
 
         self.consume_queues.delete_topic(topic, exclusively)
-        self._clean_offset = -1  # positions.json counts the entries of the topic
+        self._positions_changed()  # they count the entries of the topic
 
 
 def _tell(progress: Callable[[int, int], None], end: int, at: int) -> None:

@@ -115,7 +115,9 @@ class OsFile:
             raise translated(error, f"write at {offset} failed", self.path) from error
 
     def reserve(self, size_bytes: int) -> None:
-        """Reserve blocks; a sparse file where the file system cannot."""
+        """Reserve blocks; by writing zeros where the file system cannot, so that a store into a map never finds the
+        disk full (SIGBUS).
+        """
         try:
             if hasattr(os, "posix_fallocate"):
                 try:
@@ -124,10 +126,11 @@ class OsFile:
                 except OSError as error:
                     if error.errno not in _UNSUPPORTED:
                         raise
-            if os.fstat(self._descriptor).st_size < size_bytes:
-                os.ftruncate(self._descriptor, size_bytes)
+            size = os.fstat(self._descriptor).st_size
         except OSError as error:
             raise translated(error, f"reserving {size_bytes} bytes failed", self.path) from error
+        for at in range(size, size_bytes, len(_ZEROS)):
+            self.write_at(at, _ZEROS[: min(len(_ZEROS), size_bytes - at)])
 
     def resize(self, size_bytes: int) -> None:
         """Cut or extend the file."""
@@ -378,4 +381,6 @@ class OsFileSystem:
             found = os.statvfs(path)
         except OSError as error:
             raise translated(error, "statvfs failed", path) from error
-        return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+        # Blocks reserved for root count neither as free nor as used, as in RocketMQ's ratio: used / (used + usable).
+        usable = found.f_blocks - found.f_bfree + found.f_bavail
+        return found.f_bavail * found.f_frsize, usable * found.f_frsize

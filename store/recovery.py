@@ -1,12 +1,14 @@
 """Starting on what the last run left.
 
 Lives here: where a recovery begins, what is cut, what is kept and reported, ``RecoveryReport``.
-Not here: the verification (``log_scan``), consume queues and index (``message_store`` has them rebuilt from the log),
-the files between two runs (``checkpoint``).
+Not here: the verification (``log_scan``), the copies (``quarantine``), consume queues and index (``message_store`` has
+them rebuilt from the log), the files between two runs (``checkpoint``).
 
 Where it begins (RocketMQ's rules where our own positions are missing):
 
 - clean stop with positions: the last group is verified, nothing else; not depending on the size of the log;
+- clean stop, but the last group has changed since: its segment is verified; the log goes on behind the group all the
+  same, because what was promised keeps its place;
 - clean stop without positions (a store RocketMQ closed): verification from the third-last segment on;
 - queues with fewer entries than positions say: as below, and all queues are built again from the log;
 - no clean stop: from the last checkpoint; without one from the newest segment whose first record is older than
@@ -15,8 +17,8 @@ Where it begins (RocketMQ's rules where our own positions are missing):
 What it changes, each step safe to repeat after a kill: copies of what will go are put under ``pocketmq/quarantine`` and
 synced; checksums of it are removed; segments behind the end are removed, last one first; what is behind the end in its
 own segment is overwritten with zeros and synced. Else old, well-placed records would come back after the next crash.
-Only bytes without a good record behind them go. Damage in the middle stays as it is, is copied, listed in
-``pocketmq/damage.json`` and skipped by every walk.
+What goes is the torn tail (``torn_tail``): bytes without a good record behind them, and the rest of an unfinished
+group. Damage in the middle stays as it is, is copied, listed in ``pocketmq/damage.json`` and skipped by every walk.
 """
 
 from collections.abc import Callable
@@ -26,18 +28,22 @@ from typing import Final
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
+from pocketmq.common.errors import CorruptRecord
 from pocketmq.common.events import EventLog
-from pocketmq.common.record import BORN_HOST_V6_FLAG, HOST_V6_EXTRA, STORE_TIMESTAMP_AT, SYS_FLAG_AT
 from pocketmq.store.checkpoint import Positions, StorePaths, read_checkpoint, read_positions
 from pocketmq.store.checksums import ChecksumLog
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.errors import StoreError
 from pocketmq.store.file_system import FileSystem
-from pocketmq.store.log_reader import DamagedRange, size_and_magic
+from pocketmq.store.log_reader import DamagedRange, LogReader
 from pocketmq.store.log_scan import LogScan, ScanResult
+from pocketmq.store.quarantine import Quarantine
 from pocketmq.store.segment import Segment
 from pocketmq.store.segment_queue import SegmentQueue
+from pocketmq.store.suspects import Queue, misplaced
+from pocketmq.store.torn_tail import end_before_torn_tail
 
 _COPY_BYTES: Final = 1 << 20
 _SEGMENTS_CHECKED: Final = 3
@@ -75,7 +81,9 @@ class RecoveryReport:
 
 @dataclass(slots=True, frozen=True)
 class _Start:
-    """Where to verify from, what can be believed. ``verified_end``: the log ends there, nothing is left to verify."""
+    """Where to verify from, what can be believed. ``verified_end``: the log ends there, nothing is left to verify.
+    ``promised_end``: it ends there or later, whatever is found: everything below was durable.
+    """
 
     kind: str
     reason: str
@@ -84,6 +92,7 @@ class _Start:
     index_from: int | None = None
     verified_end: int | None = None
     last_store_timestamp: int = 0
+    promised_end: int = 0
 
 
 class Recovery:
@@ -109,13 +118,22 @@ class Recovery:
         self._log = log
         tell = None if progress is None else partial(_tell, progress, segments)
         self._scan = LogScan(segments, checksums, check_crc=config.check_crc_on_recover, progress=tell)
+        self._quarantine = Quarantine(config, file_system, paths, segments, log)
+        self._ends_below: Callable[[int], dict[Queue, int]] | None = None
+        self._deleted_to: Callable[[str], int] | None = None
 
     def run(
-        self, queues_end: Callable[[], int], queue_entries: int | None = None, last_deletion: int = -1
+        self,
+        queues_end: Callable[[], int],
+        queue_entries: int | None = None,
+        last_deletion: int = -1,
+        ends_below: Callable[[int], dict[Queue, int]] | None = None,
+        deleted_to: Callable[[str], int] | None = None,
     ) -> RecoveryReport:
         """Find the end of the log and make it the end of its files. ``queues_end``: what the consume queues reach,
         ``queue_entries``: how many entries they have, None if nobody counted; ``last_deletion``: where the log ended
-        when a topic was last deleted.
+        when a topic was last deleted; ``ends_below(offset)``: behind which entry each queue has none below
+        a physical offset; ``deleted_to(topic)``: where the log ended when the topic was last deleted, 0 if never.
 
         Raises ``StoreError`` when the disk does; run again it goes on.
         """
@@ -123,6 +141,7 @@ class Recovery:
         clean = positions is not None and positions.clean and not self._file_system.exists(self._paths.abort)
         if positions is not None and not clean and last_deletion >= positions.recover_offset:
             queue_entries = None  # the deletion came behind the count
+        self._ends_below, self._deleted_to = ends_below, deleted_to
         report = self._run(positions, queues_end, queue_entries)
         if positions is not None:
             promised = positions.end_offset if positions.clean else positions.recover_offset
@@ -141,7 +160,7 @@ class Recovery:
             )
         start = self._start(positions, queues_end, queue_entries)
         if start.verified_end is not None:
-            return RecoveryReport(
+            report = RecoveryReport(
                 start.kind,
                 start.reason,
                 start_offset=start.scan_from,
@@ -155,7 +174,13 @@ class Recovery:
                 last_group_offset=start.scan_from,
                 last_store_timestamp=start.last_store_timestamp,
             )
-        return self._finish(start, self._scan.run(start.scan_from))
+            if self._segments.all[-1].base_offset > start.verified_end:
+                # A prepared segment whose removal was not durable. Left there, the next one would replace its file.
+                self._cut(start.verified_end, report)
+            return report
+        result = self._scan.run(start.scan_from)
+        self._decide_end(start, result, queues_end)
+        return self._finish(start, result)
 
     # ---- where to begin
 
@@ -174,23 +199,27 @@ class Recovery:
             if queue_entries is not None and queue_entries < positions.queue_entries:
                 self._log.error("consume_queues_incomplete", entries=queue_entries, expected=positions.queue_entries)
                 base = max(first, min(recover_offset, positions.last_group_offset))
-                return _Start("unclean", "consume queues are incomplete", base, first, index_from, None, stored_ms)
+                why = "consume queues are incomplete"
+                return _Start("unclean", why, base, first, index_from, None, stored_ms, recover_offset)
             if not (is_clean and positions.clean):
-                return _Start("unclean", "no clean stop", recover_offset, recover_offset, index_from, None, stored_ms)
+                at = recover_offset
+                return _Start("unclean", "no clean stop", at, at, index_from, None, stored_ms, at)
             stop, group = positions.end_offset, positions.last_group_offset
             if not (first <= group <= stop and self._scan.verify_range(group, stop)):
                 base = max(first, min(recover_offset, stop - stop % segments.segment_bytes))
-                return _Start("unclean", "the last group is damaged", base, base, index_from, None, stored_ms)
+                return _Start(
+                    "unclean", "the last group is damaged", base, base, index_from, None, stored_ms, recover_offset
+                )
             if self._scan.is_record(stop):
                 why = "the log goes on behind its clean stop"
-                return _Start("unclean", why, stop, stop, index_from, None, stored_ms)
+                return _Start("unclean", why, stop, stop, index_from, None, stored_ms, stop)
             self._make_durable(recover_offset, stop)  # nothing to do unless the stop was told not to sync
             return _Start("clean", "clean stop", group, stop, index_from, stop, stored_ms)
         if is_clean:
             checked = segments.all[-min(_SEGMENTS_CHECKED, len(segments)) :]
             return _Start("clean", "clean stop without positions", checked[0].base_offset, max(queues_end(), first))
         base = self._before_checkpoint()
-        return _Start("unclean", "no clean stop and no positions", base, base)
+        return _Start("unclean", "no clean stop and no positions", base, base, base)
 
     def _before_checkpoint(self) -> int:
         """Return the base of the newest segment whose first record RocketMQ's checkpoint covers, else of the first."""
@@ -198,10 +227,48 @@ class Recovery:
         safe_ms = checkpoint.safe_ms(self._config.message_index_enable and self._config.message_index_safe)
         for segment in reversed(self._segments.all):
             if self._scan.is_record(segment.base_offset):
-                stored_ms = _store_time(segment, 0)
-                if 0 < stored_ms <= safe_ms:
+                times = self._scan.store_times(segment.base_offset, segment.base_offset + 1, 1)
+                if 0 < max(times, default=0) <= safe_ms:
                     return segment.base_offset
         return self._segments.first_offset
+
+    # ---- what is decided
+
+    def _decide_end(self, start: _Start, result: ScanResult, queues_end: Callable[[], int]) -> None:
+        """Take a torn tail off, add what is damaged although every record is good by itself."""
+
+        def finished_end(offset: int) -> int:
+            written = 0 if self._checksums is None else self._checksums.finished_end(offset)
+            return max(start.promised_end, written, queues_end())
+
+        known = read_damage(self._file_system, self._paths)
+        end_before_torn_tail(self._scan, self._segments, result, known, finished_end, self._config.group_bytes_max)
+        if result.end_offset < start.promised_end:
+            result.damaged.append(DamagedRange(result.end_offset, start.promised_end, result.why))
+            result.end_offset = result.last_group_offset = start.promised_end
+            result.why = "the end that was promised"
+        if result.suspect and self._ends_below is not None and self._deleted_to is not None:
+            reader = LogReader(
+                self._read_into, self._segments.segment_bytes, self._config.record_bytes_max, [*known, *result.damaged]
+            )
+            begin = min(start.dispatch_from, result.suspect[0].start)
+            try:
+                wrong = misplaced(
+                    reader.groups(begin, result.end_offset),
+                    result.suspect,
+                    self._ends_below(begin),
+                    self._deleted_to,
+                    bool(known or result.damaged) or begin == self._segments.first_offset > 0,
+                )
+            except CorruptRecord as error:
+                self._log.error("suspects_not_compared", error=str(error))
+                return
+            result.damaged = sorted([*result.damaged, *wrong], key=lambda part: part.start)
+
+    def _read_into(self, offset: int, out: NDArray[np.uint8]) -> None:
+        segment = self._segments.find(offset)
+        assert segment is not None
+        segment.read_into(offset - segment.base_offset, out)
 
     # ---- what is done
 
@@ -223,12 +290,14 @@ class Recovery:
             last_group_offset=min(result.last_group_offset, end),
         )
         for part in result.damaged:
-            self._quarantine(part.start, part.end, report)
+            report.quarantined += self._quarantine.keep(part.start, part.end)
         report.damaged = self._remember_damage(result.damaged, end)
         self._cut(end, report)
         if start.kind == "unclean":
             self._make_durable(result.start_offset, end)
-        scanned_ms = self._last_store_timestamp(report.last_group_offset, end)
+        group = report.last_group_offset
+        is_suspect = any(part.start <= group < part.end for part in report.suspect)
+        scanned_ms = 0 if is_suspect else self._last_store_timestamp(group, end)
         report.last_store_timestamp = max(scanned_ms, start.last_store_timestamp)
         self._report(report)
         return report
@@ -243,7 +312,7 @@ class Recovery:
             extents += self._nonzero(segment, 0)
         for start, stop in extents:
             report.cut_bytes += stop - start
-            self._quarantine(start, stop, report)
+            report.quarantined += self._quarantine.keep(start, stop)
         if not later and not extents:
             return
         if self._checksums is not None:
@@ -251,8 +320,7 @@ class Recovery:
         for _ in later:
             segments.remove_last()
             report.removed_segments += 1
-        if later:
-            self._file_system.sync_dir(segments.directory)
+            self._file_system.sync_dir(segments.directory)  # one by one: names in any order could leave a gap
         if last is not None:
             stops = [stop for start, stop in extents if last.base_offset <= start < last.end_offset]
             if stops:
@@ -272,42 +340,6 @@ class Recovery:
                     first = at + int(found[0]) if first < 0 else first
                     last = at + int(found[-1]) + 1
         return [] if first < 0 else [(segment.base_offset + first, segment.base_offset + last)]
-
-    def _quarantine(self, start: int, end: int, report: RecoveryReport) -> None:
-        """Copy bytes of the log; a copy that is there already is kept, so that a repeated recovery does not lose the
-        first.
-        """
-        self._file_system.make_dirs(self._paths.quarantine)
-        at = start
-        while at < end:
-            segment = self._segments.find(at)
-            assert segment is not None
-            stop = min(end, segment.end_offset)
-            used = sum(self._file_system.size(path) for path in report.quarantined)
-            stop = min(stop, at + self._config.recovery_quarantine_bytes_max - used)
-            if stop <= at:
-                self._log.error("quarantine_full", from_offset=at, to_offset=end)
-                break
-            path = f"{self._paths.quarantine}/{at:020d}-{stop:020d}.bin"
-            if not self._file_system.exists(path):
-                self._copy(segment, at, stop, path)
-            report.quarantined.append(path)
-            at = stop
-        self._file_system.sync_dir(self._paths.quarantine)
-
-    def _copy(self, segment: Segment, start: int, stop: int, path: str) -> None:
-        temporary = path + ".tmp"
-        file = self._file_system.open(temporary, create=True)
-        try:
-            file.resize(0)
-            for at in range(start, stop, _COPY_BYTES):
-                view = np.empty(min(_COPY_BYTES, stop - at), np.uint8)
-                segment.read_into(at - segment.base_offset, view)
-                file.write_at(at - start, view)
-            file.sync()
-        finally:
-            file.close()
-        self._file_system.rename(temporary, path)
 
     def _remember_damage(self, new: list[DamagedRange], end: int) -> list[DamagedRange]:
         """Return all known damage below ``end``; write the list if it has changed."""
@@ -329,21 +361,7 @@ class Recovery:
 
     def _last_store_timestamp(self, group: int, end: int) -> int:
         """Return the newest store time in the last group, so that store times go on without a step back."""
-        newest = 0
-        at = group
-        while at < end:
-            segment = self._segments.find(at)
-            if segment is None:
-                break
-            position = at - segment.base_offset
-            head = np.zeros(8, np.uint8)
-            segment.read_into(position, head)
-            size, _ = size_and_magic(head.data, 0)
-            if not self._scan.is_record(at):
-                break
-            newest = max(newest, _store_time(segment, position))
-            at += size
-        return newest
+        return max(self._scan.store_times(group, end, end), default=0)
 
     def _report(self, report: RecoveryReport) -> None:
         for part in report.damaged:
@@ -371,11 +389,3 @@ def read_damage(file_system: FileSystem, paths: StorePaths) -> list[DamagedRange
         return msgspec.json.decode(file_system.read_all(paths.damage), type=list[DamagedRange])
     except (FileNotFoundError, StoreError, msgspec.MsgspecError):
         return []
-
-
-def _store_time(segment: Segment, position: int) -> int:
-    """Return the store timestamp of the good record at ``position``."""
-    head = np.empty(STORE_TIMESTAMP_AT + HOST_V6_EXTRA + 8, np.uint8)
-    segment.read_into(position, head)
-    at = STORE_TIMESTAMP_AT + (HOST_V6_EXTRA if int(head[SYS_FLAG_AT + 3]) & BORN_HOST_V6_FLAG else 0)
-    return int.from_bytes(head[at : at + 8].tobytes(), "big", signed=True)

@@ -1,9 +1,12 @@
 """One file of the commit log.
 
-Lives here: ``Segment``: the only way by which bytes enter the log (``store``), reads, sync, zeroing, names.
-Not here: which segments exist (``segment_queue``), how one is made ahead of its use (``allocate``), record boundaries.
+Lives here: ``Segment``: the only way by which bytes enter the log (``store``, and ``commit`` where a write buffer is in
+between), reads, sync, zeroing, names.
+Not here: which segments exist (``segment_queue``), how one is made ahead of its use (``allocate``), record boundaries,
+when buffered bytes are written (``commit_log``, ``commit``).
 """
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -11,9 +14,12 @@ from numpy.typing import NDArray
 
 from pocketmq.store.errors import DiskError
 from pocketmq.store.file_system import Bytes, FileSystem, MappedFile, StoreFile
+from pocketmq.store.write_buffer_pool import WriteBuffer
 
 NAME_DIGITS: Final = 20
 HOLE_BYTES_MIN: Final = 1 << 20
+HEAD_BYTES: Final = 8
+"""Size and magic, with which records and blanks begin."""
 
 
 def segment_name(base_offset: int) -> str:
@@ -27,15 +33,23 @@ class Segment:
     Positions are bytes from the start of the file. Reads go through ``preadv`` into private memory, from any thread.
     While it takes appends it is *open*: a handle that stays until ``seal``, and a map in mapped mode. The handle must
     stay until the last sync, because a failed write-back is reported to the handles that were open then.
+
+    A *buffered* segment takes its appends into a borrowed write buffer, from its first byte on and without a gap;
+    ``buffered_end`` is where they end. ``commit`` writes only below that: every byte it writes was stored here since
+    the buffer was borrowed, so what the buffer held before never reaches the file. What is left out, the rest of a
+    blank end, reads as zeros: the file was reserved, and nothing else was written to it.
     """
 
     __slots__ = (
         "_append_file",
+        "_buffer",
         "_file_system",
         "_map",
         "_read_file",
         "base_offset",
+        "buffered_end",
         "end_offset",
+        "on_seal",
         "path",
         "size_bytes",
     )
@@ -49,12 +63,21 @@ class Segment:
         self._append_file: StoreFile | None = None
         self._read_file: StoreFile | None = None
         self._map: MappedFile | None = None
+        self._buffer: WriteBuffer | None = None
+        self.buffered_end = 0
+        self.on_seal: Callable[[NDArray[np.uint8]], None] | None = None
+        """Called with the map when it is given back: whoever locked it in RAM unlocks it."""
 
-    def open(self, mapped: bool) -> None:
-        """Make ready for ``store``."""
+    def open(self, mapped: bool, buffer: WriteBuffer | None = None) -> None:
+        """Make ready for ``store``: into ``buffer``, a map, or by writes. Only an empty segment may be buffered."""
         if self._append_file is None:
             self._append_file = self._file_system.open(self.path)
-        if mapped and self._map is None:
+        if buffer is not None:
+            assert self._map is None
+            assert self._buffer is None
+            assert buffer.array.size == self.size_bytes
+            self._buffer = buffer
+        elif mapped and self._map is None:
             self._map = self._append_file.map()
 
     @property
@@ -62,14 +85,50 @@ class Segment:
         """Whether ``store`` may be called."""
         return self._append_file is not None
 
+    @property
+    def is_buffered(self) -> bool:
+        """Whether what is stored goes to a write buffer and reaches the file by ``commit``."""
+        return self._buffer is not None
+
+    @property
+    def map(self) -> MappedFile | None:
+        """The map, while there is one."""
+        return self._map
+
     def store(self, position: int, data: Bytes) -> None:
-        """Put ``data`` at ``position``: a copy into the map, or a write. After an error any part of it may be there."""
+        """Put ``data`` at ``position``: a copy into the buffer or map, or a write. After an error any part of it may be
+        there, but in a buffer none of it counts.
+        """
         assert position + len(data) <= self.size_bytes
-        if self._map is not None:
-            self._map.store(position, data)
+        buffer = self._buffer
+        if buffer is not None:
+            assert position <= self.buffered_end, "a gap in a write buffer would show what it held before"
+            end = position + len(data)
+            buffer.array[position:end] = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
+            self.buffered_end = end
+        elif self._map is not None:
+            # The first eight bytes last: where they are still zero no group was finished (``torn_tail``).
+            if len(data) > HEAD_BYTES:
+                self._map.store(position + HEAD_BYTES, data[HEAD_BYTES:])
+            self._map.store(position, data[:HEAD_BYTES])
         else:
             assert self._append_file is not None, "store into a segment that is not open"
             self._append_file.write_at(position, data)
+
+    def commit(self, position: int, end: int) -> None:
+        """Write what was stored within [position, end) from the buffer to the file; without a buffer it is there
+        already. After an error any part of it may be there: write it again.
+        """
+        buffer = self._buffer
+        end = min(end, self.buffered_end)
+        if buffer is not None and position < end:
+            assert self._append_file is not None
+            self._append_file.write_at(position, buffer.array[position:end])
+
+    def take_buffer(self) -> WriteBuffer | None:
+        """Return the buffer, which the segment then has no more; the file must have what is wanted of it."""
+        buffer, self._buffer = self._buffer, None
+        return buffer
 
     def read_into(self, position: int, out: NDArray[np.uint8]) -> None:
         """Fill ``out`` from ``position``."""
@@ -118,8 +177,10 @@ class Segment:
 
     def seal(self) -> None:
         """Take no more appends: give map and handle back (they end when nobody uses them any more)."""
-        self._map = None
+        mapped, self._map = self._map, None
         self._append_file = None
+        if mapped is not None and self.on_seal is not None:
+            self.on_seal(mapped.view())
 
     def close(self) -> None:
         """Give everything back."""

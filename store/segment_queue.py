@@ -29,6 +29,8 @@ class SegmentQueue:
         self._file_system = file_system
         self._segments: tuple[Segment, ...] = ()
         self._lock = threading.Lock()
+        self._change_lock = threading.Lock()  # both ends may change at once; never held over I/O
+        self._removal_unsynced = False
         self._reading: deque[Segment] = deque()
 
     def __len__(self) -> int:
@@ -67,6 +69,12 @@ class SegmentQueue:
             size_bytes = self._file_system.size(path)
             if size_bytes == 0 and name == names[-1]:
                 continue
+            if size_bytes == 0:
+                raise CorruptStore(
+                    "commit log not opened",
+                    why=f"{path} is empty, and later files are there",
+                    hint="copy the file back; nothing was changed",
+                )
             if size_bytes != self.segment_bytes:
                 raise SegmentSizeMismatch(
                     "commit log not opened",
@@ -100,8 +108,8 @@ class SegmentQueue:
     def for_read(self, segment: Segment) -> None:
         """Note that ``segment`` is read; beyond the bound close the handle of the one opened longest ago."""
         with self._lock:
-            if segment in self._reading:
-                return
+            if segment in self._reading or self.find(segment.base_offset) is not segment:
+                return  # the second: retention was faster, and must not find it here again
             segment.open_for_read()
             self._reading.append(segment)
             if len(self._reading) > READ_HANDLES_MAX:
@@ -109,9 +117,10 @@ class SegmentQueue:
 
     def add(self, segment: Segment) -> None:
         """Append the next segment."""
-        assert not self._segments or segment.base_offset == self.end_offset
         assert segment.size_bytes == self.segment_bytes
-        self._segments = (*self._segments, segment)
+        with self._change_lock:
+            assert not self._segments or segment.base_offset == self.end_offset
+            self._segments = (*self._segments, segment)
 
     def remove_last(self) -> Segment:
         """Remove the newest segment with its file (recovery). Its name is gone for good after ``sync_dir``."""
@@ -120,6 +129,31 @@ class SegmentQueue:
         self._forget(segment)
         self._file_system.remove(segment.path)
         return segment
+
+    def remove_first(self) -> None:
+        """Remove the oldest of several segments, for good when this returns (retention). Who reads it ends undisturbed;
+        who looks for it from here on does not find it.
+
+        Raises what the disk raises: the segment is then there as before, or only its removal is not durable; the next
+        call makes it so first, because a later name may never be gone while an earlier one comes back.
+        """
+        if self._removal_unsynced:
+            self._file_system.sync_dir(self.directory)
+            self._removal_unsynced = False
+        with self._change_lock:
+            segment, *rest = self._segments
+            assert rest, "the last segment stays"
+            self._segments = tuple(rest)
+        try:
+            self._file_system.remove(segment.path)
+        except BaseException:
+            with self._change_lock:
+                self._segments = (segment, *self._segments)
+            raise
+        self._forget(segment)
+        self._removal_unsynced = True
+        self._file_system.sync_dir(self.directory)
+        self._removal_unsynced = False
 
     def _forget(self, segment: Segment) -> None:
         with self._lock:

@@ -240,7 +240,7 @@ def test_files_below_the_log_are_removed(tmp_path: Path) -> None:
     fixture.log.min_offset = offsets[0]
     assert fixture.find("k0") == [offset for offset in offsets if offset >= offsets[0]]
     count = len(list((tmp_path / "index").iterdir()))
-    assert 0 < fixture.index.delete_expired(fixture.log.min_offset) < count
+    assert 0 < len(fixture.index.delete_expired(fixture.log.min_offset)) < count
     assert fixture.find("k0") == [offset for offset in offsets if offset >= offsets[0]]
 
 

@@ -214,11 +214,27 @@ def test_damage_in_the_middle_is_kept_reported_and_stepped_over(tmp_path: Path, 
 def test_a_changed_property_is_noticed_by_the_group_checksum(tmp_path: Path) -> None:
     """No CRC of RocketMQ's covers it; the record stays and the group is reported."""
     root, ends = crashed(tmp_path, b"one", b"two")
-    flip(root, ends[0] + 15)  # queue offset or flag: no check of the record sees the flag
+    flip(root, ends[0] + 19)  # the user's flag: no check of the record sees it
     stepped = Stepped(root)
     assert [(part.start, part.end) for part in stepped.report.suspect] == [(ends[0], ends[1])]
     assert stepped.report.damaged == []
     assert stepped.report.end_offset == ends[1]
+    stepped.store.close()
+
+
+@pytest.mark.parametrize("field_at", [15, 27])  # queue id, queue offset
+def test_a_record_that_would_take_the_place_of_others_is_kept_out_of_its_queue(tmp_path: Path, field_at: int) -> None:
+    """A changed queue offset or queue id costs the message that has it, not those behind it."""
+    root, ends = crashed(tmp_path, b"one", b"two", b"three", b"four")
+    flip(root, ends[0] + field_at)
+    stepped = Stepped(root)
+    assert [(part.start, part.end) for part in stepped.report.damaged] == [(ends[0], ends[1])]
+    assert [(record.queue_offset, record.body) for record in stepped.records()] == [
+        (0, b"one"),
+        (2, b"three"),
+        (3, b"four"),
+    ]
+    assert len(stepped.store.queues()) == 1
     stepped.store.close()
 
 

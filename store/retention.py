@@ -1,0 +1,273 @@
+"""What a store removes of what it has kept for long enough, and when its disk is too full.
+
+Lives here: ``Retention``: the worker that looks at the disk every ``clean_resource_interval``, decides whether segments
+go and why, removes them one by one, and then what refers only to them.
+Not here: how one file is removed (``segment_queue``, ``consume_queues``, ``index``, ``checksums``), what is still needed
+(``message_store`` says it through ``unneeded_below``).
+
+The rules are RocketMQ's (DefaultMessageStore.CleanCommitLogService, facts §3.15):
+
+- at the hours ``delete_when``, above ``disk_max_used_space_ratio``, or on demand (``delete_soon``, for 20 rounds):
+  segments not changed for ``file_reserved_time`` hours;
+- above ``disk_space_clean_forcibly_ratio`` with ``clean_file_forcibly_enable``: the oldest, whatever their age;
+- above ``disk_space_warning_level_ratio`` the flag DISK_FULL is set too, and no message is taken until it is not.
+
+Oldest first, at most 10 a round, ``delete_commit_log_files_interval`` apart, never the last one, stopping at the first
+that must stay. Each step is safe to be killed after: a segment's name is gone for good before the next one is touched,
+so no gap can be left, and what refers to removed segments is looked for again at the next start.
+"""
+
+import datetime
+import enum
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from pocketmq.common.clock import Clock
+from pocketmq.common.errors import PocketMQError
+from pocketmq.common.events import EventLog
+from pocketmq.common.runner import Runner, Worker
+from pocketmq.store.checkpoint import StorePaths
+from pocketmq.store.checksums import ChecksumLog
+from pocketmq.store.config import StoreConfig
+from pocketmq.store.consume_queues import ConsumeQueues
+from pocketmq.store.errors import StoreFull
+from pocketmq.store.file_system import FileSystem
+from pocketmq.store.index import KeyIndex
+from pocketmq.store.running_flags import RunningFlags
+from pocketmq.store.segment_queue import SegmentQueue
+
+FILES_PER_ROUND: Final = 10
+"""RocketMQ MappedFileQueue.DELETE_FILES_BATCH_MAX."""
+MANUAL_ROUNDS: Final = 20
+"""RocketMQ CleanCommitLogService.MAX_MANUAL_DELETE_FILE_TIMES."""
+FIRST_LOOK_MS: Final = 1000.0
+FIRST_ROUND_MS: Final = 60_000
+"""Nothing is removed in the first minute (RocketMQ DefaultMessageStore.addScheduleTask)."""
+MAX_USED_MIN, MAX_USED_MAX = 10, 95
+"""RocketMQ clamps ``disk_max_used_space_ratio`` to these."""
+_HOUR_MS: Final = 3_600_000
+
+
+class Reason(enum.Enum):
+    """Why a segment was removed."""
+
+    AGE = "age"
+    RATIO = "ratio"
+    FORCED = "forced"
+    MANUAL = "manual"
+
+
+class Retention:
+    """One worker. ``commit_log_ratio`` and ``consume_queue_ratio``: used part of their disks at the last look, 0 to 1;
+    -1 where it is not known. ``removed_segments``, ``removed_files`` (of all other kinds), ``freed_bytes`` (of segments)
+    count since the start.
+    """
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        file_system: FileSystem,
+        paths: StorePaths,
+        clock: Clock,
+        segments: SegmentQueue,
+        queues: ConsumeQueues,
+        index: KeyIndex,
+        checksums: ChecksumLog | None,
+        unneeded_below: Callable[[], int],
+        on_removed: Callable[[], None],
+        log: EventLog,
+        error_log: EventLog,
+    ) -> None:
+        """``unneeded_below()``: the physical offset below which no byte of the log is needed to serve, to catch up or
+        to recover. ``on_removed`` is called before a segment goes. Neither may block for long.
+        """
+        self.flags = RunningFlags()
+        self.commit_log_ratio = -1.0
+        self.consume_queue_ratio = -1.0
+        self.removed_segments = 0
+        self.removed_files = 0
+        self.freed_bytes = 0
+        self._file_system = file_system
+        self._paths = paths
+        self._clock = clock
+        self._segments = segments
+        self._queues = queues
+        self._index = index
+        self._checksums = checksums
+        self._unneeded_below = unneeded_below
+        self._on_removed = on_removed
+        self._log = log
+        self._error_log = error_log
+        self._reserved_ms = config.file_reserved_time * _HOUR_MS
+        self._hours = config.delete_hours()
+        self._max_used = min(max(config.disk_max_used_space_ratio, MAX_USED_MIN), MAX_USED_MAX) / 100
+        self._forced_from = config.disk_space_clean_forcibly_ratio / 100
+        self._full_from = config.disk_space_warning_level_ratio / 100
+        self._may_force = config.clean_file_forcibly_enable
+        self._interval_ms = config.clean_resource_interval
+        self._pause_ms = float(config.delete_commit_log_files_interval)
+        self._look_due_ns = 0
+        self._round_from_ns = 0
+        self._reason: Reason | None = None
+        self._left = 0
+        self._manual_rounds = 0
+        self._cleaned_offset = -1  # what referred only to the log below it is gone
+        self._clean_lock = threading.Lock()  # held over I/O; never taken by appends, reads or the event loop
+        self._worker: Worker | None = None
+
+    # ---- life
+
+    def start(self, runner: Runner) -> None:
+        """Look at the disk after a second, remove nothing for a minute."""
+        now_ns = self._clock.monotonic_ns()
+        self._look_due_ns = now_ns
+        self._round_from_ns = now_ns + FIRST_ROUND_MS * 1_000_000
+        self._reason, self._left, self._manual_rounds = None, 0, 0
+        self._cleaned_offset = -1
+        self._worker = runner.start("retention", self.step, first_after_ms=FIRST_LOOK_MS)
+
+    def stop(self) -> None:
+        """End the worker after its present step."""
+        if self._worker is not None:
+            self._worker.stop()
+            self._worker = None
+
+    def delete_soon(self) -> None:
+        """Remove segments beyond ``file_reserved_time`` now and in the next rounds, at whatever hour (RocketMQ
+        DELETE_EXPIRED_COMMITLOG). Returns at once.
+        """
+        self._manual_rounds = MANUAL_ROUNDS
+        self._look_due_ns = self._round_from_ns = self._clock.monotonic_ns()
+        if self._worker is not None:
+            self._worker.ring()
+
+    def refusal(self) -> StoreFull:
+        """Return why nothing is stored while DISK_FULL is set."""
+        used = max(self.commit_log_ratio, self.consume_queue_ratio)
+        return StoreFull(
+            "service not available",
+            why=f"the disk of the store is {100 * used:.1f} % full, the limit is {100 * self._full_from:.0f} %",
+            hint="free space on it; consumers go on, and sends do when it is below the limit",
+            retry_after_ms=self._interval_ms,
+        )
+
+    # ---- the worker
+
+    def step(self) -> float:
+        """Do what is due: a look at the disk, the removal of one segment; return the ms until the next step."""
+        if self._left == 0:
+            now_ns = self._clock.monotonic_ns()
+            if now_ns < self._look_due_ns:
+                return (self._look_due_ns - now_ns) / 1_000_000
+            self._look_due_ns = now_ns + self._interval_ms * 1_000_000
+            self.look()
+            self._reason = self._decide() if now_ns >= self._round_from_ns else None
+            if self._manual_rounds:
+                self._manual_rounds -= 1
+            self._left = 0 if self._reason is None else FILES_PER_ROUND
+        if self._left:
+            assert self._reason is not None
+            self._left = self._left - 1 if self._remove_oldest(self._reason) else 0
+            if self._left:
+                return self._pause_ms
+        if self._cleaned_offset != self._segments.first_offset:
+            self.clean_up()
+        return max(1.0, (self._look_due_ns - self._clock.monotonic_ns()) / 1_000_000)
+
+    def look(self) -> None:
+        """Ask how full the disks are; set or clear DISK_FULL. What cannot be asked leaves it as it is."""
+        self.commit_log_ratio = self._ratio(self._paths.commit_log)
+        self.consume_queue_ratio = self._ratio(self._queues.directory)
+        used = max(self.commit_log_ratio, self.consume_queue_ratio)
+        if used < 0:
+            return
+        is_full = used > self._full_from
+        if self.flags.set_disk_full(is_full):
+            event = "disk_full" if is_full else "disk_has_space_again"
+            note = self._error_log.error if is_full else self._log.info
+            note(event, used_ratio=round(used, 4), limit=self._full_from, path=self._paths.root)
+
+    def _ratio(self, path: str) -> float:
+        try:
+            if not self._file_system.exists(path):  # consume queues come with the first message
+                path = self._paths.root
+            free_bytes, total_bytes = self._file_system.free_bytes(path)
+        except (PocketMQError, FileNotFoundError) as error:
+            self._error_log.warning("disk_space_unknown", path=path, error=str(error))
+            return -1.0
+        return 1 - free_bytes / total_bytes if total_bytes > 0 else -1.0
+
+    def _decide(self) -> Reason | None:
+        used = max(self.commit_log_ratio, self.consume_queue_ratio)
+        if used > self._forced_from and self._may_force:
+            return Reason.FORCED
+        if used > self._max_used:
+            return Reason.RATIO
+        if self._manual_rounds:
+            return Reason.MANUAL
+        hour = datetime.datetime.fromtimestamp(self._clock.now_ms() / 1000).hour
+        return Reason.AGE if hour in self._hours else None
+
+    def _remove_oldest(self, reason: Reason) -> bool:
+        """Remove the oldest segment if it may go; return whether it is gone."""
+        segments = self._segments.all
+        if len(segments) < 2:
+            return False
+        oldest = segments[0]
+        if oldest.end_offset > self._unneeded_below():
+            return False
+        try:
+            age_ms = self._clock.now_ms() - self._file_system.modified_ms(oldest.path)
+        except FileNotFoundError:  # someone else has removed it
+            age_ms = self._reserved_ms
+        except PocketMQError as error:
+            self._tell_failure("segment_not_removed", oldest.path, error)
+            return False
+        if reason is not Reason.FORCED and age_ms < self._reserved_ms:
+            return False
+        self._on_removed()
+        try:
+            self._segments.remove_first()
+        except (PocketMQError, FileNotFoundError) as error:
+            self._tell_failure("segment_not_removed", oldest.path, error)
+            return False
+        self.removed_segments += 1
+        self.freed_bytes += oldest.size_bytes
+        self._log.info(
+            "segment_removed",
+            path=oldest.path,
+            reason=reason.value,
+            freed_bytes=oldest.size_bytes,
+            age_hours=round(age_ms / _HOUR_MS, 1),
+            used_ratio=round(max(self.commit_log_ratio, self.consume_queue_ratio), 4),
+            min_offset=self._segments.first_offset,
+        )
+        return True
+
+    def clean_up(self) -> list[str]:
+        """Raise the queues' min offsets to what the log still has; remove files of queues, index and checksums that
+        refer only to what it has not. Return their paths. What fails is told, and tried again.
+        """
+        removed: list[str] = []
+        with self._clean_lock:
+            first_offset = self._segments.first_offset
+            parts: list[Callable[[int], list[str]]] = [self._queues.delete_expired, self._index.delete_expired]
+            if self._checksums is not None:
+                parts.append(self._checksums.delete_expired)
+            failed = False
+            for part in parts:
+                try:
+                    removed += part(first_offset)
+                except (PocketMQError, FileNotFoundError) as error:
+                    failed = True
+                    self._tell_failure("expired_files_not_removed", self._paths.root, error)
+            if not failed:
+                self._cleaned_offset = first_offset
+        self.removed_files += len(removed)
+        for path in removed:
+            self._log.info("expired_file_removed", path=path, reason="below the log", min_offset=first_offset)
+        return removed
+
+    def _tell_failure(self, event: str, path: str, error: Exception) -> None:
+        self._error_log.error(event, path=path, error=str(error))

@@ -1,0 +1,64 @@
+"""One flipped bit anywhere in a small store: the table of ``bit_flips`` holds. ``make torture`` tries every bit."""
+
+import pytest
+
+from tests.sim.bit_flips import (
+    LOG,
+    check_log_bit,
+    check_other_bit,
+    record_header_is_whole,
+    small_store,
+    used_bits,
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("checksums", [True, False])
+def test_a_flipped_bit_of_the_log(checksums: bool) -> None:
+    """In each byte one bit, another one from byte to byte: one message is lost at most, and only silently where the
+    table says so.
+    """
+    assert record_header_is_whole()
+    small = small_store(checksums=checksums)
+    for at in range(small.bounds[-1]):
+        check_log_bit(small, at * 8 + (at * 5 + 3) % 8, checksums=checksums)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_flipped_bit_of_any_other_file(clean: bool) -> None:
+    """Consume queues, index, checksums, positions, checkpoint: no wrong message, ever."""
+    small = small_store(checksums=True, clean=clean)
+    seen = set()
+    for path, bit in used_bits(small.files, every=7):
+        check_other_bit(small, path, bit)
+        seen.add(path.split("/")[3])
+    assert {"consumequeue", "index", "checksums"} <= seen or not clean
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("checksums", [True, False])
+def test_a_cut_at_every_byte_of_the_last_two_records(checksums: bool) -> None:
+    """What is before the cut stays, what is behind it is gone, nothing is invented, and the log goes on there."""
+    small = small_store(checksums=checksums)
+    from tests.sim.checkers import SimStore, check, close_quietly
+
+    for cut in range(small.bounds[-3], small.bounds[-1]):
+        files = small.files.after_kill()
+        files.inode(LOG).data[cut:] = 0
+        whole = sum(end <= cut for end in small.bounds[1:])
+        ledger = small.ledger.copy()
+        ledger.kill_safe = {place: body for place, body in ledger.kill_safe.items() if place[2] < whole}
+        sim = SimStore(files, ledger, group_checksums=checksums)
+        assert sim.report.end_offset == small.bounds[whole], cut
+        assert len(check(sim.store, ledger)) == whole
+        sim.append([17])
+        again = SimStore(sim.files.after_kill(), ledger, group_checksums=checksums)
+        assert len(check(again.store, ledger)) == whole + 1
+        close_quietly(again)
+
+
+def test_a_damaged_size_does_not_make_a_torn_tail() -> None:
+    """It led into the record, to zeros that looked like space never written, and what is behind was cut."""
+    small = small_store(checksums=False)
+    check_log_bit(small, (small.bounds[3] + 3) * 8 + 5, checksums=False)

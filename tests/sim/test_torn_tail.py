@@ -1,0 +1,188 @@
+"""Where a log ends after a kill in the middle of a copy, and after a power cut that lost some pages."""
+
+import errno
+import random
+
+import numpy as np
+import pytest
+
+from pocketmq.common.clock import ManualClock
+from tests.sim.checkers import ROOT, SEGMENT_BYTES, Ledger, SimStore, check, close_quietly, fresh_disk
+from tests.sim.crash_disk import PAGE
+from tests.sim.crash_file_system import CrashFileSystem, Fault, Killed, Operation
+
+LOG = f"{ROOT}/commitlog/{0:020d}"
+
+
+def killed_in_a_copy(seed: int, records: int, body_bytes: int) -> tuple[CrashFileSystem, Ledger, int]:
+    """Return a disk after a kill in the middle of the copy of one group into the map; the end before it."""
+    rng = random.Random(seed)
+    ledger = Ledger()
+    sim = SimStore(fresh_disk(), ledger)
+    sim.append([50, 60])
+    end = sim.store.appended_offset
+
+    def kill(operation: Operation) -> Fault | None:
+        if operation.kind == "store" and operation.length > 8:
+            return Fault(None, rng.randrange(operation.length // 2, operation.length), rng=rng)
+        return None
+
+    sim.files.before = kill
+    with pytest.raises(Killed):
+        sim.append([body_bytes] * records)
+    return sim.files.after_kill(), ledger, end
+
+
+@pytest.mark.parametrize("body_bytes", [10, 500])
+def test_a_group_whose_copy_was_cut_off_leaves_no_damage(body_bytes: int) -> None:
+    """Whatever lines of it the map has, also its end without its beginning: the group goes, and the report says so."""
+    cut = 0
+    for seed in range(60):
+        files, ledger, end = killed_in_a_copy(seed, 12, body_bytes)
+        sim = SimStore(files, ledger)  # asserts that nothing is damaged
+        assert sim.report.end_offset == end
+        cut += sim.report.cut_bytes > 0
+        assert not any(files.image()[LOG][end:])
+        check(sim.store, ledger)
+        close_quietly(sim)
+    assert cut == 60
+
+
+def lost_pages(sim: SimStore, *pages: int) -> CrashFileSystem:
+    """Return the disk after a power cut that lost these pages of the log and nothing else."""
+    files = sim.files.after_kill()
+    inode = files.inode(LOG)
+    for page in pages:
+        inode.data[page * PAGE : (page + 1) * PAGE] = np.frombuffer(inode.durable_page(page), np.uint8)
+    return files
+
+
+def test_after_a_power_cut_whole_groups_behind_a_lost_one_stay() -> None:
+    """ASYNC_FLUSH: later messages keep their offsets, the hole is reported, and stays reported."""
+    ledger, clock = Ledger(), ManualClock()
+    sim = SimStore(fresh_disk(), ledger, clock)
+    for _ in range(12):
+        clock.advance_ms(1)
+        sim.append([900])
+    files = lost_pages(sim, 1)
+    ledger.lost_power()
+    found = SimStore(files, ledger, clock)
+    assert [(part.start // PAGE, part.end // PAGE) for part in found.report.damaged] == [(0, 2)]
+    readable = check(found.store, ledger)
+    assert [offset for _, _, offset in readable] == [0, 1, 2, 3, 9, 10, 11]
+    found.append([30])
+    again = SimStore(found.files.after_kill(), ledger, clock)
+    assert again.report.damaged == found.report.damaged
+    assert [offset for _, _, offset in check(again.store, ledger)] == [0, 1, 2, 3, 9, 10, 11, 12]
+    close_quietly(again)
+
+
+def test_after_a_power_cut_the_rest_of_one_unfinished_group_goes() -> None:
+    """Its first page is lost, its last is there: nobody was told of it, nothing is damaged."""
+    ledger, clock = Ledger(), ManualClock()
+    sim = SimStore(fresh_disk(), ledger, clock, flush_disk_type="SYNC_FLUSH")
+    sim.append([20])
+    sim.step("group-commit")
+    clock.advance_ms(1)
+    sim.append([900] * 9)
+    files = lost_pages(sim, 0, 1)
+    ledger.lost_power()
+    found = SimStore(files, ledger, clock, flush_disk_type="SYNC_FLUSH")
+    assert found.report.damaged == []
+    assert found.report.cut_bytes > PAGE
+    assert len(check(found.store, ledger)) == 1
+    close_quietly(found)
+
+
+@pytest.mark.parametrize("evidence", ["checksums", "write_queues"])
+def test_a_group_that_was_certainly_finished_is_never_cut(evidence: str) -> None:
+    """A page of zeros in a log that was not synced: where a checksum or a queue names what is behind, it stays."""
+    ledger, clock = Ledger(), ManualClock()
+    sim = SimStore(fresh_disk(), ledger, clock)
+    sim.append([900] * 4)
+    sim.append([900] * 6)  # the same store time: it could be one group
+    if evidence == "checksums":
+        sim.store._flush.write_checksums()
+    else:
+        sim.store.dispatcher.catch_up()
+        sim.store.consume_queues.flush()
+    files = lost_pages(sim, 1)
+    ledger.lost_power()
+    found = SimStore(files, ledger, clock)
+    assert found.report.cut_bytes == 0
+    assert len(found.report.damaged) == 1
+    assert len(check(found.store, ledger)) == 5
+    assert found.store.max_offset("A", 0) == 10
+    close_quietly(found)
+
+
+def test_offsets_of_damaged_messages_are_not_given_to_others() -> None:
+    """Also when the damaged ones are the last of their queue: a consumer that has read them is not sent back."""
+    ledger, clock = Ledger(), ManualClock()
+    sim = SimStore(fresh_disk(), ledger, clock)
+    sim.append([30, 30], "A")
+    sim.append([30, 30], "B")
+    sim.store.close()
+    files = sim.files.after_kill()
+    sim = SimStore(files, ledger, clock)
+    assert sim.report.kind == "clean"
+    close_quietly(sim)
+    body = next(body for body, place in ledger.sent.items() if place == ("B", 0, 1))
+    at = files.image()[LOG].index(body)
+    files.inode(LOG).data[at] ^= 1
+    del ledger.kill_safe["B", 0, 1]
+    found = SimStore(files, Ledger(ledger.sent, ledger.keys, ledger.kill_safe, only_kills=False), clock)
+    assert found.report.reason == "the last group is damaged"
+    assert [part.end for part in found.report.damaged] == [found.report.end_offset]
+    assert found.report.cut_bytes == 0
+    check(found.store, ledger)
+    assert found.store.max_offset("B", 0) == 2
+    found.append([10], "B")
+    assert ledger.sent[list(ledger.sent)[-1]] == ("B", 0, 2)
+    found.store.close()
+    again = SimStore(found.files.after_kill(), Ledger(ledger.sent, ledger.keys, only_kills=False), clock)
+    assert (again.report.kind, again.store.max_offset("B", 0)) == ("clean", 3)
+    close_quietly(again)
+
+
+def test_what_a_failed_append_left_is_no_clean_stop() -> None:
+    """The disk failed in a write, and again when its rest was to be zeroed: the next start does that."""
+    ledger, clock = Ledger(), ManualClock()
+    sim = SimStore(fresh_disk(), ledger, clock, append_mode="written")
+    sim.append([30])
+    end = sim.store.appended_offset
+
+    def fail(operation: Operation) -> Fault | None:
+        if operation.kind == "write" and "commitlog" in operation.path:
+            return Fault(errno.EIO, taken=operation.length - 10)
+        return Fault(errno.EIO) if operation.kind == "zero" else None
+
+    sim.files.before = fail
+    sim.append([100] * 5)
+    assert sim.store.appended_offset == end
+    sim.store.close()
+    sim.files.before = None
+    assert any(sim.files.image()[LOG][end:])
+    found = SimStore(sim.files.after_kill(), ledger, clock, append_mode="written")
+    assert found.report.kind == "unclean"
+    assert not any(found.files.image()[LOG][found.report.end_offset :])
+    close_quietly(found)
+
+
+def test_a_prepared_segment_that_comes_back_after_a_clean_stop_is_removed() -> None:
+    """Its removal was not durable. Appends behind the roll must not go to a file that another one replaces."""
+    ledger, clock = Ledger(), ManualClock()
+    sim = SimStore(fresh_disk(), ledger, clock)
+    sim.append([900] * 6)
+    sim.runner.run_until_idle()  # the next segment is prepared
+    sim.close()
+    names = sim.files.after_kill()
+    names.open(f"{ROOT}/commitlog/{SEGMENT_BYTES:020d}", create=True).reserve(SEGMENT_BYTES)
+    found = SimStore(names, ledger, clock)
+    assert found.report.kind == "clean"
+    for _ in range(4):
+        found.append([900] * 6)
+        found.runner.run_until_idle()
+    again = SimStore(found.files.after_kill(), ledger, clock)
+    assert len(check(again.store, ledger)) == 30
+    close_quietly(again)

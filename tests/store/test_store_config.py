@@ -1,0 +1,37 @@
+"""Settings of the store that contradict each other."""
+
+import msgspec
+import pytest
+
+from pocketmq.common.errors import ConfigError
+from pocketmq.store.config import StoreConfig
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"flush_disk_type": "SYNC_FLUSH"}, "flush_disk_type=SYNC_FLUSH: the pool acknowledges from memory"),
+        ({"broker_role": "SLAVE"}, "broker_role=SLAVE: a slave confirms"),
+        ({"transient_store_pool_size": 0}, "transient_store_pool_size=0"),
+        ({"commit_interval_commit_log": 0}, "commit_interval_commit_log=0"),
+        ({"commit_commit_log_least_pages": -1}, "commit_commit_log_least_pages=-1"),
+        ({"commit_commit_log_thorough_interval": -5}, "commit_commit_log_thorough_interval=-5"),
+        ({"os_page_cache_busy_timeout_mills": 0}, "os_page_cache_busy_timeout_mills=0"),
+    ],
+)
+def test_a_pool_that_makes_no_sense_stops_the_start(changes: dict[str, object], why: str) -> None:
+    """The error names the settings and the reason."""
+    with pytest.raises(ConfigError, match=why):
+        msgspec.convert({"transient_store_pool_enable": True} | changes, StoreConfig)
+
+
+def test_a_warm_up_of_segments_that_are_not_mapped_stops_the_start() -> None:
+    """There would be nothing to warm."""
+    with pytest.raises(ConfigError, match="no segment is mapped"):
+        StoreConfig(warm_maped_file_enable=True, append_mode="written")
+
+
+@pytest.mark.parametrize("append_mode", ["mapped", "written"])
+def test_a_pool_goes_with_both_ways_of_writing(append_mode: str) -> None:
+    """The mode says how segments without a buffer are written."""
+    assert msgspec.convert({"transient_store_pool_enable": True, "append_mode": append_mode}, StoreConfig)

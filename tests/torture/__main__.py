@@ -1,0 +1,180 @@
+"""``make torture``: an hour of crashes. ``python -m tests.torture --minutes 60 [--only lives]``.
+
+Four parts share the time: kills of a real daemon, every flipped bit, every crash in every three steps, random lives;
+what one leaves over goes to the last. A failure is printed with its seed at once, and the run goes on. POCKETMQ_SEED
+repeats a run.
+"""
+
+import argparse
+import itertools
+import random
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from tests.sim.bit_flips import Small, check_log_bit, check_other_bit, small_store, used_bits
+from tests.sim.schedules import Outcome, random_life, run_schedule
+from tests.sim.seeds import KNOWN, base_seed
+from tests.torture.kill_daemon import KillRounds
+
+KILL_ROUNDS = 200
+LIVES = 10_000
+STEPS = ("append", "roll", "flush", "commit", "checkpoint", "close", "append_b", "dispatch")
+MODES: tuple[dict[str, object], ...] = (
+    {"append_mode": "mapped", "flush_disk_type": "ASYNC_FLUSH"},
+    {"append_mode": "mapped", "flush_disk_type": "SYNC_FLUSH"},
+    {"append_mode": "written", "flush_disk_type": "ASYNC_FLUSH"},
+    {"append_mode": "written", "flush_disk_type": "SYNC_FLUSH"},
+    {"transient_store_pool_enable": True, "transient_store_pool_size": 3},
+)
+
+Case = tuple[str, Callable[[], Outcome]]
+
+
+def kills(seed: int) -> Generator[Case, None, None]:
+    """Rounds in stores of ten rounds each, both flush modes and both append modes in turn."""
+    settings = [
+        ("ASYNC_FLUSH", "mapped"),
+        ("SYNC_FLUSH", "mapped"),
+        ("ASYNC_FLUSH", "written"),
+        ("SYNC_FLUSH", "written"),
+    ]
+    for store in itertools.count():
+        directory = Path(tempfile.mkdtemp(prefix="torture-"))
+        rounds = KillRounds(directory, random.Random(seed + store), *settings[store % len(settings)])
+
+        def one(rounds: KillRounds = rounds) -> Outcome:
+            before = rounds.torn_tails
+            rounds.run()
+            return Outcome(1, rounds.torn_tails - before)
+
+        try:
+            for number in range(10):
+                yield (
+                    f"kill {number} of store {store} ({rounds.flush_disk_type}, {rounds.append_mode}), seed {seed}",
+                    one,
+                )
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def bits(seed: int) -> Generator[Case, None, None]:
+    """Every bit of the log with and without checksums, every bit of the other files after a kill and a clean stop."""
+    for checksums in (True, False):
+        small = small_store(checksums=checksums)
+        for bit in range(small.bounds[-1] * 8):
+
+            def log_bit(bit: int = bit, small: Small = small, checksums: bool = checksums) -> Outcome:
+                check_log_bit(small, bit, checksums=checksums)
+                return Outcome(1)
+
+            yield f"bit {bit} of the log, checksums={checksums}", log_bit
+    for clean in (True, False):
+        small = small_store(checksums=True, clean=clean)
+        for path, bit in used_bits(small.files):
+
+            def other_bit(path: str = path, bit: int = bit, small: Small = small) -> Outcome:
+                check_other_bit(small, path, bit)
+                return Outcome(1)
+
+            yield f"bit {bit} of {path}, clean={clean}", other_bit
+
+
+def schedules(seed: int) -> Generator[Case, None, None]:
+    """Every three steps or fewer, in every mode."""
+    for length in (1, 2, 3):
+        for steps in itertools.product(STEPS, repeat=length):
+            if not steps[0].startswith(("append", "roll")):
+                continue
+            for mode in MODES:
+
+                def one(steps: tuple[str, ...] = steps, mode: dict[str, object] = mode) -> Outcome:
+                    return run_schedule(list(steps), random.Random(seed), 8, **mode)
+
+                yield f"{steps} {mode}, seed {seed}", one
+
+
+def lives(seed: int) -> Generator[Case, None, None]:
+    """Seeds that once failed, then new ones."""
+    for number in itertools.chain(KNOWN, itertools.count(seed)):
+        yield f"POCKETMQ_SEED={number}", partial(random_life, number)
+
+
+@dataclass(slots=True)
+class Part:
+    """One part of a run: ``share`` of the time, at most ``count`` cases if given."""
+
+    name: str
+    cases: Callable[[int], Generator[Case, None, None]]
+    share: float
+    count: int | None = None
+    done: int = 0
+    failed: int = 0
+    crashes: int = 0
+    seconds: float = 0.0
+    ended: bool = False
+
+    def run(self, seed: int, until: float, runs_on: bool) -> None:
+        """Run cases until the time is over; ``runs_on``: also beyond ``count``."""
+        begin = shown = time.monotonic()
+        cases = self.cases(seed)
+        for name, case in cases:
+            now = time.monotonic()
+            if now >= until or (self.count is not None and self.done >= self.count and not runs_on):
+                break
+            if now - shown > 10:
+                shown = now
+                print(f"  {self.name}: {self.done} done, {self.crashes} crashes, {self.failed} failed", flush=True)
+            self.done += 1
+            try:
+                self.crashes += case().crashes
+            except Exception:
+                self.failed += 1
+                print(f"FAILED {self.name}: {name}\n{traceback.format_exc()}", flush=True)
+        else:
+            self.ended = True
+        cases.close()
+        self.seconds = time.monotonic() - begin
+
+    def summary(self) -> str:
+        wanted = "all" if self.ended else f"{self.done} of {self.count}" if self.count else f"{self.done}, not all"
+        counts = f"{self.crashes:>8} crashes {self.failed:>5} failed {self.seconds:>7.0f} s"
+        return f"{self.name:<10}{wanted:>16} cases {counts}"
+
+
+def main() -> int:
+    """Run the parts, print a summary, return 1 if anything failed."""
+    parser = argparse.ArgumentParser("python -m tests.torture", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--only", choices=["kills", "bits", "schedules", "lives"])
+    arguments = parser.parse_args()
+    seed = base_seed()
+    print(f"POCKETMQ_SEED={seed}", flush=True)
+    parts = [
+        Part("kills", kills, 0.35, KILL_ROUNDS),
+        Part("bits", bits, 0.1),
+        Part("schedules", schedules, 0.3),
+        Part("lives", lives, 0.25, LIVES),
+    ]
+    parts = [part for part in parts if arguments.only in (None, part.name)]
+    begin = time.monotonic()
+    end = begin + arguments.minutes * 60
+    for number, part in enumerate(parts):
+        shares = sum(later.share for later in parts[number:])
+        until = time.monotonic() + (end - time.monotonic()) * part.share / shares
+        print(f"{part.name}: at most {(until - time.monotonic()) / 60:.1f} minutes", flush=True)
+        part.run(seed, until, runs_on=number == len(parts) - 1)
+    print(f"\nPOCKETMQ_SEED={seed}, {(time.monotonic() - begin) / 60:.1f} minutes")
+    for part in parts:
+        print(part.summary())
+    return 1 if any(part.failed for part in parts) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
