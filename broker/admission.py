@@ -5,9 +5,10 @@ Not here: queues and workers (``executor``), the fast-failure sweep, frames and 
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from pocketmq.broker.executor import DrainExecutor
+from pocketmq.broker.refusal_book import RefusalBook
 from pocketmq.broker.request_table import RequestTable
 from pocketmq.broker.task import OVERLOAD, SHUTTING_DOWN, Refusal, Task, encode_refusal
 from pocketmq.common.clock import Clock
@@ -18,21 +19,34 @@ from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.server import Connection
 
 TASK_BYTES: Final = 1024
-"""What a queued request takes besides its body: objects and header, roughly; so empty requests are bounded in bytes
-too."""
-
+"""What a queued request takes besides its body: objects and a usual header, roughly; so empty requests are bounded in
+bytes too."""
+_HEADER_FACTOR: Final = 4
+"""Of a longer header each byte is counted four times: one wide character makes a whole text four bytes wide."""
+_ENTRY_BYTES: Final = 128
+"""What one field or one section of a longer header takes as an object: it may have come in five bytes."""
 
 LOG_INTERVAL_NS: Final = 1_000_000_000
+"""RocketMQ writes its line when the clock's ms are a multiple of 10,000: by chance (facts §2.4)."""
 STARTING: Final = Refusal(
     int(ResponseCode.SERVICE_NOT_AVAILABLE), "the broker is starting", Cause.SHUTTING_DOWN, retry_after_ms=200
 )
+"""``retry_after_ms``: see ``flow_control``."""
 
 
 class Admission:
     """Closed until ``open``. Takes requests from the server; never blocks. A oneway request that is refused is dropped
     and counted."""
 
-    def __init__(self, on_connection_closed: Callable[[Connection], None], clock: Clock, log: EventLog) -> None:
+    def __init__(
+        self,
+        on_connection_closed: Callable[[Connection], None],
+        clock: Clock,
+        log: EventLog,
+        refusals: RefusalBook | None = None,
+    ) -> None:
+        """``refusals``: the broker's book; without it this door keeps one of its own."""
+        self._refusals = refusals or RefusalBook(clock, log)
         self._table: RequestTable | None = None
         self._on_connection_closed = on_connection_closed
         self._clock = clock
@@ -63,7 +77,10 @@ class Admission:
         if refusal is not None:
             self._refuse(connection, request, refusal)
             return
-        task = Task(connection, request, self._clock.monotonic_ns(), len(request.body) + TASK_BYTES)
+        size_bytes = len(request.body) + TASK_BYTES
+        if request.header_bytes > TASK_BYTES:
+            size_bytes += _header_memory_bytes(request)
+        task = Task(connection, request, self._clock.monotonic_ns(), size_bytes)
         if not pair.offer(task):
             self._log_overload(pair, request.code, task.created_ns)
             self._refuse(connection, request, OVERLOAD)
@@ -92,7 +109,17 @@ class Admission:
     def _refuse(self, connection: Connection, request: Request, refusal: Refusal) -> None:
         cause = refusal.cause.value
         self.refused[cause] = self.refused.get(cause, 0) + 1
+        self._refusals.note(cause, refusal.code, refusal.remark)
         if request.oneway:
             self.oneway_dropped += 1
         elif not connection.closed:
             connection.respond(encode_refusal(request, refusal))
+
+
+def _header_memory_bytes(request: Request) -> int:
+    """Return about the most memory that a decoded header takes."""
+    header: Any = request.header
+    entries = len(request.extra)
+    for field in ("sections", "queues"):
+        entries += len(getattr(header, field, None) or ())
+    return _HEADER_FACTOR * request.header_bytes + _ENTRY_BYTES * entries

@@ -17,7 +17,7 @@ from pocketmq.broker.admission import Admission
 from pocketmq.broker.broker_admin import BrokerAdmin
 from pocketmq.broker.client_processor import ClientProcessor
 from pocketmq.broker.client_table import ClientTable
-from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.config import MASTER_ID, BrokerConfig
 from pocketmq.broker.consumer_offsets import ConsumerOffsets
 from pocketmq.broker.consumer_processor import ConsumerProcessor
 from pocketmq.broker.counters import BrokerCounters
@@ -27,8 +27,10 @@ from pocketmq.broker.group_notifier import GroupNotifier
 from pocketmq.broker.housekeeping import Housekeeping
 from pocketmq.broker.json_file import PersistedTable, Table
 from pocketmq.broker.long_polling import PullHolds
+from pocketmq.broker.metrics_server import MetricsConfig
 from pocketmq.broker.native_append import NativeAppend
 from pocketmq.broker.native_pull import NativePull
+from pocketmq.broker.observation import Counts, Observation
 from pocketmq.broker.off_loop import run_off_loop
 from pocketmq.broker.pairs import Processors, build_request_table
 from pocketmq.broker.pull_checks import PullChecks
@@ -36,17 +38,19 @@ from pocketmq.broker.pull_processor import PullProcessor
 from pocketmq.broker.pull_service import PullService
 from pocketmq.broker.query_processor import QueryProcessor
 from pocketmq.broker.recent_messages import RecentMessages
+from pocketmq.broker.refusal_book import RefusalBook
 from pocketmq.broker.registration import Registration
 from pocketmq.broker.request_table import RequestTable
 from pocketmq.broker.send_checks import SendChecks
+from pocketmq.broker.send_planner import SendPlanner
 from pocketmq.broker.send_processor import SendProcessor
 from pocketmq.broker.subscription_groups import SubscriptionGroups
-from pocketmq.broker.task import AnswerPort
+from pocketmq.broker.thread_dump import ThreadDumper
 from pocketmq.broker.topic_admin import TopicAdmin
 from pocketmq.broker.topic_table import TopicTable
 from pocketmq.broker.typed_send import TypedSends
 from pocketmq.common.clock import Clock, SystemClock
-from pocketmq.common.errors import ConfigError, MessageIllegal
+from pocketmq.common.errors import Cause, ConfigError, MessageIllegal
 from pocketmq.common.events import EventLog, NullLog
 from pocketmq.common.plain_check import PlainRules
 from pocketmq.common.record import HOST_V6_BYTES, encode_host
@@ -100,9 +104,16 @@ class BrokerApp:
         log: EventLog | None = None,
         loggers: Callable[[str], EventLog] | None = None,
         memory_bytes: int | None = None,
+        metrics_config: MetricsConfig | None = None,
+        metrics_required: bool = True,
+        stage_times: bool = True,
+        recovery_progress: Callable[[int, int], None] | None = None,
     ) -> None:
         """``store``: one to use instead of opening the one in ``store_config``; it is opened and closed all the
         same. ``loggers``: gives the log of each part by its name ("broker", "store", "remoting"); else all use ``log``.
+        ``metrics_config``: where ``/metrics`` and ``/health`` are served, if anywhere; a port that is taken stops the
+        start only if ``metrics_required``. ``stage_times`` False counts no times, for the benchmark of their cost.
+        ``recovery_progress(offset, end)``: see ``MessageStore.open``; called in a worker thread.
         """
         self.config = config
         self.store_config = store_config
@@ -116,12 +127,20 @@ class BrokerApp:
         self._runner = runner or ThreadRunner(self._thread_crashed)
         self._memory_bytes = memory_bytes or _machine_memory_bytes()
         self._host = _advertised_host(config)
+        _check_together(config, store_config)
         self.counters = BrokerCounters()
         self.topics = TopicTable(config, self._clock, self._topic_changed)
         self.groups = SubscriptionGroups(config, self._clock)
         self.offsets = ConsumerOffsets(config.consumer_offsets_max)
+        self.thread_dumper = ThreadDumper(self._clock, self._log)
+        self.refusals = RefusalBook(self._clock, self._log, self.thread_dumper.on_refused)
         self._server: RemotingServer | None = None
         self._admission: Admission | None = None
+        self._metrics_config = metrics_config or MetricsConfig()
+        self._metrics_required = metrics_required
+        self._stage_times = stage_times
+        self._recovery_progress = recovery_progress
+        self._observation = self._new_observation()
         self._registration: Registration | None = None
         self._running: _Running | None = None
         self._family = 6 if ":" in self._host else 4
@@ -135,6 +154,17 @@ class BrokerApp:
     def address(self) -> str:
         """The advertised ``host:port``."""
         return f"{self._host}:{self.port}"
+
+    @property
+    def metrics_address(self) -> str:
+        """``host:port`` of ``/metrics`` and ``/health``; empty where they are not served."""
+        port = self._observation.http_port
+        return f"{self._metrics_config.bind_address}:{port}" if port else ""
+
+    @property
+    def observation(self) -> Observation:
+        """Times, slow requests, health of this run."""
+        return self._observation
 
     @property
     def store(self) -> MessageStore:
@@ -170,25 +200,40 @@ class BrokerApp:
         assert self._server is None
         loop = asyncio.get_running_loop()
         mailbox = LoopMailbox(loop)
-        admission = Admission(self._connection_closed, self._clock, self._log)
+        admission = Admission(self._connection_closed, self._clock, self._log, self.refusals)
+        self._observation = observation = self._new_observation()
         server = RemotingServer(
-            self._server_config, admission, announce=self._announce, log=self._logger("remoting"), clock=self._clock
+            self._server_config,
+            admission,
+            announce=self._announce,
+            log=self._logger("remoting"),
+            clock=self._clock,
+            read_times=None if observation.stage_times is None else observation.stage_times.read,
+            slow_read_ms=self.config.slow_request_mills,
+            on_slow_read=observation.on_slow_read,
         )
         # The port is taken first: the store needs it in its records, and a port in use must not touch the store. Until
         # the store is open every request is refused.
         await server.start(self.config.bind_address, self.config.listen_port)
         self._server, self._admission = server, admission
+        self.refusals.watch(
+            Cause.CONNECTION_LIMIT.value, 0, "too many connections: closed at once", lambda: server.refused_count
+        )
         try:
-            running = self._build(mailbox, loop)
+            observation.bind(required=self._metrics_required)
+            running = self._build(mailbox, loop, server, admission)
             await run_off_loop(self._runner, mailbox, "BrokerStart", lambda: self._open(running))
         except BaseException:
             self._server = self._admission = None
+            observation.close()
             await server.stop(0)
             raise
         self._running = running
         running.housekeeping.start(self._runner)
+        self.thread_dumper.start(self._runner)
         if self.config.broker_fast_failure_enable:
             running.fast_failure.start(loop)
+        observation.start()
         admission.open(running.table)
         self._registration = Registration(self.config, self.address, self.topics, mailbox, self._clock, self._log)
         await self._registration.start()
@@ -200,8 +245,10 @@ class BrokerApp:
         if running is None or server is None or admission is None:
             return
         self._running = None
+        self._observation.stopping()
         admission.close()
         running.fast_failure.stop()
+        self.refusals.tell(all_of_them=True)
         running.pulls.close()
         registration, self._registration = self._registration, None
         closing = run_off_loop(self._runner, running.mailbox, "BrokerStop", lambda: self._close(running))
@@ -212,21 +259,42 @@ class BrokerApp:
             if isinstance(result, BaseException):
                 await server.stop(SERVER_GRACE_MS)
                 self._server = self._admission = None
+                self._observation.close()
                 raise result
         await server.stop(
             SERVER_GRACE_MS
         )  # behind the last answers, which came through the mailbox before ``closing`` ended
         self._server = self._admission = None
+        self._observation.close()
         self._log.info("broker_stopped", broker=self.config.broker_name)
 
-    def _build(self, mailbox: LoopMailbox, loop: asyncio.AbstractEventLoop) -> _Running:
+    def _new_observation(self) -> Observation:
+        return Observation(
+            self.config,
+            self._metrics_config,
+            self.counters,
+            self.refusals,
+            self._clock,
+            self._logger,
+            self._runner,
+            enabled=self._stage_times,
+        )
+
+    def _build(
+        self, mailbox: LoopMailbox, loop: asyncio.AbstractEventLoop, server: RemotingServer, admission: Admission
+    ) -> _Running:
         config, store_config, clock = self.config, self.store_config, self._clock
         log = self._log
         store = self._given_store or MessageStore(
-            store_config, file_system=self._file_system, clock=clock, runner=self._runner, log=self._logger("store")
+            store_config,
+            file_system=self._file_system,
+            clock=clock,
+            runner=self._runner,
+            log=self._logger("store"),
+            error_log=self._logger("store_error"),
         )
         store.store_host = self._store_host()
-        answers = AnswerPort(mailbox)
+        answers = self._observation.answer_port(mailbox)
         clients: ClientTable[Connection] = ClientTable(config.clients_max)
         notifier = GroupNotifier(clients, self.groups, mailbox, enabled=config.notify_consumer_ids_changed_enable)
         directory = f"{store.config.store_path_root_dir}/config"
@@ -240,9 +308,8 @@ class BrokerApp:
         groups_file = file(self.groups, "subscriptionGroup.json")
         offsets_file = file(self.offsets, "consumerOffset.json")
         holds = PullHolds(config.pull_holds_max, config.pull_holds_size_bytes_max)
-        pulls = PullService(holds, store.max_offset, mailbox, loop, clock)
+        pulls = PullService(holds, store.max_offset, mailbox, loop, clock, self.refusals)
         pull_checks = PullChecks(config, self.topics, self.groups, clients)
-        send_checks = SendChecks(config, self.topics)
         rules = PlainRules(
             cluster=config.broker_cluster_name.encode(),
             message_size_max=store_config.max_message_size,
@@ -267,15 +334,14 @@ class BrokerApp:
         processors = Processors(
             send=SendProcessor(
                 store,
-                NativeAppend(rules, send_checks),
-                TypedSends(config, send_checks, self._store_host(), store_config.max_message_size),
-                send_checks,
+                [self._send_planner(rules) for _ in range(config.send_message_thread_pool_nums)],
                 topics_file.persist,
                 answers,
                 self.counters,
-                store_config.group_bytes_max,
+                self.refusals,
                 clock,
                 log,
+                self._observation.send_times(store),
             ),
             pull=PullProcessor(
                 config,
@@ -298,17 +364,32 @@ class BrokerApp:
         )
         table = build_request_table(config, processors, runner=self._runner, answers=answers, clock=clock, log=log)
         pulls.use_executor(table.executor("PullMessageThread"))
-        broker_admin.use_table(table)
         store.on_dispatched.append(pulls.news)
-        housekeeping = Housekeeping(
-            config, [topics_file, groups_file, offsets_file], clients, notifier, self.counters, mailbox, clock, log
+        fast_failure = FastFailure(table.executors(), table.executor("SendMessageThread"), store, clock, self.refusals)
+        counts = Counts(
+            swept=fast_failure.swept,
+            oneway_dropped=lambda: admission.oneway_dropped,
+            clients=lambda: len(clients),
+            topics=lambda: len(self.topics),
+            pulls_held=lambda: pulls.count,
+            thread_dumps=lambda: self.thread_dumper.dumps,
         )
-        fast_failure = FastFailure(table.executors(), clock)
+        telemetry, disk = self._observation.watch(store, self._file_system, table.executors(), server, mailbox, counts)
+        broker_admin.use_telemetry(telemetry, disk)
+        housekeeping = Housekeeping(
+            config, [topics_file, groups_file, offsets_file], clients, notifier, disk, mailbox, clock, log
+        )
         return _Running(mailbox, store, clients, notifier, pulls, table, housekeeping, fast_failure, topics_file)
+
+    def _send_planner(self, rules: PlainRules) -> SendPlanner:
+        """Return what one send thread needs for itself."""
+        checks = SendChecks(self.config, self.topics)
+        typed = TypedSends(self.config, checks, self._store_host(), self.store_config.max_message_size)
+        return SendPlanner(NativeAppend(rules, checks), typed, checks, self.store_config.group_bytes_max, self.refusals)
 
     def _open(self, running: _Running) -> None:
         """Open the store and load the tables. Blocks; worker thread."""
-        running.store.open()
+        running.store.open(self._recovery_progress)
         try:
             self._file_system.make_dirs(f"{running.store.config.store_path_root_dir}/config")
             running.housekeeping.load()
@@ -324,7 +405,9 @@ class BrokerApp:
         deadline_ns = self._clock.monotonic_ns() + self.config.shutdown_timeout_mills * 1_000_000
         for executor in running.table.executors():
             executor.finish(deadline_ns)
+        self._observation.stop()
         running.housekeeping.stop()
+        self.thread_dumper.stop()
         running.store.close()
 
     def _announce(self, connection: Connection) -> Announcement:
@@ -353,6 +436,16 @@ class BrokerApp:
 
     def _thread_crashed(self, name: str, error: BaseException) -> None:
         self._log.error("thread_crashed", thread=name, error=repr(error), exc_info=error)
+
+
+def _check_together(config: BrokerConfig, store_config: StoreConfig) -> None:
+    """Raise ``ConfigError`` for settings of broker and store that are impossible together."""
+    if store_config.broker_role == "SLAVE" and config.broker_id == MASTER_ID:
+        raise ConfigError(
+            "bad setting",
+            why=f"store.broker_role=SLAVE with broker.broker_id={MASTER_ID}, a master's (RocketMQ BrokerStartup)",
+            hint="give the slave a broker_id above 0",
+        )
 
 
 def _advertised_host(config: BrokerConfig) -> str:

@@ -1,7 +1,9 @@
 """What the broker says about itself.
 
-Lives here: handlers of GET_BROKER_CONFIG and GET_BROKER_RUNTIME_INFO.
-Not here: topics and groups (``topic_admin``, ``group_admin``), the counters (``counters``).
+Lives here: handlers of GET_BROKER_CONFIG and GET_BROKER_RUNTIME_INFO, and of the two that start a cleaning of the
+store.
+Not here: topics and groups (``topic_admin``, ``group_admin``), the counters (``counters``), stage times and what else
+RocketMQ does not have (``telemetry``).
 """
 
 from collections.abc import Callable, Mapping
@@ -12,14 +14,17 @@ import msgspec
 from pocketmq.broker.admin_processor import Handler
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.counters import BrokerCounters
+from pocketmq.broker.disk_space import DiskSpace
 from pocketmq.broker.executor import DrainExecutor
-from pocketmq.broker.request_table import RequestTable
+from pocketmq.broker.put_times import text as put_times_text
 from pocketmq.broker.task import Buffers, Task, encode_answer
+from pocketmq.broker.telemetry import Telemetry
 from pocketmq.broker.topic_table import TopicTable
 from pocketmq.common.clock import Clock
 from pocketmq.remoting.bodies import KVTable, encode_body
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers import GetBrokerConfigResponseHeader
+from pocketmq.remoting.telemetry import TELEMETRY_KEY, encode_telemetry
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.message_store import MessageStore
 
@@ -60,17 +65,21 @@ class BrokerAdmin:
         self._holds = holds
         self._clock = clock
         self._boot_ms = clock.now_ms()
-        self._table: RequestTable | None = None
+        self._telemetry: Telemetry | None = None
+        self._disk: DiskSpace | None = None
 
-    def use_table(self, table: RequestTable) -> None:
-        """Set whose queues are reported."""
-        self._table = table
+    def use_telemetry(self, telemetry: Telemetry, disk: DiskSpace) -> None:
+        """Set whose queues and times are reported."""
+        self._telemetry = telemetry
+        self._disk = disk
 
     def handlers(self) -> Mapping[int, Handler]:
         """Return the handler of each code."""
         return {
             RequestCode.GET_BROKER_CONFIG: self._settings,
             RequestCode.GET_BROKER_RUNTIME_INFO: self._runtime_info,
+            RequestCode.DELETE_EXPIRED_COMMITLOG: self._delete_expired_commit_log,
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self._clean_expired_consume_queues,
         }
 
     def _settings(self, task: Task) -> Buffers:
@@ -84,6 +93,15 @@ class BrokerAdmin:
         return encode_answer(
             task.request, header=GetBrokerConfigResponseHeader(version=version), body="".join(lines).encode()
         )
+
+    def _delete_expired_commit_log(self, task: Task) -> Buffers:
+        """Start it: as RocketMQ, the answer does not wait."""
+        self._store.retention.delete_soon()
+        return encode_answer(task.request)
+
+    def _clean_expired_consume_queues(self, task: Task) -> Buffers:
+        removed = self._store.retention.clean_up()
+        return encode_answer(task.request, remark=f"{len(removed)} files removed" if removed else "")
 
     def _runtime_info(self, task: Task) -> Buffers:
         return encode_answer(task.request, body=encode_body(KVTable(table=self.runtime_info())))
@@ -104,34 +122,60 @@ class BrokerAdmin:
             "getTotalTps": _text([one + other for one, other in zip(found, miss, strict=True)]),
             "getTransferedTps": _text(counters.rates("get", now_ns)),
             "msgPutTotalTodayNow": str(totals.put),
+            "msgPutTotalTodayMorning": str(counters.this_morning.put),
+            "msgPutTotalYesterdayMorning": str(counters.yesterday_morning.put),
             "msgGetTotalTodayNow": str(totals.get),
+            "msgGetTotalTodayMorning": str(counters.this_morning.get),
+            "msgGetTotalYesterdayMorning": str(counters.yesterday_morning.get),
             "putMessageSizeTotal": str(totals.put_bytes),
             "getMessageSizeTotal": str(totals.get_bytes),
             "putMessageFailedTimes": str(totals.put_failed),
-            "dispatchBehindBytes": str(max(0, store.appended_offset - store.dispatched_offset)),
+            "dispatchBehindBytes": str(max(0, store.committed_offset - store.dispatched_offset)),
             "remainHowManyDataToCommit": str(store.appended_offset - store.committed_offset),
             "remainHowManyDataToFlush": str(store.appended_offset - store.flushed_offset),
-            "commitLogMaxOffset": str(store.appended_offset),
+            "commitLogMinOffset": str(store.log.min_offset),
+            "commitLogMaxOffset": str(store.committed_offset),
+            "pageCacheLockTimeMills": str(store.lock_time_mills()),
+            "remainTransientStoreBufferNumbs": str(store.pool.available if store.pool is not None else 0),
             "earliestMessageTimeStamp": str(store.earliest_store_time()),
             "pullHolds": str(self._holds()),
             "topics": str(len(self._topics)),
         }
-        for executor in self._table.executors() if self._table is not None else ():
-            table.update(_queue_info(executor, now_ns))
+        if self._telemetry is not None:
+            self._add_telemetry(table, self._telemetry, now_ns)
+        if self._disk is not None:
+            table["commitLogDiskRatio"] = f"{self._disk.commit_log.ratio:.4f}"
+            table["consumeQueueDiskRatio"] = f"{self._disk.consume_queues.ratio:.4f}"
         return dict(sorted(table.items()))
+
+    def _add_telemetry(self, table: dict[str, str], telemetry: Telemetry, now_ns: int) -> None:
+        sources = telemetry.sources
+        puts = sources.put_times
+        table["putMessageEntireTimeMax"] = str(puts.max_ms)
+        table["putMessageTimesTotal"] = str(puts.total)
+        table["putMessageDistributeTime"] = put_times_text(puts.window())
+        table["putLatency99"] = f"{puts.latency_ms(0.99):.2f}"
+        table["putLatency999"] = f"{puts.latency_ms(0.999):.2f}"
+        for executor in sources.executors:
+            table.update(_queue_info(executor, now_ns))
+        table[TELEMETRY_KEY] = encode_telemetry(telemetry.snapshot())
 
 
 def _queue_info(executor: DrainExecutor, now_ns: int) -> dict[str, str]:
     name = QUEUE_NAMES.get(executor.name)
     if name is None:
         name = executor.name[0].lower() + executor.name[1:].removesuffix("Thread")
-    return {
+    info = {
         f"{name}ThreadPoolQueueSize": str(len(executor.queue)),
         f"{name}ThreadPoolQueueCapacity": str(executor.queue.count_max),
         f"{name}ThreadPoolQueueHeadWaitTimeMills": str(executor.queue.head_wait_ms(now_ns)),
         f"{name}ThreadPoolServed": str(executor.served),
         f"{name}ThreadPoolRefused": str(executor.refused),
     }
+    if executor.name == "EndTransactionThread":
+        info["EndTransactionQueueSize"] = info[f"{name}ThreadPoolQueueSize"]
+        info["EndTransactionThreadPoolQueueCapacity"] = info[f"{name}ThreadPoolQueueCapacity"]
+    return info
 
 
 def _text(rates: list[float]) -> str:

@@ -22,7 +22,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How one broker presents itself, what it allows, and how much it queues.
 
     Times in ms, sizes in bytes. Defaults are those of RocketMQ's BrokerConfig (facts §2.2, §10) unless a comment says
-    ours. ``…_thread_pool_nums`` are 1 or 2: the drains make more threads useless in one Python process.
+    ours. ``…_thread_pool_nums`` are 1 or 2: the drains make more threads useless in one Python process. With two send
+    threads a second drain can be read while the first waits for the disk, but sends of one queue that are under way
+    together may be stored in either order, and both threads can be stuck in one stall.
     """
 
     broker_cluster_name: str = "DefaultCluster"
@@ -70,10 +72,18 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     queue_size_bytes_max: int = 64 << 20
     """Bytes of each queue other than the send queue."""
     wait_time_mills_in_send_queue: int = 200
+    """Longest waits before fast failure answers. Above a client's timeout (3,000 ms) such a wait protects nobody; it is
+    allowed, as with RocketMQ."""
     wait_time_mills_in_pull_queue: int = 5000
     wait_time_mills_in_heartbeat_queue: int = 31_000
     wait_time_mills_in_transaction_queue: int = 3000
     broker_fast_failure_enable: bool = True
+    """Read at the start only. Off: requests wait as long as they have to, the page cache is still looked at when they
+    come."""
+
+    slow_request_mills: int = 500
+    """Ours: a request that took longer, from its queue to the socket, is told as ``slow_request_<slowest stage>``, at
+    most ten a second of each (RocketMQ logs puts above 500 ms)."""
 
     long_polling_enable: bool = True
     short_polling_time_mills: int = 1000
@@ -104,9 +114,14 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 raise ConfigError("bad setting", why=f"broker.{name}={getattr(self, name)}", hint="1 or 2")
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            limit = name.endswith(("_capacity", "_max", "_nums", "_timeout_mills", "_interval", "_period"))
+            limit = name.endswith(
+                ("_capacity", "_max", "_nums", "_timeout_mills", "_request_mills", "_interval", "_period", "_queue")
+            )
             if limit and isinstance(value, int) and value < 1:
-                raise ConfigError("bad setting", why=f"broker.{name}={value}", hint="at least 1")
+                hint = "at least 1"
+                if name.startswith("wait_time_mills_in_"):
+                    hint += "; broker_fast_failure_enable=false switches all of them off"
+                raise ConfigError("bad setting", why=f"broker.{name}={value}", hint=hint)
         self.name_servers()
 
     def name_servers(self) -> list[str]:

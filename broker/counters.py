@@ -1,9 +1,10 @@
 """What the broker has done, in numbers.
 
-Lives here: ``BrokerCounters``: totals, and rates from samples taken once a second.
-Not here: stage times (``executor``), the answer that shows them (``runtime_info``).
+Lives here: ``BrokerCounters``: totals, rates from samples taken once a second, totals at the last two midnights.
+Not here: stage times (``stage_times``), put times (``put_times``), the answer that shows them (``broker_admin``).
 """
 
+import datetime
 import threading
 from collections import deque
 from dataclasses import astuple, dataclass
@@ -33,6 +34,10 @@ class BrokerCounters:
         self.totals = Totals()
         self._lock = threading.Lock()
         self._samples: deque[tuple[int, Totals]] = deque(maxlen=SAMPLES_MAX)
+        self._day: datetime.date | None = None
+        self.this_morning = Totals()
+        """Totals at the last midnight of the machine's time zone; 0 before the first one (RocketMQ BrokerStats)."""
+        self.yesterday_morning = Totals()
 
     def put(self, messages: int, size_bytes: int) -> None:
         """Count an append."""
@@ -55,10 +60,15 @@ class BrokerCounters:
             else:
                 self.totals.get_miss_requests += 1
 
-    def sample(self, now_ns: int) -> None:
-        """Keep the totals of this second."""
+    def sample(self, now_ns: int, now_ms: int) -> None:
+        """Keep the totals of this second, and of midnight when a day has begun."""
+        day = datetime.datetime.fromtimestamp(now_ms / 1000).date()
         with self._lock:
-            self._samples.append((now_ns, Totals(*astuple(self.totals))))
+            totals = Totals(*astuple(self.totals))
+            self._samples.append((now_ns, totals))
+            if self._day is not None and day > self._day:
+                self.yesterday_morning, self.this_morning = self.this_morning, totals
+            self._day = day
 
     def rates(self, name: str, now_ns: int) -> list[float]:
         """Return the rate per second of one total over the last 10, 60 and 600 s."""

@@ -9,12 +9,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from pocketmq.broker.stage_times import PairStages, Stage
 from pocketmq.broker.sweepable_queue import SweepableQueue
 from pocketmq.broker.task import (
     SHUTTING_DOWN,
-    STAGE_COUNT,
-    STAGE_PROCESS,
-    STAGE_QUEUE_WAIT,
     AnswerPort,
     Drain,
     Refusal,
@@ -28,8 +26,11 @@ from pocketmq.common.runner import Runner, Worker
 
 FOLLOW_UP_AFTER_MS: Final = 0.1
 FOLLOW_UP_WAIT_NS_MAX: Final = 1_000_000
-SLOW_APPEND_NS: Final = 20_000_000
-"""Above this a drain is taken as slow (design §5)."""
+SLOW_DRAIN_NS: Final = 20_000_000
+"""Above this a drain is taken as slow where the pair has no longest wait: its second worker shall get its share."""
+_LOCK_WAIT: Final = int(Stage.LOCK_WAIT)
+_APPEND: Final = int(Stage.APPEND)
+_PROCESS: Final = int(Stage.PROCESS)
 
 
 class Processor(Protocol):
@@ -48,23 +49,27 @@ class AdaptiveDrain:
     """How many tasks a worker takes at once. Pure: fed with durations.
 
     Large drains make the log fast; small ones leave the waiting tasks in the queue, where fast failure can still answer
-    them. So: while the last drain took longer than 20 ms the limit falls by a factor of 4 towards 1, else it doubles up
-    to the maximum. ``count_max`` = 1 is RocketMQ's pace.
+    them. So: when a drain took longer than ``slow_ns`` the limit falls by a factor of 4 towards 1; below half of that
+    it doubles up to the maximum; in between it stays. For sends ``slow_ns`` is the longest wait in the queue: as long
+    as a drain takes less, everybody is served or answered in time, and the larger drain serves more (ADR 0007).
+    ``count_max`` = 1 is RocketMQ's pace.
     """
 
-    __slots__ = ("count", "count_max", "size_bytes_max")
+    __slots__ = ("count", "count_max", "size_bytes_max", "slow_ns")
 
-    def __init__(self, count_max: int, size_bytes_max: int) -> None:
+    def __init__(self, count_max: int, size_bytes_max: int, slow_ns: int = SLOW_DRAIN_NS) -> None:
         assert count_max >= 1
+        assert slow_ns > 0
         self.count_max = count_max
         self.size_bytes_max = size_bytes_max
+        self.slow_ns = slow_ns
         self.count = count_max
 
     def record(self, took_ns: int, count: int) -> None:
         """Learn that a drain of ``count`` tasks took ``took_ns``."""
-        if took_ns > SLOW_APPEND_NS:
+        if took_ns > self.slow_ns:
             self.count = max(1, min(self.count, count) // 4)
-        elif self.count < self.count_max:
+        elif self.count < self.count_max and took_ns <= self.slow_ns // 2:
             self.count = min(self.count_max, self.count * 2)
 
 
@@ -131,8 +136,8 @@ class DrainExecutor:
         """Longest wait in the queue before fast failure answers; 0 = no limit."""
         self.adaptive = drain
         self.queue: SweepableQueue[Task] = SweepableQueue(count_max, size_bytes_max, self._ring)
-        self.stages_ns = [0] * STAGE_COUNT
-        """Sum over all drains; written by the workers, read for statistics."""
+        self.stages: PairStages | None = None
+        """Where stage times are counted; set before the first offer. None counts nothing."""
         self.drains = 0
         self.served = 0
         self.refused = 0
@@ -195,8 +200,6 @@ class DrainExecutor:
             return False
         started_ns = self._clock.monotonic_ns()
         drain = Drain(tasks)
-        stages_ns = drain.stages_ns
-        stages_ns[STAGE_QUEUE_WAIT] = started_ns - tasks[0].created_ns
         try:
             self.processor.process(drain)
         except Exception as error:
@@ -205,13 +208,18 @@ class DrainExecutor:
             if not all(task.settled for task in tasks):
                 self._answer_error(drain, AssertionError(f"{self.name} left a request without an answer"))
         took_ns = self._clock.monotonic_ns() - started_ns
-        stages_ns[STAGE_PROCESS] = took_ns
         adaptive.record(took_ns, len(tasks))
-        for stage in range(STAGE_COUNT):
-            self.stages_ns[stage] += stages_ns[stage]
         self.drains += 1
         self.served += len(tasks)
-        self._answers.post(drain.answers)
+        stages = self.stages
+        if stages is None:
+            self._answers.post(drain.answers)
+        else:
+            stages_ns = drain.stages_ns
+            stages_ns[_PROCESS] = took_ns - stages_ns[_LOCK_WAIT] - stages_ns[_APPEND]
+            if drain.answers:
+                self._answers.post(drain.answers, (self.name, tasks, tasks[0].created_ns, stages_ns, started_ns))
+            stages.drained(tasks, started_ns, stages_ns, took_ns)
         if self._follow_up is not None:
             if not self._follow_up_since_ns:
                 self._follow_up_since_ns = started_ns
@@ -236,6 +244,8 @@ class DrainExecutor:
 
     def sweep(self, tasks: list[Task], refusal_for: Callable[[Task], Refusal]) -> None:
         """Answer tasks that were taken back from the queue. Loop or stopping thread."""
+        if self.stages is not None:
+            self.stages.swept(tasks, self._clock.monotonic_ns())
         self._answers.post(
             [
                 (task.connection, encode_refusal(task.request, refusal_for(task)))

@@ -1,14 +1,15 @@
 """What a broker does every now and then, off the loop.
 
-Lives here: ``Housekeeping``: samples of the counters, tables written to disk, silent clients forgotten.
-Not here: registration (``registration``), held pulls (``pull_service``), the store's own services.
+Lives here: ``Housekeeping``: tables written to disk, free space looked at, silent clients forgotten.
+Not here: registration (``registration``), held pulls (``pull_service``), the store's own services, and what must go on
+while the disk stands still (``telemetry``).
 """
 
 from collections.abc import Sequence
 
 from pocketmq.broker.client_table import ClientTable
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.counters import BrokerCounters
+from pocketmq.broker.disk_space import DiskSpace
 from pocketmq.broker.group_notifier import GroupNotifier
 from pocketmq.broker.json_file import PersistedTable
 from pocketmq.common.clock import Clock
@@ -18,6 +19,8 @@ from pocketmq.common.runner import LoopMailbox, Runner, Worker
 from pocketmq.remoting.server import Connection
 
 STEP_MS = 1000
+DISK_INTERVAL_NS = 10_000_000_000
+"""How often free space is looked at (RocketMQ CleanCommitLogService: each 10 s)."""
 
 
 class Housekeeping:
@@ -29,7 +32,7 @@ class Housekeeping:
         tables: Sequence[PersistedTable],
         clients: ClientTable[Connection],
         notifier: GroupNotifier,
-        counters: BrokerCounters,
+        disk: DiskSpace,
         mailbox: LoopMailbox,
         clock: Clock,
         log: EventLog,
@@ -38,7 +41,7 @@ class Housekeeping:
         self._tables = tables
         self._clients = clients
         self._notifier = notifier
-        self._counters = counters
+        self._disk = disk
         self._mailbox = mailbox
         self._clock = clock
         self._log = log
@@ -46,6 +49,7 @@ class Housekeeping:
         now_ns = clock.monotonic_ns()
         self._persist_due_ns = now_ns
         self._scan_due_ns = now_ns
+        self._disk_due_ns = now_ns
 
     def start(self, runner: Runner) -> None:
         """Begin."""
@@ -64,7 +68,9 @@ class Housekeeping:
     def step(self) -> float:
         """Do what is due; return the ms until the next step."""
         now_ns = self._clock.monotonic_ns()
-        self._counters.sample(now_ns)
+        if now_ns >= self._disk_due_ns:
+            self._disk_due_ns = now_ns + DISK_INTERVAL_NS
+            self._disk.look()
         if now_ns >= self._persist_due_ns:
             self._persist_due_ns = now_ns + self._config.flush_consumer_offset_interval * 1_000_000
             self.persist()
@@ -74,7 +80,8 @@ class Housekeeping:
         return STEP_MS
 
     def load(self) -> None:
-        """Fill the tables from their files; raises ``CorruptRecord`` and ``StoreError``. Blocks."""
+        """Fill the tables from their files, look at the disk. Raises ``CorruptRecord`` and ``StoreError``. Blocks."""
+        self._disk.look()
         for table in self._tables:
             table.load()
 

@@ -97,17 +97,23 @@ class NativeSend:
             results = [refusals[at] if at in refusals else next(stored) for at in range(len(self.header.sections))]
         return encode_answer(self.task.request, header=NativeAppendResponseHeader(appended.store_timestamp, results))
 
+    def first_refusal(self) -> Refusal:
+        """Return the refusal that stands for a frame without a good section: that of its first one."""
+        code, _, _, remark = self.refusals[0]
+        return Refusal(code, remark, Cause.BAD_REQUEST)
+
     def encode_all_refused(self) -> Buffers:
-        """Return the response of a frame without a good section: the first refusal stands for the frame."""
+        """Return the response of a frame without a good section."""
         results = [self.refusals[at] for at in range(len(self.header.sections))]
-        code, _, _, remark = results[0]
-        refusal = Refusal(code, remark, Cause.BAD_REQUEST)
+        refusal = self.first_refusal()
         header = NativeAppendResponseHeader(store_timestamp=0, results=results)
-        return encode_answer(self.task.request, code, header=header, remark=remark, extra=refusal.extra())
+        return encode_answer(
+            self.task.request, refusal.code, header=header, remark=refusal.remark, extra=refusal.extra()
+        )
 
 
 class NativeAppend:
-    """Turns native-append requests into a group. Belongs to one worker thread."""
+    """Turns native-append requests into a group. Belongs to one worker thread at a time."""
 
     def __init__(self, rules: PlainRules, checks: SendChecks) -> None:
         self._rules = rules

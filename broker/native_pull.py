@@ -16,7 +16,7 @@ from pocketmq.broker.pull_service import PullService, Resumed
 from pocketmq.broker.tag_filter import parse_tags
 from pocketmq.broker.task import Buffers, Drain, Refusal, Task, encode_answer
 from pocketmq.common.clock import Clock
-from pocketmq.common.errors import Cause
+from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.headers import NativePullResponseHeader
 from pocketmq.store.message_store import MessageStore
@@ -93,6 +93,7 @@ class NativePull:
         rest_messages = max(1, header.max_messages)
         results: dict[int, QueueResult] = {}
         found: dict[int, tuple[NDArray[Any], NDArray[np.uint8]]] = {}
+        failed: PocketMQError | None = None
         for step in range(len(queues)):
             index = (turn + step) % len(queues)
             topic, queue_id, _ = queues[index]
@@ -105,9 +106,15 @@ class NativePull:
                 bounds = self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
                 results[index] = (_RETRY, offset, *bounds, 0)
                 continue
-            result = self._store.get(
-                topic, queue_id, offset, max_messages=rest_messages, max_bytes=rest_bytes, tags_codes=tags
-            )
+            try:
+                result = self._store.get(
+                    topic, queue_id, offset, max_messages=rest_messages, max_bytes=rest_bytes, tags_codes=tags
+                )
+            except PocketMQError as error:  # one queue on a sick part of the disk must not silence the others
+                failed = error
+                bounds = self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
+                results[index] = (_RETRY, offset, *bounds, 0)
+                continue
             count = len(result.sizes)
             code = pull_code(result.status.name, offset)
             results[index] = (code, result.next_begin_offset, result.min_offset, result.max_offset, count)
@@ -115,6 +122,8 @@ class NativePull:
                 found[index] = (result.sizes, result.body)
                 rest_bytes -= len(result.body)
                 rest_messages -= count
+        if failed is not None and not found:
+            raise failed
         self._counters.got(sum(len(sizes) for sizes, _ in found.values()), sum(len(body) for _, body in found.values()))
         order = sorted(found)
         return (

@@ -27,7 +27,8 @@ PULL_DRAIN = 4
 
 @dataclass(slots=True)
 class Processors:
-    """One processor for each kind of request; ``dispatch`` makes visible what ``send`` has appended."""
+    """One processor for each kind of request; ``dispatch`` makes visible what ``send`` has appended, where one thread
+    serves the sends."""
 
     send: Processor
     pull: Processor
@@ -49,8 +50,9 @@ def build_request_table(
 ) -> RequestTable:
     """Return the table with all pairs; their threads start with their first task.
 
-    Names, capacities and maximum waits are RocketMQ's BrokerController's. Transactions, replies and send-backs have
-    their pair already, served by the admin processor, which says that they are not supported.
+    Names, capacities and maximum waits are RocketMQ's BrokerController's. Pairs are built in the order in which fast
+    failure sweeps them: send, pull, heartbeat, end-transaction. Transactions and replies have their pair already,
+    served by the admin processor, which says that they are not supported; so does the send processor for send-backs.
     """
     admin = processors.admin
     build = _builder(config, runner, answers, clock, log)
@@ -60,9 +62,14 @@ def build_request_table(
         processors.send,
         config.send_thread_pool_queue_capacity,
         size_bytes_max=config.send_queue_size_bytes_max,
+        threads=config.send_message_thread_pool_nums,
         max_wait_ms=config.wait_time_mills_in_send_queue,
-        drain=AdaptiveDrain(config.send_drain_max, config.send_drain_size_bytes_max),
-        follow_up=processors.dispatch,
+        drain=AdaptiveDrain(
+            config.send_drain_max,
+            config.send_drain_size_bytes_max,
+            config.wait_time_mills_in_send_queue * 1_000_000,
+        ),
+        follow_up=processors.dispatch if config.send_message_thread_pool_nums == 1 else None,
     )
     pull = build(
         "PullMessageThread",
@@ -89,7 +96,8 @@ def build_request_table(
         max_wait_ms=config.wait_time_mills_in_transaction_queue,
     )
     code = RequestCode
-    table.register((code.SEND_MESSAGE, code.SEND_MESSAGE_V2, code.SEND_BATCH_MESSAGE, code.NATIVE_APPEND), send)
+    sends = (code.SEND_MESSAGE, code.SEND_MESSAGE_V2, code.SEND_BATCH_MESSAGE, code.NATIVE_APPEND)
+    table.register((*sends, code.CONSUMER_SEND_MSG_BACK), send)
     table.register((code.PULL_MESSAGE, code.NATIVE_PULL), pull)
     table.register((code.HEART_BEAT,), heartbeat)
     table.register((code.UNREGISTER_CLIENT, code.CHECK_CLIENT_CONFIG), client)

@@ -11,6 +11,7 @@ from typing import Final
 
 from pocketmq.broker.executor import DrainExecutor
 from pocketmq.broker.long_polling import Hold, PullHolds
+from pocketmq.broker.refusal_book import RefusalBook
 from pocketmq.broker.task import OVERLOAD, SHUTTING_DOWN, Buffers, Task, encode_refusal
 from pocketmq.common.clock import Clock
 from pocketmq.common.runner import LoopMailbox
@@ -48,7 +49,10 @@ class PullService:
         mailbox: LoopMailbox,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
+        refusals: RefusalBook | None = None,
     ) -> None:
+        """``refusals``: where a full queue is written down."""
+        self._refusals = refusals
         self._holds = holds
         self._max_offset = max_offset
         self._mailbox = mailbox
@@ -147,6 +151,8 @@ class PullService:
         context = Resumed(offsets, hold.deadline_ns, is_due)
         task = Task(connection, old.request, self._clock.monotonic_ns(), old.size_bytes, context)
         if not self._executor.offer(task):
+            if self._refusals is not None:
+                self._refusals.note(OVERLOAD.cause.value, OVERLOAD.code, OVERLOAD.remark)
             _respond(task, encode_refusal(task.request, OVERLOAD))
 
 

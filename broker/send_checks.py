@@ -26,16 +26,30 @@ OPEN_MAX = 10_000
 
 class SendChecks:
     """The checks of RocketMQ's AbstractSendMessageProcessor.msgCheck, for typed sends and sections of a native
-    append."""
+    append.
 
-    __slots__ = ("_config", "_open", "_topics", "created")
+    Belongs to one thread at a time; several may share the table. A topic that this object has not seen before may have
+    been created by this send, by another thread or by an administrator a moment ago: ``is_unsure`` then says that the
+    table must be on disk before anything is acknowledged; ``confirm`` or ``forget`` follows.
+    """
+
+    __slots__ = ("_config", "_open", "_topics", "is_unsure")
 
     def __init__(self, config: BrokerConfig, topics: TopicTable) -> None:
         self._config = config
         self._topics = topics
         self._open: dict[str, tuple[TopicConfig, int]] = {}  # topics that passed every check, with their queues
-        self.created = 0
-        """Topics created so far; whoever answers persists the table first when this has moved."""
+        self.is_unsure = False
+        """Whether a topic passed that may not be on disk yet."""
+
+    def confirm(self) -> None:
+        """Learn that the table is on disk as it was after the last ``check``."""
+        self.is_unsure = False
+
+    def forget(self) -> None:
+        """Learn that the table could not be written: every topic is unsure again."""
+        self._open.clear()
+        self.is_unsure = False
 
     def check(
         self,
@@ -75,6 +89,7 @@ class SendChecks:
         if len(self._open) >= OPEN_MAX:
             self._open.clear()
         self._open[topic] = (config, queue_nums)
+        self.is_unsure = True
         return config
 
     def _create(self, topic: str, default_topic: str, client_queue_nums: int) -> TopicConfig | Refusal:
@@ -89,7 +104,6 @@ class SendChecks:
         if created is None:
             text = f"topic[{topic}] not exist, apply first please!"
             return _refuse(ResponseCode.TOPIC_NOT_EXIST, text, Cause.NO_ROUTE)
-        self.created += 1
         return created
 
 

@@ -1,10 +1,11 @@
 """A bounded queue whose waiting tasks can be taken back: the place where flow control gets its grip.
 
 Lives here: the queue between the event loop, which offers and sweeps, and the worker threads, which drain.
-Not here: who answers a task that was refused or swept (``admission``, later the fast-failure sweep), the worker
-threads (``executor``).
+Not here: who answers a task that was refused or swept (``admission``, ``fast_failure``), the worker threads
+(``executor``).
 """
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -85,8 +86,8 @@ class SweepableQueue(Generic[TaskT]):
             self._size_bytes -= taken_bytes
             return drained
 
-    def expire(self, now_ns: int, limit_ms: float) -> list[TaskT]:
-        """Remove and return the heads that have waited ``limit_ms`` or longer.
+    def expire(self, now_ns: int, limit_ms: float, count_max: int = sys.maxsize) -> list[TaskT]:
+        """Remove and return the heads that have waited ``limit_ms`` or longer, at most ``count_max`` of them.
 
         Only heads are looked at, as RocketMQ does: tasks are offered in the order of their ``created_ns``, so a head
         that is young enough ends the search.
@@ -95,7 +96,7 @@ class SweepableQueue(Generic[TaskT]):
         expired: list[TaskT] = []
         with self._lock:
             tasks = self._tasks
-            while tasks and tasks[0].created_ns <= created_ns_max:
+            while tasks and tasks[0].created_ns <= created_ns_max and len(expired) < count_max:
                 task = tasks.popleft()
                 self._size_bytes -= task.size_bytes
                 expired.append(task)

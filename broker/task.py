@@ -2,14 +2,18 @@
 
 Lives here: ``Task`` (a request in a queue), ``Refusal`` (a no that explains itself), ``Drain`` (the tasks a worker took
 together, with their answers and stage times), and how answers reach the sockets.
-Not here: which processor serves which code (``request_table``), the threads (``executor``).
+Not here: which processor serves which code (``request_table``), the threads (``executor``), what becomes of the times
+(``stage_times``, ``slow_requests``).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pocketmq.broker.stage_times import STAGE_COUNT, Passage
+from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.errors import Cause, PocketMQError, Stored
+from pocketmq.common.histogram import SampledHistogram
 from pocketmq.common.runner import LoopMailbox
 from pocketmq.remoting.codec import Body, Request, encode_response
 from pocketmq.remoting.codes import ResponseCode
@@ -20,11 +24,6 @@ Buffers = list[Buffer]
 """One encoded response: the head, then perhaps the body."""
 
 Answer = tuple[Connection, Buffers]
-
-STAGE_COUNT: Final = 4
-STAGE_QUEUE_WAIT, STAGE_LOCK_WAIT, STAGE_APPEND, STAGE_PROCESS = range(STAGE_COUNT)
-"""Indexes into ``Drain.stages_ns``: wait of the oldest task, wait for the append lock, the append, all of
-``process``."""
 
 
 class Task:
@@ -49,21 +48,33 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request is not served: RocketMQ's code and text, and what RocketMQ does not say."""
+    """Why a request is not served: RocketMQ's code and text, and what RocketMQ does not say.
+
+    ``retry_after_ms``: see ``flow_control``. ``stages``: how long the request was where, as far as it came and as far
+    as that is known: (stage, ns).
+    """
 
     code: int
     remark: str
     cause: Cause
     stored: Stored = Stored.NO
     retry_after_ms: int = 0
+    stages: tuple[tuple[str, int], ...] = ()
 
     def extra(self) -> dict[str, str]:
-        """Return the fields that a client reads beside the text."""
-        return {
+        """Return the fields that a client reads beside the text; ``stages`` in ms: ``queue_wait=203.51,append=0.2``."""
+        fields = {
             "cause": self.cause.value,
             "stored": self.stored.value,
             "retry_after_ms": str(self.retry_after_ms),
         }
+        if self.stages:
+            fields["stages"] = ",".join(f"{name}={took_ns / 1e6:.2f}" for name, took_ns in self.stages)
+        return fields
+
+    def with_stages(self, stages: tuple[tuple[str, int], ...]) -> "Refusal":
+        """Return the same refusal with these stages."""
+        return Refusal(self.code, self.remark, self.cause, self.stored, self.retry_after_ms, stages)
 
 
 SHUTTING_DOWN: Final = Refusal(
@@ -130,7 +141,8 @@ class Drain:
     """Tasks that one worker took in one go, their answers so far, and where the time went.
 
     A processor settles every task: ``answer``, ``refuse``, ``finish`` (a oneway request) or ``release`` (somebody else
-    answers later). What is left unsettled when ``process`` ends is answered by the executor.
+    answers later). What is left unsettled when ``process`` ends is answered by the executor. ``stages_ns`` is indexed
+    by ``Stage``; a processor adds what it knows of its own stages.
     """
 
     __slots__ = ("answers", "stages_ns", "tasks")
@@ -185,14 +197,40 @@ def write_answers(answers: Sequence[Answer]) -> None:
 
 
 class AnswerPort:
-    """The one hop from worker threads back to the loop."""
+    """The one hop from worker threads back to the loop; it knows how long that took."""
 
-    __slots__ = ("_mailbox",)
+    __slots__ = ("_finished", "_mailbox", "_monotonic_ns", "_write_times")
 
-    def __init__(self, mailbox: LoopMailbox) -> None:
+    def __init__(
+        self,
+        mailbox: LoopMailbox,
+        *,
+        clock: Clock | None = None,
+        write_times: SampledHistogram | None = None,
+        finished: Callable[[Passage, int, int], None] | None = None,
+    ) -> None:
+        """``write_times`` counts the time from post to transport, on the loop. ``finished(passage, write_ns, now_ns)``
+        is called when the answers of a passage are written; in the posting thread when there are none to write.
+        """
         self._mailbox = mailbox
+        self._monotonic_ns = (clock or SystemClock()).monotonic_ns
+        self._write_times = write_times
+        self._finished = finished
 
-    def post(self, answers: list[Answer]) -> None:
-        """Write ``answers`` soon, in the loop's thread; callable from any thread."""
+    def post(self, answers: list[Answer], passage: Passage | None = None) -> None:
+        """Write ``answers`` soon, in the loop's thread; callable from any thread. ``passage``: whose they are."""
         if answers:
-            self._mailbox.post(write_answers, answers)
+            if self._write_times is None and passage is None:
+                self._mailbox.post(write_answers, answers)
+            else:
+                self._mailbox.post(self._write, answers, passage, self._monotonic_ns())
+        elif passage is not None and self._finished is not None:
+            self._finished(passage, 0, self._monotonic_ns())
+
+    def _write(self, answers: list[Answer], passage: Passage | None, posted_ns: int) -> None:
+        write_answers(answers)
+        now_ns = self._monotonic_ns()
+        if self._write_times is not None:
+            self._write_times.sample_ns(now_ns, now_ns - posted_ns, len(answers))
+        if passage is not None and self._finished is not None:
+            self._finished(passage, now_ns - posted_ns, now_ns)

@@ -172,9 +172,9 @@ class TopicTable:
             )
         if queues > self._config.queues_max:
             raise TableFull("topic not created", why=f"{self._queues} queues exist", hint="raise broker.queues_max")
+        self._advance(config.topic_name)  # first: whoever can see the topic can see that the table has changed
         self._topics[config.topic_name] = config
         self._queues = queues
-        self._advance(config.topic_name)
 
     def _advance(self, topic: str) -> None:
         self.version = DataVersion(self._clock.now_ms(), self.version.counter + 1)

@@ -148,7 +148,7 @@ class TypedSend:
 
 
 class TypedSends:
-    """Turns SEND_MESSAGE requests into records. Belongs to one worker thread."""
+    """Turns SEND_MESSAGE requests into records. Belongs to one worker thread at a time."""
 
     def __init__(self, config: BrokerConfig, checks: SendChecks, store_host: bytes, message_size_max: int) -> None:
         self._config = config

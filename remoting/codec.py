@@ -13,13 +13,14 @@ In all three codecs a header has the parts code, opaque, flag, version, language
 
 from collections.abc import Callable, Mapping, Sequence
 
-from pocketmq.remoting.codec_binary import decode_binary, encode_binary
-from pocketmq.remoting.codec_json import decode_json, encode_json
+from pocketmq.remoting.codec_binary import decode_binary, encode_binary, illegal_binary
+from pocketmq.remoting.codec_json import decode_json, encode_json, illegal_json
 from pocketmq.remoting.codec_msgpack import (
     decode_msgpack_outer,
     decode_msgpack_request_header,
     decode_msgpack_response_header,
     encode_msgpack,
+    illegal_msgpack,
 )
 from pocketmq.remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode, request_name
 from pocketmq.remoting.errors import FrameTooLarge, HeaderIllegal, WrongDirection
@@ -30,6 +31,13 @@ from pocketmq.remoting.string_map import READERS, WRITERS
 Body = Buffer | Sequence[Buffer]
 """One buffer, or several in order; an ndarray goes in as ``array.data`` (uint8, contiguous)."""
 
+REQUEST_MAP_BYTES_MAX = 256 * 1024
+"""Longest JSON or binary header of a request. RocketMQ's own are below: its properties end at 32 KiB, each at worst six
+bytes of JSON. Ours: a header of 16 MiB, all small fields, would keep an event loop busy for more than a second."""
+REQUEST_MSGPACK_BYTES_MAX = 1024 * 1024
+"""Longest msgpack header of a request. A section names a topic in fewer bytes than its records take, and a producer's
+frame ends at 1 MiB."""
+
 _NO_EXTRA: Mapping[str, str] = {}
 _SUCCESS = int(ResponseCode.SUCCESS)
 
@@ -37,7 +45,8 @@ _SUCCESS = int(ResponseCode.SUCCESS)
 class Request:
     """What a peer asks. ``header`` is None where the table has none for the code.
 
-    ``received_ns`` is when a server read it, on its monotonic clock; 0 elsewhere.
+    ``received_ns`` is when a server read its first byte, on its monotonic clock; ``header_bytes`` how long its header
+    was. 0 where a request was not read from a peer.
     """
 
     __slots__ = (
@@ -45,6 +54,7 @@ class Request:
         "code",
         "extra",
         "header",
+        "header_bytes",
         "language",
         "oneway",
         "opaque",
@@ -74,6 +84,7 @@ class Request:
         self.header = header
         self.body = body
         self.extra = extra
+        self.header_bytes = 0
         self.received_ns = 0
 
     def __repr__(self) -> str:
@@ -184,11 +195,14 @@ def decode_request(frame: Frame) -> Request:
 
     Raise ``HeaderIllegal``, with opaque and code where they could be read; ``WrongDirection`` for a response.
     """
+    header_bytes = len(frame.header)
+    if header_bytes > REQUEST_MAP_BYTES_MAX:
+        _check_length(frame, header_bytes)
     if frame.serialize_type == MSGPACK:
         outer = decode_msgpack_outer(frame.header)
         if outer.flag & FLAG_RESPONSE:
             raise _wrong_direction(outer.opaque, outer.code, "request")
-        return Request(
+        request = Request(
             outer.code,
             outer.opaque,
             outer.flag & FLAG_ONEWAY != 0,
@@ -199,6 +213,8 @@ def decode_request(frame: Frame) -> Request:
             frame.body,
             outer.extra or _NO_EXTRA,
         )
+        request.header_bytes = header_bytes
+        return request
     code, opaque, flag, version, language, _, fields = _decode_map(frame)
     if flag & FLAG_RESPONSE:
         raise _wrong_direction(opaque, code, "request")
@@ -211,7 +227,20 @@ def decode_request(frame: Frame) -> Request:
         except HeaderIllegal as error:
             error.opaque, error.request_code, error.oneway = opaque, code, oneway
             raise
-    return Request(code, opaque, oneway, version, language, frame.serialize_type, header, frame.body, fields)
+    request = Request(code, opaque, oneway, version, language, frame.serialize_type, header, frame.body, fields)
+    request.header_bytes = header_bytes
+    return request
+
+
+def _check_length(frame: Frame, header_bytes: int) -> None:
+    """Raise ``HeaderIllegal`` if the header is longer than any that a client needs."""
+    kind = frame.serialize_type
+    limit = REQUEST_MSGPACK_BYTES_MAX if kind == MSGPACK else REQUEST_MAP_BYTES_MAX
+    if header_bytes > limit:
+        error = ValueError(f"it has {header_bytes} bytes, the limit is {limit}")
+        illegal = {JSON: illegal_json, BINARY: illegal_binary, MSGPACK: illegal_msgpack}.get(kind)
+        if illegal is not None:
+            raise illegal(frame.header, error)
 
 
 def decode_response(frame: Frame, request_code: int) -> Response:

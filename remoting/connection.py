@@ -14,6 +14,7 @@ import msgspec
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import PocketMQError, Stored
 from pocketmq.common.events import EventLog
+from pocketmq.common.histogram import SampledHistogram
 from pocketmq.remoting.bodies import Announcement
 from pocketmq.remoting.codec import (
     Body,
@@ -84,6 +85,9 @@ class ConnectionOwner(Protocol):
     loop: asyncio.AbstractEventLoop
     budget: FrameBudget
     scratch: memoryview
+    read_times: SampledHistogram | None
+    slow_read_ns: int
+    on_slow_read: "Callable[[Connection, Request, int], None] | None"
 
     def opened(self, connection: "Connection") -> bool:
         """Count it in; False refuses it."""
@@ -138,6 +142,9 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._output: Output | None = None
         self._pending: PendingTable | None = None
+        self._read_times = owner.read_times
+        self._half_began_ns = 0  # when the first byte of the present half-frame came
+        self._late_ns = 0  # how long the frame at hand took to arrive, if that was slow
         self._paused = 0
         self._announce_opaque = -1
         self._reason = ""
@@ -203,20 +210,32 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Cut what came into frames and hand on the requests."""
         decoder = self._decoder
+        begin_ns = self._clock.monotonic_ns()
         frames = decoder.buffer_updated(nbytes)
         self.touched = True
         if frames:
-            now_ns = self._clock.monotonic_ns()
+            first_ns = frame_began_ns = self._half_began_ns or begin_ns
+            self._half_began_ns = begin_ns if decoder.half else 0
+            if begin_ns - first_ns > self._owner.slow_read_ns:
+                self._late_ns = begin_ns - first_ns
             for frame in frames:
                 if self.closed:
                     return
-                self._take(frame, now_ns)
+                self._take(frame, frame_began_ns)
+                frame_began_ns = begin_ns
+            if self._read_times is not None:
+                now_ns = self._clock.monotonic_ns()
+                self._read_times.sample_ns(now_ns, now_ns - first_ns, 1)
+                if len(frames) > 1:
+                    self._read_times.sample_ns(now_ns, now_ns - begin_ns, len(frames) - 1)
             if len(frames) > _TURN_FRAMES:
                 decoder.narrow(True)
                 self._pause(_PAUSED_BY_TURN)
                 self._owner.loop.call_soon(self._resume, _PAUSED_BY_TURN)
             elif len(frames) <= _TURN_FRAMES // 4:
                 decoder.narrow(False)
+        elif not self._half_began_ns:
+            self._half_began_ns = begin_ns
         if decoder.error is not None and not self.closed:
             self._refuse(decoder.error)
 
@@ -233,7 +252,9 @@ class Connection(asyncio.BufferedProtocol):
 
     # ---- requests in -----------------------------------------------------------------------------------------------
 
-    def _take(self, frame: Frame, now_ns: int) -> None:
+    def _take(self, frame: Frame, began_ns: int) -> None:
+        """Hand on one frame; ``began_ns``: when its first byte was read."""
+        late_ns, self._late_ns = self._late_ns, 0
         try:
             request = decode_request(frame)
         except WrongDirection:
@@ -242,7 +263,9 @@ class Connection(asyncio.BufferedProtocol):
         except HeaderIllegal as error:
             self._answer_illegal(frame, error)
             return
-        request.received_ns = now_ns
+        request.received_ns = began_ns
+        if late_ns and self._owner.on_slow_read is not None:
+            self._owner.on_slow_read(self, request, late_ns)
         self.serialize_type = request.serialize_type
         if request.serialize_type != MSGPACK:
             self.version, self.language = request.version, request.language

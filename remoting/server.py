@@ -13,7 +13,9 @@ from collections.abc import Callable
 
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
+from pocketmq.common.histogram import SampledHistogram
 from pocketmq.remoting.bodies import Announcement
+from pocketmq.remoting.codec import Request
 from pocketmq.remoting.connection import Connection, RequestHandler
 from pocketmq.remoting.errors import AddressInUse, BindFailed
 from pocketmq.remoting.frame import new_scratch
@@ -37,8 +39,18 @@ class RemotingServer:
         announce: Callable[[Connection], Announcement],
         log: EventLog,
         clock: Clock,
+        read_times: SampledHistogram | None = None,
+        slow_read_ms: int = 500,
+        on_slow_read: Callable[[Connection, Request, int], None] | None = None,
     ) -> None:
+        """``read_times`` counts, in the loop's thread, how long each frame took from its first byte until it was
+        decoded and handed on; of several frames in one read each but the first counts from that read to its end.
+        ``on_slow_read(connection, request, took_ns)`` hears of frames that took more than ``slow_read_ms`` to arrive.
+        """
         self.config = config
+        self.read_times = read_times
+        self.slow_read_ns = slow_read_ms * 1_000_000
+        self.on_slow_read = on_slow_read
         self.handler = handler
         self.announce = announce
         self.log = log

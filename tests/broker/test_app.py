@@ -10,7 +10,6 @@ import pytest
 
 from pocketmq.broker.app import BrokerApp
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.executor import SLOW_APPEND_NS
 from pocketmq.common.clock import ManualClock, SystemClock
 from pocketmq.common.errors import ConfigError, CorruptRecord, PocketMQError
 from pocketmq.common.record_group import RecordGroup
@@ -259,7 +258,7 @@ async def test_the_drain_of_a_slow_store_shrinks(harness: Harness, tmp_path: Pat
         store.gate.clear()
         waiting = asyncio.ensure_future(client.send())
         await eventually(lambda: len(store.appends) == 2)
-        clock.advance_ms(SLOW_APPEND_NS / 1e6 + 1)
+        clock.advance_ms(app.config.wait_time_mills_in_send_queue + 1)
         store.gate.set()
         assert (await waiting).code == 0
         await eventually(lambda: adaptive.count == 1)

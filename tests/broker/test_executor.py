@@ -8,7 +8,7 @@ import pytest
 from pocketmq.broker.admission import Admission
 from pocketmq.broker.executor import (
     FOLLOW_UP_AFTER_MS,
-    SLOW_APPEND_NS,
+    SLOW_DRAIN_NS,
     AdaptiveDrain,
     DrainExecutor,
     OneByOne,
@@ -256,12 +256,25 @@ def test_the_drain_shrinks_while_it_is_slow_and_grows_back() -> None:
     drain = AdaptiveDrain(4096, 1 << 22)
     sizes = []
     for _ in range(8):
-        drain.record(SLOW_APPEND_NS + 1, drain.count)
+        drain.record(SLOW_DRAIN_NS + 1, drain.count)
         sizes.append(drain.count)
     assert sizes == [1024, 256, 64, 16, 4, 1, 1, 1]
     for _ in range(12):
         drain.record(1_000_000, drain.count)
     assert drain.count == 4096
-    drain.record(SLOW_APPEND_NS + 1, 10)
+    drain.record(SLOW_DRAIN_NS + 1, 10)
     assert drain.count == 2
     assert AdaptiveDrain(1, 1).count == 1
+
+
+def test_a_drain_that_is_neither_fast_nor_slow_keeps_its_size() -> None:
+    """Between half of the limit and the limit nothing changes: a steady slow disk keeps its large drains (ADR 0007)."""
+    drain = AdaptiveDrain(4096, 1 << 22, slow_ns=200_000_000)
+    drain.record(200_000_001, 64)
+    assert drain.count == 16
+    for _ in range(3):
+        drain.record(101_000_000, 16)
+        drain.record(200_000_000, 16)
+    assert drain.count == 16
+    drain.record(100_000_000, 16)
+    assert drain.count == 32

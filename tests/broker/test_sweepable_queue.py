@@ -119,3 +119,14 @@ def test_each_task_comes_back_exactly_once_under_threads(drainers: Any) -> None:
     assert queue.size_bytes == 0
     for numbers in owned:
         assert numbers == sorted(numbers)
+
+
+def test_expired_heads_can_be_taken_in_portions() -> None:
+    """What is beyond a portion stays in the queue, in order, with its bytes."""
+    queue: SweepableQueue[FakeTask] = SweepableQueue(10, 1000)
+    tasks = [FakeTask(10, number) for number in range(5)]
+    assert all(queue.offer(task) for task in tasks)
+    assert queue.expire(10**9, 1, 2) == tasks[:2]
+    assert (len(queue), queue.size_bytes) == (3, 30)
+    assert queue.expire(10**9, 1, 9) == tasks[2:]
+    assert queue.expire(10**9, 1, 9) == []

@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pocketmq.remoting.codec import (
+    REQUEST_MAP_BYTES_MAX,
+    REQUEST_MSGPACK_BYTES_MAX,
     Request,
     decode_request,
     decode_response,
@@ -393,3 +395,35 @@ def test_native_append_is_small() -> None:
     buffers = encode_request(RequestCode.NATIVE_APPEND, 17, header, b"body")
     assert len(buffers) == 2
     assert len(buffers[0]) == 45
+
+
+def long_header(serialize_type: int, value_bytes: int, flag: int = 0) -> bytes:
+    if serialize_type == JSON:
+        text = "{\"code\":10,\"opaque\":7,\"flag\":%d,\"extFields\":{\"x\":\"%s\"}}" % (flag, "y" * value_bytes)
+        return text.encode()
+    if serialize_type == BINARY:
+        fields = struct.pack(">H1sI", 1, b"x", value_bytes) + b"y" * value_bytes
+        return struct.pack(">hBhiiii", 10, 0, 400, 7, flag, 0, len(fields)) + fields
+    return msgspec.msgpack.encode((10, 7, flag, 400, 12, None, None, {"x": "y" * value_bytes}))
+
+
+@pytest.mark.parametrize(
+    ("serialize_type", "limit"),
+    [(JSON, REQUEST_MAP_BYTES_MAX), (BINARY, REQUEST_MAP_BYTES_MAX), (MSGPACK, REQUEST_MSGPACK_BYTES_MAX)],
+)
+def test_a_header_that_no_client_needs_is_refused_unread(serialize_type: int, limit: int) -> None:
+    """One frame with a header of 16 MiB would keep the loop busy for a second or more; its sender is still answered."""
+    header = long_header(serialize_type, limit)
+    with pytest.raises(HeaderIllegal, match=rf"{len(header)} bytes, the limit is {limit}") as raised:
+        decode_request(Frame(serialize_type, header, b""))
+    assert (raised.value.opaque, raised.value.request_code, raised.value.oneway) == (7, 10, False)
+    with pytest.raises(HeaderIllegal) as raised:
+        decode_request(Frame(serialize_type, long_header(serialize_type, limit, flag=2), b""))
+    assert raised.value.oneway
+
+
+@pytest.mark.parametrize("serialize_type", SERIALIZE_TYPES)
+def test_a_request_knows_how_long_its_header_was(serialize_type: int) -> None:
+    """Whoever queues it must count that memory too."""
+    frame = Frame(serialize_type, bytes(encode_request(RequestCode.HELLO, 1, serialize_type=serialize_type)[0][8:]), b"")
+    assert decode_request(frame).header_bytes == len(frame.header) > 0

@@ -1,0 +1,83 @@
+"""Whether the broker can do its work: what ``/health`` says.
+
+Lives here: ``Health``, which names the reasons.
+Not here: HTTP (``metrics_server``), who acts on it.
+"""
+
+import enum
+from typing import Final
+
+import msgspec
+
+from pocketmq.broker.disk_space import DiskSpace
+from pocketmq.broker.telemetry import Telemetry
+from pocketmq.common.clock import Clock
+
+LOOP_STALLED_NS: Final = 5_000_000_000
+"""The event loop is asked once a second; one that has not answered for so long serves nobody."""
+
+
+class Phase(enum.Enum):
+    """Where the broker is in its life."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+
+
+class HealthReport(msgspec.Struct, frozen=True):
+    """``reasons`` why sends or all requests fail now; ``warnings`` of what may come."""
+
+    status: str
+    phase: str
+    broker: str
+    reasons: list[str]
+    warnings: list[str]
+
+
+class Health:
+    """Judged anew at each question, from attributes only: it answers while the disk or the loop stands still."""
+
+    def __init__(self, broker_name: str, clock: Clock) -> None:
+        self._broker_name = broker_name
+        self._clock = clock
+        self.phase = Phase.STARTING
+        self._telemetry: Telemetry | None = None
+        self._disk: DiskSpace | None = None
+
+    def running(self, telemetry: Telemetry, disk: DiskSpace) -> None:
+        """Note that the broker serves, and by what it is judged from now on."""
+        self._telemetry = telemetry
+        self._disk = disk
+        self.phase = Phase.RUNNING
+
+    def stopping(self) -> None:
+        """Note that it stops."""
+        self.phase = Phase.STOPPING
+
+    def report(self) -> HealthReport:
+        """Return what is wrong, if anything is."""
+        reasons: list[str] = []
+        warnings: list[str] = []
+        if self.phase is not Phase.RUNNING:
+            reasons.append(self.phase.value)
+        if self._telemetry is not None and self._disk is not None:
+            self._judge(self._telemetry, self._disk, reasons, warnings)
+        status = "failing" if reasons else "ok"
+        return HealthReport(status, self.phase.value, self._broker_name, reasons, warnings)
+
+    def _judge(self, telemetry: Telemetry, disk: DiskSpace, reasons: list[str], warnings: list[str]) -> None:
+        store = telemetry.sources.store
+        if store.log.fenced_by is not None:
+            reasons.append("log_fenced")
+        if store.is_os_page_cache_busy():
+            reasons.append("page_cache_busy")
+        if store.is_transient_store_pool_deficient():
+            reasons.append("write_buffers_used_up")
+        space = disk.commit_log
+        if 0 <= space.free_bytes < store.log.segment_bytes or store.retention.flags.is_disk_full:
+            reasons.append("disk_full")
+        elif space.ratio > store.config.disk_space_clean_forcibly_ratio / 100:
+            warnings.append("disk_almost_full")
+        if self._clock.monotonic_ns() - telemetry.loop_seen_ns > LOOP_STALLED_NS:
+            reasons.append("event_loop_stalled")

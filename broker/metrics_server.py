@@ -1,0 +1,263 @@
+"""A small HTTP server for ``/metrics`` and ``/health``.
+
+    server = MetricsServer({"/health": page}, clock, log);  server.bind("127.0.0.1", 5557);  server.start(runner)
+
+Lives here: ``MetricsConfig``, ``MetricsServer``: one thread, few connections, each with a deadline, no state.
+Not here: what the pages say (``metrics``, ``health``).
+"""
+
+import contextlib
+import errno
+import selectors
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from pocketmq.common.clock import Clock
+from pocketmq.common.errors import ConfigError
+from pocketmq.common.events import EventLog
+from pocketmq.common.runner import Runner, Worker
+from pocketmq.remoting.errors import AddressInUse, BindFailed
+
+DEFAULT_PORT: Final = 5557
+"""The daemon's (RocketMQ's Prometheus exporter listens there)."""
+CONNECTIONS_MAX: Final = 32
+REQUEST_BYTES_MAX: Final = 8192
+DEADLINE_NS: Final = 10_000_000_000
+"""How long one connection may take for request and answer together."""
+_SELECT_S: Final = 0.5
+_NO_DESCRIPTOR_WAIT_MS: Final = 100.0
+_READ_BYTES: Final = 4096
+_REASONS: Final = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
+TEXT: Final = "text/plain; charset=utf-8"
+
+
+class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where ``/metrics`` and ``/health`` are served."""
+
+    bind_address: str = "127.0.0.1"
+    listen_port: int = 0
+    """0: nowhere."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.listen_port <= 65_535:
+            raise ConfigError("bad setting", why=f"metrics.listen_port={self.listen_port} is no port")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A page: status, content type, bytes."""
+
+    status: int
+    content_type: str
+    body: bytes
+
+
+Page = Callable[[], Answer]
+
+
+class _Peer:
+    """One connection: what came so far, or what is left to send."""
+
+    __slots__ = ("deadline_ns", "received", "sending", "sock")
+
+    def __init__(self, sock: socket.socket, deadline_ns: int) -> None:
+        self.sock = sock
+        self.deadline_ns = deadline_ns
+        self.received = bytearray()
+        self.sending: memoryview | None = None
+
+
+class MetricsServer:
+    """Answers GET and HEAD of its pages, one request a connection (``Connection: close``).
+
+    After ``bind`` ``port`` is known and connections are accepted by the system; ``start`` serves them; ``stop`` ends
+    all of it. Bounded: ``CONNECTIONS_MAX`` peers, ``REQUEST_BYTES_MAX`` bytes and ``DEADLINE_NS`` each; who comes when
+    it is full takes the place of the oldest one, so that peers that say nothing keep nobody out. Its thread never waits
+    for the event loop or for a disk, as long as the pages do not.
+    """
+
+    def __init__(self, pages: Mapping[str, Page], clock: Clock, log: EventLog) -> None:
+        self._pages = dict(pages)
+        self._clock = clock
+        self._log = log
+        self._selector: selectors.BaseSelector | None = None
+        self._listener: socket.socket | None = None
+        self._wake: tuple[socket.socket, socket.socket] | None = None
+        self._worker: Worker | None = None
+        self._peers: set[_Peer] = set()
+        self._stopping = False
+        self.port = 0
+
+    def bind(self, host: str, port: int) -> None:
+        """Listen; port 0 takes a free one. Raise ``AddressInUse`` or ``BindFailed``."""
+        assert self._listener is None
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host, port))
+            listener.listen(CONNECTIONS_MAX)
+            listener.setblocking(False)
+        except OSError as error:
+            listener.close()
+            if error.errno == errno.EADDRINUSE:
+                raise AddressInUse(
+                    f"cannot listen on {host}:{port} for metrics",
+                    why=f"port {port} is in use by another process",
+                    hint="choose another metrics.listen_port, or 0 for none",
+                ) from error
+            raise BindFailed(
+                f"cannot listen on {host}:{port} for metrics",
+                why=error.strerror or str(error),
+                hint="check metrics.bind_address and metrics.listen_port",
+            ) from error
+        self._listener = listener
+        self.port = listener.getsockname()[1]
+        self._wake = socket.socketpair()
+        for end in self._wake:
+            end.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(listener, selectors.EVENT_READ)
+        self._selector.register(self._wake[0], selectors.EVENT_READ)
+
+    def start(self, runner: Runner) -> None:
+        """Serve."""
+        assert self._listener is not None
+        self._worker = runner.start("MetricsServer", self.step)
+
+    def stop(self) -> None:
+        """End the thread and close everything."""
+        self._stopping = True
+        if self._wake is not None:
+            with contextlib.suppress(OSError):
+                self._wake[1].send(b"x")
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.stop()
+        for peer in list(self._peers):
+            self._close(peer)
+        if self._selector is not None:
+            self._selector.close()
+            self._selector = None
+        for sock in (self._listener, *(self._wake or ())):
+            if sock is not None:
+                sock.close()
+        self._listener = self._wake = None
+
+    def step(self) -> float | None:
+        """Wait for sockets for a moment and serve those that are ready."""
+        selector = self._selector
+        assert selector is not None
+        wait_ms = 0.0
+        for key, _ in selector.select(_SELECT_S):
+            if key.fileobj is self._listener:
+                if not self._accept():
+                    wait_ms = _NO_DESCRIPTOR_WAIT_MS  # whoever waits stays ready: no use in asking again at once
+            elif isinstance(key.data, _Peer):
+                self._serve(key.data)
+            elif self._wake is not None:
+                with contextlib.suppress(OSError):
+                    self._wake[0].recv(16)
+        now_ns = self._clock.monotonic_ns()
+        for peer in [peer for peer in self._peers if now_ns > peer.deadline_ns]:
+            self._close(peer)
+        return None if self._stopping else wait_ms
+
+    def _accept(self) -> bool:
+        """Take one connection; False: there are no descriptors left."""
+        assert self._listener is not None
+        assert self._selector is not None
+        try:
+            sock, _ = self._listener.accept()
+        except OSError as error:  # else it is gone already
+            return error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+        if len(self._peers) >= CONNECTIONS_MAX:
+            self._close(min(self._peers, key=lambda peer: peer.deadline_ns))
+        sock.setblocking(False)
+        peer = _Peer(sock, self._clock.monotonic_ns() + DEADLINE_NS)
+        self._peers.add(peer)
+        self._selector.register(sock, selectors.EVENT_READ, peer)
+        return True
+
+    def _serve(self, peer: _Peer) -> None:
+        try:
+            if peer.sending is None:
+                self._read(peer)
+            if peer.sending is not None:
+                sent = peer.sock.send(peer.sending)
+                peer.sending = peer.sending[sent:]
+                if not peer.sending:
+                    self._finish(peer)
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._close(peer)
+
+    def _read(self, peer: _Peer) -> None:
+        """Take what came; when the request is whole, make its answer the thing to send."""
+        assert self._selector is not None
+        data = peer.sock.recv(_READ_BYTES)
+        if not data:
+            self._close(peer)
+            return
+        peer.received += data
+        whole = b"\r\n\r\n" in peer.received or b"\n\n" in peer.received
+        if whole or len(peer.received) > REQUEST_BYTES_MAX:
+            peer.sending = memoryview(self.answer(bytes(peer.received)))
+            self._selector.modify(peer.sock, selectors.EVENT_WRITE, peer)
+
+    def answer(self, request: bytes) -> bytes:
+        """Return the whole response to a request."""
+        words = request.split(b"\n", 1)[0].split()
+        method = words[0] if words else b""
+        if len(request) > REQUEST_BYTES_MAX:
+            answer = Answer(431, TEXT, b"the request is too large\n")
+        elif len(words) != 3 or not words[2].startswith(b"HTTP/1."):
+            answer = Answer(400, TEXT, b"this is no HTTP request\n")
+        elif method not in (b"GET", b"HEAD"):
+            answer = Answer(405, TEXT, b"GET only\n")
+        else:
+            answer = self._page(words[1].split(b"?", 1)[0].decode("latin-1"))
+        head = (
+            f"HTTP/1.1 {answer.status} {_REASONS[answer.status]}\r\n"
+            f"Content-Type: {answer.content_type}\r\n"
+            f"Content-Length: {len(answer.body)}\r\n"
+            "Cache-Control: no-store\r\n"
+            "Connection: close\r\n\r\n"
+        )
+        return head.encode() + (b"" if method == b"HEAD" else answer.body)
+
+    def _page(self, path: str) -> Answer:
+        page = self._pages.get(path)
+        if page is None:
+            return Answer(404, TEXT, f"there are: {' '.join(sorted(self._pages))}\n".encode())
+        try:
+            return page()
+        except Exception as error:  # a fault in one page must not end the thread that serves the others
+            self._log.error("metrics_page_failed", path=path, error=repr(error), exc_info=error)
+            return Answer(500, TEXT, f"{error!r}\n".encode())
+
+    def _finish(self, peer: _Peer) -> None:
+        """Say that this was all; the peer closes."""
+        with contextlib.suppress(OSError):
+            peer.sock.shutdown(socket.SHUT_WR)
+        self._close(peer)
+
+    def _close(self, peer: _Peer) -> None:
+        self._peers.discard(peer)
+        if self._selector is not None:
+            with contextlib.suppress(KeyError, ValueError):
+                self._selector.unregister(peer.sock)
+        peer.sock.close()

@@ -1,0 +1,99 @@
+"""From drained requests to groups of records: what one send thread does before it needs the store.
+
+Lives here: ``SendPlanner``: runs of native and typed sends in the order of the drain, refusals of those that cannot be
+stored, groups no larger than the store takes.
+Not here: checks and records (``native_append``, ``typed_send``, ``send_checks``), the append (``send_processor``).
+"""
+
+from pocketmq.broker.admin_processor import not_supported
+from pocketmq.broker.flow_control import QUEUE_WAIT
+from pocketmq.broker.native_append import NativeAppend, NativeSend
+from pocketmq.broker.refusal_book import RefusalBook
+from pocketmq.broker.send_checks import SendChecks
+from pocketmq.broker.send_part import SendPart
+from pocketmq.broker.task import Drain, Refusal, Task, refusal_of
+from pocketmq.broker.typed_send import NotStored, TypedSend, TypedSends
+from pocketmq.common.errors import PocketMQError, Stored
+from pocketmq.remoting.codes import RequestCode
+
+
+class SendPlanner:
+    """Turns a drain into batches of parts. It keeps caches, so it belongs to one thread at a time."""
+
+    def __init__(
+        self, native: NativeAppend, typed: TypedSends, checks: SendChecks, group_bytes_max: int, refusals: RefusalBook
+    ) -> None:
+        """``checks`` are those that ``native`` and ``typed`` ask."""
+        self.checks = checks
+        self._native = native
+        self._typed = typed
+        self._group_bytes_max = group_bytes_max
+        self._refusals = refusals
+
+    def plan(self, drain: Drain, started_ns: int) -> list[list[SendPart]]:
+        """Return the parts in order, put together up to the largest group the store takes.
+
+        Requests without one good record are answered here. ``started_ns``: when the drain began.
+        """
+        batches: list[list[SendPart]] = []
+        size_bytes = self._group_bytes_max + 1
+        for part in self._parts(drain, started_ns):
+            size_bytes += part.group.size_bytes
+            if size_bytes > self._group_bytes_max:
+                batches.append([])
+                size_bytes = part.group.size_bytes
+            batches[-1].append(part)
+        return batches
+
+    def _parts(self, drain: Drain, started_ns: int) -> list[SendPart]:
+        """Return runs of native and of typed sends, each checked and made into a group, in the order of the drain.
+
+        A run ends where the kind changes, or where it would pass the largest group the store takes.
+        """
+        parts: list[SendPart] = []
+        native_run: list[NativeSend] = []
+        typed_run: list[TypedSend] = []
+        run_bytes = 0
+
+        def end_run() -> None:
+            if native_run:
+                part = self._native.check(list(native_run), drain)
+                if part is not None:
+                    parts.append(part)
+                if part is None or len(part.sends) < len(native_run):
+                    for refusal in [send.first_refusal() for send in native_run if send.task.settled]:
+                        self._refusals.note(refusal.cause.value, refusal.code, refusal.remark)
+                native_run.clear()
+            if typed_run:
+                parts.append(self._typed.check(list(typed_run)))
+                typed_run.clear()
+
+        for task in drain.tasks:
+            is_native = task.request.code == RequestCode.NATIVE_APPEND
+            try:
+                send = self._native.plan(task) if is_native else self._plan_typed(task)
+            except NotStored as error:
+                self._refuse(drain, task, error.refusal, started_ns)
+                continue
+            except PocketMQError as error:
+                self._refuse(drain, task, refusal_of(error, Stored.NO), started_ns)
+                continue
+            run_bytes += send.size_bytes
+            if run_bytes > self._group_bytes_max or (typed_run if is_native else native_run):
+                end_run()
+                run_bytes = send.size_bytes
+            if isinstance(send, NativeSend):
+                native_run.append(send)
+            else:
+                typed_run.append(send)
+        end_run()
+        return parts
+
+    def _plan_typed(self, task: Task) -> TypedSend:
+        if task.request.code == RequestCode.CONSUMER_SEND_MSG_BACK:  # waits and is refused with the sends (facts §2.2)
+            raise NotStored(not_supported(task.request.code))
+        return self._typed.plan(task)
+
+    def _refuse(self, drain: Drain, task: Task, refusal: Refusal, started_ns: int) -> None:
+        self._refusals.note(refusal.cause.value, refusal.code, refusal.remark)
+        drain.refuse(task, refusal.with_stages(((QUEUE_WAIT, started_ns - task.created_ns),)))

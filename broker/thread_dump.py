@@ -1,0 +1,98 @@
+"""Where every thread is while the broker refuses: the first thing an operator asks for.
+
+Lives here: ``ThreadDumper``, which writes one ``thread_dump`` event when asked, at most every 15 s (RocketMQ 5.3
+BrokerFastFailure logs a jstack so).
+Not here: when a refusal is a reason for it (``RefusalBook.note`` calls ``on_refused``).
+"""
+
+import sys
+import threading
+from types import FrameType
+from typing import Final
+
+from pocketmq.common.clock import Clock
+from pocketmq.common.errors import Cause
+from pocketmq.common.events import EventLog
+from pocketmq.common.runner import Runner, Worker
+
+INTERVAL_NS: Final = 15_000_000_000
+FRAMES_MAX: Final = 24
+"""Frames of one thread, the innermost ones."""
+THREADS_MAX: Final = 56
+"""Threads of one event: a log event has at most 64 values."""
+STACK_CHARACTERS_MAX: Final = 2048
+
+STALLS: Final = frozenset((Cause.PAGE_CACHE_BUSY.value, Cause.QUEUE_TIMEOUT.value))
+"""Causes that mean that something in this process has stood still for too long."""
+
+
+class ThreadDumper:
+    """Writes stacks to the log, in a thread of its own.
+
+    ``on_refused`` is cheap and may be called from any thread, under load. The stacks are a sample: threads run on while
+    they are read, and one that runs Python code shows where it was at that moment. Bounded: ``THREADS_MAX`` stacks of
+    ``STACK_CHARACTERS_MAX`` characters.
+    """
+
+    def __init__(self, clock: Clock, log: EventLog) -> None:
+        self._clock = clock
+        self._log = log
+        self._worker: Worker | None = None
+        self._next_ns = 0
+        self._cause = ""
+        self.dumps = 0
+
+    def start(self, runner: Runner) -> None:
+        """Start the thread; it sleeps until it is asked."""
+        self._worker = runner.start("ThreadDump", self.step, first_after_ms=None)
+
+    def stop(self) -> None:
+        """End the thread."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.stop()
+
+    def on_refused(self, cause: str) -> None:
+        """Ask for a dump if this cause is a reason and the last one is 15 s ago."""
+        if cause in STALLS:
+            now_ns = self._clock.monotonic_ns()
+            worker = self._worker
+            if now_ns >= self._next_ns and worker is not None:
+                self._next_ns = now_ns + INTERVAL_NS
+                self._cause = cause
+                worker.ring()
+
+    def step(self) -> float | None:
+        """Write the dump that was asked for."""
+        cause, self._cause = self._cause, ""
+        if cause:
+            own = threading.get_ident()
+            stacks = thread_stacks(own)
+            shown = dict(list(stacks.items())[:THREADS_MAX])
+            self.dumps += 1
+            self._log.warning("thread_dump", cause=cause, threads=len(stacks), **shown)
+        return None
+
+
+def thread_stacks(without: int = 0) -> dict[str, str]:
+    """Return ``thread_<name>`` → stack of every Python thread but ``without``, innermost frame first."""
+    frames = sys._current_frames()
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    stacks: dict[str, str] = {}
+    for ident, frame in frames.items():
+        if ident != without:
+            key = f"thread_{names.get(ident, ident)}"
+            stacks[key if key not in stacks else f"{key}_{ident}"] = stack_text(frame)
+    return stacks
+
+
+def stack_text(frame: FrameType | None) -> str:
+    """Return ``function (file:line) < caller (file:line) < ...``, of at most ``FRAMES_MAX`` frames."""
+    parts: list[str] = []
+    while frame is not None and len(parts) < FRAMES_MAX:
+        code = frame.f_code
+        path = "/".join(code.co_filename.rsplit("/", 2)[-2:])
+        parts.append(f"{code.co_qualname} ({path}:{frame.f_lineno})")
+        frame = frame.f_back
+    text = " < ".join(parts)
+    return text if len(text) <= STACK_CHARACTERS_MAX else f"{text[:STACK_CHARACTERS_MAX]}…"
