@@ -17,7 +17,7 @@ from pocketmq.client.rebalance import MessageQueue
 from pocketmq.common.message import Message
 
 if TYPE_CHECKING:
-    from pocketmq.client.receipts import Receipt
+    from pocketmq.client.receipts import Receipt, SectionOutcome
 
 FRAME_BYTES_TARGET = 1 << 20
 """A frame is closed when it holds this much: larger ones only add latency."""
@@ -52,6 +52,10 @@ class Section:
     unknown (``build`` is None). Messages are kept until their receipts: a retry may go to another kind of broker.
     ``futures`` is empty for oneway sends and where ``batch_future`` takes all receipts at once. Times are monotonic ns,
     ``born_ms`` wall time.
+
+    ``may_move``: a retry may choose another queue; where it may not, ``order`` numbers the sections of the queue.
+    ``permits``: how many sends are held as in flight. ``charged``: the broker whose retry token is out, or empty.
+    ``doubtful``: the first outcome that was stored with a status other than SEND_OK, while a better one is sought.
     """
 
     __slots__ = (
@@ -60,12 +64,17 @@ class Section:
         "batch_future",
         "born_ms",
         "build",
+        "charged",
         "deadline_ns",
+        "doubtful",
         "frame",
         "futures",
         "key",
+        "may_move",
         "messages",
         "oneway",
+        "order",
+        "permits",
         "plain",
         "queue",
         "queue_id",
@@ -87,6 +96,7 @@ class Section:
         deadline_ns: int,
         born_ms: int,
         attempts_max: int,
+        may_move: bool = True,
         plain: bool = True,
         wait: bool = True,
         oneway: bool = False,
@@ -99,6 +109,7 @@ class Section:
         self.deadline_ns = deadline_ns
         self.born_ms = born_ms
         self.attempts_max = attempts_max
+        self.may_move = may_move
         self.plain = plain
         self.wait = wait
         self.oneway = oneway
@@ -111,6 +122,10 @@ class Section:
         self.rows: Rows | None = None
         self.attempts: list[Attempt] = []
         self.size_bytes = 0
+        self.permits = 0
+        self.order = 0
+        self.charged = ""
+        self.doubtful: SectionOutcome | None = None
 
     @property
     def count(self) -> int:
@@ -130,6 +145,36 @@ class Section:
         else:
             self.size_bytes = sum(len(message.body) + UNBUILT_EXTRA_BYTES for message in self.messages)
         return self.size_bytes
+
+    def split(self) -> "list[Section]":
+        """Return one section per message; together they hold as many bytes and permits, and what was tried so far."""
+        parts: list[Section] = []
+        for index, (message, uniq_key) in enumerate(zip(self.messages, self.uniq_keys, strict=True)):
+            part = Section(
+                None,
+                self.queue,
+                build=None,
+                started_ns=self.started_ns,
+                deadline_ns=self.deadline_ns,
+                born_ms=self.born_ms,
+                attempts_max=self.attempts_max,
+                may_move=self.may_move,
+                plain=self.plain,
+                wait=self.wait,
+                oneway=self.oneway,
+            )
+            part.messages.append(message)
+            part.uniq_keys.append(uniq_key)
+            part.futures += self.futures[index : index + 1]
+            part.attempts += self.attempts
+            part.doubtful = self.doubtful
+            part.size_bytes = self.size_bytes // self.count
+            part.permits = self.permits // self.count
+            parts.append(part)
+        parts[0].size_bytes += self.size_bytes % self.count
+        parts[0].permits += self.permits % self.count
+        parts[0].charged = self.charged
+        return parts
 
 
 class Frame:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pocketmq.common.errors import Cause, PocketMQError, Stored
+from pocketmq.remoting.errors import RemotingTooMuchRequestError
 
 CONNECT_BROKER_EXCEPTION = 10001  # RocketMQ ClientErrorCode.java
 ACCESS_BROKER_TIMEOUT = 10002
@@ -126,11 +127,26 @@ UNAVAILABLE_CODES: frozenset[int] = frozenset({2, 14, 215, 1500})
 
 
 def answer_error(
-    what: str, *, answer_code: int, remark: str, address: str, hint: str = "", retry_after_ms: int = 0
+    what: str,
+    *,
+    answer_code: int,
+    remark: str,
+    address: str,
+    hint: str = "",
+    cause: Cause | None = None,
+    retry_after_ms: int = 0,
 ) -> BrokerAnswerError:
     """Return the error for an answer with this code."""
     kind = BrokerUnavailable if answer_code in UNAVAILABLE_CODES else BrokerAnswerError
-    return kind(what, answer_code=answer_code, remark=remark, address=address, hint=hint, retry_after_ms=retry_after_ms)
+    return kind(
+        what,
+        answer_code=answer_code,
+        remark=remark,
+        address=address,
+        hint=hint,
+        cause=cause,
+        retry_after_ms=retry_after_ms,
+    )
 
 
 @dataclass(slots=True, frozen=True)
@@ -138,7 +154,9 @@ class Attempt:
     """One try to deliver a message.
 
     ``phase`` says how far it came: ``route``, ``connect``, ``local`` (the connection's own limits), ``send`` (lost on
-    the way, perhaps stored), ``answer``.
+    the way, perhaps stored), ``answer`` (refused), ``stored`` (stored, but with a status other than SEND_OK).
+    ``cause``, ``retry_after_ms`` and ``stages`` are what the broker gave beside its text; ``cause`` is None where it
+    gave none, as a real RocketMQ does. ``stored`` is what is known of this attempt alone.
     """
 
     broker: str
@@ -147,19 +165,42 @@ class Attempt:
     elapsed_ms: float
     answer_code: int
     answer: str
+    cause: Cause | None = None
+    stored: Stored = Stored.NO
+    retry_after_ms: int = 0
+    stages: str = ""
+
+    @property
+    def offered(self) -> bool:
+        """Whether a broker had work with it: the request left this client."""
+        return self.phase not in NOT_OFFERED
 
     def __str__(self) -> str:
         code = f" code {self.answer_code}" if self.answer_code >= 0 else ""
         where = f"{self.broker or '?'} [{self.address or '?'}]"
-        return f"{where} {self.phase}{code} after {self.elapsed_ms:.0f} ms: {self.answer}"
+        text = f"{where} {self.phase}{code} after {self.elapsed_ms:.0f} ms: {self.answer}"
+        facts: list[str] = []
+        if self.phase == "answer":
+            facts.append("the broker gave no cause" if self.cause is None else f"cause {self.cause.value}")
+        if self.offered:
+            facts.append(f"stored {self.stored.value}")
+        if self.retry_after_ms:
+            facts.append(f"retry after {self.retry_after_ms} ms")
+        if self.stages:
+            facts.append(f"stages {self.stages}")
+        return f"{text} [{', '.join(facts)}]" if facts else text
+
+
+NOT_OFFERED: frozenset[str] = frozenset({"route", "connect", "local"})
+"""Phases of attempts that no broker ever saw."""
 
 
 class SendFailed(ClientError):
-    """A message was not delivered, after every attempt that count and time allowed.
+    """A message was not delivered, after every attempt that count, time and retry budget allowed.
 
-    ``attempts`` lists them in order; ``stored`` is UNKNOWN when one of them was lost after it had been sent.
+    ``attempts`` lists them in order; ``stored`` is UNKNOWN when one of them may have been stored.
     ``answer_code`` is the last answer's response code, or RocketMQ's client code (10001 connect, 10002 timeout, 10003
-    broker).
+    broker). ``cause`` and ``retry_after_ms`` are those of the last attempt. ``str()`` has one line for each attempt.
     """
 
     retriable = True
@@ -169,8 +210,8 @@ class SendFailed(ClientError):
         self,
         what: str,
         *,
-        attempts: Sequence[Attempt],
-        answer_code: int,
+        attempts: Sequence[Attempt] = (),
+        answer_code: int = -1,
         hint: str = "",
         cause: Cause | None = None,
         stored: Stored = Stored.NO,
@@ -180,3 +221,20 @@ class SendFailed(ClientError):
         super().__init__(what, why=why, hint=hint, cause=cause, stored=stored, retry_after_ms=retry_after_ms)
         self.attempts = tuple(attempts)
         self.answer_code = answer_code
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        lines += [f"  {number}. {attempt}" for number, attempt in enumerate(self.attempts, 1)]
+        if self.hint:
+            lines.append(f"  ({self.hint})")
+        return "\n".join(lines)
+
+
+class SendTimeout(SendFailed, RemotingTooMuchRequestError):
+    """The time of a send was over before it was delivered: RocketMQ's ``sendDefaultImpl call timeout``.
+
+    Also a ``RemotingTooMuchRequestError``, since RocketMQ's clients catch it under that name.
+    """
+
+    retriable = True
+    default_cause: ClassVar[Cause] = Cause.TIMEOUT

@@ -16,6 +16,7 @@ from typing import Any
 from pocketmq.client.errors import BrokerNotExist, ForkedClient, NoRoute, NotStarted, answer_error
 from pocketmq.client.log import StandardLog
 from pocketmq.client.name_servers import NameServers, parse_addresses
+from pocketmq.client.refusal_facts import refusal_facts
 from pocketmq.client.route import BrokerAddresses, RouteTable, TopicRoute, route_from_data
 from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.errors import PocketMQError
@@ -34,8 +35,8 @@ DOUBT_GAP_MS = 200
 """A route that is younger is not doubted: each lost frame of a dead broker asks."""
 
 
-def _look_away(task: "asyncio.Task[TopicRoute]") -> None:
-    """Take the error of a question that nobody waits for."""
+def _look_away(task: "asyncio.Task[Any]") -> None:
+    """Take the error of a question whose askers may all have given up."""
     if not task.cancelled():
         task.exception()
 
@@ -191,7 +192,7 @@ class ClientInstance:
         The old one stays in use meanwhile, and if no name server answers. At most every 200 ms.
         """
         if self.routes.is_older(topic, DOUBT_GAP_MS, self.clock.monotonic_ns()):
-            self._fetch(topic, True).add_done_callback(_look_away)
+            self._fetch(topic, True)
 
     def _fetch(self, topic: str, for_send: bool) -> "asyncio.Task[TopicRoute]":
         key = f"{topic}\x00{for_send}"
@@ -199,6 +200,7 @@ class ClientInstance:
         if task is None:
             task = self._tasks.spawn(self._fetch_route(topic, for_send), f"pocketmq-route-{topic}")
             self._fetching[key] = task
+            task.add_done_callback(_look_away)
             task.add_done_callback(lambda _: self._fetching.pop(key, None))
         return task
 
@@ -285,6 +287,7 @@ class ClientInstance:
         if task is None:
             task = self._tasks.spawn(self._open(address, broker_name), f"pocketmq-connect-{address}")
             self._opening[address] = task
+            task.add_done_callback(_look_away)
             task.add_done_callback(lambda _: self._opening.pop(address, None))
         opened: Link = await self._wait(task, timeout_ms, f"connection to {address}", ConnectFailed)
         return opened
@@ -396,5 +399,13 @@ class ClientInstance:
 def check_answer(response: Response, what: str, address: str, *accepted: int) -> Response:
     """Return ``response`` if its code is SUCCESS or in ``accepted``; raise ``BrokerAnswerError`` otherwise."""
     if response.code != ResponseCode.SUCCESS and response.code not in accepted:
-        raise answer_error(what, answer_code=response.code, remark=response.remark, address=address)
+        facts = refusal_facts(response.extra)
+        raise answer_error(
+            what,
+            answer_code=response.code,
+            remark=response.remark,
+            address=address,
+            cause=facts.cause,
+            retry_after_ms=facts.retry_after_ms,
+        )
     return response

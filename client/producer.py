@@ -1,28 +1,35 @@
 """The producer: messages in, receipts out.
 
-Lives here: ``Producer``: the four ways to send, checks, choice of queue, back-pressure, start and stop.
-Not here: frames (``accumulator``), delivery and retries (``sender``, ``retry``), columns (``arrow_records``).
+Lives here: ``Producer``: the four ways to send, checks, choice of queue, start and stop.
+Not here: settings (``producer_options``), how a batch is taken apart (``batches``), frames (``accumulator``), limits
+(``in_flight``), delivery and retries (``sender``, ``attempt_plan``), columns (``arrow_records``).
 Transactions (``TransactionProducer``), the durable retry store and compression come with their issue: they wrap or
 extend this class.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pocketmq.client.accumulator import FRAME_BYTES_TARGET, Accumulator, Frame, Section
+from pocketmq.client.accumulator import FRAME_BYTES_TARGET, UNBUILT_EXTRA_BYTES, Accumulator, Frame, Section
+from pocketmq.client.attempt_plan import AttemptPlan
+from pocketmq.client.batches import collect, cut_into_parts, sort_by_queue
 from pocketmq.client.errors import NotStarted, WrongLoop
+from pocketmq.client.fault_items import LATENCY_TABLE_5_3, FaultItems, LatencyTable
+from pocketmq.client.in_flight import ASYNC_PERMITS, IN_FLIGHT_BYTES_MAX, ONEWAY_PERMITS, InFlight
 from pocketmq.client.instance import ClientInstance, TaskSet
 from pocketmq.client.lifecycle import Lifecycle
+from pocketmq.client.producer_options import SEND_TIMEOUT_MS_MAX, ProducerOptions, check_range
 from pocketmq.client.rebalance import MessageQueue
 from pocketmq.client.receipts import Receipt
-from pocketmq.client.retry import RetryPolicy
+from pocketmq.client.retry import DEFAULT_RETRY_RESPONSE_CODES, RetryPolicy
+from pocketmq.client.retry_budget import FLOOR, RATIO, RetryBudget
+from pocketmq.client.retry_gate import RetryGate
 from pocketmq.client.route import TopicRoute
-from pocketmq.client.selectors import QueueSelector, RoundRobin, select_by_hash, select_by_user
+from pocketmq.client.selectors import QueueChooser, QueueSelector, select_by_hash, select_by_user
 from pocketmq.client.sender import SectionSender
 from pocketmq.client.validation import MAX_MESSAGE_SIZE, check_message
-from pocketmq.common.errors import ConfigError, MessageIllegal, PocketMQError
+from pocketmq.common.errors import MessageIllegal, PocketMQError
 from pocketmq.common.message import Message
 from pocketmq.common.topics import check_group_name, is_plain_topic
 from pocketmq.remoting.errors import RemotingTooMuchRequestError
@@ -30,19 +37,27 @@ from pocketmq.remoting.errors import RemotingTooMuchRequestError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-IN_FLIGHT_BYTES_MAX = 64 << 20
-"""What a producer holds at most without a receipt, in bytes."""
-SEND_TIMEOUT_MS_MAX = 24 * 3600 * 1000
 STOP_SLACK_S = 0.25
 """How much longer than the send timeout a stop waits: timeouts are noticed a little late."""
 _IDS_AT_ONCE = 256
-_PARKED_EXTRA_BYTES = 256
+_DEADLINE_STEP_NS = 10_000_000
+"""Sends whose own deadlines are no further apart than this may share a frame, which ends at the earliest."""
 
 
 class _Parked:
     """A send that waits for the route of its topic."""
 
-    __slots__ = ("deadline_ns", "future", "message", "oneway", "plain", "selector", "started_ns")
+    __slots__ = (
+        "attempts_max",
+        "deadline_ns",
+        "future",
+        "message",
+        "oneway",
+        "own_time",
+        "plain",
+        "selector",
+        "started_ns",
+    )
 
     def __init__(
         self,
@@ -53,6 +68,8 @@ class _Parked:
         future: "asyncio.Future[Receipt] | None",
         started_ns: int,
         deadline_ns: int,
+        own_time: bool,
+        attempts_max: int,
     ) -> None:
         self.message = message
         self.plain = plain
@@ -61,10 +78,12 @@ class _Parked:
         self.future = future
         self.started_ns = started_ns
         self.deadline_ns = deadline_ns
+        self.own_time = own_time
+        self.attempts_max = attempts_max
 
     @property
     def size_bytes(self) -> int:
-        return len(self.message.body) + _PARKED_EXTRA_BYTES
+        return len(self.message.body) + UNBUILT_EXTRA_BYTES
 
 
 class Producer(Lifecycle):
@@ -74,9 +93,10 @@ class Producer(Lifecycle):
     broker travels in one frame; ``linger_ms`` widens that turn. Messages without a sharding key take turns over the
     queues frame by frame. A message object must not be changed before its receipt is there.
 
-    Every send ends within its timeout (``send_msg_timeout_ms``, all attempts together) with a ``Receipt`` or a
-    ``SendFailed`` that lists the attempts. At most ``in_flight_bytes_max`` are held: then ``send`` waits and
-    ``send_nowait`` raises ``RemotingTooMuchRequestError``.
+    Every send ends within its timeout (``send_msg_timeout_ms``: waiting for room, route, connections, all attempts and
+    pauses together) with a ``Receipt`` or a ``SendFailed`` that lists the attempts. At most ``in_flight_bytes_max`` and
+    ``in_flight_sends_max`` are held: then ``send`` waits and ``send_nowait`` raises ``RemotingTooMuchRequestError``.
+    ``docs/sending.md`` explains how a send ends, and every option.
     """
 
     def __init__(
@@ -86,34 +106,68 @@ class Producer(Lifecycle):
         *,
         send_msg_timeout_ms: int = 3000,
         retry_times_when_send_failed: int = 2,
+        retry_times_when_send_async_failed: int = 2,
+        send_msg_max_timeout_per_request_ms: int | None = None,
+        retry_response_codes: Collection[int] | None = None,
+        retry_another_broker_when_not_store_ok: bool = False,
+        send_latency_fault_enable: bool = False,
+        latency_table: LatencyTable = LATENCY_TABLE_5_3,
+        retry_budget_ratio: float | None = RATIO,
+        retry_budget_floor: int = FLOOR,
         linger_ms: float = 0,
         max_message_size: int = MAX_MESSAGE_SIZE,
         in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX,
+        in_flight_sends_max: int = ASYNC_PERMITS,
+        in_flight_oneways_max: int = ONEWAY_PERMITS,
         instance: ClientInstance | None = None,
     ) -> None:
         check_group_name(group)
-        _check_range("send_msg_timeout_ms", send_msg_timeout_ms, 1, SEND_TIMEOUT_MS_MAX)
-        _check_range("retry_times_when_send_failed", retry_times_when_send_failed, 0, 1000)
-        _check_range("linger_ms", linger_ms, 0, 10_000)
-        _check_range("max_message_size", max_message_size, 1, 1 << 30)
-        _check_range("in_flight_bytes_max", in_flight_bytes_max, 1, 1 << 40)
+        self.options = options = ProducerOptions(
+            send_msg_timeout_ms=send_msg_timeout_ms,
+            retry_times_when_send_failed=retry_times_when_send_failed,
+            retry_times_when_send_async_failed=retry_times_when_send_async_failed,
+            send_msg_max_timeout_per_request_ms=send_msg_max_timeout_per_request_ms,
+            retry_response_codes=retry_response_codes,
+            retry_another_broker_when_not_store_ok=retry_another_broker_when_not_store_ok,
+            send_latency_fault_enable=send_latency_fault_enable,
+            latency_table=latency_table,
+            retry_budget_ratio=retry_budget_ratio,
+            retry_budget_floor=retry_budget_floor,
+            linger_ms=linger_ms,
+            max_message_size=max_message_size,
+            in_flight_bytes_max=in_flight_bytes_max,
+            in_flight_sends_max=in_flight_sends_max,
+            in_flight_oneways_max=in_flight_oneways_max,
+        )
         self.group = group
         self.send_msg_timeout_ms = send_msg_timeout_ms
         self.linger_ms = linger_ms
         self.max_message_size = max_message_size
-        self.in_flight_bytes_max = in_flight_bytes_max
         self.instance = instance if instance is not None else ClientInstance(namesrv)
-        self.retry = RetryPolicy(retry_times_when_send_failed)
+        self.in_flight = InFlight(in_flight_bytes_max, in_flight_sends_max, in_flight_oneways_max)
+        codes = DEFAULT_RETRY_RESPONSE_CODES if retry_response_codes is None else retry_response_codes
+        self.retry = RetryPolicy(set(map(int, codes)), send_msg_max_timeout_per_request_ms)
+        self.retry_budget = RetryBudget(retry_budget_ratio, retry_budget_floor)
+        self.fault_items = FaultItems(latency_table) if send_latency_fault_enable else None
+        self._sync_attempts = 1 + options.retry_times_when_send_failed
+        self._async_attempts = 1 + options.retry_times_when_send_async_failed
         self._clock = self.instance.clock
         self._accumulator = Accumulator(FRAME_BYTES_TARGET)
         self._open = self._accumulator.open
-        self._sender = SectionSender(self.instance, group, self.retry, self._choose_queue, self._settled)
-        self._turns: dict[str, RoundRobin] = {}
+        self._chooser = QueueChooser(self._clock, self.instance.random, self.fault_items)
+        plan = AttemptPlan(
+            self.retry,
+            RetryGate(self.retry_budget),
+            self._chooser,
+            self.instance.routes,
+            self._clock,
+            self.instance.random,
+            retry_another_broker_when_not_store_ok=retry_another_broker_when_not_store_ok,
+        )
+        self._sender = SectionSender(self.instance, group, plan, self._settled)
         self._ids: list[bytes] = []
         self._parked: dict[str, list[_Parked]] = {}
         self._tasks = TaskSet()
-        self._in_flight_bytes = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
         self._flush_handle: asyncio.Handle | None = None
         self._loop: asyncio.AbstractEventLoop
         self._running = False
@@ -141,9 +195,7 @@ class Producer(Lifecycle):
         await self._sender.drain(timeout_s + STOP_SLACK_S)
         await self._tasks.cancel()
         await self._sender.close()
-        for future in self._waiting:
-            if not future.done():
-                future.set_exception(_stopped())
+        self.in_flight.fail_waiting(_stopped())
         await self.instance.remove_producer(self.group)
         await self.instance.stop()
 
@@ -154,7 +206,12 @@ class Producer(Lifecycle):
     @property
     def in_flight_bytes(self) -> int:
         """What is held without a receipt, the open frame not counted."""
-        return self._in_flight_bytes
+        return self.in_flight.bytes_held
+
+    @property
+    def oneway_lost(self) -> int:
+        """Oneway messages that this producer could not send."""
+        return self._sender.oneway_lost
 
     # -- sending -----------------------------------------------------------------------------------------------
 
@@ -164,18 +221,28 @@ class Producer(Lifecycle):
         """Send and wait for the receipt. Raises ``SendFailed``, ``MessageIllegal``, ``TopicIllegal``, ``NoRoute``.
 
         ``selector(queues, message)`` chooses the queue; a message with a sharding key otherwise goes to that key's
-        queue. Both have one attempt, since another queue would break their order.
+        queue. Both are tried again on that queue only, and only where the broker said that nothing was stored and no
+        later message for the queue has been sent: a retry never breaks their order.
         """
-        if self._in_flight_bytes >= self.in_flight_bytes_max:
+        if self.in_flight.full:
+            self._check_running()
+            started_ns = self._clock.monotonic_ns()
             await self._wait_for_room(timeout_ms)
-        return await self.send_nowait(message, selector=selector, timeout_ms=timeout_ms)
+        elif self._sync_attempts == self._async_attempts:
+            return await self.send_nowait(message, selector=selector, timeout_ms=timeout_ms)
+        else:
+            started_ns = 0
+        future = self._loop_future()
+        self._submit(message, selector, timeout_ms, False, future, self._sync_attempts, started_ns)
+        return await future
 
     def send_nowait(
         self, message: Message, *, selector: QueueSelector | None = None, timeout_ms: int | None = None
     ) -> "asyncio.Future[Receipt]":
         """Send and return the receipt's future; errors of the message itself are raised here.
 
-        Raises ``RemotingTooMuchRequestError`` when ``in_flight_bytes_max`` is reached.
+        Raises ``RemotingTooMuchRequestError`` when a limit of what may be in flight is reached. Tried again
+        ``retry_times_when_send_async_failed`` times, otherwise as ``send``.
         """
         if selector is None and timeout_ms is None and type(message) is Message:
             try:
@@ -192,18 +259,22 @@ class Producer(Lifecycle):
                     self._cut(section)
                 return future
         future = self._loop_future()
-        self._submit(message, selector, timeout_ms, False, future)
+        self._submit(message, selector, timeout_ms, False, future, self._async_attempts)
         return future
 
     def send_oneway(self, message: Message, *, selector: QueueSelector | None = None) -> None:
-        """Send without an answer: one attempt, and nobody learns whether it arrived."""
-        self._submit(message, selector, None, True, None)
+        """Send without an answer: one attempt, and nobody learns whether it arrived.
+
+        Raises ``RemotingTooMuchRequestError`` when ``in_flight_oneways_max`` messages have not left yet.
+        """
+        self._submit(message, selector, None, True, None, 1)
 
     async def send_batch(self, messages: Iterable[Message], *, timeout_ms: int | None = None) -> list[Receipt]:
         """Send many and return their receipts in the same order.
 
         Messages of one topic and one sharding key (or none) go to one queue, in order, in parts of up to 1 MiB; each
         part is stored as a whole or not at all. Raises the first part's error; the other parts may have been stored.
+        The timeout counts for each part, from the moment its turn comes.
         Parts of calls that overlap in time may come between each other: where order across calls matters, await one
         before the next.
         """
@@ -234,18 +305,27 @@ class Producer(Lifecycle):
         for (topic, wait, plain), indexes in groups.items():
             route = await self._route(topic, timeout_ms)
             keys = [batch[index].sharding_key or "" for index in indexes]
-            for queue, chosen in self._by_queue(route, indexes, keys):
-                for part in self._parts(batch, chosen):
+            for queue, chosen in sort_by_queue(route, indexes, keys):
+                for part in cut_into_parts(batch, chosen):
+                    started_ns = self._clock.monotonic_ns()
                     await self._wait_for_room(timeout_ms)
                     may_move = queue is None
                     section = self._new_section(
-                        None, queue or self._choose_queue(route, ()), timeout_ms, plain, wait, False, may_move
+                        None,
+                        queue or self._chooser.first(route),
+                        started_ns,
+                        timeout_ms,
+                        self._sync_attempts,
+                        plain,
+                        wait,
+                        False,
+                        may_move,
                     )
                     section.messages = [batch[index] for index in part]
                     section.uniq_keys = self.instance.ids.next_bytes(len(part))
                     waits.append((part, self._send_whole(section)))
                     await asyncio.sleep(0)  # this part leaves while the next is built
-        return await self._collect(waits, receipts)
+        return await collect(waits, receipts)
 
     async def send_arrow(
         self,
@@ -268,14 +348,17 @@ class Producer(Lifecycle):
         for name, indexes in rows.by_topic().items():
             route = await self._route(name, timeout_ms)
             keys = [rows.sharding_keys[index] for index in indexes] if rows.sharding_keys is not None else None
-            for queue, chosen in self._by_queue(route, indexes, keys):
+            for queue, chosen in sort_by_queue(route, indexes, keys):
                 for part in rows.parts(chosen, FRAME_BYTES_TARGET):
+                    started_ns = self._clock.monotonic_ns()
                     await self._wait_for_room(timeout_ms)
                     may_move = queue is None
                     section = self._new_section(
                         None,
-                        queue or self._choose_queue(route, ()),
+                        queue or self._chooser.first(route),
+                        started_ns,
                         timeout_ms,
+                        self._sync_attempts,
                         is_plain_topic(name),
                         True,
                         False,
@@ -285,7 +368,7 @@ class Producer(Lifecycle):
                     section.rows = ArrowRows(rows, name, part, section.uniq_keys)
                     waits.append((part, self._send_whole(section)))
                     await asyncio.sleep(0)  # this part leaves while the next is built
-        return await self._collect(waits, receipts)
+        return await collect(waits, receipts)
 
     # -- the way in --------------------------------------------------------------------------------------------
 
@@ -333,33 +416,57 @@ class Producer(Lifecycle):
         timeout_ms: int | None,
         oneway: bool,
         future: "asyncio.Future[Receipt] | None",
+        attempts_max: int,
+        started_ns: int = 0,
     ) -> None:
-        """Check a message and put it where it belongs: an open section, a new one, or the waiting room of its topic."""
+        """Check a message and put it where it belongs: an open section, a new one, or the waiting room of its topic.
+
+        ``started_ns``: since when its timeout counts, if not from now.
+        """
         self._check_running()
         self.instance.check_process()
         plain = check_message(message, self.max_message_size)
-        if self._in_flight_bytes >= self.in_flight_bytes_max:
-            raise RemotingTooMuchRequestError(
-                "send refused",
-                why=f"{self._in_flight_bytes} bytes wait for receipts, the limit is {self.in_flight_bytes_max}",
-                hint="await some receipts first, or use send(), which waits",
-            )
-        timeout_ms = self._timeout_ms(timeout_ms)
-        started_ns = self._clock.monotonic_ns()
-        parked = _Parked(message, plain, selector, oneway, future, started_ns, started_ns + timeout_ms * 1_000_000)
+        own_time = timeout_ms is not None
+        if started_ns:  # it has waited for room, and has it now
+            own_time = True
+        else:
+            if self.in_flight.full or oneway:
+                self.in_flight.check(oneway)
+            started_ns = self._clock.monotonic_ns()
+        deadline_ns = started_ns + self._timeout_ms(timeout_ms) * 1_000_000
+        parked = _Parked(message, plain, selector, oneway, future, started_ns, deadline_ns, own_time, attempts_max)
         topic = message.topic
         waiting = self._parked.get(topic)
-        if waiting is not None:  # keep the order of sends to a topic
-            waiting.append(parked)
-            self._in_flight_bytes += parked.size_bytes
+        if waiting is None:
+            route = self.instance.routes.get(topic)
+            if route is not None and route.write_queues:
+                self._put(parked, route)
+                return
+            waiting = self._parked[topic] = []
+            self._tasks.spawn(self._unpark(topic), f"pocketmq-unpark-{topic}")
+        waiting.append(parked)  # behind the others: sends to a topic keep their order
+        self.in_flight.add(parked.size_bytes, 1, oneway)
+        if own_time and future is not None:
+            left_s = (deadline_ns - self._clock.monotonic_ns()) / 1e9
+            timer = self._loop.call_later(max(left_s, 0), self._expire_parked, parked)
+            future.add_done_callback(lambda _: timer.cancel())
+
+    def _expire_parked(self, parked: _Parked) -> None:
+        """End a send whose own time is over while the route of its topic is awaited."""
+        waiting = self._parked.get(parked.message.topic)
+        if waiting is None or parked not in waiting:
             return
-        route = self.instance.routes.get(topic)
-        if route is not None and route.write_queues:
-            self._put(parked, route)
-            return
-        self._parked[topic] = [parked]
-        self._in_flight_bytes += parked.size_bytes
-        self._tasks.spawn(self._unpark(topic), f"pocketmq-unpark-{topic}")
+        waiting.remove(parked)
+        self.in_flight.remove(parked.size_bytes, 1, parked.oneway)
+        if parked.future is not None and not parked.future.done():
+            elapsed_ms = (self._clock.monotonic_ns() - parked.started_ns) / 1e6
+            parked.future.set_exception(
+                RemotingTooMuchRequestError(
+                    "sendDefaultImpl call timeout",
+                    why=f"no route of {parked.message.topic} after {elapsed_ms:.0f} ms",
+                    hint="it was not sent; check the name server",
+                )
+            )
 
     async def _unpark(self, topic: str) -> None:
         """Wait for a topic's route, then let its messages in."""
@@ -368,15 +475,14 @@ class Producer(Lifecycle):
         except (PocketMQError, asyncio.CancelledError) as error:
             refusal = error if isinstance(error, PocketMQError) else _stopped()
             for parked in self._parked.pop(topic, []):
-                self._in_flight_bytes -= parked.size_bytes
+                self.in_flight.remove(parked.size_bytes, 1, parked.oneway)
                 if parked.future is not None and not parked.future.done():
                     parked.future.set_exception(refusal)
-            self._make_room()
             if isinstance(error, asyncio.CancelledError):
                 raise
             return
         for parked in self._parked.pop(topic, []):
-            self._in_flight_bytes -= parked.size_bytes
+            self.in_flight.remove(parked.size_bytes, 1, parked.oneway)
             try:
                 self._put(parked, route)
             except PocketMQError as error:
@@ -386,9 +492,8 @@ class Producer(Lifecycle):
     def _put(self, parked: _Parked, route: TopicRoute) -> None:
         """Choose the queue of a checked message and add it to the section for that."""
         message = parked.message
-        wait, oneway = bool(message.wait_store_msg_ok), parked.oneway
-        own_time = parked.deadline_ns - parked.started_ns != self.send_msg_timeout_ms * 1_000_000
-        plain = parked.plain
+        wait, oneway, plain = bool(message.wait_store_msg_ok), parked.oneway, parked.plain
+        attempts_max = parked.attempts_max
         key: Any
         queue: MessageQueue | None = None
         if parked.selector is not None:
@@ -396,19 +501,24 @@ class Producer(Lifecycle):
         elif message.sharding_key:
             queue = select_by_hash(message.sharding_key, route.write_queues)
         if queue is not None:
-            key = (queue, wait, oneway, plain)
-        elif wait and not oneway and plain:
-            key = message.topic
+            key = (queue, wait, oneway, plain, attempts_max)
+        elif wait and not oneway and plain and attempts_max == self._async_attempts:
+            key = message.topic  # the key of the hot path
         else:
-            key = (message.topic, wait, oneway, plain)
-        section = None if own_time else self._open.get(key)
+            key = (message.topic, wait, oneway, plain, attempts_max)
+        if parked.own_time:
+            key = (key, parked.deadline_ns // _DEADLINE_STEP_NS)
+        section = self._open.get(key)
         if section is None:
-            chosen = queue if queue is not None else self._choose_queue(route, ())
-            section = self._new_section(None if own_time else key, chosen, None, plain, wait, oneway, queue is None)
-            if own_time:
-                section.started_ns, section.deadline_ns = parked.started_ns, parked.deadline_ns
+            chosen = queue if queue is not None else self._chooser.first(route)
+            started_ns = parked.started_ns
+            section = self._new_section(key, chosen, started_ns, None, attempts_max, plain, wait, oneway, queue is None)
+            if parked.own_time:
+                section.deadline_ns = parked.deadline_ns
             if self._accumulator.begin(section):
                 self._schedule_flush()
+        elif parked.own_time and parked.deadline_ns < section.deadline_ns:
+            section.deadline_ns = parked.deadline_ns
         uniq_key = self.instance.ids.next_bytes(1)[0]
         if self._accumulator.add(section, message, uniq_key, parked.future):
             self._cut(section)
@@ -417,7 +527,9 @@ class Producer(Lifecycle):
         self,
         key: Any,
         queue: MessageQueue,
+        started_ns: int,
         timeout_ms: int | None,
+        attempts_max: int,
         plain: bool,
         wait: bool,
         oneway: bool,
@@ -429,15 +541,15 @@ class Producer(Lifecycle):
             link = self.instance.open_link(queue.broker_name)
             builder = self._sender.builder(link) if link is not None else None
             build = builder.build if builder is not None else None
-        now_ns = self._clock.monotonic_ns()
         return Section(
             key,
             queue,
             build=build,
-            started_ns=now_ns,
-            deadline_ns=now_ns + self._timeout_ms(timeout_ms) * 1_000_000,
+            started_ns=started_ns,
+            deadline_ns=started_ns + self._timeout_ms(timeout_ms) * 1_000_000,
             born_ms=self._clock.now_ms(),
-            attempts_max=1 + self.retry.retry_times if may_move and not oneway else 1,
+            attempts_max=1 if oneway else attempts_max,
+            may_move=may_move,
             plain=plain,
             wait=wait,
             oneway=oneway,
@@ -447,73 +559,19 @@ class Producer(Lifecycle):
         """Send a section that is complete; its receipts come together."""
         self._check_running()
         section.batch_future = self._loop.create_future()
-        self._in_flight_bytes += section.measure()
+        section.permits = 1
+        self.in_flight.add(section.measure(), 1, False)
         self._sender.send_section(section)
         return section.batch_future
-
-    @staticmethod
-    def _by_queue(
-        route: TopicRoute, indexes: list[int], keys: Sequence[str] | None
-    ) -> list[tuple[MessageQueue | None, list[int]]]:
-        """Sort messages by the queue of their sharding key; those without one come first, with None for any queue."""
-        if keys is None or not any(keys):
-            return [(None, indexes)]
-        queues: dict[str, MessageQueue | None] = {"": None}
-        groups: dict[MessageQueue | None, list[int]] = {}
-        for index, key in zip(indexes, keys, strict=True):
-            if key not in queues:
-                queues[key] = select_by_hash(key, route.write_queues)
-            groups.setdefault(queues[key], []).append(index)
-        return list(groups.items())
-
-    @staticmethod
-    async def _collect(
-        waits: "list[tuple[list[int], asyncio.Future[list[Receipt]]]]", receipts: list[Receipt | None]
-    ) -> list[Receipt]:
-        """Wait for all parts, then return the receipts in order, or raise the first part's error."""
-        try:
-            done = await asyncio.gather(*(future for _, future in waits), return_exceptions=True)
-        except asyncio.CancelledError:
-            for _, future in waits:
-                future.cancel()
-            raise
-        for (part, _), result in zip(waits, done, strict=True):
-            if isinstance(result, BaseException):
-                raise result
-            for index, receipt in zip(part, result, strict=True):
-                receipts[index] = receipt
-        complete = [receipt for receipt in receipts if receipt is not None]
-        assert len(complete) == len(receipts)  # every message is in exactly one part
-        return complete
-
-    @staticmethod
-    def _parts(batch: Sequence[Message], indexes: list[int]) -> list[list[int]]:
-        """Cut a group into parts of about one frame."""
-        parts: list[list[int]] = [[]]
-        size = 0
-        for index in indexes:
-            cost = len(batch[index].body) + _PARKED_EXTRA_BYTES
-            if parts[-1] and size + cost > FRAME_BYTES_TARGET:
-                parts.append([])
-                size = 0
-            parts[-1].append(index)
-            size += cost
-        return parts
 
     async def _route(self, topic: str, timeout_ms: int | None) -> TopicRoute:
         self._check_running()
         return await self.instance.route(topic, timeout_ms=self._timeout_ms(timeout_ms), for_send=True)
 
-    def _choose_queue(self, route: TopicRoute, avoid_brokers: Collection[str]) -> MessageQueue:
-        turns = self._turns.get(route.topic)
-        if turns is None:
-            turns = self._turns[route.topic] = RoundRobin(self.instance.random.getrandbits(30))
-        return turns.next(route.write_queues, avoid_brokers)
-
     def _timeout_ms(self, timeout_ms: int | None) -> int:
         if timeout_ms is None:
             return self.send_msg_timeout_ms
-        _check_range("timeout_ms", timeout_ms, 1, SEND_TIMEOUT_MS_MAX)
+        check_range("timeout_ms", timeout_ms, 1, SEND_TIMEOUT_MS_MAX)
         return int(timeout_ms)
 
     # -- the way out -------------------------------------------------------------------------------------------
@@ -542,58 +600,21 @@ class Producer(Lifecycle):
             self._flush_handle = None
 
     def _send(self, frame: Frame) -> None:
+        add = self.in_flight.add
         for section in frame.sections:
-            self._in_flight_bytes += section.size_bytes
+            section.permits = section.count
+            add(section.size_bytes, section.permits, section.oneway)
         self._sender.send_frame(frame)
 
     def _settled(self, section: Section) -> None:
-        self._in_flight_bytes -= section.size_bytes
-        section.size_bytes = 0
-        if self._waiting:
-            self._make_room()
-
-    def _make_room(self) -> None:
-        while self._waiting and self._in_flight_bytes < self.in_flight_bytes_max:
-            future = self._waiting.popleft()
-            if not future.done():
-                future.set_result(None)
-                return  # one at a time: each adds bytes before the next may
+        size_bytes, permits = section.size_bytes, section.permits
+        section.size_bytes = section.permits = 0
+        self.in_flight.remove(size_bytes, permits, section.oneway)
 
     async def _wait_for_room(self, timeout_ms: int | None) -> None:
         """Wait until less is in flight than allowed; raise ``RemotingTooMuchRequestError`` after the timeout."""
-        if self._in_flight_bytes < self.in_flight_bytes_max:
-            return
-        deadline = self._loop.time() + self._timeout_ms(timeout_ms) / 1000
-        while self._in_flight_bytes >= self.in_flight_bytes_max:
-            future: asyncio.Future[None] = self._loop.create_future()
-            self._waiting.append(future)
-            try:
-                async with asyncio.timeout_at(deadline):
-                    await future
-            except asyncio.CancelledError:
-                self._leave(future)
-                raise
-            except TimeoutError as error:
-                self._leave(future)
-                raise RemotingTooMuchRequestError(
-                    "sendDefaultImpl call timeout",
-                    why=f"{self._in_flight_bytes} bytes wait for receipts, the limit is {self.in_flight_bytes_max}",
-                    hint="the broker is slower than this producer",
-                ) from error
-        if self._waiting:
-            self._loop.call_soon(self._make_room)  # perhaps there is room for the next one too
-
-    def _leave(self, future: "asyncio.Future[None]") -> None:
-        """Stop waiting for room; a turn that was given already goes to the next."""
-        if future in self._waiting:
-            self._waiting.remove(future)
-        else:
-            self._loop.call_soon(self._make_room)
-
-
-def _check_range(name: str, value: float, low: float, high: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise ConfigError("producer refused", why=f"{name}={value!r} is not from {low} to {high}")
+        if self.in_flight.full:
+            await self.in_flight.wait(self._loop.time() + self._timeout_ms(timeout_ms) / 1000)
 
 
 def _stopped() -> NotStarted:

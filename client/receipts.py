@@ -50,6 +50,7 @@ class SectionOutcome:
         "_run_starts",
         "attempts",
         "broker",
+        "duplicate_possible",
         "first_queue_offset",
         "offset_ids",
         "queue_id",
@@ -75,6 +76,7 @@ class SectionOutcome:
         sizes: Sequence[int] = (),
         store_host: bytes = b"",
         offset_ids: Sequence[str] = (),
+        duplicate_possible: bool = False,
     ) -> None:
         self.topic = topic
         self.broker = broker
@@ -87,6 +89,7 @@ class SectionOutcome:
         self.sizes = sizes
         self.store_host = store_host
         self.offset_ids = offset_ids
+        self.duplicate_possible = duplicate_possible
         self._run_starts: list[int] | None = None
 
     def physical_offset(self, index: int) -> int:
@@ -162,6 +165,11 @@ class Receipt:
         return self._outcome.attempts
 
     @property
+    def duplicate_possible(self) -> bool:
+        """Whether an earlier attempt may have stored the message as well, under the same ``msg_id``."""
+        return self._outcome.duplicate_possible
+
+    @property
     def durability(self) -> str:
         """What the broker's answer promises, in words."""
         outcome = self._outcome
@@ -172,5 +180,6 @@ class Receipt:
     def __repr__(self) -> str:
         return (
             f"Receipt({self.status.name}, topic={self.topic!r}, broker={self.broker!r}, queue_id={self.queue_id}, "
-            f"queue_offset={self.queue_offset}, msg_id={self.msg_id!r}, attempts={self.attempts})"
+            f"queue_offset={self.queue_offset}, msg_id={self.msg_id!r}, attempts={self.attempts}"
+            f"{', duplicate_possible=True' if self.duplicate_possible else ''})"
         )

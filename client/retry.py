@@ -1,12 +1,12 @@
-"""When a failed send is tried again, and what is remembered of each try. Pure: no I/O, time is handed in.
+"""When a failed send is tried again, after which pause, and for how long one attempt may take.
 
-Lives here: RocketMQ's set of retryable response codes, the decision after a failure, the error at the end.
-Not here: choosing another broker (``selectors.RoundRobin`` avoids those that failed), the sending itself (``sender``).
-Fault items with latency tables, jittered backoff, retry-after and a retry budget belong to the flow-control issue: they
-extend
-``RetryPolicy.decide``, which already sees everything they need.
+Lives here: RocketMQ's sets of retryable response codes, ``RetryPolicy``, the error at the end. Pure: no I/O, time and
+randomness are handed in.
+Not here: which broker is next (``attempt_plan``), what all retries together may cost (``retry_budget``), the sending
+itself (``sender``).
 """
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -17,70 +17,115 @@ from pocketmq.client.errors import (
     CONNECT_BROKER_EXCEPTION,
     Attempt,
     SendFailed,
+    SendTimeout,
 )
 from pocketmq.common.errors import Cause, Stored
 from pocketmq.remoting.codes import ResponseCode
 
-DEFAULT_RETRY_RESPONSE_CODES: frozenset[int] = frozenset(
+RETRY_RESPONSE_CODES_4_9: frozenset[int] = frozenset(
     {
         ResponseCode.TOPIC_NOT_EXIST,
         ResponseCode.SERVICE_NOT_AVAILABLE,
         ResponseCode.SYSTEM_ERROR,
-        ResponseCode.SYSTEM_BUSY,
         ResponseCode.NO_PERMISSION,
         ResponseCode.NO_BUYER_ID,
         ResponseCode.NOT_IN_CURRENT_UNIT,
-        ResponseCode.GO_AWAY,
     }
 )
+"""DefaultMQProducer.java of 4.9 to 5.2: flow control (SYSTEM_BUSY) ends a send at its first broker (facts §5.3)."""
+
+DEFAULT_RETRY_RESPONSE_CODES: frozenset[int] = RETRY_RESPONSE_CODES_4_9 | {
+    ResponseCode.SYSTEM_BUSY,
+    ResponseCode.GO_AWAY,
+}
 """DefaultMQProducer.java of 5.3: SYSTEM_BUSY since 5.3.0, GO_AWAY since 5.3.1."""
 
 ATTEMPT_MS_MIN = 5.0
 """With less time left than this no further attempt is made: it could only time out."""
+AUTOMATIC_ATTEMPT_SHARE = 2 / 3
+"""How much of the time left one attempt gets while another broker could be tried."""
+AUTOMATIC_ATTEMPT_MS_MIN = 200.0
+"""An attempt is not cut below this: a broker's own queue limit is 200 ms."""
+BACKOFF_MS_FIRST = 50.0
+BACKOFF_MS_MAX = 1_000.0
+"""The spread of the pause before the same broker is tried again: doubles from the first to the last."""
 
 NO_ANSWER = -1
 """``Attempt.answer_code`` where no broker answered."""
 
 
 class Decision(NamedTuple):
-    """What to do after a failure: ``again`` after ``delay_ms``, or not, and why not."""
+    """What to do after a failure: another attempt, or not, and why not. ``late``: because the time is over."""
 
     again: bool
-    delay_ms: float
-    why: str
+    why: str = ""
+    late: bool = False
 
 
 @dataclass(slots=True)
 class RetryPolicy:
-    """How often and after what a producer tries again.
+    """How often, after what and how soon a producer tries again.
 
-    Attempts in all: ``1 + retry_times``, within the caller's timeout, which is a hard bound over all of them.
+    The caller's timeout is a hard bound over all attempts and pauses. ``attempt_timeout_ms`` bounds one attempt: None
+    chooses (two thirds of the time left while another broker could be tried, else all of it), -1 is RocketMQ's default
+    (no bound of its own).
     """
 
-    retry_times: int = 2
     retry_response_codes: set[int] = field(default_factory=lambda: set(DEFAULT_RETRY_RESPONSE_CODES))
+    attempt_timeout_ms: int | None = None
 
-    def decide(
-        self, attempts: Sequence[Attempt], attempts_max: int, left_ms: float, retry_after_ms: int = 0
-    ) -> Decision:
-        """Decide after the last of ``attempts``; ``attempts_max`` is 1 where the queue was chosen by key or by the
-        user.
+    def decide(self, attempts: Sequence[Attempt], attempts_max: int, left_ms: float) -> Decision:
+        """Decide after the last of ``attempts``.
 
         Retried: a route or connection that failed, an attempt without an answer, an answer whose code is in the set.
-        The time between attempts is what the broker asked for (``retry_after_ms``), bounded by the time left.
         """
         last = attempts[-1]
         if last.phase == "answer" and last.answer_code not in self.retry_response_codes:
-            return Decision(False, 0.0, f"response code {last.answer_code} is not retried")
+            return Decision(False, f"response code {last.answer_code} is not retried")
         if len(attempts) >= attempts_max:
-            return Decision(False, 0.0, f"{len(attempts)} of {attempts_max} attempts are used up")
-        if left_ms - retry_after_ms < ATTEMPT_MS_MIN:
-            return Decision(False, 0.0, "no time is left")
-        return Decision(True, float(retry_after_ms), "")
+            late = left_ms < ATTEMPT_MS_MIN and last.answer_code == NO_ANSWER
+            return Decision(False, f"{len(attempts)} of {attempts_max} attempts are used up", late)
+        if left_ms < ATTEMPT_MS_MIN:
+            return Decision(False, "no time is left", True)
+        return Decision(True)
+
+    def attempt_ms(self, left_ms: float, may_move: bool) -> float:
+        """Return how long the next attempt may take; ``may_move``: another broker could be tried after it."""
+        limit = self.attempt_timeout_ms
+        if limit is None:
+            if may_move:
+                return min(left_ms, max(left_ms * AUTOMATIC_ATTEMPT_SHARE, AUTOMATIC_ATTEMPT_MS_MIN))
+            return left_ms
+        return left_ms if limit < 0 else min(left_ms, limit)
+
+    @staticmethod
+    def pause_ms(tries: int, retry_after_ms: int, left_ms: float, rng: random.Random) -> float | None:
+        """Return the pause before a broker is tried again that failed ``tries`` times in this send.
+
+        Never shorter than what the broker asked for, and spread beyond it, so that clients that were refused together
+        do not come back together. None: it does not fit into the time left.
+        """
+        room_ms = left_ms - ATTEMPT_MS_MIN
+        if retry_after_ms > room_ms:
+            return None
+        spread_ms = min(BACKOFF_MS_FIRST * 2.0 ** min(max(tries - 1, 0), 10), BACKOFF_MS_MAX)
+        spread_ms = max(spread_ms, min(float(retry_after_ms), BACKOFF_MS_MAX))
+        return retry_after_ms + rng.uniform(0.0, min(spread_ms, room_ms - retry_after_ms))
 
 
-def send_failed(topic: str, attempts: Sequence[Attempt], why_no_more: str, elapsed_ms: float) -> SendFailed:
-    """Return the error that ends a send, with every attempt in it and RocketMQ's code for the last one."""
+def send_failed(
+    topic: str,
+    attempts: Sequence[Attempt],
+    why_no_more: str,
+    elapsed_ms: float,
+    *,
+    late: bool = False,
+    chosen: bool = False,
+) -> SendFailed:
+    """Return the error that ends a send, with every attempt in it and RocketMQ's code for the last one.
+
+    ``late``: the time was over; ``chosen``: the queue was chosen by key or by the user.
+    """
     last = attempts[-1]
     if last.answer_code != NO_ANSWER:
         code = last.answer_code
@@ -90,20 +135,32 @@ def send_failed(topic: str, attempts: Sequence[Attempt], why_no_more: str, elaps
         code = CONNECT_BROKER_EXCEPTION
     else:
         code = ACCESS_BROKER_TIMEOUT
-    lost = any(attempt.phase == "send" for attempt in attempts)
-    if lost:
+    stored = Stored.NO if all(attempt.stored is Stored.NO for attempt in attempts) else Stored.UNKNOWN
+    if stored is Stored.UNKNOWN:
         hint = "the message may have been stored: consumers can tell by its msg_id if it is sent again"
     elif last.answer_code == ResponseCode.SYSTEM_BUSY:
-        hint = "the broker refuses because it is overloaded; send slower, or add a broker"
+        hint = "it was not stored: the broker refuses because it is overloaded; send slower, or add a broker"
     else:
         hint = "it was not stored; check the broker and send again"
+    if last.answer_code == NO_ANSWER:
+        cause = Cause.TIMEOUT if late else Cause.CONNECTION
+    else:
+        cause = Cause.NONE if last.cause is None else last.cause
     brokers = ", ".join(dict.fromkeys(attempt.broker or "?" for attempt in attempts))
-    return SendFailed(
+    what = (
         f"Send [{len(attempts)}] times, still failed, cost [{elapsed_ms:.0f}]ms, Topic: {topic}, "
-        f"BrokersSent: [{brokers}]; {why_no_more}",
+        f"BrokersSent: [{brokers}]; {why_no_more}"
+    )
+    kind = SendFailed
+    if late:
+        kind = SendTimeout
+        what = f"{'sendSelectImpl' if chosen else 'sendDefaultImpl'} call timeout; {what}"
+    return kind(
+        what,
         attempts=attempts,
         answer_code=code,
         hint=hint,
-        cause=Cause.CONNECTION if last.answer_code == NO_ANSWER else Cause.NONE,
-        stored=Stored.UNKNOWN if lost else Stored.NO,
+        cause=cause,
+        stored=stored,
+        retry_after_ms=last.retry_after_ms,
     )

@@ -3,20 +3,23 @@
 Lives here: ``SectionSender``: one request per frame (native) or per message or batch (typed), receipts from the
 answers, the loop of attempts. A task exists only for a section that needs a route, a connection or another attempt;
 never for a message.
-Not here: what is tried again (``retry``), filling frames (``accumulator``), the user's face (``producer``).
+Not here: what is tried again, where and when (``attempt_plan``), filling frames (``accumulator``), the user's face
+(``producer``).
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pocketmq.client.accumulator import Frame, Section, native_body
-from pocketmq.client.errors import Attempt, ClientError, NotStarted
+from pocketmq.client.attempt_plan import OVERTAKEN, AttemptPlan
+from pocketmq.client.errors import Attempt, BrokerNotExist, ClientError, NotStarted
 from pocketmq.client.instance import ClientInstance, Link, TaskSet
 from pocketmq.client.rebalance import MessageQueue
-from pocketmq.client.receipts import STATUS_OF_CODE, Receipt, SectionOutcome
-from pocketmq.client.retry import NO_ANSWER, RetryPolicy, send_failed
-from pocketmq.client.route import DEFAULT_TOPIC_QUEUE_NUMS, TopicRoute
+from pocketmq.client.receipts import STATUS_OF_CODE, Receipt, SectionOutcome, SendStatus
+from pocketmq.client.refusal_facts import CODES_NEVER_STORED, refusal_facts
+from pocketmq.client.retry import NO_ANSWER, Decision, send_failed
+from pocketmq.client.route import DEFAULT_TOPIC_QUEUE_NUMS
 from pocketmq.client.typed_send import typed_request
 from pocketmq.common.errors import PocketMQError, Stored
 from pocketmq.common.record import encode_host
@@ -26,8 +29,8 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import ConnectFailed, ConnectionLost, RemotingTooMuchRequestError
 from pocketmq.remoting.headers import Header, NativeAppendRequestHeader
 
-ChooseQueue = Callable[[TopicRoute, Collection[str]], MessageQueue]
-"""(route, brokers to avoid) -> a queue for the next attempt."""
+TOGETHER_NS = 10_000_000
+"""Sections travel in one request only if their attempts end no further apart than this."""
 
 
 class SectionSender:
@@ -40,19 +43,20 @@ class SectionSender:
         self,
         instance: ClientInstance,
         producer_group: str,
-        policy: RetryPolicy,
-        choose_queue: ChooseQueue,
+        plan: AttemptPlan,
         settled: Callable[[Section], None],
     ) -> None:
         self._instance = instance
         self._group = producer_group
-        self._policy = policy
-        self._choose_queue = choose_queue
+        self._plan = plan
         self._settled = settled
+        self.oneway_lost = 0
+        """Oneway messages that found no connection, or a full one."""
         self._clock = instance.clock
         self._builders: dict[tuple[str, int], PlainRecordBuilder] = {}
         self._hosts: dict[str, bytes] = {}
         self._in_flight: set[Section] = set()
+        self._tails: dict[MessageQueue, asyncio.Event] = {}
         self._tasks = TaskSet()
 
     def __len__(self) -> int:
@@ -76,8 +80,8 @@ class SectionSender:
         """Send a closed frame. Sections without records (broker or route not ready, or not plain) go their own way."""
         ready: list[Section] = []
         for section in frame.sections:
-            self._in_flight.add(section)
-            if section.records:
+            self._enter(section)
+            if section.records and (section.may_move or section.queue not in self._tails):
                 ready.append(section)
             else:
                 self._place_again(section)
@@ -88,47 +92,94 @@ class SectionSender:
             for section in ready:
                 self._place_again(section)
             return
-        self._send_native(link, ready, frame.wait, frame.oneway)
+        now_ns = self._clock.monotonic_ns()
+        until_ns = self._plan.until_ns(ready[0], now_ns)
+        together = ready[:1]
+        for section in ready[1:]:
+            its_until_ns = self._plan.until_ns(section, now_ns)
+            if abs(its_until_ns - until_ns) > TOGETHER_NS:  # a request has one timeout: nobody ends with another's
+                self._send_native(link, together, frame.wait, frame.oneway, now_ns, until_ns)
+                together, until_ns = [], its_until_ns
+            together.append(section)
+            until_ns = min(until_ns, its_until_ns)
+        self._send_native(link, together, frame.wait, frame.oneway, now_ns, until_ns)
 
     def send_section(self, section: Section) -> None:
         """Send one section by itself, with its own attempts."""
-        self._in_flight.add(section)
+        self._enter(section)
         self._place_again(section)
 
-    def _place_again(self, section: Section, delay_ms: float = 0.0) -> None:
-        name = f"pocketmq-send-{section.queue.topic}"
-        self._tasks.spawn(self._place(section, delay_ms), name)
+    def _enter(self, section: Section) -> None:
+        self._in_flight.add(section)
+        if not section.may_move and not section.oneway:
+            self._plan.entered(section)
 
-    async def _place(self, section: Section, delay_ms: float) -> None:
-        """Find a queue and a connection for ``section``, make what its broker takes, send it."""
+    def _place_again(self, section: Section) -> None:
+        name = f"pocketmq-send-{section.queue.topic}"
+        if section.may_move or section.oneway or section.attempts:
+            self._tasks.spawn(self._place(section), name)
+        else:
+            before, placed = self._tails.get(section.queue), asyncio.Event()
+            self._tails[section.queue] = placed
+            self._tasks.spawn(self._place_behind(section, before, placed), name)
+
+    async def _place_behind(self, section: Section, before: asyncio.Event | None, placed: asyncio.Event) -> None:
+        """Place the first attempt of a section whose queue was chosen, behind the one handed over before it.
+
+        Both may wait for the same connection, and who wakes first is not for the event loop to decide.
+        """
         try:
-            if delay_ms:
-                await asyncio.sleep(delay_ms / 1000)
-            try:
+            if before is not None and not before.is_set():
                 left_ms = section.left_ms(self._clock.monotonic_ns())
+                async with asyncio.timeout(max(left_ms, 0) / 1000):
+                    await before.wait()
+            await self._place(section)
+        except TimeoutError:
+            error = ConnectFailed("not sent", why="an earlier message for its queue still waits for the connection")
+            self._failed(section, section.queue.broker_name, "", error, section.started_ns)
+        except asyncio.CancelledError:
+            self._give_up(section)
+            raise
+        finally:
+            placed.set()
+            if self._tails.get(section.queue) is placed:
+                del self._tails[section.queue]
+
+    async def _place(self, section: Section) -> None:
+        """Find a queue and a connection for ``section``, make what its broker takes, send it."""
+        phase, placed_ns = "route", self._clock.monotonic_ns()
+        try:
+            try:
                 if section.attempts:
-                    topic = section.queue.topic
-                    route = await self._instance.route(topic, timeout_ms=left_ms, for_send=True)
-                    if section.attempts_max > 1:
-                        section.queue = self._choose_queue(route, {attempt.broker for attempt in section.attempts})
-                        section.queue_id = section.queue.queue_id
-                link = await self._instance.link(
-                    section.queue.broker_name, timeout_ms=section.left_ms(self._clock.monotonic_ns())
-                )
+                    left_ms = section.left_ms(placed_ns)
+                    route = await self._instance.route(section.queue.topic, timeout_ms=left_ms, for_send=True)
+                    decision = await self._plan.prepare(section, route)
+                    if not decision.again:
+                        self._end(section, decision)
+                        return
+                phase, placed_ns = "connect", self._clock.monotonic_ns()
+                until_ns = self._plan.until_ns(section, placed_ns)
+                left_ms = (until_ns - placed_ns) / 1e6
+                link = await self._instance.link(section.queue.broker_name, timeout_ms=left_ms)
             except PocketMQError as error:
-                self._failed(section, section.queue.broker_name, "", error)
+                if isinstance(error, BrokerNotExist):
+                    phase = "route"
+                self._failed(section, section.queue.broker_name, "", error, placed_ns, phase=phase)
                 return
-            self._send_to(section, link)
+            if section.attempts and not section.may_move and self._plan.overtaken(section):
+                self._end(section, Decision(False, OVERTAKEN))
+                return
+            self._send_to(section, link, until_ns)
         except asyncio.CancelledError:
             self._give_up(section)
             raise
         except Exception as error:  # a fault of ours must not leave a future waiting
             self._finish(section, error)
 
-    def _send_to(self, section: Section, link: Link) -> None:
+    def _send_to(self, section: Section, link: Link, until_ns: int) -> None:
         builder = self.builder(link) if section.plain else None
         if builder is None:
-            self._send_typed(section, link)
+            self._send_typed(section, link, until_ns)
             return
         announcement = link.announcement
         assert announcement is not None
@@ -141,11 +192,12 @@ class SectionSender:
                 builder.build(message, section.queue_id, uniq_key, section.born_ms)
                 for message, uniq_key in zip(section.messages, section.uniq_keys, strict=True)
             ]
-        self._send_native(link, [section], section.wait, section.oneway)
+        self._send_native(link, [section], section.wait, section.oneway, self._clock.monotonic_ns(), until_ns)
 
-    def _send_native(self, link: Link, sections: list[Section], wait: bool, oneway: bool) -> None:
-        now_ns = self._clock.monotonic_ns()
-        left_ms = min(section.left_ms(now_ns) for section in sections)
+    def _send_native(
+        self, link: Link, sections: list[Section], wait: bool, oneway: bool, now_ns: int, until_ns: int
+    ) -> None:
+        left_ms = (until_ns - now_ns) / 1e6
         header = NativeAppendRequestHeader(
             producer_group=self._group,
             wait=wait,
@@ -162,7 +214,7 @@ class SectionSender:
 
         self._request(link, RequestCode.NATIVE_APPEND, header, body, left_ms, done)
 
-    def _send_typed(self, section: Section, link: Link) -> None:
+    def _send_typed(self, section: Section, link: Link, until_ns: int) -> None:
         """Send as RocketMQ's clients do: one request per message, or one for a batch."""
         if section.rows is not None:
             section.messages = section.rows.messages()
@@ -170,9 +222,14 @@ class SectionSender:
         section.records = []
         if section.count > 1 and section.batch_future is None:
             self._in_flight.discard(section)
-            for part in _split(section):
+            for part in section.split():
                 self._in_flight.add(part)
-                self._send_typed(part, link)
+                if not part.may_move and not part.oneway:
+                    self._plan.entered(part)
+                if section.charged and not part.charged:  # each part is a request, so each costs a token
+                    self._plan.budget.take(section.charged)
+                    part.charged = section.charged
+                self._send_typed(part, link, until_ns)
             return
         now_ns = self._clock.monotonic_ns()
         code, header, body = typed_request(section, self._group, DEFAULT_TOPIC_QUEUE_NUMS)
@@ -183,7 +240,7 @@ class SectionSender:
         def done(result: Response | PocketMQError) -> None:
             self._typed_answer(link, section, now_ns, result)
 
-        self._request(link, code, header, body, section.left_ms(now_ns), done)
+        self._request(link, code, header, body, (until_ns - now_ns) / 1e6, done)
 
     def _request(
         self,
@@ -200,22 +257,40 @@ class SectionSender:
             done(error)
 
     def _send_oneway(self, link: Link, code: int, header: Header, body: bytes, sections: Sequence[Section]) -> None:
+        """Send without an answer. What a peer does not read stays counted until it has left."""
         try:
             link.channel.send_oneway(code, header, body)
         except PocketMQError as error:
+            self.oneway_lost += sum(section.count for section in sections)
             self._instance.log.info("oneway_send_lost", address=link.address, error=str(error))
+        else:
+            if not link.channel.writable:
+                self._tasks.spawn(self._release_when_written(link, list(sections)), "pocketmq-oneway")
+                return
         for section in sections:
             self._release(section)
+
+    async def _release_when_written(self, link: Link, sections: list[Section]) -> None:
+        try:
+            await link.channel.drain()
+        except PocketMQError as error:
+            self.oneway_lost += sum(section.count for section in sections)
+            self._instance.log.info("oneway_send_lost", address=link.address, error=str(error))
+        finally:
+            for section in sections:
+                self._release(section)
 
     # -- answers -----------------------------------------------------------------------------------------------
 
     def _native_answer(
         self, link: Link, sections: list[Section], sent_ns: int, result: Response | PocketMQError
     ) -> None:
-        header: Any = None
-        if isinstance(result, Response):
-            header = result.header if result.code == ResponseCode.SUCCESS else None
-            if header is not None and len(header.results) != len(sections):
+        header: Any = result.header if isinstance(result, Response) else None
+        if isinstance(result, Response) and header is not None:
+            if result.code != ResponseCode.SUCCESS:  # then no section may claim to be stored
+                if len(header.results) != len(sections) or any(each[0] in STATUS_OF_CODE for each in header.results):
+                    header = None
+            elif len(header.results) != len(sections):
                 result = ClientError(
                     "answer refused",
                     why=f"{len(header.results)} results for {len(sections)} sections",
@@ -226,24 +301,33 @@ class SectionSender:
             for section in sections:
                 self._failed(section, link.broker_name, link.address, result, sent_ns)
             return
+        assert isinstance(result, Response)
+        stored_ok = False
         for section, (code, first_offset, runs, remark) in zip(sections, header.results, strict=True):
             status = STATUS_OF_CODE.get(code)
             if status is None:
-                self._refused(section, link, code, remark, sent_ns, 0)
+                # the fields beside the text speak of the answer as a whole: of this section if its code is the same
+                extra = result.extra if result.code in (code, ResponseCode.SUCCESS) else {}
+                self._refused(section, link.broker_name, link.address, code, remark, extra, sent_ns, Stored.NO)
                 continue
+            stored_ok |= status is SendStatus.SEND_OK
+            attempts = section.attempts
             outcome = SectionOutcome(
                 section.queue.topic,
                 link.broker_name,
                 section.queue_id,
                 first_offset,
                 status,
-                attempts=len(section.attempts) + 1,
+                attempts=len(attempts) + 1,
                 waited=section.wait,
                 runs=runs,
                 sizes=list(map(len, section.records)),
                 store_host=self._store_host(link.address),
+                duplicate_possible=bool(attempts) and _maybe_stored(attempts),
             )
-            self._succeeded(section, outcome)
+            self._stored(section, link, outcome, sent_ns)
+        if stored_ok:
+            self._plan.budget.stored(link.broker_name)
 
     def _typed_answer(self, link: Link, section: Section, sent_ns: int, result: Response | PocketMQError) -> None:
         if not isinstance(result, Response):
@@ -263,7 +347,35 @@ class SectionSender:
             attempts=len(section.attempts) + 1,
             waited=section.wait,
             offset_ids=header.msg_id.split(","),
+            duplicate_possible=_maybe_stored(section.attempts),
         )
+        if status is SendStatus.SEND_OK:
+            self._plan.budget.stored(link.broker_name)
+        self._stored(section, link, outcome, sent_ns)
+
+    def _stored(self, section: Section, link: Link, outcome: SectionOutcome, sent_ns: int) -> None:
+        """Take a receipt; or keep it and look for a better one (``retry_another_broker_when_not_store_ok``)."""
+        plan = self._plan
+        if plan.faults is not None:
+            plan.answered(link.broker_name, sent_ns, self._clock.monotonic_ns())
+        status = outcome.status
+        if status is not SendStatus.SEND_OK and plan.wants_better(section, status):
+            if section.doubtful is None:
+                section.doubtful = outcome
+            code = next(code for code, meant in STATUS_OF_CODE.items() if meant is status)
+            now_ns = self._clock.monotonic_ns()
+            attempt = Attempt(
+                link.broker_name,
+                link.address,
+                "stored",
+                (now_ns - sent_ns) / 1e6,
+                int(code),
+                status.value,
+                stored=Stored.YES,
+            )
+            self._attempted(section, attempt, now_ns)
+            return
+        plan.delivered(section)
         self._succeeded(section, outcome)
 
     def _succeeded(self, section: Section, outcome: SectionOutcome) -> None:
@@ -278,14 +390,21 @@ class SectionSender:
         self._release(section)
 
     def _failed(
-        self, section: Section, broker: str, address: str, result: Response | PocketMQError, sent_ns: int | None = None
+        self,
+        section: Section,
+        broker: str,
+        address: str,
+        result: Response | PocketMQError,
+        sent_ns: int,
+        *,
+        phase: str = "send",
     ) -> None:
         """Take a failure without a section's own answer: of the route, the connection, the request as a whole."""
         if isinstance(result, Response):
-            retry_after_ms = _number(result.extra.get("retry_after_ms", ""))
-            self._attempted(section, broker, address, "answer", result.code, result.remark, sent_ns, retry_after_ms)
+            stored = Stored.NO if result.code in CODES_NEVER_STORED else Stored.UNKNOWN
+            self._refused(section, broker, address, result.code, result.remark, result.extra, sent_ns, stored)
             return
-        if not result.retriable:
+        if not result.retriable and section.doubtful is None:
             self._finish(section, result)
             return
         if isinstance(result, ConnectFailed | ConnectionLost):
@@ -294,38 +413,70 @@ class SectionSender:
             phase = "connect"
         elif isinstance(result, RemotingTooMuchRequestError):
             phase = "local"
-        else:
-            phase = "send" if address else "route"
-        self._attempted(section, broker, address, phase, NO_ANSWER, str(result), sent_ns, result.retry_after_ms)
+        elif phase == "send" and result.stored is Stored.NO:
+            phase = "connect"  # the connection was gone before the request left
+        now_ns = self._clock.monotonic_ns()
+        elapsed_ms = (now_ns - sent_ns) / 1e6
+        stored = Stored.UNKNOWN if phase == "send" else Stored.NO
+        attempt = Attempt(
+            broker, address, phase, elapsed_ms, NO_ANSWER, str(result), None, stored, result.retry_after_ms
+        )
+        self._attempted(section, attempt, now_ns)
 
-    def _refused(self, section: Section, link: Link, code: int, remark: str, sent_ns: int, retry_after_ms: int) -> None:
-        self._attempted(section, link.broker_name, link.address, "answer", code, remark, sent_ns, retry_after_ms)
-
-    def _attempted(
+    def _refused(
         self,
         section: Section,
         broker: str,
         address: str,
-        phase: str,
         code: int,
-        answer: str,
-        sent_ns: int | None,
-        retry_after_ms: int,
+        remark: str,
+        extra: Mapping[str, str],
+        sent_ns: int,
+        stored: Stored,
     ) -> None:
+        """Take a refusal: what the broker said beside its text, and ``stored`` where it did not say."""
+        facts = refusal_facts(extra)
         now_ns = self._clock.monotonic_ns()
-        elapsed_ms = (now_ns - (section.started_ns if sent_ns is None else sent_ns)) / 1e6
-        section.attempts.append(Attempt(broker, address, phase, elapsed_ms, code, answer))
-        if code == ResponseCode.TOPIC_NOT_EXIST:
+        elapsed_ms = (now_ns - sent_ns) / 1e6
+        said = facts.stored if facts.stored is not None else stored
+        attempt = Attempt(
+            broker, address, "answer", elapsed_ms, code, remark, facts.cause, said, facts.retry_after_ms, facts.stages
+        )
+        self._attempted(section, attempt, now_ns)
+
+    def _attempted(self, section: Section, attempt: Attempt, now_ns: int) -> None:
+        if attempt.answer_code == ResponseCode.TOPIC_NOT_EXIST:
             self._instance.routes.forget(section.queue.topic)
+        decision = self._plan.failed(section, attempt, now_ns)
         if section.oneway:
+            self.oneway_lost += section.count
             self._release(section)
+        elif decision.again:
+            self._place_again(section)
+        else:
+            self._end(section, decision)
+
+    def _end(self, section: Section, decision: Decision) -> None:
+        """Settle a section that is not tried any more: with the receipt it has, or with the error."""
+        if section.doubtful is not None:
+            self._accept(section, section.doubtful)
             return
-        decision = self._policy.decide(section.attempts, section.attempts_max, section.left_ms(now_ns), retry_after_ms)
-        if decision.again:
-            self._place_again(section, decision.delay_ms)
-            return
-        total_ms = (now_ns - section.started_ns) / 1e6
-        self._finish(section, send_failed(section.queue.topic, section.attempts, decision.why, total_ms))
+        total_ms = (self._clock.monotonic_ns() - section.started_ns) / 1e6
+        error = send_failed(
+            section.queue.topic,
+            section.attempts,
+            decision.why,
+            total_ms,
+            late=decision.late,
+            chosen=not section.may_move,
+        )
+        self._finish(section, error)
+
+    def _accept(self, section: Section, outcome: SectionOutcome) -> None:
+        """Settle with the first receipt: no later attempt was better, but one may have stored the message too."""
+        outcome.attempts = len(section.attempts)
+        outcome.duplicate_possible = sum(attempt.stored is not Stored.NO for attempt in section.attempts) > 1
+        self._succeeded(section, outcome)
 
     def _finish(self, section: Section, error: Exception) -> None:
         futures: list[asyncio.Future[Any]] = list(section.futures)
@@ -339,9 +490,18 @@ class SectionSender:
     def _release(self, section: Section) -> None:
         if section in self._in_flight:
             self._in_flight.discard(section)
+            if section.charged:  # given up, or a fault of ours: nobody knows what became of the retry
+                broker, section.charged = section.charged, ""
+                self._plan.gate.leave(broker, in_vain=True)
+            if not section.may_move:
+                self._plan.left(section)
             self._settled(section)
 
     def _give_up(self, section: Section) -> None:
+        if section.doubtful is not None:
+            self._accept(section, section.doubtful)
+            section.doubtful.duplicate_possible = True  # the present attempt may still be carried out
+            return
         why = f"no receipt after {len(section.attempts)} failed attempts; the present one may still be carried out"
         error = NotStarted("producer stopped before the message was delivered", why=why, stored=Stored.UNKNOWN)
         self._finish(section, error)
@@ -382,31 +542,5 @@ class SectionSender:
             self._give_up(section)
 
 
-def _split(section: Section) -> list[Section]:
-    """Return one section per message; together they hold as many bytes."""
-    parts: list[Section] = []
-    for index, (message, uniq_key) in enumerate(zip(section.messages, section.uniq_keys, strict=True)):
-        part = Section(
-            None,
-            section.queue,
-            build=None,
-            started_ns=section.started_ns,
-            deadline_ns=section.deadline_ns,
-            born_ms=section.born_ms,
-            attempts_max=section.attempts_max,
-            plain=section.plain,
-            wait=section.wait,
-            oneway=section.oneway,
-        )
-        part.messages.append(message)
-        part.uniq_keys.append(uniq_key)
-        part.futures += section.futures[index : index + 1]
-        part.attempts += section.attempts
-        part.size_bytes = section.size_bytes // section.count
-        parts.append(part)
-    parts[0].size_bytes += section.size_bytes % section.count
-    return parts
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
+def _maybe_stored(attempts: Sequence[Attempt]) -> bool:
+    return any(attempt.stored is not Stored.NO for attempt in attempts)

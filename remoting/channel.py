@@ -186,10 +186,10 @@ class ClientChannel(asyncio.BufferedProtocol):
         full, ``FrameTooLarge``; nothing was sent then. ``done`` gets ``RequestTimeout``, ``ConnectionLost`` or
         ``HeaderIllegal``.
         """
-        output = self._checked_output()
+        output = self._checked_output("invokeAsyncImpl")
         pending = self._pending
         if pending.full:
-            raise self._too_much(f"{len(pending)} requests wait for answers")
+            raise self._too_much("invokeAsyncImpl", f"{len(pending)} requests wait for answers")
         opaque = pending.next_opaque()
         buffers = encode_request(code, opaque, header, body, serialize_type=self.serialize_type, extra=extra)
         now_ns = self._clock.monotonic_ns()
@@ -225,7 +225,7 @@ class ClientChannel(asyncio.BufferedProtocol):
         self, code: int, header: Header | None, body: Body = b"", *, extra: Mapping[str, str] | None = None
     ) -> None:
         """Send a request that is not answered. Raise as ``request_nowait``."""
-        output = self._checked_output()
+        output = self._checked_output("invokeOnewayImpl")
         opaque = self._pending.next_opaque()
         output.add(
             encode_request(code, opaque, header, body, serialize_type=self.serialize_type, oneway=True, extra=extra)
@@ -258,19 +258,22 @@ class ClientChannel(asyncio.BufferedProtocol):
             return 0
         return self._output.waiting_bytes + self._transport.get_write_buffer_size()
 
-    def _checked_output(self) -> Output:
+    def _checked_output(self, call: str) -> Output:
         output = self._output
         if output is None or self.closed:
             raise self._lost_error(Stored.NO, 0)
         if output.waiting_bytes > self.config.unwritten_bytes_max or not self.writable:
             unwritten_bytes = self.unwritten_bytes
             if unwritten_bytes > self.config.unwritten_bytes_max:
-                raise self._too_much(f"{unwritten_bytes} bytes wait to be sent")
+                raise self._too_much(call, f"{unwritten_bytes} bytes wait to be sent")
         return output
 
-    def _too_much(self, why: str) -> RemotingTooMuchRequestError:
+    def _too_much(self, call: str, why: str) -> RemotingTooMuchRequestError:
+        """Return the error of a full connection, with the text of NettyRemotingAbstract.java."""
         return RemotingTooMuchRequestError(
-            f"request to {self.address} refused", why=why, hint="wait for answers, or for channel.drain()"
+            f"{call} invoke too fast",
+            why=f"{why} (to {self.address})",
+            hint="wait for answers, or for channel.drain()",
         )
 
     def _loop_of(self) -> asyncio.AbstractEventLoop:

@@ -50,7 +50,8 @@ def fast() -> Any:
 class ScriptedServer:
     """A remoting server whose answers a test decides: ``answers[code]`` is a function of (connection, request).
 
-    It returns (response code, remark, header, body), or None for no answer. ``requests`` keeps what came.
+    It returns (response code, remark, header, body[, extra fields]), or None for no answer. ``requests`` keeps what
+    came.
     """
 
     def __init__(self, announcement: Any = None) -> None:
@@ -88,7 +89,7 @@ class ScriptedServer:
         result = answer(connection, request) if answer else (ResponseCode.SUCCESS, "", None, b"")
         if result is None or request.oneway:
             return
-        code, remark, header, body = result
+        code, remark, header, body, extra = (*result, None)[:5]
         connection.respond(
             encode_response(
                 code,
@@ -98,6 +99,7 @@ class ScriptedServer:
                 remark=remark,
                 body=body,
                 serialize_type=request.serialize_type,
+                extra=extra,
             )
         )
 

@@ -252,6 +252,17 @@ async def test_a_message_over_the_limit_is_refused_before_it_is_sent(
         {"linger_ms": -1},
         {"max_message_size": 0},
         {"in_flight_bytes_max": "many"},
+        {"in_flight_sends_max": 0},
+        {"in_flight_oneways_max": 0},
+        {"retry_times_when_send_async_failed": 1.5},
+        {"send_msg_max_timeout_per_request_ms": 0},
+        {"send_msg_max_timeout_per_request_ms": -2},
+        {"retry_response_codes": ["SYSTEM_BUSY"]},
+        {"retry_budget_ratio": -0.1},
+        {"retry_budget_floor": None},
+        {"send_latency_fault_enable": 1},
+        {"retry_another_broker_when_not_store_ok": "yes"},
+        {"latency_table": [50, 100]},
     ],
 )
 def test_impossible_settings_are_refused(wrong: Any) -> None:

@@ -45,6 +45,14 @@ def test_durability_says_what_is_true() -> None:
     assert all(word.startswith("stored") for word in words)
 
 
+def test_a_possible_duplicate_is_told() -> None:
+    """An attempt before may have been stored too."""
+    assert not Receipt(outcome(), 0, b"ID").duplicate_possible
+    receipt = Receipt(outcome(attempts=2, duplicate_possible=True), 0, b"ID")
+    assert receipt.duplicate_possible
+    assert "attempts=2, duplicate_possible=True" in repr(receipt)
+
+
 def test_only_four_codes_mean_stored() -> None:
     """Everything else is a failure."""
     assert set(STATUS_OF_CODE) == {

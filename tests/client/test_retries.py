@@ -115,8 +115,8 @@ async def test_the_timeout_bounds_all_attempts(two: Any) -> None:
     assert caught.value.answer_code == 10002
 
 
-async def test_keyed_sends_have_one_attempt(two: Any) -> None:
-    """Another queue would break their order."""
+async def test_keyed_sends_have_one_attempt_where_the_broker_says_nothing(two: Any) -> None:
+    """Another queue would break their order; the same one too, unless the broker says that nothing was stored."""
     for server in two.brokers.values():
         server.answers[NATIVE] = refuse(ResponseCode.SYSTEM_BUSY)
     async with Producer("g", two.namesrv.address) as producer:

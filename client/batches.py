@@ -1,0 +1,64 @@
+"""How a batch is taken apart, and how its receipts come together again.
+
+Lives here: sorting by queue, cutting into parts of about one frame, waiting for all parts. No state.
+Not here: sending the parts (``producer``, ``sender``), columns (``arrow_records``).
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from pocketmq.client.accumulator import FRAME_BYTES_TARGET, UNBUILT_EXTRA_BYTES
+from pocketmq.client.rebalance import MessageQueue
+from pocketmq.client.receipts import Receipt
+from pocketmq.client.route import TopicRoute
+from pocketmq.client.selectors import select_by_hash
+from pocketmq.common.message import Message
+
+
+def sort_by_queue(
+    route: TopicRoute, indexes: list[int], keys: Sequence[str] | None
+) -> list[tuple[MessageQueue | None, list[int]]]:
+    """Sort messages by the queue of their sharding key; those without one come first, with None for any queue."""
+    if keys is None or not any(keys):
+        return [(None, indexes)]
+    queues: dict[str, MessageQueue | None] = {"": None}
+    groups: dict[MessageQueue | None, list[int]] = {}
+    for index, key in zip(indexes, keys, strict=True):
+        if key not in queues:
+            queues[key] = select_by_hash(key, route.write_queues)
+        groups.setdefault(queues[key], []).append(index)
+    return list(groups.items())
+
+
+def cut_into_parts(batch: Sequence[Message], indexes: list[int]) -> list[list[int]]:
+    """Cut a group into parts of about one frame."""
+    parts: list[list[int]] = [[]]
+    size = 0
+    for index in indexes:
+        cost = len(batch[index].body) + UNBUILT_EXTRA_BYTES
+        if parts[-1] and size + cost > FRAME_BYTES_TARGET:
+            parts.append([])
+            size = 0
+        parts[-1].append(index)
+        size += cost
+    return parts
+
+
+async def collect(
+    waits: "list[tuple[list[int], asyncio.Future[list[Receipt]]]]", receipts: list[Receipt | None]
+) -> list[Receipt]:
+    """Wait for all parts, then return the receipts in order, or raise the first part's error."""
+    try:
+        done = await asyncio.gather(*(future for _, future in waits), return_exceptions=True)
+    except asyncio.CancelledError:
+        for _, future in waits:
+            future.cancel()
+        raise
+    for (part, _), result in zip(waits, done, strict=True):
+        if isinstance(result, BaseException):
+            raise result
+        for index, receipt in zip(part, result, strict=True):
+            receipts[index] = receipt
+    complete = [receipt for receipt in receipts if receipt is not None]
+    assert len(complete) == len(receipts)  # every message is in exactly one part
+    return complete

@@ -1,0 +1,62 @@
+"""What a broker says beside the text of a refusal: cause, stored or not, when to come again, where the time went.
+
+Lives here: reading the fields ``cause``, ``stored``, ``retry_after_ms`` and ``stages`` of an answer, and the codes that
+mean "not stored" by themselves.
+Not here: what follows from them (``attempt_plan``), the error that shows them (``errors.Attempt``).
+A real RocketMQ sends none of these fields: then nothing is known, and nothing is made up.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pocketmq.common.errors import Cause, Stored
+from pocketmq.remoting.codes import ResponseCode
+
+STAGES_CHARS_MAX = 500
+"""A longer list of stages is no list of stages."""
+RETRY_AFTER_MS_MAX = 3_600_000
+"""A longer wait is taken as this one: it ends every send all the same."""
+CODES_NEVER_STORED = frozenset(
+    {
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+        ResponseCode.MESSAGE_ILLEGAL,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.TOPIC_NOT_EXIST,
+    }
+)
+"""Codes that mean "not stored" even where the broker does not say so: RocketMQ gives them before it appends."""
+_CAUSES = {cause.value: cause for cause in Cause}
+_STORED = {stored.value: stored for stored in Stored}
+
+
+class RefusalFacts(NamedTuple):
+    """``cause`` and ``stored`` are None where the peer did not say, ``retry_after_ms`` 0, ``stages`` empty."""
+
+    cause: Cause | None = None
+    stored: Stored | None = None
+    retry_after_ms: int = 0
+    stages: str = ""
+
+
+NOTHING_SAID = RefusalFacts()
+
+
+def refusal_facts(extra: Mapping[str, str]) -> RefusalFacts:
+    """Return what an answer's extra fields say. Never raises: the fields come from a peer."""
+    if not extra:
+        return NOTHING_SAID
+    stages = extra.get("stages", "")
+    return RefusalFacts(
+        _CAUSES.get(extra.get("cause", "")),
+        _STORED.get(extra.get("stored", "")),
+        _delay_ms(extra.get("retry_after_ms", "")),
+        stages if len(stages) <= STAGES_CHARS_MAX and stages.isprintable() else "",
+    )
+
+
+def _delay_ms(text: str) -> int:
+    if text.isascii() and text.isdecimal() and len(text) < 10:
+        return min(int(text), RETRY_AFTER_MS_MAX)
+    return 0
