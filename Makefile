@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 SHELL   = /bin/sh
 
-.PHONY: help run setup test check bench clean
+.PHONY: help run setup test check scenarios torture bench clean
 help:           ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -17,7 +17,7 @@ $(VENV)/.runtime: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[arrow,dev]'
+	$(BIN)/python -m pip install --quiet --editable '.[arrow,plots,dev]'
 	@touch $@ $(VENV)/.runtime
 
 run: $(VENV)/.runtime   ## name server and broker in one process (ARGS="--data-dir D ...")
@@ -33,6 +33,12 @@ check: $(VENV)/.dev     ## ruff, mypy --strict, layers
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	PYTHONPATH=src $(BIN)/lint-imports
+
+scenarios: $(VENV)/.dev ## every incident in real processes, three minutes
+	$(BIN)/python -m pytest -m "" tests/cli/scenario $(ARGS)
+
+torture: $(VENV)/.dev   ## crashes, bit flips and kill -9 for an hour (ARGS="--minutes 5")
+	$(BIN)/python -m tests.torture $(ARGS)
 
 bench: $(VENV)/.dev     ## speed, beside the machine's floor, in one run
 	$(BIN)/python -m bench $(ARGS)

@@ -23,8 +23,16 @@ CASES = {
     "queues": "dispatch, index, get",
     "client": "producer and decoder without a broker",
     "core": "a whole broker: produce, consume, beside echo and socket-to-file",
+    "overload": "goodput and refusals at 0.5 to 10 times capacity, open loop",
+    "pool": "tails of sends with and without the write-buffer pool on a busy disk",
+    "telemetry": "what counting times costs: two brokers, with and without",
+    "verify": "pocketmq log verify in GB/s, by checksums and by records, beside a plain read",
+    "recovery": "verification and start after a kill in GB/s, start after a clean stop (GIGABYTES, default 2)",
     "restart": "time to ready after --gigabytes of messages, clean and after kill -9",
 }
+
+LONG = ("overload", "pool", "recovery", "restart", "telemetry")
+"""Cases that take minutes: run only when named."""
 
 
 def conditions() -> dict[str, object]:
@@ -46,9 +54,13 @@ def main() -> int:
     epilog = "cases:\n" + "\n".join(f"  {name:<10}{text}" for name, text in CASES.items())
     parser = argparse.ArgumentParser("bench", epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "cases", nargs="*", metavar="CASE", choices=[[], *CASES], help="what to run (default: all but restart)"
+        "cases",
+        nargs="*",
+        metavar="CASE",
+        choices=[[], *CASES],
+        help=f"what to run (default: all but {', '.join(LONG)})",
     )
-    names: list[str] = parser.parse_args().cases or [name for name in CASES if name != "restart"]
+    names: list[str] = parser.parse_args().cases or [name for name in CASES if name not in LONG]
     directory = Path("bench-results")
     directory.mkdir(exist_ok=True)
     path = directory / time.strftime("%Y%m%d-%H%M%S.jsonl")

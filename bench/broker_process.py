@@ -9,13 +9,17 @@ from pathlib import Path
 
 
 class BrokerProcess:
-    """``pocketmq standalone`` on ephemeral ports; a context manager. ``ready_s``: from start to the ready line."""
+    """``pocketmq standalone`` on ephemeral ports; a context manager. ``ready_s``: from start to the ready line.
+
+    What it logs goes to ``log_path``, beside its data.
+    """
 
     def __init__(self, data_dir: Path, *settings: str) -> None:
         self._command = [sys.executable, "-m", "pocketmq.cli.main", "standalone", "--data-dir", str(data_dir)]
         self._command += ["--namesrv-port", "0", "--broker-port", "0", "--set", "log.level=warning"]
         for setting in settings:
             self._command += ["--set", setting]
+        self.log_path = data_dir.with_name(data_dir.name + ".log")
         self.namesrv = ""
         self.address = ""
         self.ready_s = 0.0
@@ -24,11 +28,14 @@ class BrokerProcess:
         """Start and wait for the ready line."""
         begin = time.perf_counter()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-        self.process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True, env=environment)
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                self._command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment
+            )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line.startswith("ready "):
-            raise RuntimeError(f"the broker did not start: {line!r}")
+            raise RuntimeError(f"the broker did not start: {line!r}; {self.log_path.read_text()[-2000:]}")
         self.ready_s = time.perf_counter() - begin
         parts = dict(part.split("=", 1) for part in line.split()[1:])
         self.namesrv, self.address = parts["namesrv"], parts["broker"]

@@ -19,7 +19,9 @@ import msgspec
 
 from pocketmq.broker.app import BrokerApp
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.metrics_server import DEFAULT_PORT, MetricsConfig
 from pocketmq.cli.exit_codes import CannotStart, ExitCode
+from pocketmq.cli.recovery_progress import RecoveryProgress
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.errors import ConfigError, PocketMQError
 from pocketmq.common.logs import LogConfig, Logs
@@ -29,10 +31,14 @@ from pocketmq.namesrv.server import NamesrvApp
 from pocketmq.remoting.loop import new_event_loop
 from pocketmq.remoting.server import ServerConfig
 from pocketmq.store.config import StoreConfig
+from pocketmq.store.faults import FaultConfig, FaultFileSystem, FaultPlan
+from pocketmq.store.os_file_system import OsFileSystem
 
 SWITCH_INTERVAL_S: Final = 0.0005
 """CPython's 5 ms lets a worker thread hold the loop up for so long (design §1)."""
 DEFAULT_DATA_DIR: Final = "./pocketmq-data"
+DEFAULT_ORIGIN: Final = "default of pocketmq"
+"""Where a value came from that the daemons choose, and the library does not."""
 
 SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "broker": BrokerConfig,
@@ -40,6 +46,8 @@ SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "remoting": ServerConfig,
     "namesrv": NamesrvConfig,
     "log": LogConfig,
+    "metrics": MetricsConfig,
+    "fault": FaultConfig,
 }
 """Sections of a settings file."""
 
@@ -63,7 +71,8 @@ def load_settings(
     ``options``: option name → settings that it gives; None means the option was not used.
     """
     reader = SettingsReader(SECTIONS)
-    layers = [reader.from_values({"store.store_path_root_dir": DEFAULT_DATA_DIR}, "default of pocketmq")]
+    defaults = {"store.store_path_root_dir": DEFAULT_DATA_DIR, "metrics.listen_port": DEFAULT_PORT}
+    layers = [reader.from_values(defaults, DEFAULT_ORIGIN)]
     if config_file is not None:
         layers.append(reader.from_file(read_settings_file(config_file), config_file))
     layers.append(reader.from_environment(environment))
@@ -136,18 +145,41 @@ async def _started(shape: Shape, settings: Settings, logs: Logs) -> AsyncIterato
                 broker_config, namesrv_addr=";".join([namesrv.address, *broker_config.name_servers()])
             )
         if shape.broker:
+            progress = RecoveryProgress(sys.stderr, clock)
+            stack.callback(progress.close)
             broker = BrokerApp(
                 broker_config,
                 settings.get(StoreConfig),
                 server_config=server_config,
                 loggers=logs.logger,
                 clock=clock,
+                file_system=_fault_file_system(settings, logs),
+                metrics_config=settings.get(MetricsConfig),
+                recovery_progress=progress,
+                metrics_required=settings.origin("metrics", "listen_port") != DEFAULT_ORIGIN,
             )
             with _start_errors():
                 await broker.start()
+            progress.close()
             stack.push_async_callback(broker.stop)
             ready += f" broker={broker.address}"
+            if broker.metrics_address:
+                ready += f" metrics={broker.metrics_address}"
+            if settings.get(FaultConfig).enable:
+                ready += " faults=on"
         yield ready
+
+
+def _fault_file_system(settings: Settings, logs: Logs) -> FaultFileSystem | None:
+    """Return the disk that fails on request, if the settings ask for it; None: the real one, not wrapped."""
+    config = settings.get(FaultConfig)
+    if not config.enable:
+        return None
+    root = os.path.abspath(os.path.expanduser(settings.get(StoreConfig).store_path_root_dir))
+    files = OsFileSystem()
+    log = logs.logger("store")
+    log.warning("faults_enabled", control_file=config.control_file)
+    return FaultFileSystem(files, FaultPlan(files, config.control_file, root, SystemClock(), log, seed=config.seed))
 
 
 @contextlib.contextmanager

@@ -64,7 +64,7 @@ def describe(
     """Show how far a group has consumed each queue; its members go to standard error."""
 
     async def body() -> None:
-        from pocketmq.cli.message_format import time_text
+        from pocketmq.cli.time_text import time_text
         from pocketmq.client.admin import Admin
 
         async with Admin(namesrv) as admin:

@@ -11,9 +11,12 @@ from typing import Annotated
 
 import typer
 
-from pocketmq.cli import bench, consume, daemon_commands, group, produce, topic
+from pocketmq.cli import bench, consume, daemon_commands, group, message, produce, topic
+from pocketmq.cli.doctor import commands as doctor
 from pocketmq.cli.exit_codes import EXIT_CODES_HELP, CommandFailed, ExitCode, exit_code_of
+from pocketmq.cli.log import app as log
 from pocketmq.cli.output import open_standard_files, print_error
+from pocketmq.cli.scenario.command import scenario
 from pocketmq.common.errors import PocketMQError
 
 
@@ -57,8 +60,12 @@ def build_app(root: RootOptions) -> typer.Typer:
     for panel, commands in (("Serve", serve), ("Use", use)):
         for command in commands:
             app.command(rich_help_panel=panel)(command)
+    app.command(rich_help_panel="Explain")(scenario)
     app.add_typer(topic.build_app(), name="topic", rich_help_panel="Use")
     app.add_typer(group.build_app(), name="group", rich_help_panel="Use")
+    app.add_typer(message.build_app(), name="message", rich_help_panel="Use")
+    app.add_typer(log.build_app(), name="log", rich_help_panel="Check")
+    app.add_typer(doctor.build_app(), name="doctor", rich_help_panel="Explain")
     return app
 
 

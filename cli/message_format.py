@@ -11,13 +11,13 @@ Escapes: ``\n \t \r \0 \\ \xHH``; ``{{`` and ``}}`` stand for braces.
 """
 
 import base64
-import datetime
 import re
 from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
+from pocketmq.cli.time_text import time_text
 from pocketmq.common.errors import ConfigError
 from pocketmq.common.message import ReceivedMessage
 
@@ -25,15 +25,6 @@ Part = Callable[[ReceivedMessage], bytes]
 
 _TOKEN = re.compile(r"\{\{|\}\}|\{([a-z_][a-z_0-9]*)(?::([^{}]+))?\}|\\x([0-9a-fA-F]{2})|\\(.)|[{}\\]", re.DOTALL)
 _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
-
-
-def time_text(timestamp_ms: int) -> str:
-    """Return ms since 1970 as text in UTC, or as a number where the calendar ends."""
-    try:
-        when = datetime.datetime.fromtimestamp(timestamp_ms / 1000, datetime.UTC)
-    except (OverflowError, ValueError, OSError):
-        return str(timestamp_ms)
-    return when.strftime("%Y-%m-%dT%H:%M:%S.") + f"{timestamp_ms % 1000:03d}Z"
 
 
 def _text(read: Callable[[ReceivedMessage], object]) -> Part:

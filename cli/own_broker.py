@@ -16,7 +16,7 @@ from typing import Final, Self
 
 from pocketmq.cli.exit_codes import CannotStart
 
-READY_LINE: Final = re.compile(r"ready(?: namesrv=(\S+))?(?: broker=(\S+))?\n")
+READY_LINE: Final = re.compile(r"ready(?: namesrv=(\S+))?(?: broker=(\S+))?(?: \w+=\S+)*\n")
 """What a daemon prints when it serves."""
 _STOP_S = 30.0
 

@@ -88,7 +88,7 @@ def describe(topic: Name, as_json: options.Json = False, namesrv: options.Namesr
     """Show the queues of a topic: broker, permission, offsets, time of the newest message."""
 
     async def body() -> None:
-        from pocketmq.cli.message_format import time_text
+        from pocketmq.cli.time_text import time_text
         from pocketmq.client.admin import Admin
         from pocketmq.common.topics import perm_string
 

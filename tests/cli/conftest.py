@@ -37,7 +37,8 @@ RunCommand = Callable[..., "subprocess.CompletedProcess[bytes]"]
 
 def environment(extra: dict[str, str] | None = None) -> dict[str, str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("POCKETMQ_")}
-    return {**clean, "COLUMNS": "120", **(extra or {})}
+    # no port that daemons of other tests may have
+    return {**clean, "COLUMNS": "120", "POCKETMQ_METRICS__LISTEN_PORT": "0", **(extra or {})}
 
 
 @pytest.fixture

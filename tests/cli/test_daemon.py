@@ -1,8 +1,10 @@
 """The daemons as processes: ready line, signals, crashes, and everything that keeps them from starting."""
 
+import json
 import signal
 import socket
 import sys
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -171,3 +173,50 @@ def test_help_is_fast_because_it_imports_little(run_command: Any) -> None:
     done = run_command("-c", script, command=[sys.executable])
     assert done.stdout.decode().splitlines()[-1] == "[]"
     assert "Exit codes" in done.stdout.decode()
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        return port
+
+
+def test_metrics_and_health_are_served_where_the_ready_line_says(start_daemon: Any) -> None:
+    """A scraper needs nothing but the ready line; the port is free again after the end."""
+    port = free_port()
+    daemon = start_daemon("standalone", *PORTS, env={"POCKETMQ_METRICS__LISTEN_PORT": str(port)})
+    assert daemon.ready == f"ready namesrv={daemon.namesrv} broker={daemon.broker} metrics=127.0.0.1:{port}\n"
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as response:
+        assert b"pocketmq_stage_seconds_bucket" in response.read()
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/health") as response:
+        assert json.load(response)["status"] == "ok"
+    assert daemon.end()[0] == 0
+    with socket.socket() as again:
+        again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        again.bind(("127.0.0.1", port))
+
+
+def test_a_metrics_port_that_was_set_must_be_free(run_command: Any) -> None:
+    """Who set it wants it: the start is refused, with the setting's name."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = run_command("standalone", *PORTS, "--set", f"metrics.listen_port={port}")
+    assert done.returncode == 3
+    assert f"127.0.0.1:{port} for metrics" in done.stderr.decode()
+    assert "metrics.listen_port" in done.stderr.decode()
+
+
+def test_the_daemons_default_metrics_port_may_be_taken() -> None:
+    """Only the daemon's own choice gives way; the library's default is no port at all."""
+    from pocketmq.broker.metrics_server import DEFAULT_PORT, MetricsConfig
+    from pocketmq.cli.daemon import DEFAULT_ORIGIN, load_settings
+
+    settings = load_settings({}, None, [], {})
+    assert settings.get(MetricsConfig).listen_port == DEFAULT_PORT
+    assert settings.origin("metrics", "listen_port") == DEFAULT_ORIGIN
+    named = load_settings({}, None, ["metrics.listen_port=5557"], {})
+    assert named.origin("metrics", "listen_port") != DEFAULT_ORIGIN
+    assert MetricsConfig().listen_port == 0

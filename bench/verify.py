@@ -1,0 +1,128 @@
+"""``pocketmq log verify`` in GB/s, through group checksums and record by record, beside a plain read of the same files.
+
+``GIGABYTES`` (default 1) of log each with 1 KiB and with 100 B bodies, 16 queues, keys and tags. Warm: the files lie in
+the page cache; cold: they were dropped from it (``posix_fadvise``), so the disk is in it. On a machine that does other
+work the figure per second of CPU is the one to compare.
+"""
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from pocketmq.common.properties import encode_properties
+from pocketmq.common.record_codec import encode_record
+from pocketmq.common.record_group import RecordGroup, RecordMeta, record_meta
+from pocketmq.store.config import StoreConfig
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.offline.reader import StoreReader
+from pocketmq.store.offline.verify import Level, verify
+
+HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])
+GROUP = 200
+READ_BYTES = 4 << 20
+
+
+def fill(directory: Path, size_bytes: int, body_bytes: int) -> None:
+    """Store about ``size_bytes`` of records in groups of ``GROUP``, as a busy producer's frames are."""
+    store = MessageStore(StoreConfig(store_path_root_dir=str(directory), mapped_file_size_commit_log=1 << 28))
+    store.store_host = HOST
+    store.open()
+    next_number = done = 0
+    while done < size_bytes:
+        records: list[bytes] = []
+        metas: list[RecordMeta] = []
+        for number in range(next_number, next_number + GROUP):
+            pairs = {"UNIQ_KEY": f"{number:032X}", "TAGS": f"tag{number % 5}", "KEYS": f"k{number}"}
+            topic, queue_id = ("Orders", "Payments")[number % 2], number // 2 % 8
+            records.append(
+                encode_record(
+                    topic,
+                    bytes([number % 251]) * body_bytes,
+                    queue_id=queue_id,
+                    properties=encode_properties(pairs),
+                    born_host=HOST,
+                    store_host=bytes(8),
+                )
+            )
+            metas.append(record_meta(topic, queue_id, 0, pairs))
+        next_number += GROUP
+        group = RecordGroup.from_records(records, metas)
+        if not store.append(group).status.is_stored:
+            raise SystemExit("the store refused an append")
+        done += group.size_bytes
+    store.close()
+
+
+def drop(directory: Path) -> None:
+    """Drop the files from the page cache."""
+    for path in directory.rglob("*"):
+        if path.is_file():
+            descriptor = os.open(path, os.O_RDONLY)
+            os.fdatasync(descriptor)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(descriptor)
+
+
+def plain_read(directory: Path, end_offset: int) -> None:
+    """Read the used bytes of the log once, into one buffer."""
+    out = np.empty(READ_BYTES, np.uint8)
+    left = end_offset
+    for path in sorted((directory / "commitlog").iterdir()):
+        if left <= 0 or not path.name.isdecimal():
+            break
+        with path.open("rb", buffering=0) as file:
+            while left > 0 and (count := file.readinto(out.data)):
+                left -= count
+
+
+def check(directory: Path, level: Level, use_checksums: bool) -> int:
+    """Verify; return where the log ends."""
+    reader = StoreReader.open(str(directory), use_checksums=use_checksums)
+    report = verify(reader, level=level)
+    reader.close()
+    if not report.ok:
+        raise SystemExit(f"the store is not sound: {report}")
+    return report.end_offset
+
+
+def run() -> Iterator[dict[str, object]]:
+    """Yield GB/s of each way, the best of three warm and one cold."""
+    gigabytes = float(os.environ.get("GIGABYTES", "1"))
+    for body_bytes in (1024, 100):
+        directory = Path(tempfile.mkdtemp(dir="."))
+        try:
+            fill(directory, int(gigabytes * 1e9), body_bytes)
+            end = check(directory, "log", True)
+            ways: dict[str, Callable[[], object]] = {
+                "plain sequential read": partial(plain_read, directory, end),
+                "--log-only, group checksums": partial(check, directory, "log", True),
+                "--log-only --no-checksums, record walk": partial(check, directory, "log", False),
+                "normal, group checksums, all queues": partial(check, directory, "normal", True),
+                "normal --no-checksums": partial(check, directory, "normal", False),
+                "--full": partial(check, directory, "full", True),
+            }
+            for name, way in ways.items():
+                seconds: list[float] = []
+                cpu_s: list[float] = []
+                drop(directory)
+                for _ in range(4 if name != "--full" else 2):
+                    begin, cpu_begin = time.perf_counter(), time.process_time()
+                    way()
+                    seconds.append(time.perf_counter() - begin)
+                    cpu_s.append(time.process_time() - cpu_begin)
+                yield {
+                    "way": name,
+                    "body_bytes": body_bytes,
+                    "cold_gb_s": round(end / seconds[0] / 1e9, 2),
+                    "warm_gb_s": round(end / min(seconds[1:]) / 1e9, 2),
+                    "warm_gb_per_cpu_s": round(end / min(cpu_s[1:]) / 1e9, 2),
+                    "load": round(os.getloadavg()[0], 1),
+                }
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,135 @@
+"""``pocketmq doctor`` and ``pocketmq doctor disk``: options and what is printed when.
+
+Lives here: the options, one look or many, JSON.
+Not here: reading and judging (``session``, ``diagnosis``), measuring (``disk_measure``).
+"""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pocketmq.cli import options
+from pocketmq.cli.exit_codes import ExitCode
+from pocketmq.cli.output import print_json
+from pocketmq.cli.run import run_async
+from pocketmq.common.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pocketmq.cli.doctor.reader import Target
+    from pocketmq.cli.doctor.session import Round
+
+MIB = 1 << 20
+
+
+def build_app() -> typer.Typer:
+    """Return the command with its subcommand."""
+    app = typer.Typer(help="Say what a broker refuses, why, which stage is slow, and what to set.")
+    app.callback(invoke_without_command=True)(doctor)
+    app.command()(disk)
+    return app
+
+
+def doctor(
+    context: typer.Context,
+    brokers: Annotated[
+        list[str] | None,
+        typer.Option("--broker", metavar="HOST:PORT", help="Look at this broker; repeatable. No name server is asked."),
+    ] = None,
+    namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
+    watch_s: Annotated[
+        float | None, typer.Option("--watch", metavar="SECONDS", min=0.1, help="Look again every SECONDS.")
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option("--rounds", min=1, help="With --watch: end after so many looks.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document a look.")] = False,
+    timeout_ms: options.TimeoutMs = 3000,
+) -> None:
+    """Look at brokers, PocketMQ's or RocketMQ's, and say what is wrong, why, and what a cure costs.
+
+    Works while a broker refuses sends. Exit code 0: nothing worse than a warning; 1: an error was found; 4: no broker
+    could be read.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    if rounds is not None and watch_s is None:
+        raise ConfigError("bad option", why="--rounds without --watch", hint="add --watch SECONDS")
+    body = _look(brokers or [], namesrv, watch_s, 1 if watch_s is None else rounds, as_json, timeout_ms)
+    code = run_async(body)
+    if code:
+        raise typer.Exit(code)
+
+
+async def _look(
+    brokers: Sequence[str], namesrv: str, watch_s: float | None, rounds: int | None, as_json: bool, timeout_ms: int
+) -> ExitCode:
+    from pocketmq.cli.doctor.reader import BrokerReader
+    from pocketmq.cli.doctor.report import exit_code_of_rounds
+    from pocketmq.cli.doctor.session import Session
+
+    async with BrokerReader(timeout_ms=timeout_ms) as reader:
+        targets = _given(brokers) or await reader.targets(namesrv)
+        if not targets:
+            raise ConfigError(
+                "no broker to look at",
+                why=f"the name server at {namesrv} knows none",
+                hint="start a broker, or give one: --broker HOST:PORT",
+            )
+        session = Session(reader, targets)
+        code = ExitCode.OK
+        count = 0
+        while True:
+            found = await session.look()
+            count += 1
+            _print(found, as_json=as_json, again=watch_s is not None and count > 1)
+            code = exit_code_of_rounds(found)
+            if rounds is not None and count >= rounds:
+                return code
+            await asyncio.sleep(watch_s or 0)
+
+
+def _given(brokers: Sequence[str]) -> "list[Target]":
+    from pocketmq.cli.doctor.reader import Target
+    from pocketmq.client.name_servers import parse_addresses
+
+    return [Target("", address) for address in parse_addresses(list(brokers))] if brokers else []
+
+
+def _print(rounds: "Sequence[Round]", *, as_json: bool, again: bool) -> None:
+    from pocketmq.cli.doctor.report import plain_lines, render
+
+    if as_json:
+        worst = [each.diagnosis.worst for each in rounds if each.diagnosis.worst is not None]
+        overall = min(worst, key=lambda each: each.rank).value if worst else None
+        print_json({"worst": overall, "brokers": rounds})
+    elif sys.stdout.isatty():
+        from rich.console import Console
+
+        console = Console(highlight=False)
+        if again:
+            console.clear()
+        console.print(render(rounds))
+    else:
+        for line in (*([""] if again else []), *plain_lines(rounds)):
+            print(line)
+    sys.stdout.flush()
+
+
+def disk(
+    directory: Annotated[str, typer.Argument(metavar="[DIR]", help="A directory on the disk to measure.")] = ".",
+    seconds: Annotated[float, typer.Option("--seconds", "-s", min=0.5, max=600, help="How long, about.")] = 10.0,
+    megabytes: Annotated[
+        int, typer.Option("--size", metavar="MIB", min=8, max=65_536, help="Most that is written at any time.")
+    ] = 512,
+    as_json: options.Json = False,
+) -> None:
+    """Measure the disk under a directory, and say what that means for the store's settings.
+
+    No broker is needed or touched. What is written is removed, also after Ctrl-C.
+    """
+    from pocketmq.cli.doctor.disk_command import measure_disk
+
+    measure_disk(directory, seconds=seconds, size_bytes=megabytes * MIB, as_json=as_json)

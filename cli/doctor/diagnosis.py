@@ -1,0 +1,86 @@
+"""From figures to findings: the pure core of the doctor.
+
+Lives here: ``diagnose`` (all rules over one snapshot) and ``examine`` (findings, one line an area, what is missing).
+Not here: the rules (``rules_…``), the lines of the areas (``areas``), fetching (``reader``), printing (``report``).
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from pocketmq.cli.doctor.areas import area_lines
+from pocketmq.cli.doctor.figures import NOT_KNOWN, BrokerSettings, Figures, Snapshot
+from pocketmq.cli.doctor.finding import Area, Diagnosis, Finding
+from pocketmq.cli.doctor.rules_reads import read_rules
+from pocketmq.cli.doctor.rules_refusals import refusal_rules
+from pocketmq.cli.doctor.rules_send import send_rules
+from pocketmq.cli.doctor.rules_settings import setting_rules
+from pocketmq.cli.doctor.rules_store import store_rules
+from pocketmq.cli.doctor.words import clean
+
+RULES: Final[tuple[Callable[[Figures], Iterator[Finding]], ...]] = (
+    refusal_rules,
+    send_rules,
+    store_rules,
+    read_rules,
+    setting_rules,
+)
+_ORDER: Final = {area: place for place, area in enumerate(Area)}
+
+
+def diagnose(
+    snapshot: Snapshot, settings: BrokerSettings | Mapping[str, str], previous: Snapshot | None = None
+) -> list[Finding]:
+    """Return what is wrong or worth knowing, worst first; empty when all is well. Never raises."""
+    if not isinstance(settings, BrokerSettings):
+        settings = BrokerSettings(settings)
+    return _findings(Figures(snapshot, settings, previous))
+
+
+def _findings(figures: Figures) -> list[Finding]:
+    found = {finding.key: _known_settings(finding, figures) for rule in reversed(RULES) for finding in rule(figures)}
+    return sorted(found.values(), key=lambda each: (each.severity.rank, _ORDER[each.area], each.key))
+
+
+def _known_settings(finding: Finding, figures: Figures) -> Finding:
+    """Leave out advice that is followed already, and advice on settings that this broker does not have.
+
+    Of a broker that told no settings nobody knows that, so its advice stays.
+    """
+    if not len(figures.settings):
+        return finding
+    known = tuple(each for each in finding.settings if each.present not in (NOT_KNOWN, each.suggested))
+    return finding if known == finding.settings else msgspec.structs.replace(finding, settings=known)
+
+
+def examine(snapshot: Snapshot, settings: BrokerSettings, previous: Snapshot | None = None) -> Diagnosis:
+    """Return the whole diagnosis of one broker."""
+    figures = Figures(snapshot, settings, previous)
+    findings = _findings(figures)
+    return Diagnosis(
+        broker=clean(snapshot.broker),
+        address=clean(snapshot.address),
+        at_ms=snapshot.at_ms,
+        version=clean(_version(figures)),
+        window_s=figures.window_s,
+        areas=tuple(area_lines(figures, findings)),
+        findings=tuple(findings),
+        missing=tuple(_missing(figures)),
+    )
+
+
+def _version(figures: Figures) -> str:
+    version = figures.runtime("brokerVersionDesc") or "version not told"
+    return f"PocketMQ, speaks {version}" if figures.snapshot.pocketmq else f"RocketMQ {version}"
+
+
+def _missing(figures: Figures) -> Iterator[str]:
+    """What this broker does not tell: said once, instead of guessed."""
+    if figures.telemetry is None:
+        which = "this PocketMQ has no telemetry" if figures.snapshot.pocketmq else "RocketMQ has no telemetry"
+        yield f"no data on stage times and on refusals by cause: {which}"
+    if not len(figures.settings):
+        yield "no data on settings: the broker did not send them, so bad cures cannot be found"
+    if not figures.snapshot.runtime:
+        yield "no data at all: the runtime table is empty"

@@ -1,0 +1,220 @@
+"""What is known about a broker: its runtime table, its settings and its telemetry, typed; None where nothing is known.
+
+Lives here: ``Snapshot``, ``BrokerSettings`` and ``Figures``, through which the rules look at both.
+Not here: fetching them (``reader``), judging them (``rules_…``). Nothing here raises, whatever a broker sent.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from pocketmq.cli.doctor.finding import Advice
+from pocketmq.cli.doctor.words import clean, seconds_text
+from pocketmq.common.settings import snake_case
+from pocketmq.remoting.telemetry import PairTelemetry, RefusalCount, StageTelemetry, TelemetrySnapshot
+
+SEND_PAIR: Final = "SendMessageThread"
+PULL_PAIR: Final = "PullMessageThread"
+NO_POOL_BUFFERS: Final = (1 << 31) - 1
+"""``remainTransientStoreBufferNumbs`` while the pool is off (RocketMQ: Integer.MAX_VALUE)."""
+NOT_KNOWN: Final = "not known"
+"""The present value of a setting that the broker did not tell."""
+SETTINGS_LENGTH_MAX: Final = 1 << 20
+STORE_SETTINGS: Final = re.compile(
+    r"os_page|transient|fast_fail_if|flush_disk|flush_(commit|interval_commit)|commit_|warm_|sync_flush|disk_|append_mode"
+)
+"""Settings of the doctor's advice that belong to our section ``[store]``; the others belong to ``[broker]``."""
+
+_SIZE = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*(?:([KMGTPE])i?)?B?\s*", re.ASCII)
+_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A broker at one time. ``pocketmq`` is False for a real RocketMQ; ``telemetry`` is None where there is none."""
+
+    broker: str
+    address: str
+    at_ms: int
+    runtime: Mapping[str, str]
+    telemetry: TelemetrySnapshot | None = None
+    pocketmq: bool = True
+
+
+class BrokerSettings:
+    """A broker's settings, by our names; RocketMQ's own spelling finds them too."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = {snake_case(name): clean(value) for name, value in values.items()}
+
+    @classmethod
+    def parse(cls, text: str) -> "BrokerSettings":
+        """Read the properties text of GET_BROKER_CONFIG; lines that are none are passed over."""
+        pairs = (line.partition("=") for line in text[:SETTINGS_LENGTH_MAX].splitlines() if not line.startswith("#"))
+        return cls({name.strip(): value.strip() for name, equals, value in pairs if equals and name.strip()})
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def text(self, name: str) -> str | None:
+        """Return a setting as it was sent."""
+        return self._values.get(name)
+
+    def number(self, name: str) -> int | None:
+        """Return a whole number."""
+        return _whole(self._values.get(name))
+
+    def flag(self, name: str) -> bool | None:
+        """Return true or false."""
+        return {"true": True, "false": False}.get(self._values.get(name, "").lower())
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Refusals of one kind: ``tag`` is RocketMQ's mark in brackets, or empty. ``recent`` None: not known."""
+
+    cause: str
+    tag: str
+    code: int
+    remark: str
+    total: int
+    recent: int | None
+
+
+@dataclass(slots=True)
+class Figures:
+    """A snapshot, the one before it, and the settings, as the rules ask for them."""
+
+    snapshot: Snapshot
+    settings: BrokerSettings
+    previous: Snapshot | None = None
+    refusals: list[Refused] = field(init=False)
+    """Kinds that were refused within the window, most of them first."""
+
+    def __post_init__(self) -> None:
+        found = [self._refused(each) for each in self.telemetry.refusals] if self.telemetry is not None else []
+        self.refusals = sorted((each for each in found if each.recent), key=lambda each: -(each.recent or 0))
+
+    # ---- time ----------------------------------------------------------------------------------------------------
+
+    @property
+    def telemetry(self) -> TelemetrySnapshot | None:
+        """The telemetry, if the broker has it."""
+        return self.snapshot.telemetry
+
+    @property
+    def window_s(self) -> float | None:
+        """How long the stage times and refusals reach back, in s."""
+        window_s = self.telemetry.window_s if self.telemetry is not None else 0
+        return float(window_s) if math.isfinite(window_s) and window_s > 0 else None
+
+    @property
+    def window(self) -> str:
+        """The window in words, for evidence."""
+        return f"in the last {seconds_text(self.window_s)}" if self.window_s is not None else "in the last minute"
+
+    @property
+    def since_s(self) -> float | None:
+        """Seconds since the previous snapshot; None if there is none, or if the broker has started since."""
+        if self.previous is None or self.runtime("bootTimestamp") != self.previous.runtime.get("bootTimestamp"):
+            return None
+        took_s = (self.snapshot.at_ms - self.previous.at_ms) / 1000
+        return took_s if took_s > 0 else None
+
+    # ---- the runtime table ---------------------------------------------------------------------------------------
+
+    def runtime(self, name: str) -> str | None:
+        """Return an entry of the runtime table."""
+        return self.snapshot.runtime.get(name)
+
+    def number(self, name: str) -> int | None:
+        """Return a whole number of the runtime table."""
+        return _whole(self.runtime(name))
+
+    def size_bytes(self, name: str) -> int | None:
+        """Return a size, which RocketMQ writes as ``1.5 MiB`` and this broker as bytes."""
+        match = _SIZE.fullmatch(self.runtime(name) or "")
+        return None if match is None else int(float(match[1][:20]) * 1024 ** _POWERS[match[2] or ""])
+
+    def ratio(self, name: str) -> float | None:
+        """Return a share of 1; RocketMQ reports -1 for a path that is not there."""
+        try:
+            value = float(self.runtime(name) or "nan")
+        except ValueError:
+            return None
+        return value if 0 <= value <= 1 else None
+
+    def rate(self, name: str) -> float | None:
+        """Return the first of RocketMQ's three rates: over 10 s."""
+        try:
+            value = float((self.runtime(name) or "").split()[0])
+        except (ValueError, IndexError):
+            return None
+        return value if math.isfinite(value) and value >= 0 else None
+
+    def grown(self, name: str) -> int | None:
+        """Return by how much a counter of the runtime table has grown since the previous snapshot."""
+        if self.since_s is None or self.previous is None:
+            return None
+        now, before = self.number(name), _whole(self.previous.runtime.get(name))
+        return None if now is None or before is None else max(0, now - before)
+
+    # ---- telemetry -----------------------------------------------------------------------------------------------
+
+    def pair(self, name: str) -> PairTelemetry | None:
+        """Return what is known of a pair, from the telemetry or else from the runtime table."""
+        for pair in self.telemetry.pairs if self.telemetry is not None else ():
+            if pair.name == name:
+                return pair
+        return self._pair_of_runtime({SEND_PAIR: "send", PULL_PAIR: "pull"}.get(name, ""))
+
+    def _pair_of_runtime(self, prefix: str) -> PairTelemetry | None:
+        size, capacity = (self.number(f"{prefix}ThreadPoolQueue{what}") for what in ("Size", "Capacity"))
+        if not prefix or size is None:
+            return None
+        return PairTelemetry(
+            name=prefix,
+            queue_size=size,
+            queue_capacity=capacity or 0,
+            head_wait_ms=self.number(f"{prefix}ThreadPoolQueueHeadWaitTimeMills") or 0,
+            refused_full=self.number(f"{prefix}ThreadPoolRefused") or 0,
+            served=self.number(f"{prefix}ThreadPoolServed") or 0,
+        )
+
+    def stage(self, stage: str, pair: str = SEND_PAIR) -> StageTelemetry | None:
+        """Return a stage's times in the window; None if it was not passed there."""
+        for each in self.telemetry.stages if self.telemetry is not None else ():
+            if each.stage == stage and each.pair == pair and each.count > 0:
+                return each
+        return None
+
+    def _refused(self, count: RefusalCount) -> Refused:
+        match = re.match(r"\[([A-Z_]{1,40})\]", count.remark)
+        recent = count.last_minute
+        return Refused(count.cause, match[1] if match else "", count.code, count.remark, count.total, recent)
+
+    def refused(self, *tags: str, cause: str = "") -> list[Refused]:
+        """Return the refusals of the window with one of these tags, of one cause if given."""
+        return [each for each in self.refusals if each.tag in tags and (not cause or each.cause == cause)]
+
+    # ---- settings ------------------------------------------------------------------------------------------------
+
+    def name_of(self, setting: str, rocketmq: str) -> str:
+        """Return the name under which this broker's operator finds a setting."""
+        if not self.snapshot.pocketmq:
+            return rocketmq
+        return f"{'store' if STORE_SETTINGS.match(setting) else 'broker'}.{setting}"
+
+    def advice(self, setting: str, rocketmq: str, suggested: str, cost: str) -> Advice:
+        """Return advice on a setting, with its present value."""
+        present = self.settings.text(setting)
+        return Advice(self.name_of(setting, rocketmq), NOT_KNOWN if present is None else present, suggested, cost)
+
+
+def _whole(text: str | None) -> int | None:
+    """Read a whole number of at most 19 digits."""
+    if text is None or not re.fullmatch(r"\s*-?\d{1,19}\s*", text, re.ASCII):
+        return None
+    return int(text)

@@ -1,0 +1,104 @@
+"""What the doctor says: findings, and one line for each area of the broker.
+
+Lives here: ``Finding``, ``Advice``, ``AreaLine``, ``Diagnosis`` and their enums; all of it is JSON as it stands.
+Not here: when a finding is made (``rules_…``), how it is printed (``report``).
+"""
+
+import enum
+
+import msgspec
+
+
+class Severity(enum.Enum):
+    """How bad: an ERROR refuses or endangers messages now, a WARNING will, a NOTE is worth knowing."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+    @property
+    def rank(self) -> int:
+        """0 for the worst."""
+        return _RANKS[self]
+
+
+_RANKS = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.NOTE: 2}
+
+
+class Area(enum.Enum):
+    """The parts of a broker that get a line of their own, in the order of a message's way."""
+
+    ADMISSION = "admission"
+    SEND_QUEUE = "send queue"
+    APPEND = "append"
+    PAGE_CACHE = "page cache"
+    POOL = "pool"
+    FLUSH = "flush"
+    READS = "reads"
+    DISK = "disk"
+
+
+class Light(enum.Enum):
+    """A traffic light; NO_DATA where nothing is known, which is not the same as green."""
+
+    GREEN = "green"
+    YELLOW = "yellow"
+    RED = "red"
+    NO_DATA = "no data"
+
+
+class Advice(msgspec.Struct, frozen=True):
+    """A setting that matters: what it is, what it could be, and what that costs."""
+
+    name: str
+    present: str
+    suggested: str
+    cost: str
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is wrong, or worth knowing.
+
+    ``key`` names the rule and stays the same over rounds; ``evidence`` are figures with units and window; ``cause``
+    says why it happens, ``cure`` what to do; ``reference`` is a scenario that shows the same on a laptop.
+    """
+
+    key: str
+    area: Area
+    severity: Severity
+    title: str
+    evidence: tuple[str, ...]
+    cause: str
+    cure: str
+    settings: tuple[Advice, ...] = ()
+    reference: str = ""
+    concerns: tuple[Area, ...] = ()
+    """Other areas whose light it colors: the door that refuses, the append that is the reason."""
+
+
+class AreaLine(msgspec.Struct, frozen=True):
+    """One area: its light and its figures with their margins."""
+
+    area: Area
+    light: Light
+    text: str
+
+
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything about one broker at one time. ``error`` is set when it could not be read."""
+
+    broker: str
+    address: str
+    at_ms: int
+    version: str = ""
+    window_s: float | None = None
+    areas: tuple[AreaLine, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    missing: tuple[str, ...] = ()
+    """What this broker does not tell, in words."""
+    error: str = ""
+
+    @property
+    def worst(self) -> Severity | None:
+        """The severity of the worst finding; None without findings."""
+        return min((finding.severity for finding in self.findings), key=lambda each: each.rank, default=None)

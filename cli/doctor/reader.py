@@ -1,0 +1,185 @@
+"""Reads what a broker tells about itself, also one that refuses sends at this moment.
+
+Lives here: ``BrokerReader``: which brokers there are, and the runtime table (code 28), settings (26) and telemetry of
+one. These codes are served by the admin pair, which flow control of sends does not touch.
+Not here: what it means (``diagnosis``).
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Self
+
+from pocketmq.cli.doctor.figures import BrokerSettings, Snapshot
+from pocketmq.client.errors import NoNameServer
+from pocketmq.client.log import StandardLog
+from pocketmq.client.name_servers import NameServers, parse_addresses
+from pocketmq.common.clock import Clock, SystemClock
+from pocketmq.common.errors import PocketMQError
+from pocketmq.remoting.bodies import ClusterInfo, KVTable, decode_body
+from pocketmq.remoting.channel import ChannelConfig, ClientChannel
+from pocketmq.remoting.channel_pool import ChannelPool
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.errors import ConnectFailed, RequestTimeout
+from pocketmq.remoting.telemetry import TELEMETRY_KEY, TelemetrySnapshot, decode_telemetry
+
+BROKERS_MAX: Final = 256
+"""A cluster with more is looked at in parts: give the addresses."""
+
+
+class NotAnswered(PocketMQError):
+    """A broker takes connections and does not tell its runtime information."""
+
+    retriable = True
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A broker to look at."""
+
+    name: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one broker told; ``error`` instead of a snapshot when it could not be read."""
+
+    target: Target
+    at_ms: int
+    snapshot: Snapshot | None = None
+    settings: BrokerSettings | None = None
+    error: PocketMQError | None = None
+
+
+class BrokerReader:
+    """Asks brokers and name servers over channels of its own. ``async with BrokerReader(timeout_ms=3000) as reader``
+
+    No heartbeat, no group: it leaves no trace in the broker's client table.
+    """
+
+    def __init__(self, *, timeout_ms: int, clock: Clock | None = None) -> None:
+        self._clock: Clock = clock or SystemClock()
+        self._timeout_ms = timeout_ms
+        self._config = ChannelConfig(connect_timeout_ms=timeout_ms, hello_timeout_ms=timeout_ms)
+        self._pool: ChannelPool
+
+    async def __aenter__(self) -> Self:
+        self._pool = ChannelPool(clock=self._clock, log=StandardLog(), config=self._config)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._pool.close()
+
+    async def targets(self, namesrv: str) -> list[Target]:
+        """Return every broker that the name servers know, slaves too. Raises ``NoNameServer``."""
+        servers = NameServers(parse_addresses(namesrv), self._pool, self._clock)
+        response = await servers.request(
+            RequestCode.GET_BROKER_CLUSTER_INFO, None, timeout_ms=self._timeout_ms * len(servers.addresses)
+        )
+        if response.code != ResponseCode.SUCCESS:
+            raise NoNameServer(
+                "the name server does not tell its brokers",
+                why=f"{servers.current} answered {response.code} {response.remark}",
+                hint="give a broker: --broker HOST:PORT",
+            )
+        info = decode_body(response.body, ClusterInfo)
+        found = [
+            Target(name if str(broker_id) == "0" else f"{name}#{broker_id}", address)
+            for name, data in sorted(info.broker_addr_table.items())
+            for broker_id, address in sorted(data.broker_addrs.items(), key=lambda each: str(each[0]))
+        ]
+        return found[:BROKERS_MAX]
+
+    async def read_all(self, targets: Sequence[Target]) -> list[Reading]:
+        """Read all at once."""
+        return list(await asyncio.gather(*map(self.read, targets)))
+
+    async def read(self, target: Target) -> Reading:
+        """Read one; an error becomes part of the reading."""
+        try:
+            channel = await self._pool.get(target.address)
+            runtime = await self._runtime(channel)
+        except PocketMQError as error:
+            return Reading(target, self._clock.now_ms(), error=error)
+        at_ms = self._clock.now_ms()
+        settings = await self._settings(channel)
+        name = target.name or settings.text("broker_name") or target.address
+        snapshot = Snapshot(
+            broker=name,
+            address=target.address,
+            at_ms=at_ms,
+            runtime=runtime,
+            telemetry=_telemetry(runtime),
+            pocketmq=channel.announcement is not None,
+        )
+        return Reading(target, at_ms, snapshot, settings)
+
+    async def _runtime(self, channel: ClientChannel) -> dict[str, str]:
+        try:
+            response = await channel.request(RequestCode.GET_BROKER_RUNTIME_INFO, None, timeout_ms=self._timeout_ms)
+        except RequestTimeout as error:
+            raise NotAnswered(
+                f"{channel.address} takes connections and does not answer",
+                why=f"no runtime information within {self._timeout_ms} ms",
+                hint="its admin thread is stuck, perhaps on the disk: see its log and the kernel log",
+            ) from error
+        if response.code != ResponseCode.SUCCESS:
+            raise NotAnswered(
+                f"{channel.address} does not tell its runtime information",
+                why=f"it answered {response.code} {response.remark}",
+                hint="is it a broker, and not a name server?",
+            )
+        return decode_body(response.body, KVTable).table
+
+    async def _settings(self, channel: ClientChannel) -> BrokerSettings:
+        """Return the settings; none if the broker does not tell them."""
+        try:
+            response = await channel.request(RequestCode.GET_BROKER_CONFIG, None, timeout_ms=self._timeout_ms)
+        except PocketMQError:
+            return BrokerSettings({})
+        if response.code != ResponseCode.SUCCESS:
+            return BrokerSettings({})
+        return BrokerSettings.parse(bytes(response.body).decode("utf-8", "replace"))
+
+
+def _telemetry(runtime: dict[str, str]) -> TelemetrySnapshot | None:
+    text = runtime.pop(TELEMETRY_KEY, None)
+    if text is None:
+        return None
+    try:
+        return decode_telemetry(text)
+    except PocketMQError:
+        return None
+
+
+def what_to_check(error: PocketMQError) -> tuple[str, ...]:
+    """Return what an operator should look at when a broker could not be read."""
+    if isinstance(error, NotAnswered):
+        return (error.hint,)
+    why = error.why.lower()
+    if "no valid frame" in why:
+        return ("the port: something else than a RocketMQ or PocketMQ server answers there",)
+    refused = isinstance(error.__cause__, ConnectionRefusedError) or "refused" in why or "connect call failed" in why
+    if isinstance(error, ConnectFailed) and refused:
+        return (
+            "nothing listens there: is the broker running? (its ready line, its log)",
+            "the port: brokers listen on 10911 by default, name servers on 9876",
+            "the address: a broker that listens on 127.0.0.1 is only reached from its own machine",
+        )
+    if isinstance(error, ConnectFailed) and "no answer within" in why and "request" not in why:
+        return (
+            "the address: does that machine answer at all (ping)?",
+            "a firewall or security group between here and there drops the connection",
+            "the broker's process stands still (stopped, swapping): look at its processor time",
+        )
+    if isinstance(error, ConnectFailed) and "not known" in why:
+        return ("the name: it cannot be resolved to an address here",)
+    return (
+        "the process: does it take connections but answer nothing (stopped, event loop busy)?",
+        "the port: does a RocketMQ or PocketMQ server listen there?",
+        "the limit of connections (remoting.connections_max)",
+    )

@@ -1,0 +1,126 @@
+"""One look after the other at the same brokers: diagnoses, and what has changed since the look before.
+
+Lives here: ``Session`` and ``Round``.
+Not here: the requests (``reader``), the judgement (``diagnosis``), printing (``report``).
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from pocketmq.cli.doctor.diagnosis import examine
+from pocketmq.cli.doctor.figures import BrokerSettings, Figures, Snapshot
+from pocketmq.cli.doctor.finding import Area, Diagnosis, Finding, Severity
+from pocketmq.cli.doctor.reader import BrokerReader, Reading, Target, what_to_check
+from pocketmq.cli.doctor.words import clean, count_text, rate_text
+
+SECOND_LOOK_S: Final = 2.0
+"""A broker without telemetry has totals only, so it is looked at twice, this far apart."""
+
+
+class Round(msgspec.Struct, frozen=True, kw_only=True):
+    """One diagnosis and how it differs from the one before; the first has no differences."""
+
+    diagnosis: Diagnosis
+    new: tuple[str, ...] = ()
+    """Keys of findings that were not there before."""
+    gone: tuple[str, ...] = ()
+    """Titles of findings that are not there any more."""
+    rates: tuple[str, ...] = ()
+    """What has happened between the two looks."""
+
+
+class Session:
+    """Looks at brokers again and again. One caller at a time."""
+
+    def __init__(
+        self, reader: BrokerReader, targets: Sequence[Target], *, second_look_s: float = SECOND_LOOK_S
+    ) -> None:
+        self._reader = reader
+        self._targets = list(targets)
+        self._second_look_s = second_look_s
+        self._snapshots: dict[str, Snapshot] = {}
+        self._diagnoses: dict[str, Diagnosis] = {}
+
+    async def look(self) -> list[Round]:
+        """Read all brokers and return a round for each, in the order of the targets."""
+        readings = await self._reader.read_all(self._targets)
+        if not self._diagnoses and any(_has_totals_only(reading) for reading in readings):
+            for reading in readings:
+                if reading.snapshot is not None:
+                    self._snapshots[reading.target.address] = reading.snapshot
+            await asyncio.sleep(self._second_look_s)
+            readings = await self._reader.read_all(self._targets)
+        return [self._round(reading) for reading in readings]
+
+    def _round(self, reading: Reading) -> Round:
+        address = reading.target.address
+        previous, before = self._snapshots.get(address), self._diagnoses.get(address)
+        rates: tuple[str, ...] = ()
+        if reading.snapshot is None:
+            diagnosis = _unreachable(reading)
+        else:
+            settings = reading.settings or BrokerSettings({})
+            diagnosis = examine(reading.snapshot, settings, previous)
+            rates = tuple(_rates(Figures(reading.snapshot, settings, previous)))
+            self._snapshots[address] = reading.snapshot
+        self._diagnoses[address] = diagnosis
+        if before is None:
+            return Round(diagnosis=diagnosis)
+        had, has = ({finding.key for finding in each.findings} for each in (before, diagnosis))
+        return Round(
+            diagnosis=diagnosis,
+            new=tuple(finding.key for finding in diagnosis.findings if finding.key not in had),
+            gone=tuple(finding.title for finding in before.findings if finding.key not in has),
+            rates=rates,
+        )
+
+
+def _has_totals_only(reading: Reading) -> bool:
+    return reading.snapshot is not None and reading.snapshot.telemetry is None
+
+
+def _unreachable(reading: Reading) -> Diagnosis:
+    error = reading.error
+    assert error is not None
+    text = clean(error.what if not error.why else f"{error.what}: {error.why}")
+    return Diagnosis(
+        broker=clean(reading.target.name or reading.target.address),
+        address=clean(reading.target.address),
+        at_ms=reading.at_ms,
+        error=text,
+        findings=(
+            Finding(
+                key="not-read",
+                area=Area.ADMISSION,
+                severity=Severity.ERROR,
+                title="the broker could not be read",
+                evidence=(text,),
+                cause="No runtime information came from this address.",
+                cure="Check, in this order: " + "; ".join(what_to_check(error)),
+            ),
+        ),
+    )
+
+
+def _rates(figures: Figures) -> list[str]:
+    """Say what has happened since the previous look."""
+    took_s = figures.since_s
+    if took_s is None or figures.previous is None:
+        return []
+    lines: list[str] = []
+    for counter, what in (("msgPutTotalTodayNow", "messages stored"), ("msgGetTotalTodayNow", "messages read")):
+        grown = figures.grown(counter)
+        if grown is not None:
+            lines.append(f"{rate_text(grown / took_s)} {what}")
+    before = figures.previous.telemetry
+    if figures.telemetry is not None and before is not None:
+        counted = {(each.cause, each.code, each.remark.partition("]")[0]): each.total for each in before.refusals}
+        refused = sum(
+            max(0, each.total - counted.get((each.cause, each.code, each.remark.partition("]")[0]), 0))
+            for each in figures.telemetry.refusals
+        )
+        lines.append(f"{rate_text(refused / took_s)} refused ({count_text(refused)} in {took_s:.1f} s)")
+    return lines

@@ -1,0 +1,182 @@
+"""Which stage of a send is slow, and whether that explains requests that wait.
+
+Lives here: ``explain_wait``, for rules about the send queue; evidence lines of stages and of the slowest requests.
+Not here: refusals (``rules_refusals``), the stages on their own (``rules_send``).
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from pocketmq.cli.doctor.figures import SEND_PAIR, Figures
+from pocketmq.cli.doctor.finding import Advice, Area
+from pocketmq.cli.doctor.words import clean, count_text, ms_text, rate_text, us_text
+from pocketmq.remoting.telemetry import StageTelemetry
+
+SLOW_US: Final = 20_000.0
+"""A worker that was held for longer than this is slow: the broker's drains shrink from here on (design §5)."""
+SHOWN_MAX: Final = 3
+HELD_MS_MAX: Final = 10_000_000
+"""From here on a hold of the append lock reads as "nobody holds it" (RocketMQ, facts §3.9)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why requests wait in the send queue."""
+
+    stage: str
+    """``lock_wait``, ``append``, ``process``, ``queue_wait`` (nothing is slow: too much arrives) or empty: no data."""
+    evidence: tuple[str, ...]
+    cause: str
+    cure: str
+    settings: tuple[Advice, ...] = ()
+
+    @property
+    def concerns(self) -> tuple[Area, ...]:
+        """The areas that are the reason, beside the queue itself."""
+        return (Area.APPEND,) if self.stage in ("append", "lock_wait") else ()
+
+
+def stage_line(stage: StageTelemetry, window: str) -> str:
+    """Return a stage's figures as evidence."""
+    return (
+        f"{stage.stage}: p50 {us_text(stage.p50_us)}, p99 {us_text(stage.p99_us)}, longest {us_text(stage.max_us)} "
+        f"({count_text(stage.count)} {window})"
+    )
+
+
+def pool_advice(figures: Figures) -> Advice:
+    """Return the advice to switch the write-buffer pool on."""
+    segment_bytes = figures.settings.number("mapped_file_size_commit_log") or 1 << 30
+    buffers = figures.settings.number("transient_store_pool_size") or 5
+    gib = max(segment_bytes, 0) * max(buffers, 0) / (1 << 30)
+    return figures.advice(
+        "transient_store_pool_enable",
+        "transientStorePoolEnable",
+        "true",
+        f"{gib:.1f} GiB of locked memory; only with ASYNC_FLUSH; what is in the buffers and not committed yet (about "
+        "200 ms) is lost when the process dies",
+    )
+
+
+def slowest_lines(figures: Figures, *stages: str) -> tuple[str, ...]:
+    """Return the slowest requests whose slowest stage is one of these."""
+    slowest = [each for each in figures.telemetry.slowest if each.slowest_stage in stages] if figures.telemetry else []
+    slowest.sort(key=lambda each: -each.total_ms)
+    return tuple(
+        f"slow request: code {each.code} from {clean(each.remote) or 'unknown'} took {ms_text(each.total_ms)}, "
+        f"{ms_text(each.stages.get(each.slowest_stage, 0.0))} of it in {clean(each.slowest_stage)}"
+        for each in slowest[:SHOWN_MAX]
+    )
+
+
+def explain_wait(figures: Figures) -> Explanation:
+    """Say what keeps the send worker, or that it is simply too much work."""
+    found = (figures.stage("lock_wait"), figures.stage("append"), figures.stage("process"))
+    on_the_way = [each for each in found if each is not None]
+    waited = figures.stage("queue_wait")
+    evidence = [stage_line(each, figures.window) for each in (waited, *on_the_way) if each is not None]
+    held = held_ms(figures) or 0
+    if SLOW_US / 1000 <= held < HELD_MS_MAX:
+        evidence.insert(0, f"an append has held the append lock for {ms_text(held)} by now")
+        return _slow_append(figures, tuple(evidence))
+    if not on_the_way:
+        return Explanation(
+            "",
+            tuple(evidence),
+            "Which stage is slow: no data. No append has ended in the window, or this broker measures no stages.",
+            "Look at the time that the append lock is held (page cache), and at the disk: pocketmq doctor disk DIR.",
+        )
+    limit_us = wait_limit_ms(figures) * 1000.0
+    slow_ones = [each for each in on_the_way if each.p99_us >= SLOW_US or each.max_us >= limit_us]
+    if not slow_ones:
+        return _too_much(figures, tuple(evidence))
+    slow = max(slow_ones, key=lambda each: (each.p99_us, each.max_us))
+    evidence += slowest_lines(figures, slow.stage)
+    if slow.stage == "lock_wait":
+        return Explanation(
+            "lock_wait",
+            tuple(evidence),
+            "Appends wait for one another: another writer holds the append lock for long.",
+            "Look at append: what its holder does there takes this long. One send thread is enough; a second one only "
+            "waits for the first.",
+            (
+                figures.advice(
+                    "send_message_thread_pool_nums", "sendMessageThreadPoolNums", "1", "nothing: the log has one writer"
+                ),
+            ),
+        )
+    if slow.stage == "process":
+        return Explanation(
+            "process",
+            tuple(evidence),
+            "The checks of the requests before their append are slow: very many or very large messages at once, or the "
+            "processors are busy with something else.",
+            "Look at the processor time of the broker and of this machine; batches built by PocketMQ's producer are "
+            "checked in columns, which is ten times cheaper than one by one.",
+        )
+    return _slow_append(figures, tuple(evidence))
+
+
+def held_ms(figures: Figures) -> int | None:
+    """Return how long the append lock is held now."""
+    if figures.telemetry is not None:
+        return figures.telemetry.page_cache.lock_held_ms
+    return figures.number("pageCacheLockTimeMills")
+
+
+def _slow_append(figures: Figures, evidence: tuple[str, ...]) -> Explanation:
+    if figures.telemetry is not None and figures.telemetry.pool is not None:
+        return Explanation(
+            "append",
+            evidence,
+            "The append itself is slow, although it goes to memory: the buffers are swapped or touched for the first "
+            "time, the processors are busy, or the next segment was not ready.",
+            "Look for swap and for other processes on this machine; let the buffers be locked (ulimit -l).",
+        )
+    return Explanation(
+        "append",
+        evidence,
+        "The append itself is slow: mapped writes, reads and the kernel's write-back share the page cache, so one "
+        "append can stand still while the disk is busy. Everything behind it waits.",
+        "Find what else uses the disk (measure it: pocketmq doctor disk DIR); switch the write-buffer pool on, so that "
+        "appends go to locked memory; a faster disk, or more brokers.",
+        (pool_advice(figures),),
+    )
+
+
+def wait_limit_ms(figures: Figures) -> int:
+    """Return the longest wait in the send queue, RocketMQ's 200 ms where it is not known."""
+    pair = figures.pair(SEND_PAIR)
+    told = pair.max_wait_ms if pair is not None and pair.max_wait_ms > 0 else None
+    return told or figures.settings.number("wait_time_mills_in_send_queue") or 200
+
+
+def _too_much(figures: Figures, evidence: tuple[str, ...]) -> Explanation:
+    append = figures.stage("append")
+    rate = figures.rate("putTps")
+    more: tuple[str, ...] = () if rate is None else (f"stored: {rate_text(rate)} messages over the last 10 s",)
+    settings: tuple[Advice, ...] = ()
+    cause = "No stage is slow: more requests arrive than the send worker can serve."
+    if figures.settings.number("send_drain_max") == 1:
+        settings = (drain_advice(figures),)
+        cause += " It takes one request at a time (RocketMQ's pace)."
+        if append is not None and append.p50_us > 0:
+            more += (f"one append at a time at p50 is at most {rate_text(1e6 / append.p50_us)} requests",)
+    return Explanation(
+        "queue_wait",
+        evidence + more,
+        cause,
+        "Send in batches or with more in flight per connection, spread the topics over more brokers, or slow the "
+        "producers down. A longer queue only makes everybody wait longer for the same rate.",
+        settings,
+    )
+
+
+def drain_advice(figures: Figures) -> Advice:
+    """Return the advice to let the send worker take more than one request."""
+    return figures.advice(
+        "send_drain_max",
+        "send_drain_max",
+        "4096",
+        "up to one drain of requests waits for the append of its group; the drain shrinks to 1 while appends are slow",
+    )

@@ -1,0 +1,1 @@
+"""``pocketmq log verify | dump | export | repair``: a store directory without a broker."""

@@ -1,0 +1,91 @@
+"""``pocketmq log dump``: what a store holds, readable.
+
+Lives here: options. Not here: what is printed (``dump_output``, imported when the command runs: ``--help`` stays fast).
+"""
+
+import time
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from pocketmq.cli import options
+from pocketmq.cli.exit_codes import ExitCode
+from pocketmq.cli.log.opening import Directory, IndexNumbers, open_store
+from pocketmq.cli.output import quiet_broken_pipe
+from pocketmq.cli.start_position import parse_start
+from pocketmq.common.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pocketmq.cli.log.selecting import Wanted
+
+KINDS: Final = ("records", "segments", "queues", "index", "checkpoint", "config")
+FORMATS: Final = ("text", "json", "hex")
+LIMIT: Final = 20
+
+
+def dump(
+    directory: Directory,
+    what: Annotated[str, typer.Option("--what", help="One of: " + ", ".join(KINDS) + ".")] = "records",
+    offset: Annotated[
+        int | None,
+        typer.Option("--offset", min=0, help="First offset: physical; with --topic and --queue a queue offset."),
+    ] = None,
+    topic: Annotated[list[str] | None, typer.Option("--topic", help="Only this topic; repeatable.")] = None,
+    queue: Annotated[int | None, typer.Option("--queue", min=0, help="Only this queue id.")] = None,
+    from_time: Annotated[str, typer.Option("--from-time", help="Stored at or after: a time, ms, or 15m (ago).")] = "",
+    to_time: Annotated[str, typer.Option("--to-time", help="Stored before.")] = "",
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Records at most; 0: all.")] = LIMIT,
+    form: Annotated[str, typer.Option("--format", help="text, json (one line a record) or hex.")] = "text",
+    as_json: options.Json = False,
+    index_numbers: IndexNumbers = "",
+) -> None:
+    """Show records, or what else a store holds. Changes nothing. Damage is told on standard error; exit code 1 then."""
+    _check("--what", what, KINDS)
+    _check("--format", form, FORMATS)
+    if as_json and form == "text":
+        form = "json"
+    from pocketmq.cli.log.dump_output import TABLES, dump_records
+
+    reader = open_store(directory, index_numbers)
+    try:
+        with quiet_broken_pipe():
+            if what == "records":
+                wanted, from_offset = _wanted(topic, queue, offset, from_time, to_time)
+                dump_records(reader, wanted, from_offset, limit, form)
+            else:
+                TABLES[what](reader, form == "json")
+    except KeyboardInterrupt:
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+    finally:
+        reader.close()
+
+
+def _check(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ConfigError(f"bad {name}", why=repr(value), hint="one of " + ", ".join(known))
+
+
+def time_of(name: str, text: str) -> int | None:
+    """Return ms since 1970 of an option, None if it was not given."""
+    if not text:
+        return None
+    when = parse_start(text, time.time_ns() // 1_000_000)
+    if isinstance(when, str):
+        raise ConfigError(f"bad {name}", why=repr(text), hint="write 2026-11-21T07:00:00Z, ms since 1970, or 15m (ago)")
+    return when
+
+
+def _wanted(
+    topics: list[str] | None, queue: int | None, offset: int | None, from_time: str, to_time: str
+) -> "tuple[Wanted, int]":
+    from pocketmq.cli.log.selecting import Wanted
+
+    is_queue_offset = bool(topics) and queue is not None
+    wanted = Wanted(
+        frozenset(topics or ()),
+        queue,
+        time_of("--from-time", from_time),
+        time_of("--to-time", to_time),
+        offset if is_queue_offset else None,
+    )
+    return wanted, 0 if is_queue_offset or offset is None else offset

@@ -1,0 +1,69 @@
+"""``pocketmq log export``: messages of a store as JSON lines, as Parquet, or as a clean store.
+
+Lives here: options, the summary. Not here: what is written (``export_output``, imported when the command runs).
+"""
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from pocketmq.cli.exit_codes import ExitCode
+from pocketmq.cli.log.dump import time_of
+from pocketmq.cli.log.opening import BytesBar, Directory, open_store
+from pocketmq.cli.output import quiet_broken_pipe
+from pocketmq.common.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pocketmq.store.offline.log_walk import Finding
+
+FORMATS: Final = ("jsonl", "parquet", "log")
+
+
+def export(
+    directory: Directory,
+    out: Annotated[str, typer.Argument(metavar="OUT", help="File, - for standard output, or (log) a new directory.")],
+    topic: Annotated[list[str] | None, typer.Option("--topic", help="Only this topic; repeatable.")] = None,
+    queue: Annotated[int | None, typer.Option("--queue", min=0, help="Only this queue id.")] = None,
+    from_time: Annotated[str, typer.Option("--from-time", help="Stored at or after: a time, ms, or 15m (ago).")] = "",
+    to_time: Annotated[str, typer.Option("--to-time", help="Stored before.")] = "",
+    form: Annotated[
+        str, typer.Option("--format", help="jsonl, parquet (needs pocketmq[arrow]), or log: a store without damage.")
+    ] = "jsonl",
+) -> None:
+    """Copy messages out of a store. Damaged ranges are skipped, told on standard error and counted; exit code 1 then.
+
+    A body in JSON that is no UTF-8 is in body_base64. In a store made by --format log each record has a new physical
+    offset; everything else in it is as it was.
+    """
+    from pocketmq.cli.log import export_output
+    from pocketmq.cli.log.selecting import Wanted
+
+    if form not in FORMATS:
+        raise ConfigError("bad --format", why=repr(form), hint="one of " + ", ".join(FORMATS))
+    wanted = Wanted(
+        frozenset(topic or ()), queue, time_of("--from-time", from_time), time_of("--to-time", to_time), None
+    )
+    reader = open_store(directory)
+    skipped: list[Finding] = []
+    bar = BytesBar("export", reader.layout.log_bytes)
+    try:
+        if form == "jsonl":
+            with quiet_broken_pipe():
+                count = export_output.write_jsonl(reader, out, wanted, skipped, bar)
+        elif form == "parquet":
+            count = export_output.write_parquet(reader, out, wanted, skipped, bar)
+        else:
+            count = export_output.write_log(reader, out, wanted, skipped, bar)
+    except KeyboardInterrupt:
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+    finally:
+        bar.close()
+        reader.close()
+    damaged = [each for each in skipped if each.kind == "damage"]
+    for each in skipped:
+        print(f"{each.kind}: {each.start} to {each.end}: {each.why}", file=sys.stderr)
+    lost = sum(each.end - each.start for each in damaged)
+    print(f"{count} messages, {len(damaged)} damaged ranges skipped ({lost} bytes)", file=sys.stderr)
+    if damaged:
+        raise typer.Exit(ExitCode.FAILED)

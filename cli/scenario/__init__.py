@@ -1,0 +1,1 @@
+"""``pocketmq scenario``: the incidents, provoked in real processes."""

@@ -1,0 +1,75 @@
+"""Which scenarios there are.
+
+Lives here: ``CATALOG``: names, incidents and questions, so that ``list`` and ``--help`` load nothing heavy; ``module``.
+Not here: what they do: one module each, with ``run``, ``CURE`` and ``PRICE``.
+"""
+
+import importlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pocketmq.cli.scenario.cluster import Cluster
+    from pocketmq.cli.scenario.report import Phase
+
+Run = Callable[["Cluster", bool, Callable[[str], None]], Awaitable[list["Phase"]]]
+"""(cluster, quick, progress) → phases."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One incident that can be provoked."""
+
+    name: str
+    incident: str
+    question: str
+
+    def load(self) -> tuple[Run, str, str]:
+        """Return how it runs, its cure, and the cure's price."""
+        module = importlib.import_module(f"pocketmq.cli.scenario.{self.name.replace('-', '_')}")
+        return module.run, module.CURE, module.PRICE
+
+
+CATALOG: Final[tuple[Scenario, ...]] = (
+    Scenario(
+        "timeout-clean-queue",
+        "[TIMEOUT_CLEAN_QUEUE]broker busy: sends queue up behind appends of 100 ms",
+        "What do 2,000 waiting sends get, if their clients give up after 3 s?",
+    ),
+    Scenario(
+        "pcbusy",
+        "[PCBUSY_CLEAN_QUEUE] and [REJECTREQUEST]: an append stalls for more than a second",
+        "What helps when the page cache stalls an append, and what only hides it?",
+    ),
+    Scenario(
+        "pc-synchronized",
+        "[PC_SYNCHRONIZED]broker busy: a put waits for the append lock that another one holds",
+        "What does the second of two send threads answer while the first is stuck?",
+    ),
+    Scenario(
+        "reject-request",
+        "[REJECTREQUEST]system busy: refused at the door",
+        "Which two causes does the same text have?",
+    ),
+    Scenario(
+        "too-many-requests",
+        "[OVERLOAD]system busy: too many requests and system thread pool busy, RejectedExecutionException",
+        "Does a longer send queue help?",
+    ),
+    Scenario(
+        "retry-codes",
+        "MQBrokerException CODE: 2 although another broker is healthy",
+        "Why does a client not go to the other broker when one says that it is busy?",
+    ),
+    Scenario(
+        "pool-loss",
+        "messages lost although SEND_OK was answered: the price of the write-buffer pool",
+        "What does kill -9 lose with the pool, and what without?",
+    ),
+)
+
+
+def find(name: str) -> Scenario | None:
+    """Return the scenario of that name."""
+    return next((scenario for scenario in CATALOG if scenario.name == name), None)

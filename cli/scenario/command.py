@@ -1,0 +1,126 @@
+"""``pocketmq scenario``: one command for each incident.
+
+Lives here: options, progress, the order of things, the exit code. Not here: the scenarios (``catalog``).
+"""
+
+import asyncio
+import contextlib
+import os
+import platform
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from pocketmq.cli import options
+from pocketmq.cli.exit_codes import CommandFailed, ExitCode
+from pocketmq.cli.output import print_json, print_table
+from pocketmq.cli.run import run_async
+from pocketmq.cli.scenario.catalog import CATALOG, Scenario, find
+
+if TYPE_CHECKING:
+    from pocketmq.cli.scenario.report import Report
+
+TOGETHER_S_MAX: Final = 240.0
+"""A run that takes longer hangs; it is ended."""
+
+
+def scenario(
+    name: Annotated[str, typer.Argument(metavar="list|NAME", help="'list' shows the names.")],
+    as_json: options.Json = False,
+    picture: Annotated[
+        str | None, typer.Option("--picture", metavar="FILE", help="Draw the sends into a .png or .svg file.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer sends, shorter times: about 15 s.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave stores and logs, and say where.")] = False,
+) -> None:
+    """Provoke an incident in real processes: what clients see, what brokers measure, and what cures it.
+
+    Starts a name server and brokers of its own on free ports of 127.0.0.1 with temporary directories; the fault is made
+    by their disk. Exit code 0: the fault was seen and the cure cured it; 1: something differed from that.
+    """
+    if name == "list":
+        _list(as_json)
+        return
+    chosen = find(name)
+    if chosen is None:
+        known = ", ".join(each.name for each in CATALOG)
+        raise typer.BadParameter(f"{name!r} is no scenario; there are: {known}", param_hint="NAME")
+    if picture is not None:
+        from pocketmq.cli.scenario import picture_file
+
+        picture_file.check(picture)  # before the minute, not after it
+    try:
+        report = run_async(run_scenario(chosen, quick=quick, keep=keep))
+    except asyncio.CancelledError:  # SIGTERM
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+    if report is None:
+        raise typer.Exit(ExitCode.INTERRUPTED)
+    if picture is not None:
+        from pocketmq.cli.scenario import picture_file
+
+        picture_file.draw(report, picture)
+        _progress(f"picture: {picture}")
+    if as_json:
+        print_json(report)
+    else:
+        from pocketmq.cli.scenario import tables, terminal_picture
+
+        tables.print_report(report)
+        terminal_picture.print_picture(report)
+    if not report.ok:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _list(as_json: bool) -> None:
+    if as_json:
+        print_json([{"name": each.name, "incident": each.incident, "question": each.question} for each in CATALOG])
+    else:
+        print_table(("name", "incident", "question"), [(each.name, each.incident, each.question) for each in CATALOG])
+
+
+def _progress(text: str) -> None:
+    """Say what happens, on standard error: a run takes up to a minute."""
+    print(f"  {text} …" if not text.startswith("picture") else f"  {text}", file=sys.stderr, flush=True)
+
+
+async def run_scenario(chosen: Scenario, *, quick: bool, keep: bool) -> "Report":
+    """Run one scenario and return its report; processes and files are gone then, also after an error or a signal."""
+    from pocketmq.cli.scenario.cluster import Cluster
+    from pocketmq.cli.scenario.report import Report
+
+    run, cure, price = chosen.load()
+    task = asyncio.current_task()
+    assert task is not None
+    with contextlib.suppress(NotImplementedError, RuntimeError):
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    started_ms, begin_s = time.time_ns() // 1_000_000, time.monotonic()
+    try:
+        async with asyncio.timeout(TOGETHER_S_MAX), Cluster(keep=keep) as cluster:
+            phases = await run(cluster, quick, _progress)
+    except TimeoutError as error:
+        raise CommandFailed(
+            "the scenario did not end", why=f"it took longer than {TOGETHER_S_MAX:.0f} s", hint="is the machine busy?"
+        ) from error
+    return Report(
+        scenario=chosen.name,
+        incident=chosen.incident,
+        question=chosen.question,
+        quick=quick,
+        machine=machine(),
+        started_ms=started_ms,
+        duration_s=round(time.monotonic() - begin_s, 1),
+        phases=phases,
+        cure=cure,
+        price=price,
+        ok=all(phase.ok for phase in phases),
+        directory=str(Path(cluster.directory)) if keep else "",
+    )
+
+
+def machine() -> str:
+    """Say what the figures were measured on."""
+    return f"{os.cpu_count()} cores, {platform.system()} {platform.release()}, CPython {platform.python_version()}"

@@ -1,0 +1,1 @@
+"""Reading, checking and repairing a store directory without a broker."""

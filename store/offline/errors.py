@@ -1,0 +1,32 @@
+"""What can be wrong with a directory that should hold a store.
+
+Lives here: one class for each way in which a directory cannot be opened offline.
+Not here: damage inside a store that was opened (``log_walk``), what the disk does (``store.errors``).
+"""
+
+from pocketmq.common.errors import Cause
+from pocketmq.store.errors import StoreError
+
+
+class NotAStore(StoreError):
+    """The directory is missing, or nothing in it belongs to a store."""
+
+    default_cause = Cause.BAD_REQUEST
+
+
+class EmptyStore(StoreError):
+    """A store without a single commit-log file: nothing was ever written, or it was not copied."""
+
+    default_cause = Cause.BAD_REQUEST
+
+
+class MixedSegments(StoreError):
+    """Commit-log files overlap: they come from stores with different file sizes."""
+
+    default_cause = Cause.CORRUPT
+
+
+class RepairRefused(StoreError):
+    """A repair cannot begin, or its directory for copies is in the way; nothing was changed."""
+
+    default_cause = Cause.BAD_REQUEST

@@ -1,0 +1,421 @@
+"""Walking a commit log from its files: good records in chunks, and what is no good record.
+
+Lives here: ``LogWalk``, its chunks and findings; how a part of the log is read on its own, for readers in parallel.
+Not here: whether bytes are records (``record_check``), names and sizes of files (``layout``), what is done about
+damage.
+
+Records never cross files, and a file begins with a record. So each file can be walked by itself, and what a walk says
+about a byte does not depend on how the log was split.
+
+What is found, in this order:
+
+- a *group checksum* agrees: all bytes of the group are right, headers and properties included;
+- it differs, and each record is good by itself: *suspect*; the records are still given;
+- bytes without one are checked record by record (``record_check``), which covers bodies and lengths only;
+- bad bytes with good records behind them are *damage*, and the walk goes on behind it;
+- bad bytes with nothing good behind them are the *tail*: what a broker was writing when it died or is writing now.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pocketmq.common.crc import crc32
+from pocketmq.common.record import (
+    BLANK_BYTES_MIN,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    PHYSICAL_OFFSET_AT,
+    RECORD_BYTES_MIN,
+)
+from pocketmq.common.record_columns import RecordColumns
+from pocketmq.store.checksums import good_entries
+from pocketmq.store.errors import StoreError
+from pocketmq.store.file_system import FileSystem
+from pocketmq.store.offline.layout import SegmentFile, StoreLayout
+from pocketmq.store.offline.record_check import chain, good_columns
+from pocketmq.store.offline.segment_bytes import WINDOW_BYTES, WINDOW_BYTES_MIN, SegmentBytes, head_of
+from pocketmq.store.segment import segment_name
+
+RECORD_BYTES_MAX: Final = 64 << 20
+"""Largest record that is believed; a size field above it is damage. RocketMQ's default limit is 4 MiB and 64 KiB."""
+CHECKSUM_FILE_BYTES_MAX: Final = 256 << 20
+"""Larger checksum files are not read: one entry takes 20 bytes, so that is 13 million groups in one segment."""
+RECHECKS: Final = 5
+PAUSES_MAX: Final = 50
+"""Looks again that one walk waits for."""
+
+Check = Literal["group", "record", "file", "read"]
+
+
+@dataclass(slots=True, frozen=True)
+class LogChunk:
+    """Good records back to back from ``start``. ``columns.buffer`` is private memory of at most a few MiB (one large
+    record has its own chunk). ``by_group``: their group checksums agreed.
+    """
+
+    start: int
+    columns: RecordColumns
+    by_group: bool
+
+    @property
+    def end(self) -> int:
+        """Where the last record ends."""
+        return self.start + len(self.columns.buffer)
+
+
+@dataclass(slots=True, frozen=True)
+class Checked:
+    """Bytes [start, end) whose group checksums agreed, not looked at further (``checksums_only``)."""
+
+    start: int
+    end: int
+
+
+@dataclass(slots=True, frozen=True)
+class Finding:
+    """Bytes [start, end) that are not as they should be.
+
+    ``damage``: no records, with good ones behind; ``suspect``: records whose group's checksum differs; ``tail``: the
+    unfinished end of the log. ``check``: what noticed it.
+    """
+
+    kind: Literal["damage", "suspect", "tail"]
+    start: int
+    end: int
+    why: str
+    check: Check
+
+
+@dataclass(slots=True, frozen=True)
+class LogPart:
+    """A part of the log that one reader walks: records that begin in [start, end) of one file."""
+
+    path: str
+    start: int
+    end: int
+
+
+Walked = LogChunk | Checked | Finding
+
+
+class LogWalk:
+    """Walks one store. Not for several threads; open one for each. Changes nothing, holds one file open.
+
+    ``pause``: called before bytes of a store that may be open elsewhere are read again, since they may be half written.
+    """
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        layout: StoreLayout,
+        *,
+        use_checksums: bool = True,
+        record_bytes_max: int = RECORD_BYTES_MAX,
+        pause: Callable[[], None] | None = None,
+    ) -> None:
+        self._file_system = file_system
+        self._layout = layout
+        self._use_checksums = use_checksums
+        self._record_bytes_max = record_bytes_max
+        self._pause = pause
+        self._opened: SegmentBytes | None = None
+        self._groups: tuple[list[int], dict[int, tuple[int, int]]] = ([], {})
+        self._has_records: dict[int, bool] = {}
+        self._window_bytes = WINDOW_BYTES
+        self._pauses = 0
+
+    # ---- parts
+
+    def parts(self, bytes_max: int | None = None) -> list[LogPart]:
+        """Return the parts of the log in order: one a file, or, where checksum files tell where groups begin, pieces
+        of about ``bytes_max``.
+
+        Each record is in exactly one part, whoever walks them and in whatever order.
+        """
+        found: list[LogPart] = []
+        for segment in self._layout.segments:
+            cuts = [segment.base_offset]
+            if bytes_max is not None:
+                starts, _ = self._load_groups(segment)
+                while cuts[-1] + bytes_max < segment.end_offset:
+                    at = bisect_left(starts, cuts[-1] + bytes_max)
+                    if at == len(starts):
+                        break
+                    cuts.append(starts[at])
+            ends = [*cuts[1:], segment.end_offset]
+            found += [LogPart(segment.path, start, end) for start, end in zip(cuts, ends, strict=True)]
+        return found
+
+    def all(self, *, checksums_only: bool = False) -> Iterator[Walked]:
+        """Walk the whole log, files that are missing between others included."""
+        missing = list(self._layout.missing)
+        for segment in self._layout.segments:
+            while missing and missing[0][0] <= segment.base_offset:
+                start, end = missing.pop(0)
+                yield Finding("damage", start, end, "there is no file for this range", "file")
+            yield from self.part(
+                LogPart(segment.path, segment.base_offset, segment.end_offset), checksums_only=checksums_only
+            )
+
+    def part(self, part: LogPart, *, checksums_only: bool = False) -> Iterator[Walked]:
+        """Walk one part. A file that has gone meanwhile (a live broker removed it) is a finding."""
+        segment = self._layout.find(part.start)
+        assert segment is not None, "a part of another store"
+        try:
+            self._open(segment)
+            yield from self._walk(segment, part.start, part.end, checksums_only)
+        except FileNotFoundError:
+            yield Finding("damage", part.start, part.end, "the file has been removed meanwhile", "file")
+        except StoreError as error:
+            yield Finding("damage", part.start, part.end, f"{error.what}: {error.why}", "read")
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    # ---- single records
+
+    def record_at(self, offset: int) -> bytes | None:
+        """Return the good record that starts at ``offset``, or None."""
+        segment = self._layout.find(offset)
+        if segment is None:
+            return None
+        try:
+            self._open(segment)
+            data, why = self._bytes.one(offset)
+        except (FileNotFoundError, StoreError):
+            return None
+        return None if why else data.tobytes()
+
+    # ---- inside
+
+    def _open(self, segment: SegmentFile) -> None:
+        if self._opened is not None and self._opened.segment is segment:
+            return
+        self.close()
+        self._opened = SegmentBytes(self._file_system, segment, self._record_bytes_max, self._layout.is_open)
+        self._groups = self._load_groups(segment) if self._use_checksums else ([], {})
+
+    @property
+    def _bytes(self) -> SegmentBytes:
+        assert self._opened is not None
+        return self._opened
+
+    def _load_groups(self, segment: SegmentFile) -> tuple[list[int], dict[int, tuple[int, int]]]:
+        """Return where groups start, and {start: (length, CRC)}; nothing where there is no usable file."""
+        path = f"{self._layout.paths.checksums}/{segment_name(segment.base_offset)}"
+        try:
+            if self._file_system.size(path) > CHECKSUM_FILE_BYTES_MAX:
+                return [], {}
+            data = self._file_system.read_all(path)
+        except (FileNotFoundError, StoreError):
+            return [], {}
+        entries = good_entries(data, segment.base_offset, segment.end_offset - segment.base_offset)
+        rows = zip(entries["offset"].tolist(), entries["length"].tolist(), entries["crc"].tolist(), strict=True)
+        groups = {offset: (length, crc) for offset, length, crc in rows if length <= self._record_bytes_max}
+        return sorted(groups), groups
+
+    def _walk(self, segment: SegmentFile, at: int, stop: int, checksums_only: bool) -> Iterator[Walked]:
+        begin = at
+        why = ""
+        while at < stop:
+            size, magic = head_of(self._bytes.read(at, BLANK_BYTES_MIN))
+            if magic == MAGIC_BLANK and size == segment.end_offset - at:
+                return
+            for item in self._run(segment, at, stop, checksums_only):
+                if isinstance(item, str):
+                    why = item
+                    break
+                yield item
+                at = max(at, item.end)  # of a suspect range too: its records came before
+            else:
+                continue
+            finding = self._judge(segment, at, stop, why)
+            if finding is None:
+                return
+            if finding.kind == "damage" and self._is_whole_now(segment, at):
+                continue  # written between the two looks, and so was what is behind it
+            yield finding
+            at = finding.end
+            if finding.kind == "tail":
+                return
+        assert at >= begin
+
+    def _run(self, segment: SegmentFile, at: int, stop: int, checksums_only: bool) -> Iterator[Walked | str]:
+        """Yield good records from ``at`` on; ends before a blank, with the reason before bytes that are no record."""
+        starts, groups = self._groups
+        while at < stop:
+            run, end = self._group_run(at, stop)
+            if run:
+                data = self._bytes.read(at, end - at)
+                good_end = self._check_groups(data, at, run)
+                if good_end > at:
+                    if checksums_only:
+                        yield Checked(at, good_end)
+                        at = good_end
+                        continue
+                    begin = at
+                    for chunk in self._group_chunks(data, at, good_end):
+                        yield chunk
+                        at = chunk.end
+                    if at == good_end:
+                        continue
+                    assert at >= begin
+            entry = groups.get(at)
+            if entry is not None:
+                limit = at + entry[0]
+            else:
+                following = bisect_right(starts, at)
+                limit = starts[following] if following < len(starts) else segment.end_offset
+            limit = min(limit, stop)
+            begin = at
+            for item in self._record_run(segment, at, limit):
+                if isinstance(item, str):
+                    if item:
+                        yield item
+                    return
+                yield item
+                at = item.end
+            if entry is not None and at >= begin + entry[0]:
+                yield Finding("suspect", begin, begin + entry[0], "the checksum of the group differs", "group")
+
+    @staticmethod
+    def _group_chunks(data: NDArray[np.uint8], begin: int, end: int) -> Iterator[LogChunk]:
+        """Yield the records of groups whose checksums agree; ends early if the broker stored what is no record."""
+        at = begin
+        while at < end:
+            piece = data[at - begin : end - begin]
+            sizes, chained = chain(piece.data, min(len(piece), WINDOW_BYTES))
+            if chained == 0:  # one larger than a window
+                size, _ = head_of(piece)
+                sizes, chained = chain(piece.data, min(len(piece), size))
+            columns = good_columns(piece, sizes, at, check_crc=False)
+            if len(columns):
+                yield LogChunk(at, columns, True)
+                at += len(columns.buffer)
+            if len(columns) < len(sizes) or not sizes:
+                return
+
+    def _group_run(self, at: int, stop: int) -> tuple[list[tuple[int, int, int]], int]:
+        """Return consecutive groups from ``at`` on that fill about one window, and where they end."""
+        groups = self._groups[1]
+        run: list[tuple[int, int, int]] = []
+        end = at
+        while end < stop:
+            entry = groups.get(end)
+            if entry is None or (run and end + entry[0] - at > WINDOW_BYTES):
+                break
+            run.append((end, *entry))
+            end += entry[0]
+        return run, end
+
+    @staticmethod
+    def _check_groups(data: NDArray[np.uint8], at: int, run: list[tuple[int, int, int]]) -> int:
+        """Return where the leading groups with the right checksum end."""
+        view = data.data
+        end = at
+        for offset, length, crc in run:
+            if offset - at + length > len(view) or crc32(view[offset - at : offset - at + length]) != crc:
+                break
+            end = offset + length
+        return end
+
+    def _record_run(self, segment: SegmentFile, at: int, limit: int) -> Iterator[LogChunk | str]:
+        """Yield good records that begin in [at, limit); then an empty text before a blank, or why there is none."""
+        while at < limit:
+            data = self._bytes.read(at, self._window_bytes)
+            sizes, _ = chain(data.data, len(data))
+            if at + sum(sizes) > limit:  # only those that begin below the limit
+                ends = np.cumsum(np.array(sizes, np.int64))
+                sizes = sizes[: int(np.searchsorted(ends, limit - at)) + 1]
+            columns = good_columns(data, sizes, at) if sizes else None
+            if columns is None or len(columns) == 0:
+                size, magic = head_of(data)
+                if magic == MAGIC_BLANK and size == segment.end_offset - at:
+                    yield ""
+                    return
+                data, why = self._bytes.one(at)
+                if why:
+                    yield why
+                    return
+                columns = good_columns(data, [len(data)], at)
+                if len(columns) == 0:
+                    yield "the record contradicts itself"
+                    return
+            yield LogChunk(at, columns, False)
+            at += len(columns.buffer)
+            if len(columns) == len(sizes):
+                self._window_bytes = min(WINDOW_BYTES, self._window_bytes * 4)
+
+    def _is_whole_now(self, segment: SegmentFile, at: int) -> bool:
+        """Look again: bytes of a store that is open elsewhere may have been half written at the first look."""
+        if not self._layout.is_open:
+            return False
+        for _ in range(RECHECKS):
+            if not self._bytes.one(at)[1]:
+                return True
+            size, magic = head_of(self._bytes.read(at, BLANK_BYTES_MIN))
+            if magic == MAGIC_BLANK and size == segment.end_offset - at:
+                return True
+            if self._pause is None or self._pauses >= PAUSES_MAX:
+                return False
+            self._pauses += 1
+            self._pause()
+        return False
+
+    def _judge(self, segment: SegmentFile, at: int, stop: int, why: str) -> Finding | None:
+        """Say what the bad bytes at ``at`` are; None: the log ends here, nothing is wrong."""
+        self._window_bytes = WINDOW_BYTES_MIN
+        begin = at + 1
+        head = self._bytes.read(at, 64)
+        size, magic = head_of(head)
+        own = int.from_bytes(head[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8].tobytes(), "big", signed=True)
+        if magic in (MAGIC_V1, MAGIC_V2) and own == at and RECORD_BYTES_MIN <= size <= segment.end_offset - at:
+            begin = at + size  # a believable header: what its body holds is a sender's choice, and may look like one
+        good_at = self._bytes.search(begin)
+        if good_at is not None:
+            return Finding("damage", at, min(good_at, stop), why, "record")
+        have_end = segment.base_offset + segment.have_bytes
+        if self._later_records(segment):
+            if have_end < segment.end_offset:
+                why = f"the file ends after {segment.have_bytes} bytes"
+            check: Check = "file" if have_end < segment.end_offset else "record"
+            return Finding("damage", at, min(segment.end_offset, stop), why, check)
+        extent = self._bytes.nonzero_end(at)
+        if extent is None:
+            return None
+        return Finding("tail", at, extent, why, "record")
+
+    def _holds_record(self, segment: SegmentFile) -> bool:
+        try:
+            there = SegmentBytes(self._file_system, segment, self._record_bytes_max, self._layout.is_open)
+        except (FileNotFoundError, StoreError):
+            return False
+        try:
+            at = segment.base_offset
+            return not there.one(at)[1] or there.search(at) is not None
+        except StoreError:
+            return False
+        finally:
+            there.close()
+
+    def _later_records(self, segment: SegmentFile) -> bool:
+        """Tell whether a file behind this one holds a good record."""
+        found = False
+        for later in self._layout.segments:
+            if later.base_offset <= segment.base_offset or found:
+                continue
+            known = self._has_records.get(later.base_offset)
+            if known is None:
+                known = self._holds_record(later)
+                self._has_records[later.base_offset] = known
+            found = known
+        return found

@@ -1,0 +1,82 @@
+"""A file system that cannot change anything.
+
+Lives here: ``ReadOnlyFileSystem``, which every offline reader is given, so that "never changes a file" is held by one
+class instead of by everybody's care.
+Not here: the file system below it (``store.os_file_system``), the repair, which takes the real one.
+"""
+
+from typing import NoReturn
+
+from pocketmq.store.errors import StoreReadOnly
+from pocketmq.store.file_system import FileLock, FileSystem, StoreFile
+
+
+class ReadOnlyFileSystem:
+    """Opens files for reading whatever the caller asks for; refuses everything that changes a name or a byte."""
+
+    def __init__(self, inner: FileSystem) -> None:
+        self._inner = inner
+
+    def open(self, path: str, *, create: bool = False, writable: bool = True) -> StoreFile:
+        """Open a file that exists, for reading. A write to it fails in the system."""
+        return self._inner.open(path, create=False, writable=False)
+
+    def exists(self, path: str) -> bool:
+        """Tell whether it is there."""
+        return self._inner.exists(path)
+
+    def size(self, path: str) -> int:
+        """Return a file's size."""
+        return self._inner.size(path)
+
+    def modified_ms(self, path: str) -> int:
+        """Return a file's modification time."""
+        return self._inner.modified_ms(path)
+
+    def list(self, path: str) -> list[str]:
+        """Return the names in a directory."""
+        return self._inner.list(path)
+
+    def read_all(self, path: str) -> bytes:
+        """Return a whole small file."""
+        return self._inner.read_all(path)
+
+    def free_bytes(self, path: str) -> tuple[int, int]:
+        """Return (bytes free, total bytes)."""
+        return self._inner.free_bytes(path)
+
+    def make_dirs(self, path: str) -> None:
+        """Refuse."""
+        self._refuse(path)
+
+    def remove(self, path: str) -> None:
+        """Refuse."""
+        self._refuse(path)
+
+    def remove_tree(self, path: str) -> None:
+        """Refuse."""
+        self._refuse(path)
+
+    def rename(self, source: str, target: str) -> None:
+        """Refuse."""
+        self._refuse(source)
+
+    def replace(self, path: str, data: bytes, *, durable: bool = True) -> None:
+        """Refuse."""
+        self._refuse(path)
+
+    def sync_dir(self, path: str) -> None:
+        """Refuse."""
+        self._refuse(path)
+
+    def sync_all(self, path: str) -> None:
+        """Refuse."""
+        self._refuse(path)
+
+    def lock_file(self, path: str, holder: str) -> FileLock:
+        """Refuse."""
+        self._refuse(path)
+
+    @staticmethod
+    def _refuse(path: str) -> NoReturn:
+        raise StoreReadOnly("not done", why=f"{path}: this store was opened for reading only")

@@ -1,0 +1,152 @@
+"""A store opened for reading only: live, stopped, a copy, ours or RocketMQ's.
+
+Lives here: ``StoreReader``, the door for commands and for the pipeline: parts for parallel readers, chunks of records
+as columns, queues, index files, small files.
+Not here: how the log is walked (``log_walk``), checks of queues and index (``verify``), repairs (``repair``).
+
+    reader = StoreReader.open("/var/lib/pocketmq")
+    for part in reader.parts(bytes_max=64 << 20):      # hand each to a task; a task opens its own StoreReader
+        for item in reader.walk(part):
+            if isinstance(item, LogChunk):
+                item.columns                           # RecordColumns: every header field as an array
+
+It takes no lock and creates nothing, so a broker may have the store open; what it appends after ``open`` to files that
+were there is read when the walk comes to it, records half written are left out.
+"""
+
+import os.path
+import posixpath
+from collections.abc import Callable, Iterator
+
+from pocketmq.store.checkpoint import Positions, StorePaths
+from pocketmq.store.file_cache import FileCache
+from pocketmq.store.file_system import FileSystem
+from pocketmq.store.offline.index_files import IndexReader, open_index
+from pocketmq.store.offline.layout import StoreLayout, read_layout
+from pocketmq.store.offline.log_walk import RECORD_BYTES_MAX, Checked, Finding, LogChunk, LogPart, LogWalk, Walked
+from pocketmq.store.offline.queue_files import QueueFiles
+from pocketmq.store.offline.read_only import ReadOnlyFileSystem
+from pocketmq.store.offline.small_files import CheckpointFile, read_checkpoint, read_positions
+from pocketmq.store.os_file_system import OsFileSystem
+
+__all__ = ["Checked", "Finding", "LogChunk", "LogPart", "StoreReader", "Walked"]
+
+QUEUE_FILES_OPEN_MAX = 128
+
+
+class StoreReader:
+    """One opened store. Not for several threads: open one for each (it costs a listing of names)."""
+
+    def __init__(
+        self,
+        file_system: FileSystem,
+        layout: StoreLayout,
+        *,
+        use_checksums: bool = True,
+        record_bytes_max: int = RECORD_BYTES_MAX,
+        pause: Callable[[], None] | None = None,
+        index_numbers: tuple[int, int] | None = None,
+    ) -> None:
+        self.file_system = file_system
+        self.layout = layout
+        self.index_numbers = index_numbers
+        self._walk = LogWalk(
+            file_system, layout, use_checksums=use_checksums, record_bytes_max=record_bytes_max, pause=pause
+        )
+        self._lookups = LogWalk(file_system, layout, use_checksums=False, record_bytes_max=record_bytes_max)
+        self.queue_cache = FileCache(file_system, QUEUE_FILES_OPEN_MAX)
+
+    @classmethod
+    def open(
+        cls,
+        directory: str,
+        *,
+        file_system: FileSystem | None = None,
+        use_checksums: bool = True,
+        record_bytes_max: int = RECORD_BYTES_MAX,
+        pause: Callable[[], None] | None = None,
+        index_numbers: tuple[int, int] | None = None,
+    ) -> "StoreReader":
+        """Open a directory: the store, or the ``commitlog`` in it.
+
+        ``pause``: waits a little before bytes that a broker may be writing are read again. ``index_numbers``: slots
+        and entries of index files whose size does not tell. Raises ``NotAStore``, ``EmptyStore``, ``MixedSegments``,
+        ``StorePermission``.
+        """
+        files = ReadOnlyFileSystem(OsFileSystem() if file_system is None else file_system)
+        layout = read_layout(files, os.path.abspath(os.path.expanduser(directory)))
+        return cls(
+            files,
+            layout,
+            use_checksums=use_checksums,
+            record_bytes_max=record_bytes_max,
+            pause=pause,
+            index_numbers=index_numbers,
+        )
+
+    @property
+    def paths(self) -> StorePaths:
+        """Where the parts of the store are."""
+        return self.layout.paths
+
+    def close(self) -> None:
+        """Close the files."""
+        self._walk.close()
+        self._lookups.close()
+        self.queue_cache.close()
+
+    # ---- the log
+
+    def parts(self, bytes_max: int | None = None) -> list[LogPart]:
+        """Return the parts of the log for parallel readers; see ``LogWalk.parts``."""
+        return self._walk.parts(bytes_max)
+
+    def walk(self, part: LogPart | None = None, *, checksums_only: bool = False) -> Iterator[Walked]:
+        """Walk a part, or the whole log."""
+        if part is None:
+            return self._walk.all(checksums_only=checksums_only)
+        return self._walk.part(part, checksums_only=checksums_only)
+
+    def chunks(
+        self, part: LogPart | None = None, on_finding: Callable[[Finding], None] | None = None
+    ) -> Iterator[LogChunk]:
+        """Walk and give the good records only; damage goes to ``on_finding``."""
+        for item in self.walk(part):
+            if isinstance(item, LogChunk):
+                yield item
+            elif isinstance(item, Finding) and on_finding is not None:
+                on_finding(item)
+
+    def record_at(self, offset: int) -> bytes | None:
+        """Return the good record at a physical offset, or None."""
+        return self._lookups.record_at(offset)
+
+    # ---- what was made from the log
+
+    def queue(self, topic: str, queue_id: int) -> QueueFiles | None:
+        """Return a consume queue, None if the directory has none of that name."""
+        files = self.layout.queues.get((topic, queue_id))
+        if files is None:
+            return None
+        directory = posixpath.join(self.paths.root, "consumequeue", topic, str(queue_id))
+        return QueueFiles(topic, queue_id, directory, files, self.queue_cache)
+
+    def queues(self) -> Iterator[QueueFiles]:
+        """Yield every consume queue."""
+        for topic, queue_id in sorted(self.layout.queues):
+            queue = self.queue(topic, queue_id)
+            assert queue is not None
+            yield queue
+
+    def index_readers(self) -> Iterator[tuple[str, IndexReader | str]]:
+        """Yield (path, reader or why there is none) of every index file; the caller closes them."""
+        for path, size_bytes in self.layout.index_files:
+            yield path, open_index(self.file_system, path, size_bytes, self.index_numbers)
+
+    def checkpoint(self) -> CheckpointFile | None:
+        """Return RocketMQ's checkpoint."""
+        return read_checkpoint(self.file_system, self.paths)
+
+    def positions(self) -> Positions | None:
+        """Return our positions."""
+        return read_positions(self.file_system, self.paths)

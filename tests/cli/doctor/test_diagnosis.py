@@ -1,0 +1,546 @@
+"""The doctor's core: every rule speaks exactly when it should, and nothing that a broker sends makes it raise."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from pocketmq.cli.doctor.diagnosis import diagnose, examine
+from pocketmq.cli.doctor.figures import BrokerSettings, Snapshot
+from pocketmq.cli.doctor.finding import Area, Light, Severity
+from pocketmq.cli.doctor.report import plain_lines
+from pocketmq.cli.doctor.session import Round
+from pocketmq.cli.scenario.catalog import CATALOG
+from pocketmq.remoting.telemetry import (
+    BucketCount,
+    FlushTelemetry,
+    PageCacheTelemetry,
+    PairTelemetry,
+    PoolTelemetry,
+    RefusalCount,
+    SlowRequest,
+    StageTelemetry,
+    TelemetrySnapshot,
+)
+from tests.cli.doctor.snapshots import found_by, keys, pair, refusal, settings, snapshot, stage, telemetry, the
+
+
+def test_a_healthy_broker_has_no_findings_and_green_lights_with_figures() -> None:
+    """Nothing wrong: every area says what was looked at and how far it is from its limit."""
+    diagnosis = examine(snapshot(telemetry()), BrokerSettings(settings()))
+    assert diagnosis.findings == ()
+    assert {line.area: line.light for line in diagnosis.areas} == dict.fromkeys(Area, Light.GREEN)
+    texts = {line.area: line.text for line in diagnosis.areas}
+    assert "0 of 10,000 requests wait" in texts[Area.SEND_QUEUE]
+    assert "of 200 ms" in texts[Area.SEND_QUEUE]
+    assert "3.0 ms of 1.00 s" in texts[Area.PAGE_CACHE]
+    assert diagnosis.missing == ()
+
+
+def test_without_sends_the_append_has_no_data() -> None:
+    """A window without sends is said so, not shown as a quick append."""
+    told = msgspec.structs.replace(telemetry(), stages=[])
+    line = next(line for line in examine(snapshot(told), BrokerSettings({})).areas if line.area is Area.APPEND)
+    assert line.text == "no data (no sends in the last 60 s)"
+
+
+@pytest.mark.parametrize(
+    ("cause", "remark", "key", "area", "scenario"),
+    [
+        (
+            "page_cache_busy",
+            "[REJECTREQUEST]system busy, start flow control for a while",
+            "refused-page-cache-reject",
+            Area.ADMISSION,
+            "reject-request",
+        ),
+        ("page_cache_busy", "[PCBUSY_CLEAN_QUEUE]broker busy", "refused-page-cache-sweep", Area.PAGE_CACHE, "pcbusy"),
+        ("page_cache_busy", "[PC_SYNCHRONIZED]broker busy", "refused-page-cache-put", Area.PAGE_CACHE, "pc-synchr"),
+        ("no_write_buffer", "[REJECTREQUEST]system busy", "refused-no-buffer", Area.POOL, "reject-request"),
+        ("queue_full", "[OVERLOAD]system busy", "refused-queue-full", Area.SEND_QUEUE, "too-many-requests"),
+        ("queue_timeout", "[TIMEOUT_CLEAN_QUEUE]broker busy", "refused-timeout", Area.SEND_QUEUE, "timeout-clean"),
+    ],
+)
+def test_each_refusal_of_flow_control_has_a_finding_of_its_own(
+    cause: str, remark: str, key: str, area: Area, scenario: str
+) -> None:
+    """All five, with their counts, the last text and the scenario; and the hint about old clients with them."""
+    found = diagnose(snapshot(telemetry(refusals=[refusal(cause, remark)])), settings())
+    assert keys(found) == {key, "old-clients-do-not-retry"}
+    finding = the(found, key)
+    assert (finding.severity, finding.area) == (Severity.ERROR, area)
+    assert "10 requests refused in the last 60 s, 50 since the start, code 2" in finding.evidence[0]
+    assert remark in finding.evidence[0]
+    assert scenario in finding.reference
+    assert finding.cause
+    assert finding.cure
+
+
+def test_every_scenario_that_a_finding_points_to_exists() -> None:
+    """A broker with everything wrong at once: each reference is a command that runs."""
+    causes = ("page_cache_busy", "queue_timeout", "queue_full", "no_write_buffer", "disk_full")
+    tags = ("[REJECTREQUEST]x", "[PCBUSY_CLEAN_QUEUE]x", "[PC_SYNCHRONIZED]x", "[TIMEOUT_CLEAN_QUEUE]x", "x")
+    told = telemetry(
+        refusals=[refusal(cause, tag) for cause in causes for tag in tags],
+        pool=PoolTelemetry(size=2, deficient=True),
+        page_cache=PageCacheTelemetry(busy=True, lock_held_ms=2000),
+        stages=[stage("append", p99=500.0)],
+    )
+    bad = settings(
+        osPageCacheBusyTimeoutMills="5000",
+        brokerFastFailureEnable="false",
+        sendThreadPoolQueueCapacity="50000",
+        waitTimeMillsInSendQueue="1000",
+        sendDrainMax="1",
+    )
+    found = diagnose(snapshot(told), bad)
+    assert len(found) > 12
+    named = {finding.reference for finding in found} - {""}
+    assert named <= {f"pocketmq scenario {scenario.name}" for scenario in CATALOG}
+    assert len(named) > 5
+
+
+def test_three_ways_of_a_busy_page_cache_are_three_findings() -> None:
+    """They share their cause; the tag tells them apart."""
+    tags = ("[REJECTREQUEST]x", "[PCBUSY_CLEAN_QUEUE]x", "[PC_SYNCHRONIZED]x")
+    found = found_by(telemetry(refusals=[refusal("page_cache_busy", tag) for tag in tags]))
+    assert {key for key in found if key.startswith("refused")} == {
+        "refused-page-cache-reject",
+        "refused-page-cache-sweep",
+        "refused-page-cache-put",
+    }
+
+
+def test_refusals_before_the_window_are_no_finding() -> None:
+    """What was refused an hour ago is a total in the admission line, not an error of now."""
+    told = telemetry(refusals=[refusal("queue_timeout", "[TIMEOUT_CLEAN_QUEUE]x", last_minute=0)])
+    diagnosis = examine(snapshot(told), BrokerSettings(settings()))
+    assert diagnosis.findings == ()
+    assert "nothing refused in the last 60 s, 50 since the start" in diagnosis.areas[0].text
+
+
+@pytest.mark.parametrize(
+    ("cause", "key", "severity"),
+    [
+        ("disk_full", "refused-disk-full", Severity.ERROR),
+        ("read_only", "refused-read-only", Severity.ERROR),
+        ("disk_error", "refused-disk-error", Severity.ERROR),
+        ("fenced", "refused-fenced", Severity.ERROR),
+        ("memory_limit", "refused-memory-limit", Severity.ERROR),
+        ("connection_limit", "refused-connection-limit", Severity.ERROR),
+        ("not_master", "refused-not-master", Severity.ERROR),
+        ("shutting_down", "refused-shutting-down", Severity.WARNING),
+        ("bad_request", "refused-bad-request", Severity.NOTE),
+        ("no_permission", "refused-no-permission", Severity.NOTE),
+        ("a_cause_of_tomorrow", "refused-a-cause-of-tomorrow", Severity.ERROR),
+    ],
+)
+def test_failed_puts_are_told_with_their_cause(cause: str, key: str, severity: Severity) -> None:
+    """Every other cause too, also one that this version does not know."""
+    found = diagnose(snapshot(telemetry(refusals=[refusal(cause, "text", code=14)])), settings())
+    assert [(finding.key, finding.severity) for finding in found] == [(key, severity)]
+
+
+def test_old_clients_are_mentioned_only_for_code_2() -> None:
+    """Code 1 and 14 are in the retry set of old clients."""
+    told = telemetry(refusals=[refusal("page_cache_busy", "[PC_SYNCHRONIZED]x", code=1)])
+    assert found_by(told) == {"refused-page-cache-put"}
+
+
+@pytest.mark.parametrize(
+    ("stages", "words", "setting"),
+    [
+        ([stage("append", p99=20.0)], "append itself is slow", "store.transient_store_pool_enable"),
+        ([stage("append", p99=5.0, longest=200.0)], "append itself is slow", "store.transient_store_pool_enable"),
+        ([stage("lock_wait", p99=300.0)], "wait for one another", "broker.send_message_thread_pool_nums"),
+        ([stage("process", p99=50.0)], "checks of the requests", ""),
+        ([stage("append", p99=19.9, longest=199.0)], "more requests arrive", ""),
+    ],
+)
+def test_a_queue_timeout_names_the_slow_stage(stages: list[object], words: str, setting: str) -> None:
+    """Append, lock or checks from 20 ms at p99 or one of the wait limit on; else arrival above capacity."""
+    told = telemetry(refusals=[refusal("queue_timeout", "[TIMEOUT_CLEAN_QUEUE]x")], stages=stages)
+    finding = the(diagnose(snapshot(told), settings(sendMessageThreadPoolNums="2")), "refused-timeout")
+    assert words in finding.cause
+    assert [advice.name for advice in finding.settings] == ([setting] if setting else [])
+
+
+def test_a_stall_that_has_not_ended_is_seen_by_the_lock() -> None:
+    """The append in which everything stands still is in no histogram yet; the time of its hold is."""
+    told = telemetry(
+        refusals=[refusal("queue_timeout", "[TIMEOUT_CLEAN_QUEUE]x")],
+        page_cache=PageCacheTelemetry(lock_held_ms=700, timeout_ms=1000),
+    )
+    finding = the(diagnose(snapshot(msgspec.structs.replace(told, stages=[])), settings()), "refused-timeout")
+    assert "append itself is slow" in finding.cause
+    assert "an append has held the append lock for 700 ms by now" in finding.evidence
+
+
+def test_without_stage_times_no_stage_is_guessed() -> None:
+    """A timeout alone does not say which stage is slow."""
+    told = msgspec.structs.replace(telemetry(refusals=[refusal("queue_timeout", "[TIMEOUT_CLEAN_QUEUE]x")]), stages=[])
+    finding = the(diagnose(snapshot(told), settings()), "refused-timeout")
+    assert "no data" in finding.cause
+    assert finding.settings == ()
+
+
+def test_a_slow_append_with_the_pool_on_is_not_cured_by_the_pool() -> None:
+    """The advice to switch it on would be nonsense then."""
+    told = telemetry(
+        refusals=[refusal("queue_timeout", "[TIMEOUT_CLEAN_QUEUE]x"), refusal("page_cache_busy", "[REJECTREQUEST]x")],
+        stages=[stage("append", p99=500.0)],
+        pool=PoolTelemetry(size=5, available=5, locked=True),
+    )
+    found = diagnose(snapshot(told), settings(transientStorePoolEnable="true"))
+    named = {advice.name for finding in found for advice in finding.settings}
+    assert "store.transient_store_pool_enable" not in named
+
+
+def test_rocketmqs_pace_is_the_reason_when_nothing_else_is_slow() -> None:
+    """One request a drain: the rate of appends bounds the rate of requests, and the figure is given."""
+    told = telemetry(
+        refusals=[refusal("queue_timeout", "[TIMEOUT_CLEAN_QUEUE]x")], stages=[stage("append", p50=10.0, p99=15.0)]
+    )
+    finding = the(diagnose(snapshot(told), settings(sendDrainMax="1")), "refused-timeout")
+    assert "RocketMQ's pace" in finding.cause
+    assert "one append at a time at p50 is at most 100/s requests" in finding.evidence
+    assert [advice.name for advice in finding.settings] == ["broker.send_drain_max"]
+
+
+def test_sweeps_of_other_queues_are_not_blamed_on_sends() -> None:
+    """Only the pull queue was swept: the finding belongs to the reads."""
+    told = telemetry(
+        pairs=[pair(), pair("PullMessageThread", swept=7)],
+        refusals=[refusal("queue_timeout", "[TIMEOUT_CLEAN_QUEUE]x")],
+    )
+    found = diagnose(snapshot(told), settings())
+    assert "refused-timeout" not in keys(found)
+    assert the(found, "refused-timeout-other").area is Area.READS
+
+
+def test_a_full_queue_other_than_that_of_sends_is_not_blamed_on_sends() -> None:
+    """The admin queue overflows: sends were not concerned."""
+    told = telemetry(
+        pairs=[pair(), pair("AdminBrokerThread", refused_full=3)], refusals=[refusal("queue_full", "[OVERLOAD]x")]
+    )
+    assert "refused-queue-full-other" in found_by(told)
+    assert "refused-queue-full" not in found_by(told)
+
+
+@pytest.mark.parametrize(
+    ("page_cache", "key"),
+    [
+        (PageCacheTelemetry(busy=True, lock_held_ms=1500, timeout_ms=1000), "page-cache-busy"),
+        (PageCacheTelemetry(lock_held_ms=1001, timeout_ms=1000), "page-cache-busy"),
+        (PageCacheTelemetry(lock_held_ms=1000, timeout_ms=1000), ""),
+        (PageCacheTelemetry(lock_held_ms=10_000_000, timeout_ms=1000), ""),
+        (PageCacheTelemetry(longest_hold_ms_last_minute=501, timeout_ms=1000), "page-cache-long-hold"),
+        (PageCacheTelemetry(longest_hold_ms_last_minute=500, timeout_ms=1000), ""),
+    ],
+)
+def test_page_cache_is_busy_above_its_limit_and_below_the_guard(page_cache: PageCacheTelemetry, key: str) -> None:
+    """RocketMQ's rule, limit < held < 10,000,000 ms; a hold above half of the limit is a warning."""
+    assert found_by(telemetry(page_cache=page_cache)) == ({key} if key else set())
+
+
+@pytest.mark.parametrize(
+    ("queue", "speaks"),
+    [
+        ({"queue_size": 5000}, False),
+        ({"queue_size": 5001}, True),
+        ({"queue_bytes": 129 << 20}, True),
+        ({"head_wait_ms": 100}, False),
+        ({"head_wait_ms": 101}, True),
+    ],
+)
+def test_a_send_queue_above_half_of_a_limit_is_a_warning(queue: dict[str, Any], speaks: bool) -> None:
+    """By count, by bytes, or by the age of its oldest request."""
+    assert found_by(telemetry(pairs=[pair(**queue)])) == ({"send-queue-filling"} if speaks else set())
+
+
+@pytest.mark.parametrize(
+    ("given_stage", "key"),
+    [
+        (stage("append", p99=20.0), "append-slow"),
+        (stage("append", p99=19.9, longest=199.0), ""),
+        (stage("append", p99=5.0, longest=200.0), "append-stalled"),
+        (stage("lock_wait", p99=20.0), "append-lock-contended"),
+        (stage("write", p99=100.0), "answers-leave-slowly"),
+        (stage("read", p99=100.0), "requests-arrive-slowly"),
+        (stage("read", p99=99.0), ""),
+        (stage("process", p99=100.0, pair="PullMessageThread"), "reads-slow"),
+        (stage("process", p99=99.0, pair="PullMessageThread"), ""),
+    ],
+)
+def test_a_slow_stage_is_found_before_anything_is_refused(given_stage: object, key: str) -> None:
+    """Each stage has its own limit at p99."""
+    assert found_by(telemetry(stages=[given_stage])) == ({key} if key else set())
+
+
+@pytest.mark.parametrize(
+    ("pool", "expected"),
+    [
+        (PoolTelemetry(size=5, available=5, locked=True), set()),
+        (PoolTelemetry(size=5, available=2, locked=True), set()),
+        (PoolTelemetry(size=5, available=1, locked=True), {"pool-low"}),
+        (PoolTelemetry(size=5, available=0, locked=True), {"pool-deficient"}),
+        (PoolTelemetry(size=5, available=1, locked=True, deficient=True), {"pool-deficient"}),
+        (PoolTelemetry(size=5, available=5, locked=False), {"pool-not-locked"}),
+    ],
+)
+def test_the_pool_warns_below_40_percent_and_fails_at_none(pool: PoolTelemetry, expected: set[str]) -> None:
+    """The price of the pool is a note whenever it is on."""
+    found = found_by(telemetry(pool=pool), {"transientStorePoolEnable": "true"})
+    assert found == expected | {"pool-price"}
+
+
+@pytest.mark.parametrize(("size", "words"), [(2, "none is free while both"), (3, "takes less than producers send")])
+def test_a_pool_that_is_too_small_is_not_blamed_on_the_disk(size: int, words: str) -> None:
+    """Two segments hold a buffer each at any time, as in RocketMQ."""
+    told = telemetry(pool=PoolTelemetry(size=size, available=0, locked=True, deficient=True))
+    assert words in the(diagnose(snapshot(told), settings()), "pool-deficient").cause
+
+
+def test_whatever_is_refused_turns_the_door_red() -> None:
+    """The admission light shows every refusal, also one whose reason lies elsewhere; a slow append is red then, too."""
+    timeout = refusal("queue_timeout", "[TIMEOUT_CLEAN_QUEUE]x")
+    for stages, append in (([], Light.GREEN), ([stage("append", p99=100.0)], Light.RED)):
+        told = telemetry(refusals=[timeout], stages=stages)
+        lights = {line.area: line.light for line in examine(snapshot(told), BrokerSettings(settings())).areas}
+        assert (lights[Area.ADMISSION], lights[Area.SEND_QUEUE]) == (Light.RED, Light.RED)
+        assert (lights[Area.APPEND], lights[Area.FLUSH]) == (append, Light.GREEN)
+
+
+@pytest.mark.parametrize(
+    ("flush", "more_stages", "expected"),
+    [
+        (FlushTelemetry(mode="ASYNC_FLUSH", count=9, p99_us=99_000), [], set()),
+        (FlushTelemetry(mode="ASYNC_FLUSH", count=9, p99_us=100_000), [], {"sync-slow"}),
+        (FlushTelemetry(mode="SYNC_FLUSH", count=9, p50_us=900, p99_us=9000), [], {"sync-flush-cost"}),
+        (FlushTelemetry(mode="SYNC_FLUSH", count=0), [], set()),
+        (FlushTelemetry(mode="SYNC_FLUSH", count=9), [stage("flush_wait", longest=5000.0)], {"flush-timeout"}),
+        (FlushTelemetry(mode="SYNC_FLUSH", count=9), [stage("flush_wait", longest=4999.0)], {"sync-flush-cost"}),
+        (FlushTelemetry(behind_bytes=256 << 20), [], set()),
+        (FlushTelemetry(behind_bytes=(256 << 20) + 1), [], {"flush-behind"}),
+        (FlushTelemetry(fenced=True), [], {"log-fenced"}),
+    ],
+)
+def test_flush(flush: FlushTelemetry, more_stages: list[object], expected: set[str]) -> None:
+    """Slow syncs, waiters that time out, bytes behind, the fence; and the cost of SYNC_FLUSH as a note."""
+    assert found_by(telemetry(flush=flush, stages=more_stages)) == expected
+
+
+@pytest.mark.parametrize(
+    ("runtime", "expected"),
+    [
+        ({"commitLogDiskRatio": "0.75"}, set()),
+        ({"commitLogDiskRatio": "0.76"}, {"disk-filling"}),
+        ({"consumeQueueDiskRatio": "0.90"}, {"disk-filling"}),
+        ({"consumeQueueDiskRatio": "0.91"}, {"disk-full"}),
+        ({"commitLogDiskRatio": "-1", "consumeQueueDiskRatio": "nan"}, set()),
+        ({"dispatchBehindBytes": str(16 << 20)}, set()),
+        ({"dispatchBehindBytes": str((16 << 20) + 1)}, {"dispatch-behind"}),
+        ({"pullHolds": "50000"}, set()),
+        ({"pullHolds": "50001"}, {"many-held-pulls"}),
+    ],
+)
+def test_disk_dispatch_and_held_pulls_have_limits(runtime: dict[str, Any], expected: set[str]) -> None:
+    """Figures of the runtime table that RocketMQ has, too."""
+    assert found_by(telemetry(), **runtime) == expected
+
+
+def test_a_broker_without_retention_is_not_said_to_delete_files() -> None:
+    """What this broker does not do is not claimed, and a setting that it does not have is not advised."""
+    told = settings()
+    del told["fileReservedTime"]
+    finding = diagnose(snapshot(telemetry(), commitLogDiskRatio="0.95"), told)[0]
+    assert (finding.key, finding.severity, finding.settings) == ("disk-filling", Severity.WARNING, ())
+    assert "deletes nothing" in finding.cause
+
+
+def test_advice_that_is_followed_already_is_left_out() -> None:
+    """Nobody is told to set what is set."""
+    told = telemetry(stages=[stage("lock_wait", p99=50.0)])
+    finding = diagnose(snapshot(told), settings(sendMessageThreadPoolNums="1"))[0]
+    assert (finding.key, finding.settings) == ("append-lock-contended", ())
+
+
+def test_advice_is_kept_for_a_broker_that_tells_no_settings() -> None:
+    """Nobody knows the present value then, and the advice says so."""
+    told = telemetry(page_cache=PageCacheTelemetry(busy=True, lock_held_ms=2000, timeout_ms=1000))
+    assert [advice.present for advice in diagnose(snapshot(told), {})[0].settings] == ["not known"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"osPageCacheBusyTimeoutMills": "1001"}, "bad-cure-page-cache-timeout"),
+        ({"osPageCacheBusyTimeoutMills": "1000"}, ""),
+        ({"brokerFastFailureEnable": "false"}, "bad-cure-fast-failure-off"),
+        ({"sendThreadPoolQueueCapacity": "10001"}, "bad-cure-queue-capacity"),
+        ({"sendThreadPoolQueueCapacity": "9999"}, ""),
+        ({"sendQueueSizeBytesMax": str(2 << 30)}, "queue-bytes-high"),
+        ({"waitTimeMillsInSendQueue": "201"}, "send-wait-raised"),
+        ({"sendDrainMax": "1"}, "rocketmq-pace"),
+        ({"transientStorePoolEnable": "true", "flushDiskType": "SYNC_FLUSH"}, ""),
+    ],
+)
+def test_bad_cures_are_called_by_name(changed: dict[str, str], expected: str) -> None:
+    """Each from the first value above its default on."""
+    found = diagnose(snapshot(telemetry()), settings(**changed))
+    assert keys(found) == ({expected} if expected else set())
+    for finding in found:
+        name = next(iter(changed))
+        assert any(advice.present == changed[name] for advice in finding.settings)
+        if expected.startswith("bad-cure"):
+            assert finding.title.startswith("bad cure: ")
+
+
+def test_a_wait_as_long_as_a_clients_timeout_is_worse_than_a_stopgap() -> None:
+    """From 3 s on no client is left to hear the answer."""
+    severities = [
+        diagnose(snapshot(telemetry()), settings(waitTimeMillsInSendQueue=wait))[0].severity
+        for wait in ("2999", "3000")
+    ]
+    assert severities == [Severity.NOTE, Severity.WARNING]
+
+
+def test_settings_of_rocketmq_are_found_and_named_as_there() -> None:
+    """``osPageCacheBusyTimeOutMills`` is RocketMQ's spelling; advice to its operator uses its names."""
+    text = "osPageCacheBusyTimeOutMills=5000\nflushDiskType=ASYNC_FLUSH\n#comment=1\nnonsense\n=x\n"
+    found = diagnose(snapshot(None, pocketmq=False), BrokerSettings.parse(text))
+    advice = the(found, "bad-cure-page-cache-timeout").settings[0]
+    assert (advice.name, advice.present, advice.suggested) == ("osPageCacheBusyTimeOutMills", "5000", "1000")
+
+
+def test_a_rocketmq_without_telemetry_is_read_by_its_runtime_table() -> None:
+    """Sizes in RocketMQ's words are understood; what is not there is said once and never guessed."""
+    runtime: dict[str, Any] = {
+        "pageCacheLockTimeMills": "1500",
+        "remainTransientStoreBufferNumbs": "0",
+        "remainHowManyDataToFlush": "300.5 MiB",
+        "remainHowManyDataToCommit": "2 KiB",
+        "sendThreadPoolQueueSize": "8000",
+        "sendThreadPoolQueueCapacity": "10000",
+        "sendThreadPoolQueueHeadWaitTimeMills": "150",
+    }
+    told = snapshot(None, pocketmq=False, **runtime)
+    diagnosis = examine(told, BrokerSettings(settings(transientStorePoolEnable="true")))
+    expected = {"page-cache-busy", "pool-deficient", "pool-price", "flush-behind", "send-queue-filling"}
+    assert {finding.key for finding in diagnosis.findings} == expected
+    assert any("RocketMQ has no telemetry" in text for text in diagnosis.missing)
+    assert next(line for line in diagnosis.areas if line.area is Area.ADMISSION).light is Light.NO_DATA
+
+
+def test_two_looks_show_what_totals_hide() -> None:
+    """Without telemetry, counters that grew between two looks are refusals of now; a restart between them is not."""
+    before = snapshot(None, at_ms=100_000, putMessageFailedTimes="5", sendThreadPoolRefused="100")
+    now = snapshot(None, at_ms=102_000, putMessageFailedTimes="8", sendThreadPoolRefused="150")
+    found = diagnose(now, settings(), before)
+    assert keys(found) == {"puts-failed", "refused-queue-full"}
+    assert the(found, "puts-failed").evidence == ("3 puts failed within 2.0 s",)
+    started_again = snapshot(None, at_ms=102_000, putMessageFailedTimes="8", bootTimestamp="2000")
+    assert diagnose(started_again, settings(), before) == []
+    assert diagnose(now, settings()) == []
+
+
+def test_the_worst_comes_first_and_each_rule_speaks_once() -> None:
+    """Errors, then warnings, then notes; two kinds of one refusal make one finding."""
+    told = telemetry(
+        refusals=[refusal("queue_full", "[OVERLOAD]a"), refusal("queue_full", "", code=1)],
+        flush=FlushTelemetry(mode="SYNC_FLUSH", count=4, p50_us=1000, p99_us=2000),
+    )
+    found = diagnose(snapshot(told, commitLogDiskRatio="0.8"), settings())
+    ranks = [finding.severity.rank for finding in found]
+    assert ranks == sorted(ranks)
+    assert len({finding.key for finding in found}) == len(found)
+
+
+def test_slow_requests_are_evidence_of_their_stage() -> None:
+    """The slowest requests whose time went into the append are shown with it, cleaned of control characters."""
+    slow = SlowRequest(
+        code=310, remote="10.0.0.1:5\x1b[31m", total_ms=900, slowest_stage="append", stages={"append": 880.0}
+    )
+    told = telemetry(stages=[stage("append", p99=800.0)], slowest=[slow])
+    evidence = the(diagnose(snapshot(told), settings()), "append-slow").evidence
+    assert any("took 900 ms, 880 ms of it in append" in line for line in evidence)
+    assert not any("\x1b" in line for line in evidence)
+
+
+_INT = st.integers(-(1 << 63), (1 << 63) - 1)
+_FLOAT = st.floats() | st.just(math.inf)
+_TEXT = st.text(max_size=20) | st.sampled_from(["SendMessageThread", "PullMessageThread", "append", "lock_wait", "all"])
+_CAUSES = ["page_cache_busy", "queue_timeout", "queue_full", "no_write_buffer", "fenced", "bad_request", "x"]
+_REMARKS = ["[REJECTREQUEST]x", "[OVERLOAD]x", "[PCBUSY_CLEAN_QUEUE]x", "[TIMEOUT_CLEAN_QUEUE]x", "[PC_SYNCHRONIZED]x"]
+
+
+_PLAIN: Mapping[object, st.SearchStrategy[Any]] = {int: _INT, float: _FLOAT, str: _TEXT, bool: st.booleans()}
+
+
+def _struct(kind: type[Any], **special: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    return st.builds(kind, **{name: special[name] if name in special else _PLAIN[of] for name, of in fields.items()})
+
+
+def _listed(kind: type[Any], **special: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
+    return st.lists(_struct(kind, **special), max_size=4)
+
+
+_TELEMETRY = st.builds(
+    TelemetrySnapshot,
+    window_s=_FLOAT,
+    pairs=_listed(PairTelemetry),
+    stages=_listed(StageTelemetry, stage=st.sampled_from(["read", "queue_wait", "lock_wait", "append", "process"])),
+    refusals=_listed(RefusalCount, cause=st.sampled_from(_CAUSES), remark=st.sampled_from(_REMARKS) | _TEXT),
+    page_cache=_struct(PageCacheTelemetry),
+    pool=st.none() | _struct(PoolTelemetry),
+    flush=_struct(FlushTelemetry),
+    put_times=_listed(BucketCount),
+    slowest=_listed(SlowRequest, stages=st.dictionaries(_TEXT, _FLOAT, max_size=2)),
+)
+
+
+_VALUES = (
+    _TEXT | _INT.map(str) | _FLOAT.map(str) | st.sampled_from(["true", "false", "1.5 MiB", "", "9" * 400, "0.5 0.5"])
+)
+_RUNTIME = st.dictionaries(
+    st.sampled_from(
+        [
+            *("putTps", "getTransferedTps", "dispatchBehindBytes", "remainHowManyDataToFlush", "commitLogDiskRatio"),
+            *("pageCacheLockTimeMills", "remainTransientStoreBufferNumbs", "sendThreadPoolQueueSize", "pullHolds"),
+            *("sendThreadPoolQueueCapacity", "sendThreadPoolQueueHeadWaitTimeMills", "putMessageFailedTimes"),
+            *("bootTimestamp", "brokerVersionDesc", "putLatency99", "consumeQueueDiskRatio", "sendThreadPoolRefused"),
+        ]
+    ),
+    _VALUES,
+)
+_SNAPSHOTS = st.builds(
+    Snapshot,
+    broker=_TEXT,
+    address=st.just("127.0.0.1:1"),
+    at_ms=st.integers(0, 1 << 41),
+    runtime=_RUNTIME,
+    telemetry=st.none() | _TELEMETRY,
+    pocketmq=st.booleans(),
+)
+
+
+@pytest.mark.slow
+@hypothesis_settings(max_examples=100, deadline=None)
+@given(_SNAPSHOTS, st.dictionaries(st.sampled_from(sorted(settings())), _VALUES), st.none() | _SNAPSHOTS)
+def test_no_snapshot_makes_the_doctor_raise(now: Snapshot, given: dict[str, str], before: Snapshot | None) -> None:
+    """Whatever a broker sends: findings, areas, the printed lines and the JSON all come out."""
+    diagnosis = examine(now, BrokerSettings(given), before)
+    assert list(diagnosis.findings) == diagnose(now, given, before)
+    lines = list(plain_lines([Round(diagnosis=diagnosis)]))
+    assert all(line.isprintable() for line in lines)
+    msgspec.json.encode(diagnosis)
+    for finding in diagnosis.findings:
+        assert finding.evidence
+        assert finding.cause
+        assert finding.cure

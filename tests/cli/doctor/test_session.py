@@ -1,0 +1,128 @@
+"""One look after the other: what is new, what is gone, what has happened between."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from pocketmq.cli.doctor.figures import BrokerSettings
+from pocketmq.cli.doctor.finding import Severity
+from pocketmq.cli.doctor.reader import BrokerReader, Reading, Target
+from pocketmq.cli.doctor.report import exit_code_of_rounds, plain_lines, render
+from pocketmq.cli.doctor.session import Round, Session
+from pocketmq.cli.exit_codes import ExitCode
+from pocketmq.common.errors import PocketMQError
+from pocketmq.remoting.errors import ConnectFailed
+from pocketmq.remoting.telemetry import PageCacheTelemetry, TelemetrySnapshot
+from tests.cli.doctor.snapshots import refusal, settings, snapshot, telemetry
+
+TARGET = Target("broker-a", "127.0.0.1:10911")
+BUSY = PageCacheTelemetry(busy=True, lock_held_ms=1500, timeout_ms=1000)
+
+
+class Script(BrokerReader):
+    """A reader that tells what it was given, look by look."""
+
+    def __init__(self, *readings: Reading) -> None:
+        super().__init__(timeout_ms=1)
+        self.readings = list(readings)
+
+    async def read_all(self, targets: Sequence[Target]) -> list[Reading]:
+        return [self.readings.pop(0)]
+
+
+def reading(told: TelemetrySnapshot | None, *, at_ms: int = 100_000, **runtime: Any) -> Reading:
+    taken = snapshot(told, at_ms=at_ms, **runtime)
+    return Reading(TARGET, at_ms, taken, BrokerSettings(settings()))
+
+
+def failed(error: PocketMQError) -> Reading:
+    return Reading(TARGET, 100_000, error=error)
+
+
+async def test_a_second_look_tells_what_is_new_what_is_gone_and_the_rates() -> None:
+    """The page cache becomes busy and is free again; messages and refusals are counted between the looks."""
+    looks = [
+        reading(telemetry()),
+        reading(
+            telemetry(page_cache=BUSY, refusals=[refusal("page_cache_busy", "[REJECTREQUEST]x", total=40)]),
+            at_ms=102_000,
+            msgPutTotalTodayNow="7000",
+        ),
+        reading(telemetry(refusals=[refusal("page_cache_busy", "[REJECTREQUEST]x", last_minute=0)]), at_ms=104_000),
+    ]
+    session = Session(Script(*looks), [TARGET])
+    first, second, third = [(await session.look())[0] for _ in range(3)]
+    assert (first.new, first.gone, first.rates) == ((), (), ())
+    assert "page-cache-busy" in second.new
+    assert "1,000/s messages stored" in second.rates
+    assert "20.0/s refused (40 in 2.0 s)" in second.rates
+    assert any("page cache is busy now" in title for title in third.gone)
+    assert third.diagnosis.findings == ()
+    text = "\n".join(plain_lines([second]))
+    assert "(new)" in text
+    assert "since the look before: 1,000/s messages stored" in text
+
+
+async def test_without_telemetry_the_first_look_is_two() -> None:
+    """Totals alone say nothing of now: two readings make the first diagnosis."""
+    looks = [reading(None, putMessageFailedTimes="1"), reading(None, at_ms=102_000, putMessageFailedTimes="4")]
+    rounds = await Session(Script(*looks), [TARGET], second_look_s=0).look()
+    assert [finding.key for finding in rounds[0].diagnosis.findings] == ["puts-failed"]
+
+
+async def test_a_broker_that_goes_away_is_one_error_and_comes_back() -> None:
+    """The look says so, and the next one forgets it."""
+    error = ConnectFailed("cannot connect to x", why="Connection refused (after 0 ms)")
+    session = Session(Script(reading(telemetry()), failed(error), reading(telemetry())), [TARGET])
+    rounds = [(await session.look())[0] for _ in range(3)]
+    assert [each.diagnosis.worst for each in rounds] == [None, Severity.ERROR, None]
+    assert "nothing listens there" in rounds[1].diagnosis.findings[0].cure
+    assert rounds[2].gone == ("the broker could not be read",)
+
+
+async def test_the_exit_code_follows_the_worst() -> None:
+    """0 without an error, 1 with one, 4 when nobody was reached; one dead broker among others is an error."""
+    fine, bad, dead = [
+        (await Session(Script(each), [TARGET]).look())[0]
+        for each in (reading(telemetry()), reading(telemetry(page_cache=BUSY)), failed(ConnectFailed("x")))
+    ]
+    assert exit_code_of_rounds([fine]) is ExitCode.OK
+    assert exit_code_of_rounds([fine, bad]) is ExitCode.FAILED
+    assert exit_code_of_rounds([fine, dead]) is ExitCode.FAILED
+    assert exit_code_of_rounds([dead]) is ExitCode.NOT_REACHABLE
+    assert exit_code_of_rounds([]) is ExitCode.NOT_REACHABLE
+
+
+async def test_the_drawing_and_the_lines_say_the_same() -> None:
+    """A terminal shows all that a pipe gets: every finding with its evidence, cause, cure and setting."""
+    import io
+
+    from rich.console import Console
+
+    shown = (await Session(Script(reading(telemetry(page_cache=BUSY), commitLogDiskRatio="0.8")), [TARGET]).look())[0]
+    out = io.StringIO()
+    Console(file=out, width=4000, force_terminal=True, color_system=None).print(render([shown]))
+    drawn = out.getvalue()
+    for finding in shown.diagnosis.findings:
+        for text in (
+            finding.title,
+            finding.cause,
+            finding.cure,
+            *finding.evidence,
+            *(s.cost for s in finding.settings),
+        ):
+            assert text in drawn
+            assert any(text in line for line in plain_lines([shown]))
+    assert "2 warnings" not in drawn
+    assert "1 error, 1 warning" in drawn
+
+
+async def test_json_holds_the_whole_round() -> None:
+    """Scripts get keys, severities and advice as plain values."""
+    shown = (await Session(Script(reading(telemetry(page_cache=BUSY))), [TARGET]).look())[0]
+    told = msgspec.json.decode(msgspec.json.encode(shown))
+    finding = told["diagnosis"]["findings"][0]
+    assert (finding["key"], finding["severity"], finding["area"]) == ("page-cache-busy", "error", "page cache")
+    assert finding["settings"][0]["name"] == "store.transient_store_pool_enable"
+    assert msgspec.convert(told, Round) == shown

@@ -1,0 +1,121 @@
+"""``pocketmq scenario`` with real processes."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from pocketmq.cli.scenario.catalog import CATALOG
+from tests.cli.conftest import COMMAND, environment
+
+RunCommand = Callable[..., "subprocess.CompletedProcess[bytes]"]
+START_S_MAX = 30.0
+
+
+@pytest.mark.slow
+def test_the_list_names_them_all(run_command: RunCommand) -> None:
+    """As a table and as JSON."""
+    names = [scenario.name for scenario in CATALOG]
+    found = run_command("scenario", "list", "--json")
+    assert [each["name"] for each in json.loads(found.stdout)] == names
+    plain = run_command("scenario", "list").stdout.decode()
+    assert all(name in plain for name in names)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("nonsense",), "there are: timeout-clean-queue"),
+        (("pcbusy", "--picture", "out.pdf"), "neither .png nor .svg"),
+    ],
+)
+def test_wrong_usage_is_refused_before_anything_starts(
+    arguments: tuple[str, ...], text: str, run_command: RunCommand
+) -> None:
+    """Exit code 2 and what to write instead."""
+    found = run_command("scenario", *arguments)
+    assert found.returncode == 2
+    assert text in " ".join(found.stderr.decode().replace("│", " ").split())
+
+
+def run_quick(name: str, run_command: RunCommand, tmp_path: Path) -> dict[str, Any]:
+    """Run a scenario with ``--quick --json``; nothing of it is left."""
+    found = run_command("scenario", name, "--quick", "--json", env={"TMPDIR": str(tmp_path)})
+    report: dict[str, Any] = json.loads(found.stdout)
+    differed = [
+        f"{phase['name']}: {check['what']}: {check['found']}"
+        for phase in report["phases"]
+        for check in phase["checks"]
+        if not check["ok"]
+    ]
+    assert differed == []
+    assert found.returncode == 0
+    assert report["ok"]
+    assert list(tmp_path.glob("pocketmq-scenario-*")) == []
+    return report
+
+
+@pytest.mark.slow
+def test_too_many_requests(run_command: RunCommand, tmp_path: Path) -> None:
+    """The exact text at the client, the line in the broker's log, and all delivered with a second broker."""
+    full, longer, cured = run_quick("too-many-requests", run_command, tmp_path)["phases"]
+    texts = [outcome["text"] for outcome in full["outcomes"]]
+    assert "2 SYSTEM_BUSY: [OVERLOAD]system busy, start flow control for a while" in texts
+    assert any("RejectedExecutionException" in each["value"] for each in full["evidence"])
+    assert longer["role"] == "bad cure"
+    assert cured["delivered"] == cured["sends"]
+
+
+@pytest.mark.slow
+def test_retry_codes(run_command: RunCommand, tmp_path: Path) -> None:
+    """The old set ends at the busy broker, the new one delivers at the healthy one."""
+    old, new, added = run_quick("retry-codes", run_command, tmp_path)["phases"]
+    assert old["delivered"] < old["sends"]
+    assert new["delivered"] == new["sends"]
+    assert added["delivered"] == added["sends"]
+
+
+@pytest.mark.slow
+@pytest.mark.scenario
+@pytest.mark.parametrize("name", ["timeout-clean-queue", "pcbusy", "pc-synchronized", "reject-request", "pool-loss"])
+def test_the_others(name: str, run_command: RunCommand, tmp_path: Path) -> None:
+    """Each shows its fault and its cure."""
+    run_quick(name, run_command, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_no_process_and_no_file(number: signal.Signals, tmp_path: Path) -> None:
+    """Ctrl-C in the middle of a run: exit code 130, brokers gone, directory gone."""
+    process = subprocess.Popen(
+        [*COMMAND, "scenario", "pcbusy", "--quick"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment({"TMPDIR": str(tmp_path)}),
+    )
+    try:
+        assert process.stderr is not None
+        deadline_s = time.monotonic() + START_S_MAX
+        while "100 a second" not in process.stderr.readline():
+            assert time.monotonic() < deadline_s
+        children = psutil.Process(process.pid).children(recursive=True)
+        assert len(children) >= 3
+        os.kill(process.pid, number)
+        process.communicate(timeout=30)
+        assert process.returncode == 130
+        _, alive = psutil.wait_procs(children, timeout=5)
+        assert alive == []
+        assert list(tmp_path.iterdir()) == []
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()

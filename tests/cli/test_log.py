@@ -1,0 +1,177 @@
+"""``pocketmq log``: what users type, what they see, and the exit codes."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from pocketmq.cli.log.app import build_app
+from pocketmq.cli.log.opening import locked_by_broker
+from pocketmq.common.errors import ConfigError, PocketMQError
+from pocketmq.store.offline.errors import NotAStore
+from tests.cli.conftest import RunCommand, StartDaemon
+from tests.store.offline.rocketmq_files import RocketStore, some_messages, tree
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RocketStore:
+    """A sound store of 100 messages."""
+    built = some_messages(tmp_path / "s", 100)
+    built.write()
+    return built
+
+
+def run(*arguments: object) -> Result:
+    result = CliRunner().invoke(build_app(), [str(each) for each in arguments])
+    if isinstance(result.exception, PocketMQError):
+        raise result.exception
+    return result
+
+
+def break_body(store: RocketStore, number: int) -> int:
+    """Change a byte of a message's body on disk; return its physical offset."""
+    victim = next(sent for sent in store.sent[number:] if sent.body)
+    base = victim.physical_offset - victim.physical_offset % 16_384
+    path = store.root / "commitlog" / f"{base:020d}"
+    data = bytearray(path.read_bytes())
+    data[victim.physical_offset - base + 115] ^= 1
+    path.write_bytes(data)
+    return victim.physical_offset
+
+
+def test_verify_says_ok_or_what_is_damaged(store: RocketStore) -> None:
+    """A sound store exits with 0; one bad byte exits with 1 and names offsets, topic and queue."""
+    result = run("verify", store.root, "--full")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.rstrip().endswith("ok")
+    assert "RocketMQ's CRC covers bodies only" in result.stdout
+    offset = break_body(store, 40)
+    result = run("verify", store.root)
+    assert result.exit_code == 1
+    assert f"DAMAGE  {offset:,} to" in result.stdout
+    assert "1 messages, offsets" in result.stdout
+    assert result.stdout.rstrip().endswith("NOT ok")
+
+
+def test_verify_prints_json_for_machines(store: RocketStore) -> None:
+    """The report is one JSON document with counts by topic; --log-only looks at the log alone."""
+    report = json.loads(run("verify", store.root, "--json").stdout)
+    assert report["ok"] is True
+    assert {each["topic"]: each["records"] for each in report["topics"]}["Orders"] == sum(
+        sent.topic == "Orders" for sent in store.sent
+    )
+    report = json.loads(run("verify", store.root, "--json", "--log-only").stdout)
+    assert (report["queues"], report["records"]) == (None, 100)
+
+
+def test_dump_shows_records_by_place_topic_and_time(store: RocketStore) -> None:
+    """Physical offset, queue offset, topic, time and limit choose; JSON lines and hex hold the message."""
+    lines = [json.loads(line) for line in run("dump", store.root, "--format", "json", "-n", 0).stdout.splitlines()]
+    assert [line["physical_offset"] for line in lines] == [sent.physical_offset for sent in store.sent]
+    mine = [sent for sent in store.sent if (sent.topic, sent.queue_id) == ("Orders", 1)]
+    chosen = ("--topic", "Orders", "--queue", 1, "--offset", 5, "-n", 2, "--format", "json")
+    lines = [json.loads(line) for line in run("dump", store.root, *chosen).stdout.splitlines()]
+    assert [line["physical_offset"] for line in lines] == [sent.physical_offset for sent in mine[5:7]]
+    line = json.loads(run("dump", store.root, "--offset", store.sent[9].physical_offset, "-n", 1, "--json").stdout)
+    assert line["physical_offset"] == store.sent[9].physical_offset
+    since = ("--from-time", store.sent[95].stored_ms, "--to-time", store.sent[97].stored_ms)
+    assert len(run("dump", store.root, *since, "--json").stdout.splitlines()) == 2
+    shown = run("dump", store.root, "-n", 1, "--format", "hex").stdout
+    assert "da a3 20 a7" in shown
+    assert "queue 0 offset 0" in run("dump", store.root, "-n", 1).stdout
+
+
+def test_dump_keeps_control_characters_from_the_terminal(tmp_path: Path) -> None:
+    """A message with an escape sequence in body, tags and topic is shown without it."""
+    store = RocketStore(tmp_path / "s")
+    store.put("T", 0, b"\x1b[2J gone", tags="\x1b[31m")
+    store.write(index=False)
+    assert "\x1b" not in run("dump", tmp_path / "s").stdout
+
+
+@pytest.mark.parametrize("what", ["segments", "queues", "index", "checkpoint", "config"])
+def test_dump_shows_the_other_files(store: RocketStore, what: str) -> None:
+    """Every kind of file has a table and JSON."""
+    assert run("dump", store.root, "--what", what, "--index-numbers", "20:80").exit_code == 0
+    found = json.loads(run("dump", store.root, "--what", what, "--json").stdout)
+    assert len(found) >= 1
+
+
+def test_dump_says_what_is_wrong_with_its_options(store: RocketStore) -> None:
+    """Unknown kinds, formats and times are refused; nothing found is an error that says where to look."""
+    for arguments in (("--what", "x"), ("--format", "x"), ("--from-time", "soon"), ("--index-numbers", "5")):
+        with pytest.raises(ConfigError):
+            run("dump", store.root, *arguments)
+    with pytest.raises(PocketMQError, match="no such record"):
+        run("dump", store.root, "--topic", "nobody")
+    with pytest.raises(NotAStore):
+        run("dump", store.root / "nowhere")
+
+
+def test_export_writes_each_message_and_skips_damage_with_a_count(store: RocketStore, tmp_path: Path) -> None:
+    """JSON lines, Parquet and a store hold the same messages; damage is told and the exit code is 1."""
+    import pyarrow.parquet
+
+    offset = break_body(store, 40)
+    kept = [sent for sent in store.sent if sent.physical_offset != offset and sent.topic != "Payments"]
+    topics = ("--topic", "Orders", "--topic", next(sent.topic for sent in store.sent if len(sent.topic) > 100))
+    result = run("export", store.root, tmp_path / "o.jsonl", *topics)
+    assert result.exit_code == 1
+    assert f"damage: {offset} to" in result.stderr
+    assert "1 damaged ranges skipped" in result.stderr
+    lines = [json.loads(line) for line in (tmp_path / "o.jsonl").read_bytes().splitlines()]
+    assert [line["body"].encode() for line in lines] == [sent.body for sent in kept]
+    run("export", store.root, tmp_path / "o.parquet", "--format", "parquet", *topics)
+    rows = pyarrow.parquet.read_table(tmp_path / "o.parquet").to_pylist()
+    assert [row["body"] for row in rows] == [sent.body for sent in kept]
+    run("export", store.root, tmp_path / "copy", "--format", "log", *topics)
+    result = run("verify", tmp_path / "copy", "--json", "--full")
+    assert json.loads(result.stdout)["records"] == len(kept)
+    assert result.exit_code == 0
+    with pytest.raises(PocketMQError, match="exists"):
+        run("export", store.root, tmp_path / "o.jsonl")
+
+
+def test_repair_shows_a_plan_and_changes_only_with_write(store: RocketStore, tmp_path: Path) -> None:
+    """Without --write files stay; with it the queue is right again, and copies are where --backup says."""
+    queue = store.root / "consumequeue" / "Orders" / "1" / f"{0:020d}"
+    sound = queue.read_bytes()
+    queue.write_bytes(bytes(20) + sound[20:])
+    before = tree(store.root)
+    result = run("repair", store.root)
+    assert result.exit_code == 1
+    assert "rebuild_queues" in result.stdout
+    assert "Orders queue 1" in result.stdout
+    assert tree(store.root) == before
+    result = run("repair", store.root, "--write", "--backup", tmp_path / "backup")
+    assert result.exit_code == 0, result.output
+    assert queue.read_bytes() == sound
+    assert (tmp_path / "backup" / "consumequeue" / "Orders" / "1" / queue.name).read_bytes() != sound
+    result = run("repair", store.root)
+    assert (result.exit_code, result.stdout.strip()) == (0, "nothing to repair")
+
+
+@pytest.mark.slow
+def test_a_live_brokers_store_can_be_read_and_not_repaired(
+    start_daemon: StartDaemon, run_command: RunCommand, tmp_path: Path
+) -> None:
+    """Beside a running broker verify and dump work and say so; repair --write is refused; after it all is sound."""
+    data = tmp_path / "data"
+    small = ("--set", "store.mapped_file_size_commit_log=1048576", "--namesrv-port", "0", "--broker-port", "0")
+    daemon = start_daemon("standalone", "--data-dir", str(data), *small)
+    sent = run_command("produce", "T", "--namesrv", daemon.namesrv, stdin=b"one\ntwo\nthree\n")
+    assert sent.returncode == 0, sent.stderr
+    found = run_command("log", "verify", str(data))
+    assert found.returncode == 0, found.stdout
+    assert b"a broker has it open now" in found.stdout
+    assert run_command("log", "dump", str(data), "--topic", "T").stdout.count(b" T queue ") == 3
+    refused = run_command("log", "repair", str(data), "--write")
+    assert refused.returncode == 2
+    assert b"locked by" in refused.stderr
+    assert locked_by_broker(str(data / "lock")) in (True, None)
+    daemon.end()
+    assert locked_by_broker(str(data / "lock")) in (False, None)
+    report = json.loads(run_command("log", "verify", str(data), "--json", "--full").stdout)
+    assert report["ok"] is True, report
+    assert report["records"] == 3
