@@ -83,5 +83,14 @@ def _take(data: bytes, at: int, end: int, size: Struct, what: str) -> tuple[str,
         raise _illegal(f"the {what} is not UTF-8") from error
 
 
+def illegal_binary(header: Buffer, error: Exception) -> HeaderIllegal:
+    """Return the error for a header that is refused, with what identifies its request where that can be read."""
+    illegal = _illegal(str(error))
+    if len(header) >= _FIXED.size:
+        illegal.request_code, _, _, illegal.opaque, flag = _FIXED.unpack_from(header)
+        illegal.oneway = flag & (FLAG_ONEWAY | FLAG_RESPONSE) != 0
+    return illegal
+
+
 def _illegal(why: str) -> HeaderIllegal:
     return HeaderIllegal("binary header refused", why=why, hint="it is RocketMQ's serialize type 1")

@@ -66,7 +66,7 @@ def decode_json(header: Buffer) -> tuple[int, int, int, int, int, str, dict[str,
     try:
         incoming = _decode(header)
     except _Errors as error:
-        raise _illegal(header, error) from error
+        raise illegal_json(header, error) from error
     fields: dict[str, str] = {}
     if incoming.extFields:
         for name, value in incoming.extFields.items():
@@ -79,7 +79,8 @@ def decode_json(header: Buffer) -> tuple[int, int, int, int, int, str, dict[str,
     return incoming.code, incoming.opaque, incoming.flag, incoming.version, number, incoming.remark or "", fields
 
 
-def _illegal(header: Buffer, error: Exception) -> HeaderIllegal:
+def illegal_json(header: Buffer, error: Exception) -> HeaderIllegal:
+    """Return the error for a header that is refused, with what identifies its request where that can be read."""
     opaque = code = None
     oneway = False
     try:

@@ -69,7 +69,7 @@ def decode_msgpack_outer(header: Buffer) -> MsgpackOuter:
     try:
         return _decode_outer(header)
     except _MsgpackErrors as error:
-        raise _illegal_outer(header, error) from error
+        raise illegal_msgpack(header, error) from error
 
 
 def decode_msgpack_request_header(outer: MsgpackOuter) -> Header | None:
@@ -102,7 +102,8 @@ def decode_msgpack_response_header(outer: MsgpackOuter, kind: type[Header] | Non
         raise HeaderIllegal(f"{kind.__name__} refused", why=str(error), opaque=outer.opaque) from error
 
 
-def _illegal_outer(header: Buffer, error: Exception) -> HeaderIllegal:
+def illegal_msgpack(header: Buffer, error: Exception) -> HeaderIllegal:
+    """Return the error for a header that is refused, with what identifies its request where that can be read."""
     opaque: int | None = None
     code: int | None = None
     oneway = False
