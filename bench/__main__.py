@@ -25,13 +25,14 @@ CASES = {
     "core": "a whole broker: produce, consume, beside echo and socket-to-file",
     "overload": "goodput and refusals at 0.5 to 10 times capacity, open loop",
     "pool": "tails of sends with and without the write-buffer pool on a busy disk",
+    "sync_flush": "group commit against the disk's own rate of syncs, plain and with each sync slowed to 5 ms",
     "telemetry": "what counting times costs: two brokers, with and without",
     "verify": "pocketmq log verify in GB/s, by checksums and by records, beside a plain read",
     "recovery": "verification and start after a kill in GB/s, start after a clean stop (GIGABYTES, default 2)",
     "restart": "time to ready after --gigabytes of messages, clean and after kill -9",
 }
 
-LONG = ("overload", "pool", "recovery", "restart", "telemetry")
+LONG = ("overload", "pool", "recovery", "restart", "sync_flush", "telemetry")
 """Cases that take minutes: run only when named."""
 
 

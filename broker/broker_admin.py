@@ -37,6 +37,9 @@ QUEUE_NAMES: Final[Mapping[str, str]] = {
 }
 """Executors that RocketMQ reports, and the prefix of their keys."""
 
+RUNTIME_KEPT_NS: Final = 50_000_000
+"""Askers within this time get the same runtime table: it takes a millisecond or two to make, and many may ask."""
+
 
 def camel_case(name: str) -> str:
     """Return RocketMQ's name of a setting: ``listen_port`` → ``listenPort``."""
@@ -67,6 +70,8 @@ class BrokerAdmin:
         self._boot_ms = clock.now_ms()
         self._telemetry: Telemetry | None = None
         self._disk: DiskSpace | None = None
+        self._runtime_body = b""
+        self._runtime_read_ns = 0
 
     def use_telemetry(self, telemetry: Telemetry, disk: DiskSpace) -> None:
         """Set whose queues and times are reported."""
@@ -104,7 +109,11 @@ class BrokerAdmin:
         return encode_answer(task.request, remark=f"{len(removed)} files removed" if removed else "")
 
     def _runtime_info(self, task: Task) -> Buffers:
-        return encode_answer(task.request, body=encode_body(KVTable(table=self.runtime_info())))
+        now_ns = self._clock.monotonic_ns()
+        if not self._runtime_body or now_ns - self._runtime_read_ns >= RUNTIME_KEPT_NS:
+            self._runtime_body = encode_body(KVTable(table=self.runtime_info()))
+            self._runtime_read_ns = now_ns
+        return encode_answer(task.request, body=self._runtime_body)
 
     def runtime_info(self) -> dict[str, str]:
         """Return RocketMQ's runtime table (AdminBrokerProcessor.prepareRuntimeInfo), as far as there are figures for

@@ -33,22 +33,26 @@ class SendChecks:
     table must be on disk before anything is acknowledged; ``confirm`` or ``forget`` follows.
     """
 
-    __slots__ = ("_config", "_open", "_topics", "is_unsure")
+    __slots__ = ("_config", "_open", "_topics", "_unsure", "is_unsure")
 
     def __init__(self, config: BrokerConfig, topics: TopicTable) -> None:
         self._config = config
         self._topics = topics
         self._open: dict[str, tuple[TopicConfig, int]] = {}  # topics that passed every check, with their queues
+        self._unsure: list[str] = []
         self.is_unsure = False
         """Whether a topic passed that may not be on disk yet."""
 
     def confirm(self) -> None:
         """Learn that the table is on disk as it was after the last ``check``."""
+        self._unsure.clear()
         self.is_unsure = False
 
     def forget(self) -> None:
-        """Learn that the table could not be written: every topic is unsure again."""
-        self._open.clear()
+        """Learn that the table could not be written: what passed since the last ``confirm`` is unsure again."""
+        for topic in self._unsure:
+            self._open.pop(topic, None)
+        self._unsure.clear()
         self.is_unsure = False
 
     def check(
@@ -89,6 +93,7 @@ class SendChecks:
         if len(self._open) >= OPEN_MAX:
             self._open.clear()
         self._open[topic] = (config, queue_nums)
+        self._unsure.append(topic)
         self.is_unsure = True
         return config
 

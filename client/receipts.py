@@ -36,6 +36,22 @@ _DURABILITY = {
     SendStatus.SLAVE_NOT_AVAILABLE: "stored, but no usable slave is connected: losing the master may lose it",
 }
 _NO_WAIT = "stored in the broker's memory; the answer did not wait for disk or slaves"
+_PAGE_CACHE = "stored in the broker's page cache: it survives the end of the broker's process, a power loss may lose it"
+_WRITE_BUFFER = (
+    "stored in a write buffer of the broker: the end of its process within the next moment may lose it, "
+    "and a power loss may"
+)
+_BY_FLUSH = {
+    ("SYNC_FLUSH", True): "stored and synced to the broker's disk: it survives the end of its process and a power loss",
+    ("SYNC_FLUSH", False): _PAGE_CACHE,
+    ("ASYNC_FLUSH", True): _PAGE_CACHE,
+    ("ASYNC_FLUSH", False): _PAGE_CACHE,
+    ("WRITE_BUFFER", True): _WRITE_BUFFER,
+    ("WRITE_BUFFER", False): _WRITE_BUFFER,
+}
+"""What SEND_OK means, by how the broker flushes (``Announcement.flush``) and whether the answer waited for it. The
+table behind these words, with the tests that prove it: docs/durability.md.
+"""
 
 
 class SectionOutcome:
@@ -52,6 +68,7 @@ class SectionOutcome:
         "broker",
         "duplicate_possible",
         "first_queue_offset",
+        "flush",
         "offset_ids",
         "queue_id",
         "runs",
@@ -77,7 +94,9 @@ class SectionOutcome:
         store_host: bytes = b"",
         offset_ids: Sequence[str] = (),
         duplicate_possible: bool = False,
+        flush: str = "",
     ) -> None:
+        """``flush``: how the broker flushes, as it announces it; empty where it does not."""
         self.topic = topic
         self.broker = broker
         self.queue_id = queue_id
@@ -90,6 +109,7 @@ class SectionOutcome:
         self.store_host = store_host
         self.offset_ids = offset_ids
         self.duplicate_possible = duplicate_possible
+        self.flush = flush
         self._run_starts: list[int] | None = None
 
     def physical_offset(self, index: int) -> int:
@@ -173,9 +193,10 @@ class Receipt:
     def durability(self) -> str:
         """What the broker's answer promises, in words."""
         outcome = self._outcome
-        if outcome.status is SendStatus.SEND_OK and not outcome.waited:
-            return _NO_WAIT
-        return _DURABILITY[outcome.status]
+        if outcome.status is not SendStatus.SEND_OK:
+            return _DURABILITY[outcome.status]
+        by_flush = _BY_FLUSH.get((outcome.flush, outcome.waited))
+        return by_flush or (_DURABILITY[outcome.status] if outcome.waited else _NO_WAIT)
 
     def __repr__(self) -> str:
         return (

@@ -344,6 +344,10 @@ class Announcement(msgspec.Struct, frozen=True):
     cluster: str = ""
     message_bytes_max: int = 4 * 1024 * 1024
     broker: str = ""
+    flush: str = ""
+    """What SEND_OK means: ``SYNC_FLUSH`` (on disk), ``ASYNC_FLUSH`` (in the page cache), ``WRITE_BUFFER`` (in a buffer
+    of the broker's process); empty where the broker does not say.
+    """
 
 
 # ---- to and from bytes ---------------------------------------------------------------------------------------------

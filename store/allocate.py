@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pocketmq.common.events import EventLog
 from pocketmq.common.runner import Runner, SteppedRunner, Worker
 from pocketmq.store.config import PAGE_BYTES, StoreConfig
-from pocketmq.store.errors import NoWriteBuffer, SegmentNotReady, StoreError, translated
+from pocketmq.store.errors import NoWriteBuffer, SegmentNotReady, StoreError, StoreFull, translated
 from pocketmq.store.file_system import FileSystem, StoreFile
 from pocketmq.store.memory_lock import Memory
 from pocketmq.store.segment import Segment, segment_name
@@ -54,7 +54,7 @@ class SegmentAllocator:
         self._warms = config.warm_maped_file_enable
         self._warm_sync_bytes = config.flush_least_pages_when_warm_maped_file * PAGE_BYTES
         self._segment_bytes = config.mapped_file_size_commit_log
-        self._mapped = config.append_mode == "mapped"
+        self._mapped = config.is_mapped
         self._write_zeros = config.flush_disk_type == "SYNC_FLUSH"
         self._durable = config.sync_on_close or self._write_zeros
         self._file_system = file_system
@@ -178,6 +178,14 @@ class SegmentAllocator:
                 why=f"[NOTIFYME]TransientStorePool is not enough, so create mapped file error, "
                 f"all {self._pool.size} buffers are in use",
                 hint="the commit is behind, or the pool is too small: store.transient_store_pool_size",
+            )
+        # Asked first: a reservation that fails has taken all there was for a moment, from consume queues and others.
+        free_bytes, total_bytes = self._file_system.free_bytes(self._directory)
+        if total_bytes > 0 and free_bytes < self._segment_bytes:
+            raise StoreFull(
+                "create mapped file failed",
+                why=f"{self._directory}: {free_bytes} bytes are free, a file of the log takes {self._segment_bytes}",
+                hint="free space on the store's file system; sends then go on by themselves",
             )
         path = f"{self._directory}/{segment_name(base_offset)}"
         temporary = path + ALLOCATING_SUFFIX

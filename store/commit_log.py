@@ -112,7 +112,7 @@ class CommitLog:
         self._log = log
         self._error_log = log if error_log is None else error_log
         self._queue_offsets = QueueOffsets(next_offset)
-        self._writer = LogWriter(segments, allocator, config.append_mode == "mapped", self._error_log)
+        self._writer = LogWriter(segments, allocator, config.is_mapped, self._error_log)
         self._commit_lock = threading.Lock()  # held over I/O, never together with the append lock
         self._watermark_lock = threading.Lock()  # never held over I/O
         self._committed_timestamp = 0

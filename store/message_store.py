@@ -584,10 +584,8 @@ class MessageStore:
         """
         return self.find(topic, key, begin, end, max_num)[0]
 
-    def find(
-        self, topic: str, key: str, begin: int, end: int, max_num: int
-    ) -> tuple[list[bytes], KeyQueryResult]:
-        """Do what ``query`` does; return with the records how far the index was, and whether all of it was looked at."""
+    def find(self, topic: str, key: str, begin: int, end: int, max_num: int) -> tuple[list[bytes], KeyQueryResult]:
+        """Do what ``query`` does; return with the records how far the index was, and whether all of it was read."""
         self.show_all()
         result = self.index.query(topic, key, begin, end, max_num)
         records: list[bytes] = []

@@ -2,8 +2,8 @@
 
 Lives here: ``Retention``: the worker that looks at the disk every ``clean_resource_interval``, decides whether segments
 go and why, removes them one by one, and then what refers only to them.
-Not here: how one file is removed (``segment_queue``, ``consume_queues``, ``index``, ``checksums``), what is still needed
-(``message_store`` says it through ``unneeded_below``).
+Not here: how one file is removed (``segment_queue``, ``consume_queues``, ``index``, ``checksums``), what is still
+needed (``message_store`` says it through ``unneeded_below``).
 
 The rules are RocketMQ's (DefaultMessageStore.CleanCommitLogService, facts §3.15):
 
@@ -60,8 +60,8 @@ class Reason(enum.Enum):
 
 class Retention:
     """One worker. ``commit_log_ratio`` and ``consume_queue_ratio``: used part of their disks at the last look, 0 to 1;
-    -1 where it is not known. ``removed_segments``, ``removed_files`` (of all other kinds), ``freed_bytes`` (of segments)
-    count since the start.
+    -1 where it is not known. Since the start: ``removed_segments``, ``removed_files`` (of all other kinds),
+    ``freed_bytes`` (of segments).
     """
 
     def __init__(

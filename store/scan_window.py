@@ -69,7 +69,7 @@ def bad_extent(window: ScanWindow, bad_at: int, is_record: Callable[[int], bool]
         next_size, next_magic = size_and_magic(window.view(position + one, BLANK_BYTES_MIN), 0)
         if next_magic == 0 or (next_magic == MAGIC_BLANK and next_size == left + BLANK_BYTES_MIN - one):
             return one
-    return size if size == summed else 1
+    return size if 0 < size == summed else 1
 
 
 def summed_size(window: ScanWindow, at: int) -> int:

@@ -86,7 +86,7 @@ def never_written(segments: SegmentQueue, part: DamagedRange) -> bool:
             return True
         if left < BLANK_BYTES_MIN or (magic == MAGIC_BLANK and size == left):
             at = segment.end_offset
-        elif size == summed_size(window, at):
+        elif 0 < size == summed_size(window, at):
             at += size
         else:
             return False

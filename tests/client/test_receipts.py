@@ -61,3 +61,21 @@ def test_only_four_codes_mean_stored() -> None:
         ResponseCode.FLUSH_SLAVE_TIMEOUT,
         ResponseCode.SLAVE_NOT_AVAILABLE,
     }
+
+
+def test_durability_says_what_the_broker_does() -> None:
+    """Only a synced message is said to survive a power loss, and only a buffered one to die with the process."""
+    words = {
+        (flush, waited): Receipt(outcome(flush=flush, waited=waited), 0, b"").durability
+        for flush in ("SYNC_FLUSH", "ASYNC_FLUSH", "WRITE_BUFFER")
+        for waited in (True, False)
+    }
+    synced = words.pop(("SYNC_FLUSH", True))
+    assert "survives the end of its process and a power loss" in synced
+    for (flush, _), text in words.items():
+        assert "power loss" in text
+        assert "may lose it" in text
+        assert ("survives the end of the broker's process" in text) == (flush != "WRITE_BUFFER")
+    late = Receipt(outcome(flush="SYNC_FLUSH", status=SendStatus.FLUSH_DISK_TIMEOUT), 0, b"").durability
+    assert "did not confirm in time" in late
+    assert Receipt(outcome(flush="something new"), 0, b"").durability == Receipt(outcome(), 0, b"").durability

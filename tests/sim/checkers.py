@@ -149,6 +149,8 @@ class SimStore:
     def step(self, name: str) -> None:
         """Let one worker take a step."""
         next(worker for worker in self.runner.workers if worker.name == name).step()
+        if name == "group-commit":  # whom a sync has served is told by the other worker of the two
+            self.step("group-commit-watch")
 
     def checkpoint(self) -> None:
         before = dict(self.ledger.kill_safe)

@@ -12,6 +12,7 @@ KNOWN: tuple[int, ...] = (
     48,  # a power cut lost the name of a segment, and not that of the next one
     59,  # a power cut lost the size of a segment, and not its name
     552,  # old records behind a tail that was not zeroed
+    260004133,  # a size of zero under a good magic: the start never ended
     259299715,  # a prepared segment that was removed at a clean stop, and came back with a power cut
     258644894,  # a clean stop right behind the blank end of a segment
 )

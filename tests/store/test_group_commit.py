@@ -90,6 +90,7 @@ def test_one_sync_serves_all_that_wait(tmp_path: Path) -> None:
     assert told == []
     files.operations.clear()
     commit.step()
+    commit.watch()
     assert told == [(end, PutStatus.PUT_OK) for end in ends]
     assert [operation for operation, path in files.operations if "commitlog" in path].count("sync") == 1
     assert stepped.store.flushed_offset == ends[-1]
@@ -176,6 +177,7 @@ def test_a_callback_that_raises_does_not_disturb_the_others(tmp_path: Path) -> N
     stepped.store.acknowledge(first, True, broken)
     acknowledge(stepped, second, told)
     commit.step()
+    commit.watch()
     assert told == [(second, PutStatus.PUT_OK)]
     stepped.store.close()
 
