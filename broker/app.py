@@ -30,6 +30,7 @@ from pocketmq.broker.long_polling import PullHolds
 from pocketmq.broker.metrics_server import MetricsConfig
 from pocketmq.broker.native_append import NativeAppend
 from pocketmq.broker.native_pull import NativePull
+from pocketmq.broker.notices import tell_of_overdue_stop, tell_of_small_pool
 from pocketmq.broker.observation import Counts, Observation
 from pocketmq.broker.off_loop import run_off_loop
 from pocketmq.broker.pairs import Processors, build_request_table
@@ -65,6 +66,9 @@ from pocketmq.store.os_file_system import OsFileSystem
 DEFAULT_MEMORY_BYTES = 4 << 30
 """Taken for the machine's memory where the system does not tell."""
 SERVER_GRACE_MS = 1000
+STOP_THREAD = "BrokerStop"
+STOP_OVERDUE_S = 1.0
+"""How long after ``shutdown_timeout_mills`` a stop that still waits says so."""
 
 
 @dataclass(slots=True)
@@ -237,6 +241,7 @@ class BrokerApp:
         admission.open(running.table)
         self._registration = Registration(self.config, self.address, self.topics, mailbox, self._clock, self._log)
         await self._registration.start()
+        tell_of_small_pool(self.store_config, self._log)
         self._log.info("broker_started", broker=self.config.broker_name, address=self.address, topics=len(self.topics))
 
     async def stop(self) -> None:
@@ -251,7 +256,7 @@ class BrokerApp:
         self.refusals.tell(all_of_them=True)
         running.pulls.close()
         registration, self._registration = self._registration, None
-        closing = run_off_loop(self._runner, running.mailbox, "BrokerStop", lambda: self._close(running))
+        closing = self._close_off_loop(running)
         if registration is None:
             await closing
         else:
@@ -400,6 +405,16 @@ class BrokerApp:
             running.store.close()
             raise
 
+    async def _close_off_loop(self, running: _Running) -> None:
+        overdue_s = self.config.shutdown_timeout_mills / 1000 + STOP_OVERDUE_S
+        overdue = asyncio.get_running_loop().call_later(
+            overdue_s, tell_of_overdue_stop, running.store, STOP_THREAD, self._log
+        )
+        try:
+            await run_off_loop(self._runner, running.mailbox, STOP_THREAD, lambda: self._close(running))
+        finally:
+            overdue.cancel()
+
     def _close(self, running: _Running) -> None:
         """Serve what is queued, write the tables, close the store. Blocks; worker thread."""
         deadline_ns = self._clock.monotonic_ns() + self.config.shutdown_timeout_mills * 1_000_000
@@ -418,6 +433,9 @@ class BrokerApp:
             cluster=self.config.broker_cluster_name,
             message_bytes_max=self.store_config.max_message_size,
             broker=self.config.broker_name,
+            flush="WRITE_BUFFER"
+            if self.store_config.transient_store_pool_enable
+            else self.store_config.flush_disk_type,
         )
 
     def _connection_closed(self, connection: Connection) -> None:
@@ -445,6 +463,13 @@ def _check_together(config: BrokerConfig, store_config: StoreConfig) -> None:
             "bad setting",
             why=f"store.broker_role=SLAVE with broker.broker_id={MASTER_ID}, a master's (RocketMQ BrokerStartup)",
             hint="give the slave a broker_id above 0",
+        )
+    if store_config.broker_role != "SLAVE" and config.broker_id != MASTER_ID:
+        raise ConfigError(
+            "bad setting",
+            why=f"store.broker_role={store_config.broker_role} with broker.broker_id={config.broker_id}, a slave's: "
+            "clients would find no master to send to",
+            hint=f"leave broker_id at {MASTER_ID}, or set store.broker_role=SLAVE",
         )
 
 

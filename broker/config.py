@@ -14,6 +14,8 @@ from pocketmq.common.errors import ConfigError
 
 MASTER_ID: Final = 0
 """Broker id of a master (RocketMQ MixAll)."""
+INT_MAX: Final = (1 << 31) - 1
+"""Largest count or time: Java's int, which RocketMQ holds them in."""
 
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:;,]+):(\d{1,5})")
 
@@ -77,6 +79,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     wait_time_mills_in_pull_queue: int = 5000
     wait_time_mills_in_heartbeat_queue: int = 31_000
     wait_time_mills_in_transaction_queue: int = 3000
+    wait_time_mills_in_admin_broker_queue: int = 5000
+    """RocketMQ 5.3's; 4.9 lets administrators wait for ever."""
     broker_fast_failure_enable: bool = True
     """Read at the start only. Off: requests wait as long as they have to, the page cache is still looked at when they
     come."""
@@ -115,8 +119,10 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         for name in self.__struct_fields__:
             value = getattr(self, name)
             limit = name.endswith(
-                ("_capacity", "_max", "_nums", "_timeout_mills", "_request_mills", "_interval", "_period", "_queue")
+                ("_capacity", "_max", "_nums", "_mills", "_timeout", "_interval", "_period", "_queue")
             )
+            if limit and isinstance(value, int) and value > INT_MAX and not name.endswith("_bytes_max"):
+                raise ConfigError("bad setting", why=f"broker.{name}={value}", hint=f"at most {INT_MAX}")
             if limit and isinstance(value, int) and value < 1:
                 hint = "at least 1"
                 if name.startswith("wait_time_mills_in_"):

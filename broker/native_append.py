@@ -54,6 +54,7 @@ class NativeSend:
         "size_bytes",
         "sizes",
         "task",
+        "verdicts",
         "wait",
     )
 
@@ -75,15 +76,17 @@ class NativeSend:
         self.size_bytes = len(records)
         self.host = host
         self.refusals: dict[int, SectionResult] = {}
+        self.verdicts: dict[int, Refusal] = {}
         self.positions: Sequence[int] = ()
 
     def shift(self, sections: int) -> None:
         """Note that ``sections`` sections of other runs precede."""
         self.positions = [position + sections for position in self.positions]
 
-    def refuse(self, section: int, code: int, remark: str) -> None:
+    def refuse(self, section: int, refusal: Refusal) -> None:
         """Give a section its verdict."""
-        self.refusals[section] = (int(code), -1, [], remark)
+        self.verdicts[section] = refusal
+        self.refusals[section] = (int(refusal.code), -1, [], refusal.remark)
         self.records_kept -= self.header.sections[section][2]
 
     def encode(self, appended: Appended) -> Buffers:
@@ -99,8 +102,11 @@ class NativeSend:
 
     def first_refusal(self) -> Refusal:
         """Return the refusal that stands for a frame without a good section: that of its first one."""
-        code, _, _, remark = self.refusals[0]
-        return Refusal(code, remark, Cause.BAD_REQUEST)
+        return self.verdicts[0]
+
+    def kinds_refused(self) -> list[Refusal]:
+        """Return one refusal for each kind (cause and code) among the sections."""
+        return list({(refusal.cause, refusal.code): refusal for refusal in self.verdicts.values()}.values())
 
     def encode_all_refused(self) -> Buffers:
         """Return the response of a frame without a good section."""
@@ -156,11 +162,11 @@ class NativeAppend:
         check = self._checks.check
         for index, (topic, queue_id, _) in enumerate(sections):
             if queue_id < 0:
-                send.refuse(index, ResponseCode.MESSAGE_ILLEGAL, f"queue id {queue_id} is impossible")
+                send.refuse(index, _illegal_section(f"queue id {queue_id} is impossible"))
                 continue
             verdict = check(topic, queue_id)
             if isinstance(verdict, Refusal):
-                send.refuse(index, verdict.code, verdict.remark)
+                send.refuse(index, verdict)
         return send
 
     def _host_of(self, host: bytes) -> bytes:
@@ -199,7 +205,7 @@ class NativeAppend:
             group = checked.group
             for (send, index), error in zip(owners, checked.errors, strict=True):
                 if error is not None:
-                    send.refuse(index, ResponseCode.MESSAGE_ILLEGAL, error)
+                    send.refuse(index, _illegal_section(error))
         kept: list[NativeSend] = []
         position = 0
         for send in sends:
@@ -260,3 +266,7 @@ def _gather(parts: list[memoryview]) -> NDArray[np.uint8]:
 
 def _illegal(why: str) -> MessageIllegal:
     return MessageIllegal("native append refused", why=why)
+
+
+def _illegal_section(why: str) -> Refusal:
+    return Refusal(int(ResponseCode.MESSAGE_ILLEGAL), why, Cause.BAD_REQUEST)

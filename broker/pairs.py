@@ -51,12 +51,20 @@ def build_request_table(
     """Return the table with all pairs; their threads start with their first task.
 
     Names, capacities and maximum waits are RocketMQ's BrokerController's. Pairs are built in the order in which fast
-    failure sweeps them: send, pull, heartbeat, end-transaction. Transactions and replies have their pair already,
-    served by the admin processor, which says that they are not supported; so does the send processor for send-backs.
+    failure sweeps them: send, pull, heartbeat, end-transaction, and the default one, for administrators, last.
+    Transactions and replies have their pair already, served by the admin processor, which says that they are not
+    supported; so does the send processor for send-backs.
     """
     admin = processors.admin
     build = _builder(config, runner, answers, clock, log)
-    table = RequestTable(build("AdminBrokerThread", admin, config.admin_broker_thread_pool_queue_capacity))
+    table = RequestTable(
+        build(
+            "AdminBrokerThread",
+            admin,
+            config.admin_broker_thread_pool_queue_capacity,
+            max_wait_ms=config.wait_time_mills_in_admin_broker_queue,
+        )
+    )
     send = build(
         "SendMessageThread",
         processors.send,

@@ -16,7 +16,7 @@ class RequestTable:
         """``default`` serves every code without a pair of its own, also unknown ones."""
         self.default = default
         self._pairs: dict[int, DrainExecutor] = {}
-        self._executors: dict[str, DrainExecutor] = {default.name: default}
+        self._executors: dict[str, DrainExecutor] = {}
 
     def register(self, codes: Iterable[int], pair: DrainExecutor) -> None:
         """Let ``pair`` serve ``codes``, each of which has no pair yet."""
@@ -30,9 +30,9 @@ class RequestTable:
         return self._pairs.get(code, self.default)
 
     def executors(self) -> list[DrainExecutor]:
-        """Return every executor once."""
-        return list(self._executors.values())
+        """Return every executor once, in the order of registration, the default one last."""
+        return [*self._executors.values(), self.default]
 
     def executor(self, name: str) -> DrainExecutor:
         """Return the executor called ``name``; raises ``KeyError``."""
-        return self._executors[name]
+        return self.default if name == self.default.name else self._executors[name]

@@ -60,9 +60,10 @@ class SendPlanner:
                 part = self._native.check(list(native_run), drain)
                 if part is not None:
                     parts.append(part)
-                if part is None or len(part.sends) < len(native_run):
-                    for refusal in [send.first_refusal() for send in native_run if send.task.settled]:
-                        self._refusals.note(refusal.cause.value, refusal.code, refusal.remark)
+                for send in native_run:
+                    if send.verdicts:  # also where other sections of the frame go on
+                        for refusal in send.kinds_refused():
+                            self._refusals.note(refusal.cause.value, refusal.code, refusal.remark)
                 native_run.clear()
             if typed_run:
                 parts.append(self._typed.check(list(typed_run)))

@@ -20,6 +20,7 @@ import msgspec
 from pocketmq.broker.app import BrokerApp
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.metrics_server import DEFAULT_PORT, MetricsConfig
+from pocketmq.cli.descriptors import room_for_files
 from pocketmq.cli.exit_codes import CannotStart, ExitCode
 from pocketmq.cli.recovery_progress import RecoveryProgress
 from pocketmq.common.clock import SystemClock
@@ -129,7 +130,9 @@ async def _serve(shape: Shape, settings: Settings, logs: Logs) -> None:
 async def _started(shape: Shape, settings: Settings, logs: Logs) -> AsyncIterator[str]:
     """Start what the shape names, yield the ready line, stop in reverse order."""
     clock = SystemClock()
-    server_config = settings.get(ServerConfig)
+    server_config = room_for_files(
+        settings.get(ServerConfig), int(shape.namesrv) + int(shape.broker), logs.logger("remoting")
+    )
     broker_config = settings.get(BrokerConfig)
     ready = "ready"
     async with contextlib.AsyncExitStack() as stack:

@@ -198,7 +198,8 @@ NOT_OFFERED: frozenset[str] = frozenset({"route", "connect", "local"})
 class SendFailed(ClientError):
     """A message was not delivered, after every attempt that count, time and retry budget allowed.
 
-    ``attempts`` lists them in order; ``stored`` is UNKNOWN when one of them may have been stored.
+    ``attempts`` lists them in order; ``stored`` is UNKNOWN when one of them may have been stored, YES when a
+    broker said that it was, although it could not answer as it should.
     ``answer_code`` is the last answer's response code, or RocketMQ's client code (10001 connect, 10002 timeout, 10003
     broker). ``cause`` and ``retry_after_ms`` are those of the last attempt. ``str()`` has one line for each attempt.
     """

@@ -1,7 +1,7 @@
 """What a broker says beside the text of a refusal: cause, stored or not, when to come again, where the time went.
 
-Lives here: reading the fields ``cause``, ``stored``, ``retry_after_ms`` and ``stages`` of an answer, and the codes that
-mean "not stored" by themselves.
+Lives here: reading the fields ``cause``, ``stored``, ``retry_after_ms`` and ``stages`` of an answer, its text, and the
+codes that mean "not stored" by themselves.
 Not here: what follows from them (``attempt_plan``), the error that shows them (``errors.Attempt``).
 A real RocketMQ sends none of these fields: then nothing is known, and nothing is made up.
 """
@@ -14,6 +14,8 @@ from pocketmq.remoting.codes import ResponseCode
 
 STAGES_CHARS_MAX = 500
 """A longer list of stages is no list of stages."""
+REMARK_CHARS_MAX = 2_000
+"""Kept of a broker's text: each attempt of each failed send holds one."""
 RETRY_AFTER_MS_MAX = 3_600_000
 """A longer wait is taken as this one: it ends every send all the same."""
 CODES_NEVER_STORED = frozenset(
@@ -54,6 +56,13 @@ def refusal_facts(extra: Mapping[str, str]) -> RefusalFacts:
         _delay_ms(extra.get("retry_after_ms", "")),
         stages if len(stages) <= STAGES_CHARS_MAX and stages.isprintable() else "",
     )
+
+
+def remark_text(remark: str) -> str:
+    """Return a broker's text as one line that may be shown: it comes from a peer, and goes to terminals and logs."""
+    if len(remark) > REMARK_CHARS_MAX:
+        remark = remark[:REMARK_CHARS_MAX] + "…"
+    return remark if remark.isprintable() else "".join(c if c.isprintable() else " " for c in remark)
 
 
 def _delay_ms(text: str) -> int:

@@ -77,9 +77,12 @@ class RetryPolicy:
     def decide(self, attempts: Sequence[Attempt], attempts_max: int, left_ms: float) -> Decision:
         """Decide after the last of ``attempts``.
 
-        Retried: a route or connection that failed, an attempt without an answer, an answer whose code is in the set.
+        Retried: a route or connection that failed, an attempt without an answer, an answer whose code is in the set,
+        unless it says that the message is stored: another attempt would only make a duplicate.
         """
         last = attempts[-1]
+        if last.phase == "answer" and last.stored is Stored.YES:
+            return Decision(False, "the broker has stored it, although its answer failed")
         if last.phase == "answer" and last.answer_code not in self.retry_response_codes:
             return Decision(False, f"response code {last.answer_code} is not retried")
         if len(attempts) >= attempts_max:
@@ -135,8 +138,11 @@ def send_failed(
         code = CONNECT_BROKER_EXCEPTION
     else:
         code = ACCESS_BROKER_TIMEOUT
-    stored = Stored.NO if all(attempt.stored is Stored.NO for attempt in attempts) else Stored.UNKNOWN
-    if stored is Stored.UNKNOWN:
+    said = {attempt.stored for attempt in attempts}
+    stored = Stored.YES if Stored.YES in said else Stored.NO if said == {Stored.NO} else Stored.UNKNOWN
+    if stored is Stored.YES:
+        hint = "it is stored: consumers get it; do not send it again"
+    elif stored is Stored.UNKNOWN:
         hint = "the message may have been stored: consumers can tell by its msg_id if it is sent again"
     elif last.answer_code == ResponseCode.SYSTEM_BUSY:
         hint = "it was not stored: the broker refuses because it is overloaded; send slower, or add a broker"

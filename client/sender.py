@@ -17,7 +17,7 @@ from pocketmq.client.errors import Attempt, BrokerNotExist, ClientError, NotStar
 from pocketmq.client.instance import ClientInstance, Link, TaskSet
 from pocketmq.client.rebalance import MessageQueue
 from pocketmq.client.receipts import STATUS_OF_CODE, Receipt, SectionOutcome, SendStatus
-from pocketmq.client.refusal_facts import CODES_NEVER_STORED, refusal_facts
+from pocketmq.client.refusal_facts import CODES_NEVER_STORED, refusal_facts, remark_text
 from pocketmq.client.retry import NO_ANSWER, Decision, send_failed
 from pocketmq.client.route import DEFAULT_TOPIC_QUEUE_NUMS
 from pocketmq.client.typed_send import typed_request
@@ -324,6 +324,7 @@ class SectionSender:
                 sizes=list(map(len, section.records)),
                 store_host=self._store_host(link.address),
                 duplicate_possible=bool(attempts) and _maybe_stored(attempts),
+                flush=_flush_of(link),
             )
             self._stored(section, link, outcome, sent_ns)
         if stored_ok:
@@ -348,6 +349,7 @@ class SectionSender:
             waited=section.wait,
             offset_ids=header.msg_id.split(","),
             duplicate_possible=_maybe_stored(section.attempts),
+            flush=_flush_of(link),
         )
         if status is SendStatus.SEND_OK:
             self._plan.budget.stored(link.broker_name)
@@ -440,7 +442,16 @@ class SectionSender:
         elapsed_ms = (now_ns - sent_ns) / 1e6
         said = facts.stored if facts.stored is not None else stored
         attempt = Attempt(
-            broker, address, "answer", elapsed_ms, code, remark, facts.cause, said, facts.retry_after_ms, facts.stages
+            broker,
+            address,
+            "answer",
+            elapsed_ms,
+            code,
+            remark_text(remark),
+            facts.cause,
+            said,
+            facts.retry_after_ms,
+            facts.stages,
         )
         self._attempted(section, attempt, now_ns)
 
@@ -540,6 +551,10 @@ class SectionSender:
         await self._tasks.cancel()
         for section in list(self._in_flight):
             self._give_up(section)
+
+
+def _flush_of(link: Link) -> str:
+    return "" if link.announcement is None else link.announcement.flush
 
 
 def _maybe_stored(attempts: Sequence[Attempt]) -> bool:

@@ -37,6 +37,11 @@ class Runner(Protocol):
         ...
 
 
+WAIT_S_MAX = 86_400.0
+"""Longest single wait, a day: a step that comes too early looks again. A time that the system cannot count in would
+otherwise raise in the worker and end it."""
+
+
 class _Bell:
     """Wakes one sleeper; a ring while nobody sleeps is remembered once. A ring to an awake worker is one attribute
     store."""
@@ -62,7 +67,7 @@ class _Bell:
         """Return when rung, or after ``timeout_s``."""
         self._sleeping = True
         if not self._rung:  # tested after _sleeping is set: a ring from here on releases the lock
-            self._lock.acquire(timeout=-1 if timeout_s is None else timeout_s)
+            self._lock.acquire(timeout=-1 if timeout_s is None else min(timeout_s, WAIT_S_MAX))
         self._sleeping = False
         self._lock.acquire(blocking=False)  # a release that came between the test and here
         self._rung = False
@@ -103,7 +108,7 @@ class ThreadWorker:
         self._bell.ring()
         if threading.current_thread() is self._thread:
             return True
-        self._thread.join(timeout_s)
+        self._thread.join(min(timeout_s, WAIT_S_MAX))
         return not self._thread.is_alive()
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from pocketmq.common.clock import Clock
-from pocketmq.common.errors import PocketMQError, Stored
+from pocketmq.common.errors import Cause, PocketMQError, Stored
 from pocketmq.common.events import EventLog
 from pocketmq.common.histogram import SampledHistogram
 from pocketmq.remoting.bodies import Announcement
@@ -280,9 +280,8 @@ class Connection(asyncio.BufferedProtocol):
             self._owner.log.error(
                 "request_handler_failed", remote=self.remote, code=request.code, error=repr(error), exc_info=error
             )
-            self._answer_error(
-                request.opaque, request.code, request.oneway, request.serialize_type, f"the server failed: {error!r}"
-            )
+            failed = PocketMQError(f"the server failed: {error!r}", cause=Cause.INTERNAL, stored=Stored.UNKNOWN)
+            self._answer_error(request.opaque, request.code, request.oneway, request.serialize_type, failed)
 
     def _hello(self, request: Request) -> None:
         extra = {} if request.serialize_type == JSON else {ANNOUNCEMENT_FIELD: self._announcement()}
@@ -303,12 +302,18 @@ class Connection(asyncio.BufferedProtocol):
         self._owner.log.warning(
             "header_illegal", remote=self.remote, code=error.request_code, field=error.field, why=error.why
         )
-        self._answer_error(error.opaque, error.request_code or 0, error.oneway, frame.serialize_type, str(error))
+        self._answer_error(error.opaque, error.request_code or 0, error.oneway, frame.serialize_type, error)
 
-    def _answer_error(self, opaque: int, code: int, oneway: bool, serialize_type: int, remark: str) -> None:
+    def _answer_error(self, opaque: int, code: int, oneway: bool, serialize_type: int, error: PocketMQError) -> None:
+        """Refuse with the fields that every refusal has: else a client would not know that nothing was stored."""
         if not oneway:
             buffers = encode_response(
-                ResponseCode.SYSTEM_ERROR, opaque, code, remark=remark, serialize_type=serialize_type
+                ResponseCode.SYSTEM_ERROR,
+                opaque,
+                code,
+                remark=str(error),
+                serialize_type=serialize_type,
+                extra={"cause": error.cause.value, "stored": error.stored.value, "retry_after_ms": "0"},
             )
             self.respond(buffers)
 

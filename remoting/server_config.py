@@ -12,6 +12,10 @@ FRAME_BYTES_MIN = 4096
 """Below this not even a heartbeat or a route would fit."""
 
 
+INT_MAX = (1 << 31) - 1
+"""Largest value: Java's int, which RocketMQ holds these in."""
+
+
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How much one peer, and all of them, may take."""
 
@@ -42,6 +46,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
         for name in self.__struct_fields__:
             if getattr(self, name) <= 0:
                 raise ValueError(f"remoting.{name}={getattr(self, name)} must be positive")
+            if getattr(self, name) > INT_MAX:
+                raise ValueError(f"remoting.{name}={getattr(self, name)} must be at most {INT_MAX}")
         if not FRAME_BYTES_MIN <= self.frame_bytes_max <= FRAME_BYTES_MAX:
             raise ValueError(
                 f"remoting.frame_bytes_max={self.frame_bytes_max} must be from {FRAME_BYTES_MIN} to {FRAME_BYTES_MAX}"

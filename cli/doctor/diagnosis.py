@@ -79,6 +79,8 @@ def _missing(figures: Figures) -> Iterator[str]:
     """What this broker does not tell: said once, instead of guessed."""
     if figures.telemetry is None:
         which = "this PocketMQ has no telemetry" if figures.snapshot.pocketmq else "RocketMQ has no telemetry"
+        if figures.snapshot.telemetry_unreadable:
+            which = "what the broker sent as its telemetry cannot be read (another version?)"
         yield f"no data on stage times and on refusals by cause: {which}"
     if not len(figures.settings):
         yield "no data on settings: the broker did not send them, so bad cures cannot be found"

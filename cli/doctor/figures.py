@@ -33,7 +33,8 @@ _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A broker at one time. ``pocketmq`` is False for a real RocketMQ; ``telemetry`` is None where there is none."""
+    """A broker at one time. ``pocketmq`` is False for a real RocketMQ; ``telemetry`` is None where there is none, and
+    where what was sent cannot be read (``telemetry_unreadable``)."""
 
     broker: str
     address: str
@@ -41,6 +42,7 @@ class Snapshot:
     runtime: Mapping[str, str]
     telemetry: TelemetrySnapshot | None = None
     pocketmq: bool = True
+    telemetry_unreadable: bool = False
 
 
 class BrokerSettings:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from pocketmq.cli.doctor.figures import BrokerSettings, Snapshot
-from pocketmq.client.errors import NoNameServer
+from pocketmq.client.errors import UNAVAILABLE_CODES, NoNameServer
 from pocketmq.client.log import StandardLog
 from pocketmq.client.name_servers import NameServers, parse_addresses
 from pocketmq.common.clock import Clock, SystemClock
@@ -108,13 +108,16 @@ class BrokerReader:
         at_ms = self._clock.now_ms()
         settings = await self._settings(channel)
         name = target.name or settings.text("broker_name") or target.address
+        told_telemetry = TELEMETRY_KEY in runtime
+        telemetry = _telemetry(runtime)
         snapshot = Snapshot(
             broker=name,
             address=target.address,
             at_ms=at_ms,
             runtime=runtime,
-            telemetry=_telemetry(runtime),
-            pocketmq=channel.announcement is not None,
+            telemetry=telemetry,
+            pocketmq=channel.announcement is not None or told_telemetry,
+            telemetry_unreadable=told_telemetry and telemetry is None,
         )
         return Reading(target, at_ms, snapshot, settings)
 
@@ -131,7 +134,9 @@ class BrokerReader:
             raise NotAnswered(
                 f"{channel.address} does not tell its runtime information",
                 why=f"it answered {response.code} {response.remark}",
-                hint="is it a broker, and not a name server?",
+                hint="is it a broker, and not a name server?"
+                if response.code not in UNAVAILABLE_CODES
+                else "it is starting, stopping or busy with other requests: look again in a moment, and see its log",
             )
         return decode_body(response.body, KVTable).table
 

@@ -72,14 +72,18 @@ class Process:
             raise CannotStart("a process of the scenario did not start", why=said or "it said nothing")
         return dict(READY.findall(line))
 
+    def kill_now(self) -> None:
+        """Send the signal that ends it, and do not wait; ``kill`` does."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGKILL)
+
     async def kill(self) -> None:
         """End it now; nothing happens if it has ended."""
+        self.kill_now()
         process, self._process = self._process, None
-        if process is None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(signal.SIGKILL)
-        await process.wait()
+        if process is not None:
+            await process.wait()
 
 
 class BrokerProcess:
@@ -111,6 +115,10 @@ class BrokerProcess:
         """Start it, or start it again on the same store."""
         self.address = (await self._process.start())["broker"]
         self.started_s = time.monotonic()
+
+    def kill_now(self) -> None:
+        """``kill -9``, without waiting for the end."""
+        self._process.kill_now()
 
     async def kill(self) -> None:
         """``kill -9``."""
@@ -189,6 +197,9 @@ class Cluster:
         await self._end()
 
     async def _end(self) -> None:
+        for broker in self._brokers:  # all at once: a second signal may end the waits below
+            broker.kill_now()
+        self._name_server.kill_now()
         try:
             await self.kill(self._brokers)
             await self._name_server.kill()

@@ -96,7 +96,8 @@ async def run_scenario(chosen: Scenario, *, quick: bool, keep: bool) -> "Report"
     task = asyncio.current_task()
     assert task is not None
     with contextlib.suppress(NotImplementedError, RuntimeError):
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        for number in (signal.SIGTERM, signal.SIGHUP):  # a closed terminal, too, must leave nothing behind
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     started_ms, begin_s = time.time_ns() // 1_000_000, time.monotonic()
     try:
         async with asyncio.timeout(TOGETHER_S_MAX), Cluster(keep=keep) as cluster:

@@ -12,6 +12,7 @@ from pocketmq.broker.app import BrokerApp
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.common.clock import ManualClock, SystemClock
 from pocketmq.common.errors import ConfigError, CorruptRecord, PocketMQError
+from pocketmq.common.logs import CapturedLog
 from pocketmq.common.record_group import RecordGroup
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import AddressInUse
@@ -21,6 +22,8 @@ from pocketmq.store.config import StoreConfig
 from pocketmq.store.errors import StoreInUse
 from pocketmq.store.message_store import MessageStore
 from tests.broker.conftest import Client, Harness, eventually, store_config
+from tests.broker.raw_client import RawClient
+from tests.broker.stalled_disk import StalledDisk
 
 
 class StallingStore(MessageStore):
@@ -309,3 +312,45 @@ def test_defaults_are_rocketmqs() -> None:
     assert config.flush_consumer_offset_interval == 5000
     assert isinstance(StoreConfig(), StoreConfig)
     assert SystemClock().now_ms() > 0
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"wait_time_mills_in_send_queue": 1 << 31},
+        {"shutdown_timeout_mills": 1 << 63},
+        {"send_drain_max": 1 << 40},
+        {"short_polling_time_mills": -5},
+        {"channel_expired_timeout": 0},
+    ],
+)
+def test_times_and_counts_beyond_a_java_int_or_below_one_are_refused(settings: dict[str, Any]) -> None:
+    """They would never end, or end every client at once; the error names the setting."""
+    with pytest.raises(ConfigError, match=rf"broker\.{next(iter(settings))}="):
+        BrokerConfig(**settings)
+
+
+@pytest.mark.slow
+async def test_a_stop_that_waits_for_the_disk_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An append that hangs keeps the store open for as long as it hangs; the log says why, and what can be done."""
+    monkeypatch.setattr("pocketmq.broker.app.STOP_OVERDUE_S", 0.05)
+    disk, log = StalledDisk(), CapturedLog()
+    app = BrokerApp(
+        BrokerConfig(listen_port=0, shutdown_timeout_mills=50), store_config(tmp_path / "s"), file_system=disk, log=log
+    )
+    await app.start()
+    async with RawClient(app.port) as client:
+        await client.answer(client.post_send())
+        disk.shut()
+        client.post_send()
+        await eventually(lambda: disk.waiting > 0)
+        stopping = asyncio.create_task(app.stop())
+        try:
+            await eventually(lambda: bool(log.of("stop_overdue")))
+        finally:
+            disk.open_gate()
+        await stopping
+    [event] = log.of("stop_overdue")
+    assert "again" in event["hint"]
+    assert event["uncommitted_bytes"] == 0
+    assert "close" in event["stack"]

@@ -19,7 +19,11 @@ from pocketmq.common.clock import ManualClock
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.logs import CapturedLog
 from pocketmq.common.runner import SteppedRunner, ThreadRunner
+from pocketmq.remoting.codec import decode_request, encode_request
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.frame import FRAME_BYTES_MAX, JSON, MSGPACK, FrameDecoder, new_scratch
+from pocketmq.remoting.frame_budget import FrameBudget
+from pocketmq.remoting.headers import NativeAppendRequestHeader
 from tests.broker.fakes import DirectMailbox, FakeConnection, make_request, parse_response
 
 CODE = RequestCode.GET_BROKER_RUNTIME_INFO
@@ -278,3 +282,23 @@ def test_a_drain_that_is_neither_fast_nor_slow_keeps_its_size() -> None:
     assert drain.count == 16
     drain.record(100_000_000, 16)
     assert drain.count == 32
+
+
+@pytest.mark.parametrize("serialize_type", [JSON, MSGPACK])
+def test_a_queue_counts_the_headers_of_its_requests_too(serialize_type: int) -> None:
+    """Requests with a long header and no body fill the queue in bytes: else a flood of them would be unbounded."""
+    world = World(Echo(), count_max=10_000)
+    header = NativeAppendRequestHeader("g", True, [("T", 0, 1)] * 5000, 1000) if serialize_type == MSGPACK else None
+    frame = encode_request(
+        RequestCode.NATIVE_APPEND if header else CODE,
+        1,
+        header,
+        serialize_type=serialize_type,
+        extra={} if header else {"x": "y" * 100_000},
+    )
+    decoder = FrameDecoder(new_scratch(), FrameBudget(FRAME_BYTES_MAX))
+    [whole] = decoder.feed(b"".join(frame))
+    for _ in range(20):
+        world.admission.on_request(world.connection, decode_request(whole))
+    assert 1 <= len(world.executor.queue) < 5
+    assert world.admission.refused == {"queue_full": 20 - len(world.executor.queue)}

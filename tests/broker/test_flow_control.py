@@ -288,6 +288,8 @@ async def test_a_slave_takes_no_sends(tmp_path: Path) -> None:
     store = store_config(tmp_path / "store", broker_role="SLAVE")
     with pytest.raises(ConfigError, match=r"SLAVE.*broker_id=0"):
         BrokerApp(BrokerConfig(listen_port=0), store)
+    with pytest.raises(ConfigError, match=r"ASYNC_MASTER.*broker_id=1"):
+        BrokerApp(BrokerConfig(listen_port=0, broker_id=1), store_config(tmp_path / "master"))
     app = BrokerApp(BrokerConfig(listen_port=0, broker_id=1), store)
     await app.start()
     try:
@@ -415,3 +417,14 @@ async def test_a_client_that_ignores_refusals_cannot_grow_the_broker(tmp_path: P
         assert sum(causes.values()) >= 20_000
         assert len(it.log.of("refused_queue_full")) < 1000
         await eventually(lambda: it.app.store.max_offset("T", 0) == 2)
+
+
+@pytest.mark.parametrize(("size", "warned"), [(1, True), (2, True), (3, False)])
+async def test_a_pool_that_can_never_have_a_free_buffer_is_told(tmp_path: Path, size: int, warned: bool) -> None:
+    """RocketMQ allows it, and so do we; but nobody should have to find out by refusals that do not end."""
+    log = CapturedLog()
+    store = store_config(tmp_path / "store", transient_store_pool_enable=True, transient_store_pool_size=size)
+    app = BrokerApp(BrokerConfig(listen_port=0), store, log=log)
+    await app.start()
+    await app.stop()
+    assert bool(log.of("write_buffer_pool_too_small")) == warned

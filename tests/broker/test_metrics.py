@@ -57,11 +57,11 @@ async def health(app: BrokerApp) -> tuple[int, Any]:
     return status, json.loads(body)
 
 
-async def scraped(app: BrokerApp, stage: str, count: int) -> dict[str, Metric] | None:
-    """Return a scrape in which ``count`` sends have passed ``stage``: they are counted just behind their answers."""
+async def served(app: BrokerApp, count: int) -> dict[str, Metric] | None:
+    """Return a scrape once ``count`` sends were served: they are counted just behind their answers."""
     families = await scrape(app)
-    labels = (("pair", "SendMessageThread"), ("stage", stage))
-    return families if samples(families)["pocketmq_stage_seconds_count", labels] >= count else None
+    done = samples(families)["pocketmq_requests_served_total", (("pair", "SendMessageThread"),)]
+    return families if done >= count else None
 
 
 def samples(families: dict[str, Metric]) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -92,7 +92,7 @@ async def test_a_scrape_has_names_types_and_figures(app: BrokerApp, harness: Har
     before = await scrape(app)
     await client.put(b"one", b"two")
     await client.put(b"three")
-    after = await scrape(app)
+    after = await eventually(partial(served, app, 2))
     types = {name: family.type for name, family in after.items()}
     assert set(types.values()) == {"counter", "gauge", "histogram"}
     assert {types[f"pocketmq_{name}_seconds"] for name in ("stage", "put", "flush")} == {"histogram"}
@@ -117,7 +117,7 @@ async def test_the_buckets_of_a_histogram_never_fall(app: BrokerApp, harness: Ha
     client = await harness.client(app)
     for _ in range(5):
         await client.put(b"x")
-    families = await eventually(partial(scraped, app, "append", 5))
+    families = await eventually(partial(served, app, 5))
     rows: dict[tuple[str, ...], list[tuple[float, float]]] = {}
     for sample in families["pocketmq_stage_seconds"].samples:
         if sample.name.endswith("_bucket"):

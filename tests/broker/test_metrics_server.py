@@ -5,6 +5,7 @@ import http.client
 import socket
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -150,22 +151,17 @@ def test_peers_that_say_nothing_keep_nobody_out(world: World) -> None:
 
 def test_without_descriptors_the_server_does_not_spin(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that cannot be accepted stays ready: the thread pauses before it looks again."""
-    client = world.connect()
-    listener = world.server._listener
 
     class Exhausted:
         def accept(self) -> Any:
             raise OSError(errno.EMFILE, "too many open files")
 
-    assert listener is not None
-    key = world.server._selector.get_key(listener)  # type: ignore[union-attr]
-    monkeypatch.setattr(world.server, "_listener", Exhausted())
-    monkeypatch.setattr(
-        world.server._selector, "select", lambda timeout: [(key._replace(fileobj=world.server._listener), 1)]
-    )
-    assert world.server.step() == 100
-    monkeypatch.setattr(world.server, "_listener", listener)
-    client.close()
+    exhausted: Any = Exhausted()
+    key: Any = SimpleNamespace(fileobj=exhausted, data=None)
+    with monkeypatch.context() as patched:
+        patched.setattr(world.server, "_listener", exhausted)
+        patched.setattr(world.server._selector, "select", lambda timeout: [(key, 1)])
+        assert world.server.step() == 100
 
 
 def test_stop_ends_the_thread_at_once_and_frees_the_port(world: World) -> None:

@@ -257,3 +257,14 @@ async def test_synchronous_flush_answers_after_the_flush(harness: Harness) -> No
     typed = await client.send(body=b"typed")
     assert typed.code == 0
     assert app.store.flushed_offset == app.store.appended_offset
+
+
+async def test_a_refused_section_keeps_its_cause(broker: BrokerApp, client: Client) -> None:
+    """A frame that is refused as a whole says its own cause, and the book counts refused sections of mixed frames."""
+    forbidden = ("SCHEDULE_TOPIC_XXXX", 0, [client.record("SCHEDULE_TOPIC_XXXX")])
+    response = await client.append(forbidden)
+    assert (response.code, response.extra["cause"]) == (ResponseCode.NO_PERMISSION, "no_permission")
+    mixed = await client.append(("TopicTest", 0, [client.record("TopicTest")]), forbidden)
+    assert [each[0] for each in mixed.header.results] == [0, ResponseCode.NO_PERMISSION]
+    counted = {each.cause: each.total for each in broker.refusals.snapshot()}
+    assert counted == {"no_permission": 2}

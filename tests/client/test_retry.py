@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.client.errors import Attempt, SendFailed, SendTimeout
+from pocketmq.client.refusal_facts import REMARK_CHARS_MAX, remark_text
 from pocketmq.client.retry import (
     ATTEMPT_MS_MIN,
     BACKOFF_MS_MAX,
@@ -146,3 +147,22 @@ def test_time_that_is_over_has_rocketmqs_name() -> None:
     assert str(error).startswith("sendDefaultImpl call timeout; Send [1] times")
     assert (error.cause, error.answer_code) == (Cause.TIMEOUT, 10002)
     assert str(send_failed("T", [attempt("send")], "", 1, late=True, chosen=True)).startswith("sendSelectImpl")
+
+
+def test_what_a_broker_says_it_has_stored_is_not_sent_again() -> None:
+    """Another attempt could only make a duplicate; the error says that the message is there."""
+    stored = attempt(code=ResponseCode.SYSTEM_BUSY, stored=Stored.YES)
+    decision = RetryPolicy().decide([stored], 3, 1000)
+    assert not decision.again
+    error = send_failed("T", [attempt(code=ResponseCode.SYSTEM_BUSY, stored=Stored.NO), stored], decision.why, 5.0)
+    assert error.stored is Stored.YES
+    assert "do not send it again" in str(error)
+
+
+def test_a_brokers_text_cannot_steer_a_terminal_nor_fill_memory() -> None:
+    """Each attempt keeps one: it is cut, and what is not printable becomes a space."""
+    assert remark_text("[OVERLOAD]system busy, start flow control for a while") == (
+        "[OVERLOAD]system busy, start flow control for a while"
+    )
+    assert remark_text("a\x1b[31m\r\nb") == "a [31m  b"
+    assert len(remark_text("x" * 1_000_000)) == REMARK_CHARS_MAX + 1

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -232,3 +233,25 @@ def test_posts_to_a_closed_loop_are_dropped() -> None:
     for _ in range(3):
         mailbox.post(print)
         assert len(mailbox._calls) == 0
+
+
+def test_a_wait_too_long_to_count_does_not_end_the_worker() -> None:
+    """A setting of 2^63 ms is the thread's trouble otherwise: it raises in the wait, outside of any step."""
+    steps: list[int] = []
+    crashes: list[BaseException] = []
+
+    def step() -> float:
+        steps.append(1)
+        return float(1 << 63)
+
+    worker = ThreadRunner(lambda name, error: crashes.append(error)).start("patient", step)
+    deadline = time.monotonic() + 10
+    while not steps and time.monotonic() < deadline:
+        time.sleep(0.001)
+    seen = len(steps)
+    while len(steps) == seen and time.monotonic() < deadline:
+        worker.ring()
+        time.sleep(0.001)
+    assert len(steps) > seen
+    assert worker.stop(float(1 << 63))
+    assert crashes == []

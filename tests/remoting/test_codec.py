@@ -399,8 +399,7 @@ def test_native_append_is_small() -> None:
 
 def long_header(serialize_type: int, value_bytes: int, flag: int = 0) -> bytes:
     if serialize_type == JSON:
-        text = "{\"code\":10,\"opaque\":7,\"flag\":%d,\"extFields\":{\"x\":\"%s\"}}" % (flag, "y" * value_bytes)
-        return text.encode()
+        return msgspec.json.encode({"code": 10, "opaque": 7, "flag": flag, "extFields": {"x": "y" * value_bytes}})
     if serialize_type == BINARY:
         fields = struct.pack(">H1sI", 1, b"x", value_bytes) + b"y" * value_bytes
         return struct.pack(">hBhiiii", 10, 0, 400, 7, flag, 0, len(fields)) + fields
@@ -425,5 +424,7 @@ def test_a_header_that_no_client_needs_is_refused_unread(serialize_type: int, li
 @pytest.mark.parametrize("serialize_type", SERIALIZE_TYPES)
 def test_a_request_knows_how_long_its_header_was(serialize_type: int) -> None:
     """Whoever queues it must count that memory too."""
-    frame = Frame(serialize_type, bytes(encode_request(RequestCode.HELLO, 1, serialize_type=serialize_type)[0][8:]), b"")
+    frame = Frame(
+        serialize_type, bytes(encode_request(RequestCode.HELLO, 1, serialize_type=serialize_type)[0][8:]), b""
+    )
     assert decode_request(frame).header_bytes == len(frame.header) > 0

@@ -139,6 +139,7 @@ def test_an_illegal_header_is_answered_and_the_connection_goes_on(run: Run, log:
             peer.send(struct.pack(">II", 4 + len(header), 2 << 24 | len(header)) + header)
         response = decode_response(await peer.frame(), RequestCode.GET_MAX_OFFSET)
         assert (response.code, response.opaque) == (ResponseCode.SYSTEM_ERROR, 5)
+        assert response.extra == {"cause": "codec", "stored": "no", "retry_after_ms": "0"}
         assert "TopicQueueRequestHeader refused" in response.remark
         assert "Expected `int`" in response.remark
         peer.send(request_bytes(6))
@@ -548,6 +549,7 @@ def test_a_failing_handler_is_answered_and_reported(run: Run, log: MemoryLog) ->
             response = decode_response(await peer.frame(), HEART_BEAT)
             assert (response.code, response.opaque) == (ResponseCode.SYSTEM_ERROR, opaque)
             assert "KeyError" in response.remark
+            assert (response.extra["cause"], response.extra["stored"]) == ("internal", "unknown")
         assert log.count("request_handler_failed") == 2
         await peer.close()
         await server.stop()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pocketmq.cli.doctor.diagnosis import examine
 from pocketmq.cli.doctor.reader import BrokerReader, Target, what_to_check
 from pocketmq.client.errors import NoNameServer
 from pocketmq.remoting.codes import RequestCode
@@ -157,3 +158,30 @@ async def test_a_name_server_that_refuses_is_said_so() -> None:
         with pytest.raises(NoNameServer) as caught:
             await reader.targets(address)
     assert "--broker" in caught.value.hint
+
+
+@pytest.mark.parametrize("telemetry", ["{", "[" * 5000, '{"window_s":NaN}', '{"pairs":5}'])
+async def test_telemetry_that_cannot_be_read_is_called_so(telemetry: str) -> None:
+    """It is not said that the broker has none, nor that it is a RocketMQ."""
+    runtime = {"table": {**RUNTIME["table"], "pocketmqTelemetry": telemetry}}
+
+    def answer(code: int) -> tuple[int, bytes] | None:
+        return (0, json.dumps(runtime).encode()) if code == RequestCode.GET_BROKER_RUNTIME_INFO else rocketmq(code)
+
+    async with java_server(answer) as address, BrokerReader(timeout_ms=3000) as reader:
+        reading = await reader.read(Target("", address))
+    assert reading.snapshot is not None
+    assert reading.settings is not None
+    assert (reading.snapshot.telemetry, reading.snapshot.pocketmq) == (None, True)
+    diagnosis = examine(reading.snapshot, reading.settings)
+    assert any("cannot be read" in each for each in diagnosis.missing)
+    assert not any("RocketMQ has no telemetry" in each for each in diagnosis.missing)
+
+
+async def test_a_busy_broker_is_not_taken_for_a_name_server() -> None:
+    """A refusal for want of capacity is told as that."""
+    async with java_server(lambda code: (2, b"")) as address, BrokerReader(timeout_ms=3000) as reader:
+        reading = await reader.read(Target("", address))
+    assert reading.error is not None
+    [advice] = what_to_check(reading.error)
+    assert "busy" in advice

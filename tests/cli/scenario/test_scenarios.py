@@ -92,7 +92,7 @@ def test_the_others(name: str, run_command: RunCommand, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_leaves_no_process_and_no_file(number: signal.Signals, tmp_path: Path) -> None:
     """Ctrl-C in the middle of a run: exit code 130, brokers gone, directory gone."""
     process = subprocess.Popen(

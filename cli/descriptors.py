@@ -1,0 +1,58 @@
+"""File descriptors of a daemon: connections must not take those that the store needs.
+
+Lives here: ``room_for_files``: the limit of the process is raised as far as it may be, and where that is not enough
+fewer connections are taken.
+Not here: who counts connections (``remoting.server``), open files of the store (``store.file_cache``).
+"""
+
+import contextlib
+import resource
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from pocketmq.common.events import EventLog
+from pocketmq.remoting.server_config import ServerConfig
+
+FILES_MAX: Final = 1024
+"""Kept for everything but the servers' connections: the store's file cache (512), index files, segments, sockets."""
+
+Limits = tuple[int, int]
+"""Soft and hard limit; ``RLIM_INFINITY`` is none."""
+
+
+def room_for_files(
+    config: ServerConfig,
+    servers: int,
+    log: EventLog,
+    *,
+    get: Callable[[], Limits] = lambda: resource.getrlimit(resource.RLIMIT_NOFILE),
+    put: Callable[[Limits], None] = lambda limits: resource.setrlimit(resource.RLIMIT_NOFILE, limits),
+) -> ServerConfig:
+    """Return the settings of ``servers`` servers that leave descriptors for the store.
+
+    A process that runs out of them while clients connect can create no topic and no segment: idle connections would
+    stop every send.
+    """
+    soft, hard = get()
+    wanted = config.connections_max * servers + FILES_MAX
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        if raised > soft:
+            with contextlib.suppress(OSError, ValueError):
+                put((raised, hard))
+                soft = raised
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return config
+    connections_max = max(1, max(soft - FILES_MAX, soft // 2) // servers)
+    if connections_max >= config.connections_max:
+        return config
+    log.warning(
+        "connections_limited",
+        connections_max=connections_max,
+        wanted=config.connections_max,
+        open_files_max=soft,
+        hint=f"raise the limit of open files (ulimit -n, LimitNOFILE) to {wanted}, or set remoting.connections_max",
+    )
+    return msgspec.structs.replace(config, connections_max=connections_max)
