@@ -16,6 +16,47 @@ CONSUME_QUEUE_ENTRY_BYTES: Final = 20
 RECORD_EXTRA_BYTES_MAX: Final = 65_536
 """What a record may hold besides a body of ``max_message_size`` (RocketMQ CommitLog.java: 64 KiB)."""
 
+_DAY_MS: Final = 24 * 3600 * 1000
+_PAGES_MAX: Final = 1 << 30
+_PERCENT: Final = (1, 100)
+_RANGES: Final[dict[str, tuple[int, int]]] = {
+    "max_message_size": (1, 1 << 30),
+    "append_group_bytes_max": (PAGE_BYTES, 1 << 31),
+    "os_page_cache_busy_timeout_mills": (1, 9_999_999),  # above RocketMQ's guard nothing would ever be busy
+    "flush_least_pages_when_warm_maped_file": (1, _PAGES_MAX),
+    "transient_store_pool_size": (1, 1024),
+    "commit_interval_commit_log": (1, _DAY_MS),
+    "commit_commit_log_least_pages": (0, _PAGES_MAX),
+    "commit_commit_log_thorough_interval": (1, _DAY_MS),
+    "flush_interval_commit_log": (1, _DAY_MS),
+    "flush_commit_log_least_pages": (0, _PAGES_MAX),
+    "flush_commit_log_thorough_interval": (0, _DAY_MS),
+    "sync_flush_timeout": (1, _DAY_MS),
+    "checkpoint_interval": (1, _DAY_MS),
+    "flush_interval_consume_queue": (1, _DAY_MS),
+    "flush_consume_queue_least_pages": (0, _PAGES_MAX),
+    "flush_consume_queue_thorough_interval": (0, _DAY_MS),
+    "max_hash_slot_num": (1, 100_000_000),
+    "max_index_num": (1, 400_000_000),
+    "default_query_max_num": (1, 1 << 20),
+    "max_transfer_bytes_on_message_in_memory": (1, 1 << 30),
+    "max_transfer_count_on_message_in_memory": (1, 1 << 20),
+    "max_transfer_bytes_on_message_in_disk": (1, 1 << 30),
+    "max_transfer_count_on_message_in_disk": (1, 1 << 20),
+    "access_message_in_memory_max_ratio": _PERCENT,
+    "max_msgs_num_batch": (1, 1 << 20),
+    "file_reserved_time": (0, 24 * 36_525),
+    "disk_max_used_space_ratio": _PERCENT,
+    "disk_space_clean_forcibly_ratio": _PERCENT,
+    "disk_space_warning_level_ratio": _PERCENT,
+    "clean_resource_interval": (1, _DAY_MS),
+    "delete_commit_log_files_interval": (0, _DAY_MS),
+    "recovery_quarantine_bytes_max": (0, 1 << 50),
+}
+"""Every number but file sizes: lowest and highest value. The highest keep an index file below 9 GB and a wait below a
+day; no more is meant by them.
+"""
+
 BrokerRole = Literal["ASYNC_MASTER", "SYNC_MASTER", "SLAVE"]
 
 
@@ -53,8 +94,8 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     committed (usually below 200 ms) are lost when the process dies.
     """
     transient_store_pool_size: int = 5
-    """Buffers of ``mapped_file_size_commit_log`` bytes each. One is appended to and one prepared: below 3 there are
-    times at which none is free, and then every send is refused.
+    """Buffers of ``mapped_file_size_commit_log`` bytes each. One is appended to and one prepared: with fewer than 3
+    none is ever free, and every send is refused (to look at that: ``pocketmq scenario reject-request``).
     """
     fast_fail_if_no_buffer_in_store_pool: bool = False
     """Refuse to make a segment without a write buffer. False: such a segment is written as ``append_mode`` says."""
@@ -124,33 +165,11 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if segment_bytes % PAGE_BYTES or segment_bytes < PAGE_BYTES or segment_bytes > 1 << 31:
             raise _refuse("mapped_file_size_commit_log", segment_bytes, "a multiple of 4096, at most 2 GiB")
         queue_bytes = self.mapped_file_size_consume_queue
-        if queue_bytes <= 0 or queue_bytes % CONSUME_QUEUE_ENTRY_BYTES:
-            raise _refuse("mapped_file_size_consume_queue", queue_bytes, "a multiple of 20 above 0")
-        for key in (
-            "max_message_size",
-            "append_group_bytes_max",
-            "flush_interval_commit_log",
-            "sync_flush_timeout",
-            "checkpoint_interval",
-            "flush_interval_consume_queue",
-            "max_hash_slot_num",
-            "max_index_num",
-            "default_query_max_num",
-            "os_page_cache_busy_timeout_mills",
-            "flush_least_pages_when_warm_maped_file",
-            "transient_store_pool_size",
-            "commit_interval_commit_log",
-            "commit_commit_log_thorough_interval",
-            "clean_resource_interval",
-        ):
-            if getattr(self, key) <= 0:
-                raise _refuse(key, getattr(self, key), "above 0")
-        for key in ("commit_commit_log_least_pages", "file_reserved_time", "delete_commit_log_files_interval"):
-            if getattr(self, key) < 0:
-                raise _refuse(key, getattr(self, key), "0 or more")
-        for key in ("disk_max_used_space_ratio", "disk_space_clean_forcibly_ratio", "disk_space_warning_level_ratio"):
-            if not 1 <= getattr(self, key) <= 100:
-                raise _refuse(key, getattr(self, key), "a percentage from 1 to 100")
+        if queue_bytes <= 0 or queue_bytes % CONSUME_QUEUE_ENTRY_BYTES or queue_bytes > 1 << 31:
+            raise _refuse("mapped_file_size_consume_queue", queue_bytes, "a multiple of 20 above 0, at most 2 GiB")
+        for key, (lowest, highest) in _RANGES.items():
+            if not lowest <= getattr(self, key) <= highest:
+                raise _refuse(key, getattr(self, key), f"from {lowest:,} to {highest:,}".replace(",", "_"))
         self.delete_hours()
         if self.transient_store_pool_enable:
             self._check_pool()

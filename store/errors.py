@@ -114,6 +114,7 @@ class GroupTooLarge(MessageIllegal):
 
 _READ_ONLY: Final = (errno.EROFS,)
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 _PERMISSION: Final = (errno.EACCES, errno.EPERM)
 
 
@@ -124,6 +125,13 @@ def translated(error: OSError, what: str, path: str, stored: Stored = Stored.NO)
         return StoreFull(what, why=why, hint="free space on the store's file system", stored=stored)
     if error.errno in _READ_ONLY:
         return StoreReadOnly(what, why=why, hint="see the kernel log for why it was remounted", stored=stored)
+    if error.errno in _DESCRIPTORS:
+        return DiskError(
+            what,
+            why=why,
+            hint="raise the limit of open files (ulimit -n, LimitNOFILE); the disk is fine",
+            stored=stored,
+        )
     if error.errno in _PERMISSION:
         return StorePermission(what, why=why, hint="run as the store's owner", stored=stored)
     return DiskError(what, why=why, hint="see the kernel log and check the disk", stored=stored)

@@ -266,6 +266,14 @@ class MessageStore:
         if self._commit is not None:
             self._commit.stop()
             failed = self._try(self._commit.commit_all)
+            left_bytes = self.log.appended_offset - self.log.committed_offset
+            if left_bytes:  # the pool's price, also at a stop: say how much of it was paid
+                self._error_log.error(
+                    "write_buffers_lost",
+                    lost_bytes=left_bytes,
+                    committed_offset=self.log.committed_offset,
+                    hint="these messages were acknowledged and are in no file; their producers must send them again",
+                )
         self._flush.stop()
         if self._group_commit is not None:
             self._group_commit.stop()

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pocketmq.common.clock import ManualClock
+from pocketmq.common.logs import CapturedLog
 from pocketmq.common.properties import encode_properties
 from pocketmq.common.record_codec import Record, decode_record, encode_record
 from pocketmq.common.record_group import GroupSection, RecordGroup, RecordMeta, record_meta
@@ -70,8 +71,9 @@ class Stepped:
         self.root = root
         self.clock = ManualClock()
         self.runner = SteppedRunner()
+        self.log = CapturedLog()
         self.store = MessageStore(
-            store_config(root, **changes), file_system=file_system, clock=self.clock, runner=self.runner
+            store_config(root, **changes), file_system=file_system, clock=self.clock, runner=self.runner, log=self.log
         )
         self.store.store_host = HOST
         self.report = self.store.open()

@@ -389,6 +389,8 @@ def test_a_stop_tries_ten_times_and_then_is_no_clean_stop(tmp_path: Path) -> Non
     with pytest.raises(DiskError):
         stepped.store.close()
     assert disk.writes() == LAST_TRIES
+    lost = [event for event in stepped.log.events if event["event"] == "write_buffers_lost"]
+    assert [event["lost_bytes"] for event in lost] == [OVERHEAD + 1]
     again = pooled(tmp_path)
     assert (again.report.kind, again.bodies()) == ("unclean", [b"1"])
     assert append(again, b"3")

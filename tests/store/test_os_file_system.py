@@ -132,6 +132,12 @@ def test_errors_of_the_system_become_typed_ones(number: int, kind: type[Exceptio
     assert "some/file" in str(error)
 
 
+def test_too_many_open_files_are_no_fault_of_the_disk() -> None:
+    """The hint names the limit that helps."""
+    error = translated(OSError(errno.EMFILE, os.strerror(errno.EMFILE)), "open failed", "some/file")
+    assert "ulimit -n" in error.hint
+
+
 def test_a_full_device_raises_store_full() -> None:
     """A write to a device that is always full arrives as StoreFull."""
     if not os.path.exists("/dev/full"):

@@ -35,3 +35,26 @@ def test_a_warm_up_of_segments_that_are_not_mapped_stops_the_start() -> None:
 def test_a_pool_goes_with_both_ways_of_writing(append_mode: str) -> None:
     """The mode says how segments without a buffer are written."""
     assert msgspec.convert({"transient_store_pool_enable": True, "append_mode": append_mode}, StoreConfig)
+
+
+NUMBERS = [
+    field.name
+    for field in msgspec.structs.fields(StoreConfig)
+    if field.type is int and not field.name.startswith("mapped_file_size")
+]
+
+
+@pytest.mark.parametrize("key", NUMBERS)
+@pytest.mark.parametrize("value", [-1, 1 << 62])
+def test_a_number_that_nobody_can_mean_stops_the_start(key: str, value: int) -> None:
+    """It would fail late: a thread without memory, a wait that ends never, a file that no disk holds."""
+    with pytest.raises(ConfigError, match=f"store.{key}={value}") as caught:
+        msgspec.convert({key: value}, StoreConfig)
+    assert "from" in caught.value.hint
+
+
+@pytest.mark.parametrize("value", [0, 30, 1 << 40])
+def test_a_consume_queue_file_holds_whole_entries_and_fits_a_disk(value: int) -> None:
+    """Its size is checked like that of a segment."""
+    with pytest.raises(ConfigError, match="mapped_file_size_consume_queue"):
+        StoreConfig(mapped_file_size_consume_queue=value)
