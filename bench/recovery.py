@@ -30,7 +30,7 @@ _FILL = "import sys; from bench.recovery import fill; fill(sys.argv[1], float(sy
 
 def config_of(root: str) -> StoreConfig:
     """Return the settings of the store: no checkpoint while it is filled, so that a recovery reads everything."""
-    return StoreConfig(store_path_root_dir=root, checkpoint_interval=1 << 30, message_index_enable=False)
+    return StoreConfig(store_path_root_dir=root, checkpoint_interval=86_400_000, message_index_enable=False)
 
 
 def fill(root: str, gigabytes: float) -> None:
