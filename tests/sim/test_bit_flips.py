@@ -1,9 +1,13 @@
 """One flipped bit anywhere in a small store: the table of ``bit_flips`` holds. ``make torture`` tries every bit."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.sim.bit_flips import (
+    FIELDS,
     LOG,
+    OTHER_FILES,
     check_log_bit,
     check_other_bit,
     record_header_is_whole,
@@ -62,3 +66,12 @@ def test_a_damaged_size_does_not_make_a_torn_tail() -> None:
     """It led into the record, to zeros that looked like space never written, and what is behind was cut."""
     small = small_store(checksums=False)
     check_log_bit(small, (small.bounds[3] + 3) * 8 + 5, checksums=False)
+
+
+def test_the_page_about_durability_shows_these_outcomes() -> None:
+    """Whoever changes what a flipped bit does changes what is promised."""
+    page = (Path(__file__).parents[2] / "docs" / "durability.md").read_text()
+    for field, (with_checksum, without) in FIELDS.items():
+        assert f"| {field} | {', '.join(sorted(with_checksum))} | {', '.join(sorted(without))} |" in page
+    for name, outcomes in OTHER_FILES.items():
+        assert f"| `{name}` | {', '.join(sorted(outcomes))} |" in page
