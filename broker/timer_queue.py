@@ -125,15 +125,16 @@ class TimerQueue:
     def state(self) -> TimerState:
         """Return the progress of this moment."""
         rest = self.wheel.up_to(self._last)
-        known = set(rest["offset"].tolist())
-        lying = [(offset, size, due) for offset, (size, due) in self._corrected.items() if offset not in known]
-        if lying:
-            rest = np.concatenate([rest, np.array(lying, ENTRY)])
+        packed = rest.tobytes()
+        if self._corrected:
+            known = set(rest["offset"].tolist())
+            lying = [(offset, *rest_of) for offset, rest_of in self._corrected.items() if offset not in known]
+            packed += np.array(lying, ENTRY).tobytes()
         return TimerState(
             self.read_offset,
             self._low_offset(),
             *self._last,
-            base64.b64encode(rest.tobytes()).decode(),
+            base64.b64encode(packed).decode(),
         )
 
     def _low_offset(self) -> int:

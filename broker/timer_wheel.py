@@ -239,9 +239,9 @@ class TimerWheel:
 
     def up_to(self, key: Key) -> Entries:
         """Return all timers with a key up to ``key``."""
-        parts = [run.part(0, run.first(key)).entries() for run in self._runs]
+        parts = [run.part(0, run.first(key)).entries().tobytes() for run in self._runs]
         for slot, packed in self._slots.items():
             if slot << SLOT_BITS <= key[0]:
                 timers = sorted_timers(np.frombuffer(packed, ENTRY))
-                parts.append(timers.part(0, timers.first(key)).entries())
-        return np.concatenate(parts) if parts else np.empty(0, ENTRY)
+                parts.append(timers.part(0, timers.first(key)).entries().tobytes())
+        return np.frombuffer(b"".join(parts), ENTRY)  # np.concatenate would change the byte order
