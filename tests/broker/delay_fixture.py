@@ -65,7 +65,8 @@ class DelayFixture:
 
     def run(self, advance_ms: float = 0) -> float:
         """Move the clock, step until nothing more is due now; return the ms until the next look."""
-        self.clock.advance_ms(advance_ms)
+        if advance_ms:
+            self.clock.advance_ms(advance_ms)
         self.store.dispatcher.catch_up()
         wait_ms = 0.0
         for _ in range(10_000):
