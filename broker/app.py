@@ -387,6 +387,7 @@ class BrokerApp:
             topics=lambda: len(self.topics),
             pulls_held=lambda: pulls.count,
             thread_dumps=lambda: self.thread_dumper.dumps,
+            delays=delays,
         )
         telemetry, disk = self._observation.watch(store, self._file_system, table.executors(), server, mailbox, counts)
         broker_admin.use_telemetry(telemetry, disk)

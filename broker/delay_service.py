@@ -194,7 +194,7 @@ class DelayService:
             if level.max_offset
         }
         timers = self.timers
-        table["timerOffsetBehind"] = str(max(0, timers.max_offset - timers.read_offset))
+        table["timerOffsetBehind"] = str(self.timers_unread())
         table["timerReadBehind"] = str(self.timer_lag_ms())
         table["timerPending"] = str(timers.pending)
         table["delayDelivered"] = str(self.deliverer.delivered)
@@ -205,6 +205,15 @@ class DelayService:
         """Return for how long the next timer has been due, 0 if none is."""
         due_ms = self.timers.next_due_ms
         return max(0, self._clock.now_ms() - due_ms) if due_ms else 0
+
+    def level_lag_ms(self) -> int:
+        """Return for how long the oldest message of a level has been due, 0 if none is."""
+        due_ms = min((level.next_due_ms for level in self.levels if level.next_due_ms), default=0)
+        return max(0, self._clock.now_ms() - due_ms) if due_ms else 0
+
+    def timers_unread(self) -> int:
+        """Return how many stored timers the wheel has not seen yet."""
+        return max(0, self.timers.max_offset - self.timers.read_offset)
 
     def pending_levels(self) -> int:
         """Return how many messages of levels wait."""

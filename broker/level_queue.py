@@ -46,6 +46,8 @@ class LevelQueue:
         self._offsets = offsets
         self._deliverer = deliverer
         self._log = log
+        self.next_due_ms = 0
+        """When the next known message is due; 0: none waits."""
         self._not_before_ms = 0
         self._physical: Int64s = _NONE
         self._sizes: Int64s = _NONE
@@ -83,8 +85,9 @@ class LevelQueue:
         if self.is_empty:
             self._read(now_ms)
             if self.is_empty:
+                self.next_due_ms = 0
                 return None
-        due_at = int(self._due[0])
+        due_at = self.next_due_ms = int(self._due[0])
         if due_at > now_ms:
             return float(due_at - now_ms)
         # A prefix: messages keep their order even where a clock went back between two of them.

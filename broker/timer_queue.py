@@ -232,6 +232,7 @@ class TimerQueue:
     def _deliver(self, now_ms: int) -> float | None:
         timers = self.wheel.peek(now_ms, BATCH_MAX)
         if len(timers):
+            self.next_due_ms = int(timers.due[0])
             timers = timers.part(0, self._deliverer.batch_of(timers.sizes))
             delivery = self._deliverer.deliver(timers.physical, timers.sizes, now_ms)
             if delivery.retry_ms:
