@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,7 +54,7 @@ class Life:
                 self.number += 1
                 bodies.append(b"%d" % self.number)
             if kind < 0.2:
-                asked = {"DELAY": level}
+                asked: dict[str, Any] = {"DELAY": level}
                 due_ms = self.clock.now_ms() + LEVELS_MS[level]
             else:
                 due_ms = self.clock.now_ms() + delay_ms
