@@ -1,12 +1,14 @@
 """Delayed messages: who waits, who is woken, what survives a restart.
 
-Lives here: ``DelayService``: the delivery thread over all levels and timers, its wake-ups, the writing of progress.
+Lives here: ``DelayService``: the delivery thread over all levels and timers, its wake-ups; the thread that writes the
+progress down.
 Not here: one level (``level_queue``), timers (``timer_queue``), where a new message waits (``delay_plan``).
 
 Progress that is written never runs ahead of the disk: what was delivered up to then is flushed first. So after any
 crash a message may come again, with the same unique id, and none is lost; after a clean stop none comes again.
 """
 
+from dataclasses import dataclass
 from typing import Final
 
 from pocketmq.broker.counters import BrokerCounters
@@ -14,7 +16,7 @@ from pocketmq.broker.delay_offsets import DelayOffsets
 from pocketmq.broker.delivery import RETRY_MS, Deliverer
 from pocketmq.broker.json_file import PersistedTable
 from pocketmq.broker.level_queue import LevelQueue
-from pocketmq.broker.timer_queue import TimerProgress, TimerQueue
+from pocketmq.broker.timer_queue import TimerProgress, TimerQueue, TimerState
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.events import EventLog
@@ -33,6 +35,15 @@ POLL_MS: Final = 3.0
 STEP_ROUNDS: Final = 8
 ERROR_RETRY_MS: Final = 10_000
 """RocketMQ ScheduleMessageService.DELAY_FOR_A_PERIOD, after an error that nobody expected."""
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """The progress of one moment, safe to write down once the log is durable up to ``end_offset``."""
+
+    table: dict[int, int]
+    state: TimerState
+    end_offset: int
 
 
 class DelayService:
@@ -68,6 +79,8 @@ class DelayService:
         self._not_before_ns = [0] * (len(self.levels) + 1)
         self._polls = False
         self._worker: Worker | None = None
+        self._writer: Worker | None = None
+        self._handed: Snapshot | None = None
 
     # ---- life
 
@@ -83,6 +96,7 @@ class DelayService:
         """Begin to deliver."""
         self._persist_due_ns = self._clock.monotonic_ns() + self._config.flush_delay_offset_interval * 1_000_000
         self._store.on_dispatched.append(self.news)
+        self._writer = runner.start("DelayProgress", self.write_step, first_after_ms=None)
         self._worker = runner.start("DelayDelivery", self.step)
 
     def stop(self) -> None:
@@ -91,8 +105,10 @@ class DelayService:
             self._store.on_dispatched.remove(self.news)
         if self._worker is None:
             return
-        worker, self._worker = self._worker, None
-        if not worker.stop():  # it hangs in the disk; what it may still deliver must not count as not delivered
+        workers = [worker for worker in (self._worker, self._writer) if worker is not None]
+        self._worker = self._writer = None
+        stopped = [worker.stop() for worker in workers]
+        if not all(stopped):  # one hangs in the disk: what it still does is not known
             self._log.error("delay_service_hangs", what_to_do="look at the disk; deliveries may repeat after the start")
             return
         self.persist()
@@ -123,7 +139,9 @@ class DelayService:
         now_ns = self._clock.monotonic_ns()
         if now_ns >= self._persist_due_ns:
             self._persist_due_ns = now_ns + self._config.flush_delay_offset_interval * 1_000_000
-            self.persist()
+            self._handed = self._snapshot()
+            if self._writer is not None:
+                self._writer.ring()
         # Whoever dispatches looks at ``_polls`` after its entries can be read: so look once more after it is False.
         self._polls = found
         if not found and self.timers.read_offset < self.timers.max_offset:
@@ -163,15 +181,30 @@ class DelayService:
         self._not_before_ns[at] = self._clock.monotonic_ns() + retry_ms * 1_000_000
         return float(retry_ms)
 
+    # ---- progress on disk
+
+    def _snapshot(self) -> Snapshot:
+        """Return the progress of this moment; in the delivery thread, or when it has ended."""
+        return Snapshot(self.offsets.table(), self.timers.state(), self.deliverer.end_offset)
+
     def persist(self) -> None:
+        """Write down the progress of this moment; in the delivery thread, or when it has ended."""
+        self._write(self._snapshot())
+
+    def write_step(self) -> None:
+        """Write what the delivery thread has handed over: a thread of its own waits for the disk."""
+        handed, self._handed = self._handed, None
+        if handed is not None:
+            self._write(handed)
+
+    def _write(self, snapshot: Snapshot) -> None:
         """Flush what was delivered, then write down how far that is. What fails is told, and tried again."""
-        table, state = self.offsets.table(), self.timers.state()
         try:
-            end_offset = self.deliverer.end_offset
+            end_offset = snapshot.end_offset
             if self._store.flushed_offset < end_offset and self._store.make_durable() < end_offset:
                 return  # not even committed yet: the next time
-            self.offsets.settle(table)
-            self.progress.settle(state)
+            self.offsets.settle(snapshot.table)
+            self.progress.settle(snapshot.state)
             for file in self._files:
                 file.persist()
         except PocketMQError as error:

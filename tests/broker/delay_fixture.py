@@ -73,6 +73,7 @@ class DelayFixture:
             wait_ms = self.service.step()
             if wait_ms > 0:
                 break
+        self.service.write_step()
         self.store.dispatcher.catch_up()
         return wait_ms
 

@@ -34,7 +34,7 @@ def test_a_level_comes_at_its_ms_and_not_before(tmp_path: Path) -> None:
 
 
 def test_the_due_time_is_the_tags_code(tmp_path: Path) -> None:
-    """Of levels: store time plus delay; of timers: TIMER_OUT_MS; a rebuild of the queues from the log gives the same."""
+    """Of levels: store time plus delay; of timers: TIMER_OUT_MS; a rebuild from the log gives the same."""
     fixture = opened(tmp_path)
     fixture.send(b"a", b"b", DELAY="2", TAGS="t")
     fixture.clock.advance_ms(7)
@@ -193,7 +193,7 @@ def test_a_busy_store_is_tried_again_and_nothing_is_lost(tmp_path: Path, monkeyp
 
 
 def test_what_cannot_be_delivered_is_told_and_skipped(tmp_path: Path) -> None:
-    """A record without a target, or with a forbidden one, keeps nobody behind it; nothing is put into odd directories."""
+    """A record without a target, or with a forbidden one, keeps nobody behind it, and makes no odd directory."""
     fixture = opened(tmp_path)
     for topic in ("../../evil", SCHEDULE_TOPIC, TIMER_TOPIC):
         fixture.send(b"bad", topic=topic, DELAY="1")

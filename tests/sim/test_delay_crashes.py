@@ -163,7 +163,8 @@ from pocketmq.store.os_file_system import OsFileSystem
 from tests.broker.delay_fixture import DelayFixture
 from tests.store.log_fakes import store_config
 root = Path(sys.argv[1])
-config = store_config(root, mapped_file_size_commit_log=1 << 20, flush_delay_offset_interval=50, message_delay_level="1s")
+changes = {"flush_delay_offset_interval": 50, "message_delay_level": "1s", "mapped_file_size_commit_log": 1 << 20}
+config = store_config(root, **changes)
 fixture = DelayFixture(config, OsFileSystem(), SystemClock())
 number = 0
 while True:
