@@ -44,9 +44,9 @@ class Message:
 
     ``keys``: one string (keys separated by spaces) or several; the broker indexes each. ``properties``: the user's own.
     ``sharding_key`` selects the queue. ``wait_store_msg_ok`` False: the answer does not wait for disk or slaves.
-    ``delay_time_level``: 0 now, 1 to 18 after the broker's delay of that level. ``delay_time_ms`` after it is stored,
-    or ``deliver_time_ms`` (ms since 1970): any time up to the broker's ``timer_max_delay_sec`` ahead (RocketMQ 5 or
-    PocketMQ; an older broker delivers at once). ``delay_time_sec`` is ``delay_time_ms`` in seconds. At most one of them.
+    ``delay_time_level``: 0 now, 1 to 18 after the broker's delay of that level. ``delay_time_ms`` from now on, or
+    ``deliver_time_ms`` (ms since 1970): at any time up to the broker's ``timer_max_delay_sec`` ahead (RocketMQ 5 and
+    PocketMQ; an older broker delivers at once). ``delay_time_sec``: the same in seconds. At most one of them.
     """
 
     __slots__ = (

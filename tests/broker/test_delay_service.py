@@ -1,16 +1,22 @@
 """Levels and timers over a real store, under a manual clock."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from pocketmq.broker.timer_queue import TimerProgress
 from pocketmq.common.clock import ManualClock
+from pocketmq.common.record_group import RecordGroup
 from pocketmq.common.topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from pocketmq.store.append_result import AppendResult, PutStatus
+from pocketmq.store.offline.reader import StoreReader
+from pocketmq.store.offline.repair import Repair
+from pocketmq.store.offline.verify import verify
 from pocketmq.store.os_file_system import OsFileSystem
 from tests.broker.delay_fixture import DelayFixture
 from tests.store.log_fakes import HOST, store_config
@@ -273,8 +279,6 @@ def test_more_timers_than_memory_are_found_again_in_their_queue(tmp_path: Path) 
             for due in dues[start : start + 1000].tolist()
         ]
         records, metas = zip(*pairs, strict=True)
-        from pocketmq.common.record_group import RecordGroup
-
         fixture.store.append(RecordGroup.from_records(list(records), list(metas)))
         fixture.run()
     timers = fixture.service.timers
@@ -356,7 +360,25 @@ def test_a_dispatch_rings_only_when_it_may_matter(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b'{"rest":"*"}', b'{"rest":"AAAA"}', b"[]", b'{"readOffset":"x"}'])
 def test_a_damaged_progress_file_is_noticed(content: bytes) -> None:
     """Then ``json_file`` takes its backup, or stops the start."""
-    import msgspec
-
     with pytest.raises(msgspec.MsgspecError):
         TimerProgress().load(content)
+
+
+def test_verify_and_repair_know_delayed_messages(tmp_path: Path) -> None:
+    """A store with levels and timers is sound, and its rebuilt consume queues are the same bytes."""
+    levels = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+    fixture = opened(tmp_path, message_delay_level=levels)
+    for number in range(20):
+        fixture.send(b"l%d" % number, DELAY=str(number % 4 + 1), TAGS="A")
+        fixture.send(b"t%d" % number, TIMER_DELAY_MS=str(1000 * number + 1), TAGS="A")
+        fixture.run(700)
+    fixture.stop()
+    assert verify(StoreReader.open(str(tmp_path), index_numbers=(64, 512))).ok
+    queues = tmp_path / "consumequeue"
+    before = {path.relative_to(queues): path.read_bytes() for path in queues.rglob("*") if path.is_file()}
+    assert {path.parts[0] for path in before} == {"T", SCHEDULE_TOPIC, TIMER_TOPIC}
+    shutil.rmtree(queues / SCHEDULE_TOPIC)
+    shutil.rmtree(queues / TIMER_TOPIC)
+    result = Repair(str(tmp_path), index_numbers=(64, 512)).run()
+    assert [step.action for step in result.plan.steps] == ["rebuild_queues"]
+    assert {path.relative_to(queues): path.read_bytes() for path in queues.rglob("*") if path.is_file()} == before

@@ -70,9 +70,7 @@ async def test_a_batch_holds_no_delayed_message(broker: BrokerApp, client: Clien
     for body, header_text in ((item, ""), (item[: 20 + 1] + bytes(2), property_text(**properties))):
         if header_text:
             body = (23).to_bytes(4, "big") + body[4:]
-        answer = await client.send(
-            body=body, code=RequestCode.SEND_BATCH_MESSAGE, batch=True, properties=header_text
-        )
+        answer = await client.send(body=body, code=RequestCode.SEND_BATCH_MESSAGE, batch=True, properties=header_text)
         assert answer.code == ResponseCode.MESSAGE_ILLEGAL
         assert "batch" in answer.remark
     assert broker.store.appended_offset == 0
