@@ -29,6 +29,10 @@ class DelayOffsets:
         """Return the offset of a level, 0 for one never delivered."""
         return self._table.get(level, 0)
 
+    def settled(self, level: int) -> int:
+        """Return the offset of a level at the last ``settle``."""
+        return self._settled.get(level, 0)
+
     def put(self, level: int, offset: int) -> None:
         """Move a level."""
         with self._lock:

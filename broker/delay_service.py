@@ -96,6 +96,7 @@ class DelayService:
         """Begin to deliver."""
         self._persist_due_ns = self._clock.monotonic_ns() + self._config.flush_delay_offset_interval * 1_000_000
         self._store.on_dispatched.append(self.news)
+        self._store.retention.wanted_from = self.wanted_from
         self._writer = runner.start("DelayProgress", self.write_step, first_after_ms=None)
         self._worker = runner.start("DelayDelivery", self.step)
 
@@ -209,6 +210,20 @@ class DelayService:
                 file.persist()
         except PocketMQError as error:
             self._log.error("delay_progress_not_written", error=str(error))
+
+    def wanted_from(self) -> int:
+        """Return the physical offset of the first record that the written progress, or a later one, may still deliver.
+
+        Exact for levels; for timers to a block of their queue. Raises ``StoreError``. The retention's thread.
+        """
+        waiting = [(SCHEDULE_TOPIC, level.level - 1, self.offsets.settled(level.level)) for level in self.levels]
+        waiting.append((TIMER_TOPIC, 0, self.progress.state.low_offset))
+        wanted = self._store.committed_offset
+        for topic, queue_id, offset in waiting:
+            offset = max(offset, self._store.min_offset(topic, queue_id))
+            for entry in self._store.read_entries(topic, queue_id, offset, 1):
+                wanted = min(wanted, int(entry["offset"]))
+        return wanted
 
     # ---- figures
 

@@ -139,6 +139,9 @@ class TimerQueue:
 
     def _low_offset(self) -> int:
         """Return below which offset no timer with a key beyond the last delivery is left; forget blocks below."""
+        if len(self.wheel) == 0 and self.wheel.horizon is None:  # nothing waits
+            self._block_due.clear()
+            return self.read_offset
         for block in sorted(self._block_due):
             if self._block_due[block] >= self._last[0]:
                 return min(block * BLOCK_ENTRIES, self.read_offset)
@@ -212,8 +215,9 @@ class TimerQueue:
         found = self.read_offset != before
         if self.wheel.wants_more:
             self.rescans += 1
+            low = self._low_offset()  # before the lift: then nothing seems to wait
             horizon = self.wheel.lift_horizon()
-            self._read_again(self._low_offset(), horizon)
+            self._read_again(low, horizon)
             lying = [
                 (offset, size, due_ms)
                 for offset, (size, due_ms) in self._corrected.items()

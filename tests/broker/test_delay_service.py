@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from pocketmq.store.offline.reader import StoreReader
 from pocketmq.store.offline.repair import Repair
 from pocketmq.store.offline.verify import verify
 from pocketmq.store.os_file_system import OsFileSystem
+from pocketmq.store.retention import Reason
 from tests.broker.delay_fixture import DelayFixture
 from tests.store.log_fakes import HOST, store_config
 
@@ -382,3 +384,42 @@ def test_verify_and_repair_know_delayed_messages(tmp_path: Path) -> None:
     result = Repair(str(tmp_path), index_numbers=(64, 512)).run()
     assert [step.action for step in result.plan.steps] == ["rebuild_queues"]
     assert {path.relative_to(queues): path.read_bytes() for path in queues.rglob("*") if path.is_file()} == before
+
+
+def test_retention_leaves_what_waits(tmp_path: Path) -> None:
+    """A segment older than the log is kept for stays while a message in it waits, unless the disk forces it out."""
+    clock = ManualClock(time.time_ns() // 1_000_000 + 60_000)  # later than the times of the files
+    fixture = opened(tmp_path, clock, file_reserved_time=0, mapped_file_size_commit_log=8192)
+    retention = fixture.store.retention
+    fixture.send(b"far", TIMER_DELAY_SEC="1000")
+    fixture.send(b"near", DELAY="1")
+    for _ in range(4):
+        fixture.send(b"x" * 4000)
+    fixture.store.checkpoint()
+    fixture.clock.advance_ms(1)
+    fixture.run(10_000)
+    assert not retention._remove_oldest(Reason.AGE)
+    fixture.run(1_000_000)
+    assert fixture.bodies()[-1] == b"far"
+    fixture.store.checkpoint()
+    fixture.run(10_000)
+    assert retention._remove_oldest(Reason.AGE)
+    fixture.stop()
+
+
+def test_a_disk_that_is_full_forces_waiting_messages_out(tmp_path: Path) -> None:
+    """They are lost, as with RocketMQ, and each is told; the others go on."""
+    fixture = opened(tmp_path, file_reserved_time=72, mapped_file_size_commit_log=8192)
+    fixture.send(b"gone", TIMER_DELAY_SEC="100")
+    fixture.send(b"gone", DELAY="3")
+    for _ in range(4):
+        fixture.send(b"x" * 4000)
+    fixture.send(b"here", DELAY="3")
+    fixture.store.checkpoint()
+    assert fixture.store.retention._remove_oldest(Reason.FORCED)
+    fixture.run(200_000)
+    assert fixture.bodies()[-1] == b"here"
+    assert b"gone" not in fixture.bodies()
+    assert all("retention" in event["why"] for event in fixture.events("delayed_message_dropped"))
+    assert fixture.service.deliverer.dropped == 2
+    fixture.stop()
