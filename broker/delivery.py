@@ -95,7 +95,7 @@ class Deliverer:
                 continue
             try:
                 due_ms, topic, queue_id, delivered = self._rewrite(record)
-            except (_Undeliverable, CorruptRecord) as error:
+            except (_Undeliverable, PocketMQError) as error:
                 self._drop(int(offsets[index]), str(error))
                 continue
             if due_ms > now_ms:
@@ -196,7 +196,10 @@ class Deliverer:
     def _append(self, records: list[bytes]) -> int:
         """Append them as one group; return 0, or after how many ms to try again."""
         store = self._store
-        group = RecordGroup.from_log(np.frombuffer(bytearray(b"".join(records)), np.uint8))
+        try:
+            group = RecordGroup.from_log(np.frombuffer(bytearray(b"".join(records)), np.uint8))
+        except CorruptRecord as error:
+            return self._refused_for_good(records, str(error))
         group.store_timestamps = None
         try:
             result = store.append(group, dispatch_later=True)
@@ -213,20 +216,21 @@ class Deliverer:
             store.dispatch()
             return 0
         if status is PutStatus.MESSAGE_ILLEGAL:
-            if len(records) > 1:  # all or nothing no more: what is stored now would come twice if a later one failed
-                return self._append_singly(records)
-            self._drop(0, why)
-            return 0
+            return self._refused_for_good(records, why)
         self.put_failures += 1
         self._counters.put_failed(len(records))
         self._tell_failure(f"{status.name}: {why}")
         return max(RETRY_MS, retry_ms)
 
-    def _append_singly(self, records: list[bytes]) -> int:
-        retry_ms = 0
-        for record in records:
-            retry_ms = self._append([record]) or retry_ms
-        return retry_ms
+    def _refused_for_good(self, records: list[bytes], why: str) -> int:
+        """Find the record that the store will never take: append each by itself, drop that one.
+
+        All or nothing no more: if the store becomes busy meanwhile, those before come twice.
+        """
+        if len(records) > 1:
+            return max([self._append([record]) for record in records])
+        self._drop(int.from_bytes(records[0][28:36], "big"), why)
+        return 0
 
     def _tell_failure(self, why: str) -> None:
         if why != self._failing:  # once, not ten times a second

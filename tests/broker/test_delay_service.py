@@ -423,3 +423,23 @@ def test_a_disk_that_is_full_forces_waiting_messages_out(tmp_path: Path) -> None
     assert all("retention" in event["why"] for event in fixture.events("delayed_message_dropped"))
     assert fixture.service.deliverer.dropped == 2
     fixture.stop()
+
+
+def test_a_message_that_the_store_never_takes_keeps_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a refused group each is tried by itself; the one that is illegal is told with its place and skipped."""
+    fixture = opened(tmp_path)
+    fixture.send(b"a", b"poison", b"c", DELAY="1")
+    append = fixture.store.append
+
+    def picky(group: RecordGroup, *, dispatch_later: bool = False) -> AppendResult:
+        if b"poison" in group.buffer.tobytes():
+            return AppendResult(PutStatus.MESSAGE_ILLEGAL, error="never")
+        return append(group, dispatch_later=dispatch_later)
+
+    offset = int(fixture.store.read_entries(SCHEDULE_TOPIC, 0, 1, 1)["offset"][0])
+    monkeypatch.setattr(fixture.store, "append", picky)
+    fixture.run(1000)
+    assert fixture.bodies() == [b"a", b"c"]
+    (event,) = fixture.events("delayed_message_dropped")
+    assert (event["physical_offset"], event["why"]) == (offset, "never")
+    fixture.stop()
