@@ -91,6 +91,7 @@ class DelayService:
         for level in self.levels:
             level.correct()
         self.timers.open(self.progress.state)
+        self.persist()  # what was corrected must not be corrected again when there is more
 
     def start(self, runner: Runner) -> None:
         """Begin to deliver."""
