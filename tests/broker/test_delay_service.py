@@ -115,7 +115,7 @@ def test_timers_come_in_the_order_of_their_times(tmp_path: Path) -> None:
     fixture.stop()
 
 
-def test_a_clean_stop_repeats_nothing_and_loses_nothing(tmp_path: Path) -> None:
+def test_a_clean_stop_repeats_nothing_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Progress of levels and timers is written at the stop, also in the middle of a millisecond."""
     clock = ManualClock()
     fixture = opened(tmp_path, clock)
@@ -124,7 +124,7 @@ def test_a_clean_stop_repeats_nothing_and_loses_nothing(tmp_path: Path) -> None:
     for n in range(5):
         fixture.send(b"t%d" % n, TIMER_DELIVER_MS=str(clock.now_ms() + 1000))
     fixture.send(b"far", TIMER_DELAY_SEC="1000")
-    fixture.service.deliverer.batch_of = lambda sizes: min(2, len(sizes))  # type: ignore[method-assign]
+    monkeypatch.setattr(fixture.service.deliverer, "batch_of", lambda sizes: min(2, len(sizes)))
     clock.advance_ms(1000)
     fixture.service._round()
     fixture.send(b"early", TIMER_DELIVER_MS=str(clock.now_ms() + 1))
