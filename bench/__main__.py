@@ -24,6 +24,7 @@ CASES = {
     "client": "producer and decoder without a broker",
     "core": "a whole broker: produce, consume, beside echo and socket-to-file",
     "overload": "goodput and refusals at 0.5 to 10 times capacity, open loop",
+    "delay": "sends beside a million delayed messages, accuracy, restart (PENDING)",
     "pool": "tails of sends with and without the write-buffer pool on a busy disk",
     "sync_flush": "group commit against the disk's own rate of syncs, plain and with each sync slowed to 5 ms",
     "telemetry": "what counting times costs: two brokers, with and without",
@@ -32,7 +33,7 @@ CASES = {
     "restart": "time to ready after --gigabytes of messages, clean and after kill -9",
 }
 
-LONG = ("overload", "pool", "recovery", "restart", "sync_flush", "telemetry")
+LONG = ("delay", "overload", "pool", "recovery", "restart", "sync_flush", "telemetry")
 """Cases that take minutes: run only when named."""
 
 

@@ -26,7 +26,6 @@ NOT_YET: Final[Mapping[int, str]] = {
         _R.UNLOCK_BATCH_MQ: "queue locks",
         _R.SEND_REPLY_MESSAGE: "request-reply",
         _R.SEND_REPLY_MESSAGE_V2: "request-reply",
-        _R.GET_ALL_DELAY_OFFSET: "delayed messages",
         _R.UPDATE_BROKER_CONFIG: "changing settings at run time",
         _R.VIEW_BROKER_STATS_DATA: "statistics by name",
         _R.GET_BROKER_CONSUME_STATS: "statistics of all groups",

@@ -21,6 +21,8 @@ from pocketmq.broker.config import MASTER_ID, BrokerConfig
 from pocketmq.broker.consumer_offsets import ConsumerOffsets
 from pocketmq.broker.consumer_processor import ConsumerProcessor
 from pocketmq.broker.counters import BrokerCounters
+from pocketmq.broker.delay_plan import DelayPlan
+from pocketmq.broker.delay_service import DelayService
 from pocketmq.broker.fast_failure import FastFailure
 from pocketmq.broker.group_admin import GroupAdmin
 from pocketmq.broker.group_notifier import GroupNotifier
@@ -84,6 +86,7 @@ class _Running:
     housekeeping: Housekeeping
     fast_failure: FastFailure
     topics_file: PersistedTable
+    delays: DelayService | None
 
 
 class BrokerApp:
@@ -189,6 +192,12 @@ class BrokerApp:
         return self._running.clients
 
     @property
+    def delays(self) -> DelayService | None:
+        """The delivery of delayed messages; None on a slave; only while the broker runs."""
+        assert self._running is not None
+        return self._running.delays
+
+    @property
     def pulls_held(self) -> int:
         """Pulls that wait for messages now."""
         return 0 if self._running is None else self._running.pulls.count
@@ -234,6 +243,8 @@ class BrokerApp:
             raise
         self._running = running
         running.housekeeping.start(self._runner)
+        if running.delays is not None:
+            running.delays.start(self._runner)
         self.thread_dumper.start(self._runner)
         if self.config.broker_fast_failure_enable:
             running.fast_failure.start(loop)
@@ -299,6 +310,9 @@ class BrokerApp:
             error_log=self._logger("store_error"),
         )
         store.store_host = self._store_host()
+        delays: DelayService | None = None
+        if store_config.broker_role != "SLAVE":
+            delays = DelayService(store_config, store, self._file_system, self.counters, clock, log)
         answers = self._observation.answer_port(mailbox)
         clients: ClientTable[Connection] = ClientTable(config.clients_max)
         notifier = GroupNotifier(clients, self.groups, mailbox, enabled=config.notify_consumer_ids_changed_enable)
@@ -339,7 +353,7 @@ class BrokerApp:
         processors = Processors(
             send=SendProcessor(
                 store,
-                [self._send_planner(rules) for _ in range(config.send_message_thread_pool_nums)],
+                [self._send_planner(rules, store, delays) for _ in range(config.send_message_thread_pool_nums)],
                 topics_file.persist,
                 answers,
                 self.counters,
@@ -378,18 +392,25 @@ class BrokerApp:
             topics=lambda: len(self.topics),
             pulls_held=lambda: pulls.count,
             thread_dumps=lambda: self.thread_dumper.dumps,
+            delays=delays,
         )
         telemetry, disk = self._observation.watch(store, self._file_system, table.executors(), server, mailbox, counts)
         broker_admin.use_telemetry(telemetry, disk)
         housekeeping = Housekeeping(
             config, [topics_file, groups_file, offsets_file], clients, notifier, disk, mailbox, clock, log
         )
-        return _Running(mailbox, store, clients, notifier, pulls, table, housekeeping, fast_failure, topics_file)
+        if delays is not None:
+            broker_admin.use_delays(delays)
+        return _Running(
+            mailbox, store, clients, notifier, pulls, table, housekeeping, fast_failure, topics_file, delays
+        )
 
-    def _send_planner(self, rules: PlainRules) -> SendPlanner:
+    def _send_planner(self, rules: PlainRules, store: MessageStore, delays: DelayService | None) -> SendPlanner:
         """Return what one send thread needs for itself."""
         checks = SendChecks(self.config, self.topics)
-        typed = TypedSends(self.config, checks, self._store_host(), self.store_config.max_message_size)
+        is_congested = _never if delays is None else delays.is_congested
+        plan = DelayPlan(self.store_config, store.delay_levels, is_congested, self._clock)
+        typed = TypedSends(self.config, checks, self._store_host(), self.store_config.max_message_size, plan)
         return SendPlanner(NativeAppend(rules, checks), typed, checks, self.store_config.group_bytes_max, self.refusals)
 
     def _open(self, running: _Running) -> None:
@@ -401,6 +422,8 @@ class BrokerApp:
             self.topics.add_system_topics()
             self.groups.add_system_groups()
             running.housekeeping.persist()
+            if running.delays is not None:
+                running.delays.open()
         except BaseException:
             running.store.close()
             raise
@@ -420,6 +443,8 @@ class BrokerApp:
         deadline_ns = self._clock.monotonic_ns() + self.config.shutdown_timeout_mills * 1_000_000
         for executor in running.table.executors():
             executor.finish(deadline_ns)
+        if running.delays is not None:
+            running.delays.stop()
         self._observation.stop()
         running.housekeeping.stop()
         self.thread_dumper.stop()
@@ -492,6 +517,11 @@ def _advertised_host(config: BrokerConfig) -> str:
         )
     assert len(encoded) in (8, HOST_V6_BYTES)
     return host
+
+
+def _never(due_ms: int) -> bool:
+    """Tell that a slave, which takes no sends, has no timers to count."""
+    return False
 
 
 def _machine_memory_bytes() -> int:

@@ -14,6 +14,7 @@ import msgspec
 from pocketmq.broker.admin_processor import Handler
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.counters import BrokerCounters
+from pocketmq.broker.delay_service import DelayService
 from pocketmq.broker.disk_space import DiskSpace
 from pocketmq.broker.executor import DrainExecutor
 from pocketmq.broker.put_times import text as put_times_text
@@ -70,8 +71,13 @@ class BrokerAdmin:
         self._boot_ms = clock.now_ms()
         self._telemetry: Telemetry | None = None
         self._disk: DiskSpace | None = None
+        self._delays: DelayService | None = None
         self._runtime_body = b""
         self._runtime_read_ns = 0
+
+    def use_delays(self, delays: DelayService) -> None:
+        """Set whose progress is reported."""
+        self._delays = delays
 
     def use_telemetry(self, telemetry: Telemetry, disk: DiskSpace) -> None:
         """Set whose queues and times are reported."""
@@ -83,6 +89,7 @@ class BrokerAdmin:
         return {
             RequestCode.GET_BROKER_CONFIG: self._settings,
             RequestCode.GET_BROKER_RUNTIME_INFO: self._runtime_info,
+            RequestCode.GET_ALL_DELAY_OFFSET: self._delay_offsets,
             RequestCode.DELETE_EXPIRED_COMMITLOG: self._delete_expired_commit_log,
             RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self._clean_expired_consume_queues,
         }
@@ -98,6 +105,10 @@ class BrokerAdmin:
         return encode_answer(
             task.request, header=GetBrokerConfigResponseHeader(version=version), body="".join(lines).encode()
         )
+
+    def _delay_offsets(self, task: Task) -> Buffers:
+        delays = self._delays
+        return encode_answer(task.request, body=b"{}" if delays is None else delays.offsets.encode_now())
 
     def _delete_expired_commit_log(self, task: Task) -> Buffers:
         """Start it: as RocketMQ, the answer does not wait."""
@@ -152,6 +163,8 @@ class BrokerAdmin:
         }
         if self._telemetry is not None:
             self._add_telemetry(table, self._telemetry, now_ns)
+        if self._delays is not None:
+            table.update(self._delays.runtime_info())
         if self._disk is not None:
             table["commitLogDiskRatio"] = f"{self._disk.commit_log.ratio:.4f}"
             table["consumeQueueDiskRatio"] = f"{self._disk.consume_queues.ratio:.4f}"

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from pocketmq.broker.delay_service import DelayService
 from pocketmq.broker.disk_space import DiskSpace
 from pocketmq.broker.put_times import LABELS
 from pocketmq.broker.telemetry import Telemetry, page_cache_telemetry, pair_telemetry, pool_telemetry
@@ -45,6 +46,8 @@ class MetricsSources:
     topics: Callable[[], int]
     pulls_held: Callable[[], int]
     thread_dumps: Callable[[], int]
+    delays: DelayService | None = None
+    """None on a slave."""
 
 
 class BrokerCollector(Collector):
@@ -62,6 +65,8 @@ class BrokerCollector(Collector):
         yield from self._puts()
         yield from self._store()
         yield from self._connections()
+        if self._sources.delays is not None:
+            yield from self._delays(self._sources.delays)
 
     def _pairs(self) -> Iterable[Metric]:
         sources = self._sources.telemetry.sources
@@ -198,6 +203,25 @@ class BrokerCollector(Collector):
         yield HistogramMetricFamily(
             "pocketmq_flush_seconds", "Syncs of the commit log.", buckets=buckets, sum_value=sum_s
         )
+
+    def _delays(self, delays: DelayService) -> Iterable[Metric]:
+        gauges: Gauges = (
+            ("delayed_pending", "Messages of delay levels that wait.", delays.pending_levels),
+            ("timers_pending", "Messages for any time that wait.", lambda: delays.timers.pending),
+            ("timers_in_memory", "Those of them that are in the wheel.", lambda: len(delays.timers.wheel)),
+            ("timers_unread", "Stored timers not yet looked at.", delays.timers_unread),
+            ("timer_lag_seconds", "Since when the next timer is due.", lambda: delays.timer_lag_ms() / 1000),
+            ("delay_lag_seconds", "The same of the levels.", lambda: delays.level_lag_ms() / 1000),
+        )
+        for name, text, read in gauges:
+            yield GaugeMetricFamily(f"pocketmq_{name}", text, value=float(read()))
+        deliverer = delays.deliverer
+        for name, text, value in (
+            ("delayed_delivered", "Delayed messages delivered.", deliverer.delivered),
+            ("delayed_dropped", "Delayed messages that could not be delivered.", deliverer.dropped),
+            ("delayed_put_failures", "Deliveries that the store refused, tried again.", deliverer.put_failures),
+        ):
+            yield CounterMetricFamily(f"pocketmq_{name}", text, value=value)
 
     def _connections(self) -> Iterable[Metric]:
         sources = self._sources

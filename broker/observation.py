@@ -12,6 +12,7 @@ import msgspec
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.counters import BrokerCounters
+from pocketmq.broker.delay_service import DelayService
 from pocketmq.broker.disk_space import DiskSpace
 from pocketmq.broker.executor import DrainExecutor
 from pocketmq.broker.flush_times import FlushTimes
@@ -49,6 +50,7 @@ class Counts:
     topics: Callable[[], int]
     pulls_held: Callable[[], int]
     thread_dumps: Callable[[], int]
+    delays: DelayService | None = None
 
 
 class Observation:
@@ -177,6 +179,7 @@ class Observation:
             topics=counts.topics,
             pulls_held=counts.pulls_held,
             thread_dumps=counts.thread_dumps,
+            delays=counts.delays,
         )
         self._metrics = exposition(BrokerCollector(metrics_sources, self._clock))
         return self.telemetry, self.disk

@@ -22,6 +22,7 @@ from pocketmq.common.topics import (
     REPLY_SUFFIX,
     SCHEDULE_TOPIC,
     SELF_TEST_TOPIC,
+    TIMER_TOPIC,
     Perm,
     TopicConfig,
     check_topic_name,
@@ -94,6 +95,7 @@ class TopicTable:
             (config.broker_name, 1, broker_perm),
             (OFFSET_MOVED_EVENT, 1, open_perm),
             (SCHEDULE_TOPIC, SCHEDULE_QUEUE_NUMS, open_perm),
+            (TIMER_TOPIC, 1, open_perm),
             (config.broker_cluster_name + REPLY_SUFFIX, 1, open_perm),
         ]
         if config.auto_create_topic_enable:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.delay_plan import DelayPlan, is_delayed
 from pocketmq.broker.send_checks import SendChecks
 from pocketmq.broker.send_part import Appended, SendPart
 from pocketmq.broker.task import Buffers, Refusal, Task, encode_answer
@@ -16,9 +17,7 @@ from pocketmq.common.errors import Cause, MessageIllegal
 from pocketmq.common.message_id import offset_msg_id
 from pocketmq.common.properties import (
     CLUSTER,
-    DELAY,
     PROPERTIES_BYTES_MAX,
-    TIMER_PREFIX,
     TRAN_MSG,
     UNIQ_KEY,
     WAIT,
@@ -85,9 +84,14 @@ def decode_batch(body: Buffer) -> list[BatchItem]:
 
 
 class TypedSend:
-    """One checked SEND_MESSAGE or batch; one section of a group."""
+    """One checked SEND_MESSAGE or batch; one section of a group.
+
+    ``topic`` and ``queue_id`` say where it is stored, ``asked_queue_id`` which queue the answer names: that of the
+    message, also while it waits elsewhere for its time (RocketMQ).
+    """
 
     __slots__ = (
+        "asked_queue_id",
         "config",
         "metas",
         "offset_ids_host",
@@ -110,7 +114,9 @@ class TypedSend:
         metas: list[RecordMeta],
         store_host: bytes,
         config: BrokerConfig,
+        asked_queue_id: int,
     ) -> None:
+        self.asked_queue_id = asked_queue_id
         self.config = config
         self.task = task
         self.topic = topic
@@ -138,7 +144,7 @@ class TypedSend:
                 at += len(next(sizes))
         header = SendMessageResponseHeader(
             msg_id=",".join(ids),
-            queue_id=self.queue_id,
+            queue_id=self.asked_queue_id,
             queue_offset=appended.first_queue_offsets[self.position],
             transaction_id=",".join(meta.uniq_key.decode("utf-8", "replace") for meta in self.metas),
             msg_region=self.config.region_id,
@@ -150,8 +156,16 @@ class TypedSend:
 class TypedSends:
     """Turns SEND_MESSAGE requests into records. Belongs to one worker thread at a time."""
 
-    def __init__(self, config: BrokerConfig, checks: SendChecks, store_host: bytes, message_size_max: int) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        checks: SendChecks,
+        store_host: bytes,
+        message_size_max: int,
+        delays: DelayPlan,
+    ) -> None:
         self._config = config
+        self._delays = delays
         self._checks = checks
         self._store_host = store_host
         self._message_size_max = message_size_max
@@ -177,11 +191,20 @@ class TypedSends:
         self._check_properties(shared)
         items = self._items(request.body, header.flag, shared, batch)
         wait = shared.get(WAIT, "true").lower() != "false"
+        asked_queue_id = queue_id
+        if not batch and is_delayed(items[0].properties):
+            waits = self._delays.plan(topic, queue_id, items[0].properties)
+            if isinstance(waits, Refusal):
+                raise NotStored(waits)
+            if waits is not None:
+                topic, queue_id = waits
         records: list[bytes] = []
         metas: list[RecordMeta] = []
         sys_flag = header.sys_flag & ~HOSTS_V6_MASK
         for item in items:
             self._check_properties(item.properties)
+            if batch and is_delayed(item.properties):
+                raise _illegal("a batch cannot hold delayed messages: send each by itself")
             item.properties.pop(WAIT, None)
             item.properties[CLUSTER] = self._config.broker_cluster_name
             records.append(
@@ -199,7 +222,7 @@ class TypedSends:
                 )
             )
             metas.append(record_meta(topic, queue_id, sys_flag, item.properties))
-        return TypedSend(task, topic, queue_id, wait, records, metas, self._store_host, self._config)
+        return TypedSend(task, topic, queue_id, wait, records, metas, self._store_host, self._config, asked_queue_id)
 
     def _check_kind(self, topic: str, header: Any, batch: bool) -> None:
         """Refuse the kinds of messages that this broker does not store yet, or that a batch cannot hold."""
@@ -215,11 +238,6 @@ class TypedSends:
     def _check_properties(self, properties: dict[str, str]) -> None:
         if properties.get(TRAN_MSG, "").lower() == "true":
             raise _later("a transactional message")
-        if properties.get(DELAY, "0") != "0":
-            raise _later("a delayed message")
-        for name in properties:
-            if name.startswith(TIMER_PREFIX):
-                raise _later("a timed message")
 
     def _items(self, body: Buffer, flag: int, shared: dict[str, str], batch: bool) -> list[BatchItem]:
         if len(body) > self._message_size_max:

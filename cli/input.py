@@ -123,7 +123,13 @@ class LineParser:
         key_field: str = "",
         sharding: bool = False,
         properties: dict[str, str] | None = None,
+        delay_level: int = 0,
+        delay_ms: int | None = None,
+        deliver_at_ms: int | None = None,
     ) -> None:
+        self._delay_level = delay_level
+        self._delay_ms = delay_ms
+        self._deliver_at_ms = deliver_at_ms
         self._topic = topic
         self._tags = tags
         self._key = key
@@ -153,6 +159,9 @@ class LineParser:
             keys=key,
             properties=self._properties,
             sharding_key=key if self._sharding and key else None,
+            delay_time_level=self._delay_level,
+            delay_time_ms=self._delay_ms,
+            deliver_time_ms=self._deliver_at_ms,
         )
 
     def _json_key(self, line: bytes) -> str:

@@ -47,6 +47,15 @@ def produce(
     properties: Annotated[
         list[str] | None, typer.Option("--property", "-p", metavar="NAME=VALUE", help="User property; repeatable.")
     ] = None,
+    delay_level: Annotated[
+        int, typer.Option("--delay-level", min=0, max=18, help="Deliver after this delay level of the broker.")
+    ] = 0,
+    delay: Annotated[
+        str, typer.Option("--delay", metavar="TIME", help="Deliver after 500ms, 30s, 15m, 2h or 3d.")
+    ] = "",
+    deliver_at: Annotated[
+        str, typer.Option("--deliver-at", metavar="TIME", help="Deliver at 2026-11-21T07:00:00Z or ms since 1970.")
+    ] = "",
     message: Annotated[
         str | None, typer.Option("--message", "-m", metavar="BODY", help="Send this instead of reading lines.")
     ] = None,
@@ -65,11 +74,14 @@ def produce(
     """
     from pocketmq.cli.input import LineParser
     from pocketmq.cli.message_format import unescape
+    from pocketmq.cli.start_position import parse_delay, parse_time
 
     if sum(map(bool, (key, key_separator, key_field))) > 1:
         raise ConfigError("options exclude each other", why="--key, --key-sep and --key-field", hint="use one of them")
     if message is not None and files:
         raise ConfigError("options exclude each other", why="--message and files", hint="use one of them")
+    if sum(map(bool, (delay_level, delay, deliver_at))) > 1:
+        raise ConfigError("options exclude each other", why="--delay-level, --delay and --deliver-at", hint="use one")
     parser = LineParser(
         topic,
         tags=tags,
@@ -78,13 +90,17 @@ def produce(
         key_field=key_field,
         sharding=sharding,
         properties=_properties(properties or []),
+        delay_level=delay_level,
+        delay_ms=parse_delay(delay) if delay else None,
+        deliver_at_ms=parse_time(deliver_at) if deliver_at else None,
     )
+    singly = bool(delay_level or delay or deliver_at)
 
     async def body() -> None:
         from pocketmq.client import Producer
 
         async with Producer(group="pocketmq-cli", namesrv=namesrv, send_msg_timeout_ms=timeout_ms) as producer:
-            sending = Sending(producer, rate=rate, count_max=count, in_order=sharding)
+            sending = Sending(producer, rate=rate, count_max=count, in_order=sharding, singly=singly)
             begin = time.monotonic()
             try:
                 if message is not None:
@@ -104,10 +120,20 @@ def produce(
 class Sending:
     """Gathers messages into batches and keeps a few of them on their way.
 
-    ``in_order``: one batch at a time, so that a retried one cannot overtake. The first failure ends it.
+    ``in_order``: one batch at a time, so that a retried one cannot overtake. ``singly``: each message is a request of
+    its own, as delayed ones must be. The first failure ends it.
     """
 
-    def __init__(self, producer: "Producer", *, rate: float | None, count_max: int | None, in_order: bool) -> None:
+    def __init__(
+        self,
+        producer: "Producer",
+        *,
+        rate: float | None,
+        count_max: int | None,
+        in_order: bool,
+        singly: bool = False,
+    ) -> None:
+        self._singly = singly
         self._producer = producer
         self._rate = rate
         self._count_max = count_max
@@ -176,8 +202,12 @@ class Sending:
             if early_s > 0:
                 await asyncio.sleep(early_s)
         self.taken += len(batch)
-        self._waiting.append(asyncio.create_task(self._producer.send_batch(batch)))
+        send = self._send_singly if self._singly else self._producer.send_batch
+        self._waiting.append(asyncio.create_task(send(batch)))
         await self._settle(self._batches_in_flight - 1)
+
+    async def _send_singly(self, batch: "list[Message]") -> "list[Receipt]":
+        return await asyncio.gather(*[self._producer.send_nowait(message) for message in batch])
 
     async def _settle(self, left: int) -> None:
         """Wait until at most ``left`` batches are on their way, and take their receipts."""

@@ -1,15 +1,17 @@
-"""What ``--from`` and ``--to`` may say: a word, a time, or how long ago.
+"""What ``--from``, ``--to``, ``--delay`` and ``--deliver-at`` may say: a word, a time, or how long.
 
-Lives here: ``parse_start``. Not here: what a position means for a queue (``client``).
+Lives here: ``parse_start``, ``parse_delay``, ``parse_time``. Not here: what a position means for a queue (``client``).
 """
 
 import datetime
+import math
 import re
 
 from pocketmq.common.errors import ConfigError
 
 WORDS = ("earliest", "latest", "committed")
 
+_EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
 _AGO = re.compile(r"(\d+)(ms|s|m|h|d)")
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -26,11 +28,39 @@ def parse_start(text: str, now_ms: int) -> str | int:
         return int(text)
     if match := _AGO.fullmatch(text):
         return max(0, now_ms - int(match[1]) * _UNIT_MS[match[2]])
+    found = _calendar_ms(text)
+    if found is None:
+        hint = "write earliest, latest, committed, 2026-11-21T07:00:00Z, ms since 1970, or 15m (ago)"
+        raise ConfigError("bad position", why=repr(text), hint=hint)
+    return max(0, found)
+
+
+def parse_delay(text: str) -> int:
+    """Return the ms of ``500ms``, ``30s``, ``15m``, ``2h`` or ``3d``. Raise ``ConfigError`` for anything else."""
+    match = _AGO.fullmatch(text)
+    if match is None or len(match[1]) > 12:
+        raise ConfigError("bad delay", why=repr(text), hint="write 500ms, 30s, 15m, 2h or 3d")
+    return int(match[1]) * _UNIT_MS[match[2]]
+
+
+def parse_time(text: str) -> int:
+    """Return the ms since 1970 of ``2026-11-21T07:00:00Z`` (UTC if no zone is given) or ``1763708400000``, rounded up.
+    Raise ``ConfigError`` for anything else.
+    """
+    if text.isascii() and text.isdecimal() and len(text) <= 15:
+        return int(text)
+    found = _calendar_ms(text)
+    if found is None or found < 0:
+        raise ConfigError("bad time", why=repr(text), hint="write 2026-11-21T07:00:00Z or ms since 1970")
+    return found
+
+
+def _calendar_ms(text: str) -> int | None:
+    """Return the ms since 1970 of a time in ISO form, rounded up; None for another text."""
     try:
         when = datetime.datetime.fromisoformat(text)
     except ValueError:
-        hint = "write earliest, latest, committed, 2026-11-21T07:00:00Z, ms since 1970, or 15m (ago)"
-        raise ConfigError("bad position", why=repr(text), hint=hint) from None
+        return None
     if when.tzinfo is None:
         when = when.replace(tzinfo=datetime.UTC)
-    return max(0, int(when.timestamp() * 1000))
+    return math.ceil((when - _EPOCH) / datetime.timedelta(milliseconds=1))

@@ -290,10 +290,10 @@ class Producer(Lifecycle):
                     group.append(index)
                     continue
             plain = check_message(message, self.max_message_size)
-            if message.delay_time_level:
+            if message.delay_time_level or message.is_timed:
                 raise MessageIllegal(
                     "batch refused",
-                    why=f"message {index} has a delay level",
+                    why=f"message {index} is delayed",
                     hint="send delayed messages by themselves",
                 )
             group = groups.setdefault((message.topic, message.wait_store_msg_ok, plain), [])
@@ -383,6 +383,7 @@ class Producer(Lifecycle):
                 or message.properties
                 or message.sharding_key
                 or message.delay_time_level
+                or message.is_timed
                 or message.flag
             )
             and message.wait_store_msg_ok is True

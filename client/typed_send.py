@@ -64,7 +64,7 @@ def batch_body(section: Section) -> bytes:
 
 def check_batchable(message: Message) -> None:
     """Raise ``MessageIllegal`` for what RocketMQ refuses in batches (MessageBatch.java)."""
-    if message.delay_time_level or (message.properties and names.DELAY in message.properties):
+    if message.delay_time_level or message.is_timed or (message.properties and names.DELAY in message.properties):
         raise MessageIllegal(
             "batch refused", why="TimeDelayLevel is not supported for batching", hint="send it by itself"
         )

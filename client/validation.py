@@ -18,6 +18,9 @@ MAX_MESSAGE_SIZE: Final = 4 << 20
 DELAY_LEVEL_MAX: Final = 18
 """Levels of a broker with default settings (MessageStoreConfig.java messageDelayLevel)."""
 
+TIME_MS_MAX: Final = 10**15
+"""Year 33658: whatever is beyond was not meant as ms."""
+
 SYSTEM_PROPERTIES: Final = frozenset(
     {
         "KEYS", "TAGS", "WAIT", "DELAY", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP", "MIN_OFFSET",
@@ -71,6 +74,9 @@ def check_message(message: Message, max_message_size: int) -> bool:
     level = message.delay_time_level
     if type(level) is not int or not 0 <= level <= DELAY_LEVEL_MAX:
         raise _illegal("delay_time_level", f"{level!r} is not from 0 to {DELAY_LEVEL_MAX}")
+    timed = message.is_timed
+    if timed:
+        _check_times(message)
     check_text("tags", message.tags)
     keys = message.keys
     if isinstance(keys, str):
@@ -88,7 +94,19 @@ def check_message(message: Message, max_message_size: int) -> bool:
         if type(message.properties) is not dict and not isinstance(message.properties, Mapping):
             raise _illegal("properties", f"it is {type(message.properties).__name__}, no mapping")
         plain = _check_properties(message.properties) and plain
-    return plain and level == 0
+    return plain and level == 0 and not timed
+
+
+def _check_times(message: Message) -> None:
+    """Check the times of a timed message; how far ahead they may lie the broker knows."""
+    given = [message.delay_time_level or None, message.delay_time_ms, message.deliver_time_ms]
+    if sum(value is not None for value in given) > 1:
+        raise _illegal(
+            "delay_time_level, delay_time_ms, deliver_time_ms", "more than one of them is set", "set one of them"
+        )
+    for field, value in (("delay_time_ms", message.delay_time_ms), ("deliver_time_ms", message.deliver_time_ms)):
+        if value is not None and (type(value) is not int or not 0 <= value <= TIME_MS_MAX):
+            raise _illegal(field, f"{value!r} is no time in whole ms from 0 to {TIME_MS_MAX}", "round a float up")
 
 
 def _check_properties(properties: Mapping[str, str]) -> bool:

@@ -36,6 +36,7 @@ class Cause(enum.Enum):
     NOT_MASTER = "not_master"
     NO_PERMISSION = "no_permission"
     NO_ROUTE = "no_route"
+    TIMER_CONGESTED = "timer_congested"
     TIMEOUT = "timeout"
     CONNECTION = "connection"
     CORRUPT = "corrupt"

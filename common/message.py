@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pocketmq.common import properties as names
-from pocketmq.common.errors import Cause, PocketMQError
+from pocketmq.common.errors import Cause, MessageIllegal, PocketMQError
 from pocketmq.common.message_id import offset_msg_id
 from pocketmq.common.properties import decode_properties
 from pocketmq.common.record import (
@@ -44,12 +44,16 @@ class Message:
 
     ``keys``: one string (keys separated by spaces) or several; the broker indexes each. ``properties``: the user's own.
     ``sharding_key`` selects the queue. ``wait_store_msg_ok`` False: the answer does not wait for disk or slaves.
-    ``delay_time_level``: 0 now, 1 to 18 after the broker's delay of that level.
+    ``delay_time_level``: 0 now, 1 to 18 after the broker's delay of that level. ``delay_time_ms`` from now on, or
+    ``deliver_time_ms`` (ms since 1970): at any time up to the broker's ``timer_max_delay_sec`` ahead (RocketMQ 5 and
+    PocketMQ; an older broker delivers at once). ``delay_time_sec``: the same in seconds. At most one of them.
     """
 
     __slots__ = (
         "body",
         "delay_time_level",
+        "delay_time_ms",
+        "deliver_time_ms",
         "flag",
         "keys",
         "properties",
@@ -71,6 +75,9 @@ class Message:
         wait_store_msg_ok: bool = True,
         sharding_key: str | None = None,
         delay_time_level: int = 0,
+        delay_time_sec: int | None = None,
+        delay_time_ms: int | None = None,
+        deliver_time_ms: int | None = None,
     ) -> None:
         self.topic = topic
         self.body = body
@@ -81,6 +88,19 @@ class Message:
         self.wait_store_msg_ok = wait_store_msg_ok
         self.sharding_key = sharding_key
         self.delay_time_level = delay_time_level
+        self.delay_time_ms = delay_time_ms
+        self.deliver_time_ms = deliver_time_ms
+        if delay_time_sec is not None:
+            if delay_time_ms is not None:
+                raise MessageIllegal(
+                    "message refused, field delay_time_sec", why="delay_time_ms is set, too", hint="set one of them"
+                )
+            self.delay_time_ms = delay_time_sec * 1000
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it asks for a time of its own; a delay level is no such time."""
+        return self.delay_time_ms is not None or self.deliver_time_ms is not None
 
     @property
     def keys_text(self) -> str:
@@ -89,7 +109,7 @@ class Message:
         return keys if isinstance(keys, str) else " ".join(keys)
 
     def property_map(self, uniq_key: str = "") -> dict[str, str]:
-        """Return all properties as a typed SEND_MESSAGE carries them, WAIT and DELAY included."""
+        """Return all properties as a typed SEND_MESSAGE carries them, WAIT, DELAY and TIMER_* included."""
         result: dict[str, str] = {}
         if uniq_key:
             result[names.UNIQ_KEY] = uniq_key
@@ -101,6 +121,10 @@ class Message:
         result[names.WAIT] = "true" if self.wait_store_msg_ok else "false"
         if self.delay_time_level:
             result[names.DELAY] = str(self.delay_time_level)
+        if self.delay_time_ms is not None:
+            result[names.TIMER_DELAY_MS] = str(self.delay_time_ms)
+        if self.deliver_time_ms is not None:
+            result[names.TIMER_DELIVER_MS] = str(self.deliver_time_ms)
         if self.sharding_key:
             result[names.SHARDING_KEY] = self.sharding_key
         if self.properties:
@@ -203,6 +227,12 @@ class ReceivedMessage:
         """The delay level the message was sent with, 0 if none."""
         text = self.properties.get(names.DELAY, "0")
         return int(text) if text.isdecimal() else 0
+
+    @property
+    def deliver_time_ms(self) -> int | None:
+        """When the broker was to deliver a timed message, ms since 1970; None for one that was not timed."""
+        text = self.properties.get(names.TIMER_OUT_MS) or self.properties.get(names.TIMER_DELIVER_MS, "")
+        return int(text) if text.isdecimal() else None
 
     @property
     def msg_id(self) -> str:

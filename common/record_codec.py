@@ -303,7 +303,14 @@ class PlainRecordBuilder:
         """
         if body is None:
             body = message.body
-        if message.properties or message.sharding_key or message.delay_time_level or len(uniq_key) != _UNIQ_KEY_BYTES:
+        if (
+            message.properties
+            or message.sharding_key
+            or message.delay_time_level
+            or message.delay_time_ms is not None
+            or message.deliver_time_ms is not None
+            or len(uniq_key) != _UNIQ_KEY_BYTES
+        ):
             return self._build_slowly(message, queue_id, uniq_key, born_timestamp_ms, sys_flag, body)
         template = self._templates.get((message.topic, message.tags))
         if template is None:
@@ -382,7 +389,7 @@ class PlainRecordBuilder:
         self, message: Message, queue_id: int, uniq_key: bytes, born_timestamp_ms: int, sys_flag: int, body: bytes
     ) -> bytes:
         """Build a record with user properties or a UNIQ_KEY of another length."""
-        if message.delay_time_level:
+        if message.delay_time_level or message.is_timed:
             raise MessageIllegal(
                 "message refused", why="a delayed message is no plain record", hint="send it as a typed SEND_MESSAGE"
             )

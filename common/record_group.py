@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from pocketmq.common.errors import MessageIllegal
 from pocketmq.common.java_hash import java_string_hash
-from pocketmq.common.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
+from pocketmq.common.properties import KEYS, TAGS, TIMER_OUT_MS, UNIQ_KEY, decode_properties
 from pocketmq.common.record import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT, TRANSACTION_ROLLBACK
 from pocketmq.common.record_columns import Bytes, Int64s, RecordColumns, parse_columns, starts_of, topic_ids
+from pocketmq.common.topics import TIMER_TOPIC
 
 UNIQ_KEY_BYTES: Final = 32
 UNIQ_PREFIX: Final = b"UNIQ_KEY\x01"
@@ -57,7 +58,11 @@ def record_meta(topic: str, queue_id: int, sys_flag: int, properties: Mapping[st
     return RecordMeta(
         topic=topic,
         queue_id=queue_id,
-        tags_code=tags_code_of(properties.get(TAGS, "")),
+        tags_code=(
+            timer_code_of(properties.get(TIMER_OUT_MS, ""))
+            if topic == TIMER_TOPIC
+            else tags_code_of(properties.get(TAGS, ""))
+        ),
         uniq_key=properties.get(UNIQ_KEY, "").encode("utf-8", "replace"),
         keys=properties.get(KEYS, "").encode("utf-8", "replace"),
         in_queue=kind in (TRANSACTION_NOT, TRANSACTION_COMMIT),
@@ -68,6 +73,13 @@ def record_meta(topic: str, queue_id: int, sys_flag: int, properties: Mapping[st
 def tags_code_of(tags: str) -> int:
     """Return the tags code of a consume-queue entry: the Java hash, 0 without tags."""
     return java_string_hash(tags) if tags else 0
+
+
+def timer_code_of(due_ms: str) -> int:
+    """Return the tags code of an entry of the timer's queue: when its message is due, in ms; 0 (now) where the property
+    ``TIMER_OUT_MS`` is no time.
+    """
+    return int(due_ms) if due_ms.isascii() and due_ms.isdecimal() and len(due_ms) <= 18 else 0
 
 
 class RecordGroup:
@@ -404,5 +416,11 @@ def _read_properties(group: RecordGroup, columns: RecordColumns) -> None:
         uniq_keys.append(properties.get(UNIQ_KEY, "").encode("utf-8", "replace"))
         keys.append(properties.get(KEYS, "").encode("utf-8", "replace") or None)
     group.tags_codes[:] = codes
+    for section in group.sections:
+        if section.topic == TIMER_TOPIC:
+            for row in range(section.first, section.first + section.count):
+                start = int(columns.property_starts[row])
+                text = view[start : start + int(columns.property_lengths[row])].tobytes()
+                group.tags_codes[row] = timer_code_of(decode_properties(text).get(TIMER_OUT_MS, ""))
     group.uniq_keys, group.other_uniq_keys = uniq_key_rows(uniq_keys)
     group.keys = keys if any(keys) else None

@@ -24,6 +24,8 @@ SYSTEM_PREFIX: Final = "rmq_sys_"
 
 AUTO_CREATE_TOPIC: Final = "TBW102"
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+"""Messages that wait for any other time than a delay level (RocketMQ 5 TimerMessageStore)."""
 BENCHMARK_TOPIC: Final = "BenchmarkTest"
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -48,9 +50,17 @@ SYSTEM_TOPICS: Final = frozenset(
 """Topics that RocketMQ's TopicValidator calls system topics."""
 
 SEND_FORBIDDEN_TOPICS: Final = frozenset(
-    {SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_EVENT}
+    {
+        SCHEDULE_TOPIC,
+        TIMER_TOPIC,
+        HALF_TOPIC,
+        OP_HALF_TOPIC,
+        TRANS_CHECK_MAX_TIME_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_EVENT,
+    }
 )
-"""System topics to which no client may send (RocketMQ TopicValidator.isNotAllowedSendTopic)."""
+"""System topics to which no client may send (RocketMQ TopicValidator.isNotAllowedSendTopic; the timer's is ours)."""
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
 _NAME_TEXT: Final = "^[%|a-zA-Z0-9_-]+$"

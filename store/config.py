@@ -8,11 +8,13 @@ from typing import Final, Literal
 
 import msgspec
 
+from pocketmq.common.delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
 from pocketmq.common.errors import ConfigError
 from pocketmq.common.record import BLANK_BYTES_MIN, RECORD_BYTES_MIN
 
 PAGE_BYTES: Final = 4096
 CONSUME_QUEUE_ENTRY_BYTES: Final = 20
+TIMER_MEMORY_BYTES_MIN: Final = 4096 * CONSUME_QUEUE_ENTRY_BYTES
 RECORD_EXTRA_BYTES_MAX: Final = 65_536
 """What a record may hold besides a body of ``max_message_size`` (RocketMQ CommitLog.java: 64 KiB)."""
 
@@ -52,6 +54,10 @@ _RANGES: Final[dict[str, tuple[int, int]]] = {
     "clean_resource_interval": (1, _DAY_MS),
     "delete_commit_log_files_interval": (0, _DAY_MS),
     "recovery_quarantine_bytes_max": (0, 1 << 50),
+    "flush_delay_offset_interval": (1, _DAY_MS),
+    "timer_max_delay_sec": (1, 10 * 366 * 24 * 3600),
+    "timer_congest_num_each_slot": (1, (1 << 31) - 1),
+    "timer_memory_bytes_max": (TIMER_MEMORY_BYTES_MIN, 1 << 40),
 }
 """Every number but file sizes: lowest and highest value. The highest keep an index file below 9 GB and a wait below a
 day; no more is meant by them.
@@ -154,6 +160,21 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     clean_resource_interval: int = 10_000
     delete_commit_log_files_interval: int = 100
 
+    # Delayed messages
+    message_delay_level: str = DEFAULT_DELAY_LEVELS
+    """The delay of each level, in s, m, h or d."""
+    flush_delay_offset_interval: int = 10_000
+    """How often the progress of deliveries is written. A crash repeats the deliveries since then."""
+    timer_wheel_enable: bool = True
+    """Take messages with TIMER_DELAY_SEC, TIMER_DELAY_MS or TIMER_DELIVER_MS (RocketMQ 5)."""
+    timer_max_delay_sec: int = 259_200
+    timer_congest_num_each_slot: int = (1 << 31) - 1
+    """Most messages due in one second; more are refused (RocketMQ refuses from here on at random, all from twice as
+    many).
+    """
+    timer_memory_bytes_max: int = 64 << 20
+    """Ours: memory for messages that are due next, 20 bytes each; what is due later is found again in its queue."""
+
     # Recovery
     check_crc_on_recover: bool = True
     recovery_quarantine_bytes_max: int = 1 << 30
@@ -170,6 +191,7 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         for key, (lowest, highest) in _RANGES.items():
             if not lowest <= getattr(self, key) <= highest:
                 raise _refuse(key, getattr(self, key), f"from {lowest:,} to {highest:,}".replace(",", "_"))
+        DelayLevels(self.message_delay_level)
         self.delete_hours()
         if self.transient_store_pool_enable:
             self._check_pool()

@@ -10,13 +10,16 @@ from functools import partial
 from typing import Final
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from pocketmq.common.clock import Clock, SystemClock
+from pocketmq.common.delay_levels import DelayLevels
 from pocketmq.common.errors import CorruptRecord, PocketMQError
 from pocketmq.common.events import EventLog, NullLog
 from pocketmq.common.properties import KEYS, UNIQ_KEY
 from pocketmq.common.record_codec import decode_record, record_size_at
-from pocketmq.common.record_group import RecordGroup
+from pocketmq.common.record_group import GroupSection, RecordGroup
 from pocketmq.common.runner import Runner, ThreadRunner, Worker
 from pocketmq.store.allocate import ALLOCATING_SUFFIX, SegmentAllocator
 from pocketmq.store.append_result import AppendResult, PutStatus, PutTimes, refused
@@ -25,13 +28,15 @@ from pocketmq.store.checksums import ChecksumLog
 from pocketmq.store.commit import CommitService
 from pocketmq.store.commit_log import CommitLog
 from pocketmq.store.config import StoreConfig
+from pocketmq.store.consume_queue import ENTRY
 from pocketmq.store.consume_queues import ConsumeQueues
 from pocketmq.store.dispatch import Dispatcher
 from pocketmq.store.errors import OffsetOutOfRange, StoreClosed, StoreError, StoreFenced
 from pocketmq.store.file_system import FileLock, FileSystem
 from pocketmq.store.flush import FlushService
-from pocketmq.store.get import GetResult, get_message
+from pocketmq.store.get import GetResult, get_message, read_records
 from pocketmq.store.group_commit import Done, GroupCommit
+from pocketmq.store.group_feed import LogColumns
 from pocketmq.store.index import KeyIndex, KeyQueryResult
 from pocketmq.store.memory_lock import Memory, OsMemory
 from pocketmq.store.os_file_system import OsFileSystem
@@ -91,7 +96,10 @@ class MessageStore:
             config, files, self.paths.commit_log, self._runner, self._error_log, pool=self.pool, memory=memory
         )
         self._checksums = ChecksumLog(files, self.paths.checksums, segment_bytes) if config.group_checksums else None
-        self.consume_queues = ConsumeQueues(config, files, clock, self._runner, log=self._error_log)
+        self.delay_levels = DelayLevels(config.message_delay_level)
+        self.consume_queues = ConsumeQueues(
+            config, files, clock, self._runner, tags_code_of=self._deliver_times, log=self._error_log
+        )
         self.log = CommitLog(
             config,
             files,
@@ -327,6 +335,15 @@ class MessageStore:
             self._write_positions(recover, self.consume_queues.entries(), clean=True, durable=durable)
         self._file_system.remove(self.paths.abort)
 
+    def _deliver_times(self, section: GroupSection, group: LogColumns) -> NDArray[np.int64]:
+        """Return when messages of a delay level are due: the tags codes of their entries (RocketMQ
+        ScheduleMessageService.computeDeliverTimestamp).
+        """
+        delay_ms = self.delay_levels.delay_ms(section.queue_id + 1)
+        if group.store_timestamps is None:
+            return np.full(section.count, group.store_timestamp + delay_ms, np.int64)
+        return group.store_timestamps[section.first : section.first + section.count] + delay_ms
+
     # ---- checkpoint
 
     def _checkpoint_step(self) -> float | None:
@@ -529,6 +546,25 @@ class MessageStore:
                 self._tell_reads_from_ns = now_ns + READ_FAILURES_EVERY_NS
                 self._error_log.error("read_failed", topic=topic, queue_id=queue_id, offset=offset, error=str(error))
             raise
+
+    def read_entries(self, topic: str, queue_id: int, offset: int, count: int) -> NDArray[np.void]:
+        """Return up to ``count`` entries of a queue (see ``consume_queue.ENTRY``) from ``offset``, blanks as they are;
+        fewer at its end, none outside of it. Raises what the disk raises.
+        """
+        queue = self.consume_queues.get(topic, queue_id)
+        return np.empty(0, ENTRY) if queue is None else queue.read(offset, count)
+
+    def read_records(self, offsets: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """Return the records at these physical offsets (ascending) back to back. Raises ``CorruptRecord``,
+        ``OffsetOutOfRange``, DiskError.
+        """
+        return read_records(self.log, offsets, sizes)
+
+    def make_durable(self) -> int:
+        """Commit and flush what is appended; return the end of what is durable. Raises ``StoreError``."""
+        if self.pool is not None:
+            self.log.commit()
+        return self.log.flush()
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """Return a queue's first offset, 0 for one that does not exist."""

@@ -83,6 +83,10 @@ class Retention:
         to recover. ``on_removed`` is called before a segment goes. Neither may block for long.
         """
         self.flags = RunningFlags()
+        self.wanted_from: Callable[[], int] | None = None
+        """Gives the physical offset from which on messages wait for their delivery. Their segments stay whatever their
+        age, unless the disk forces them out. May read files.
+        """
         self.commit_log_ratio = -1.0
         self.consume_queue_ratio = -1.0
         self.removed_segments = 0
@@ -217,6 +221,8 @@ class Retention:
         oldest = segments[0]
         if oldest.end_offset > self._unneeded_below():
             return False
+        if reason is not Reason.FORCED and self._is_wanted(oldest.end_offset):
+            return False
         try:
             age_ms = self._clock.now_ms() - self._file_system.modified_ms(oldest.path)
         except FileNotFoundError:  # someone else has removed it
@@ -244,6 +250,16 @@ class Retention:
             min_offset=self._segments.first_offset,
         )
         return True
+
+    def _is_wanted(self, end_offset: int) -> bool:
+        """Tell whether a message that waits lies below ``end_offset``, or may."""
+        if self.wanted_from is None:
+            return False
+        try:
+            return end_offset > self.wanted_from()
+        except (PocketMQError, FileNotFoundError) as error:
+            self._tell_failure("segment_not_removed", self._queues.directory, error)
+            return True
 
     def clean_up(self) -> list[str]:
         """Raise the queues' min offsets to what the log still has; remove files of queues, index and checksums that

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pocketmq.common.record import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
 from pocketmq.common.record_columns import topic_ids
-from pocketmq.common.topics import SCHEDULE_TOPIC
+from pocketmq.common.topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from pocketmq.store.consume_queue import ENTRY, Entries, is_blank
 from pocketmq.store.offline.log_walk import LogChunk
 from pocketmq.store.offline.queue_files import QueueFiles
@@ -148,7 +148,7 @@ class QueueCheck:
             if followed is None:
                 self.unfollowed_records += len(part)
                 continue
-            codes = None if tags_codes is None or topic == SCHEDULE_TOPIC else tags_codes[part]
+            codes = None if tags_codes is None or topic in (SCHEDULE_TOPIC, TIMER_TOPIC) else tags_codes[part]
             self._compare(
                 followed, columns.queue_offsets[part], columns.physical_offsets[part], columns.sizes[part], codes
             )

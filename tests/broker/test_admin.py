@@ -353,7 +353,7 @@ async def test_unknown_codes_get_rocketmqs_refusal(client: Client) -> None:
     assert (response.code, response.remark) == (3, " request type 4711 not supported")
 
 
-@pytest.mark.parametrize("code", [RequestCode.LOCK_BATCH_MQ, RequestCode.GET_ALL_DELAY_OFFSET])
+@pytest.mark.parametrize("code", [RequestCode.LOCK_BATCH_MQ, RequestCode.CLEAN_UNUSED_TOPIC])
 async def test_codes_of_later_versions_say_so(client: Client, code: int) -> None:
     """Code 3 with the feature's name; no fake answer."""
     response = await client.ask(code)

@@ -168,8 +168,10 @@ async def test_a_torn_batch_is_refused(broker: BrokerApp, client: Client, cut: A
     [
         ({"sys_flag": 4}, "transactional"),
         ({"properties": "TRAN_MSG\x01true\x02"}, "transactional"),
-        ({"properties": "DELAY\x013\x02"}, "delayed"),
-        ({"properties": "TIMER_DELAY_MS\x015\x02"}, "timed"),
+        ({"properties": "DELAY\x01three\x02"}, "no number"),
+        ({"properties": "TIMER_DELAY_MS\x015ms\x02"}, "no number"),
+        ({"properties": "TIMER_OUT_MS\x015\x02"}, "TIMER_OUT_MS"),
+        ({"properties": "TIMER_DELAY_SEC\x01259201\x02"}, "bigger than the max delay 259200000ms"),
         ({"topic": "%RETRY%group"}, "retry topic"),
         ({"body": b"x" * (4 * 1024 * 1024 + 1)}, "limit 4194304"),
         ({"properties": "k\x01" + "v" * 40_000 + "\x02"}, "properties"),

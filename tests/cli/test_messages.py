@@ -103,6 +103,18 @@ def test_from_positions_and_tags(pocketmq: Any) -> None:
     assert pocketmq("consume", "Where", "--tags", "C") == ""
 
 
+def test_delayed_messages_come_later(pocketmq: Any) -> None:
+    """By delay, by time and by level; the lines of one call are requests of their own."""
+    pocketmq("produce", "Later", "-m", "now")
+    pocketmq("produce", "Later", "--delay", "1d", "-m", "tomorrow")
+    pocketmq("produce", "Later", "--delay-level", "18", "-m", "in two hours")
+    pocketmq("produce", "Later", "--deliver-at", "2001-01-01", "-m", "at once")
+    assert sorted(pocketmq("consume", "Later", "--from", "earliest").split("\n")) == ["", "at once", "now"]
+    pocketmq("produce", "Later", "--delay", "300ms", stdin=b"1\n2\n")
+    out = pocketmq("consume", "Later", "--from", "earliest", "-n", "4", "--follow")
+    assert sorted(out.split("\n")) == ["", "1", "2", "at once", "now"]
+
+
 def test_from_a_time_with_no_message_since_gives_none(pocketmq: Any) -> None:
     """A broker goes to the message nearest to the time; who asks for a time wants nothing older."""
     pocketmq("produce", "Since", stdin=b"old\n")
@@ -145,6 +157,10 @@ def test_a_topic_is_created_described_listed_and_deleted(pocketmq: Any) -> None:
         (("produce", "bad topic!", "-m", "x"), 1, "illegal characters"),
         (("produce", "T", "none.txt"), 1, "none.txt: No such file"),
         (("produce", "T", "-m", "x", "--key", "a", "--key-sep", ":"), 2, "exclude each other"),
+        (("produce", "T", "-m", "x", "--delay", "1s", "--delay-level", "1"), 2, "exclude each other"),
+        (("produce", "T", "-m", "x", "--delay", "soon"), 2, "bad delay"),
+        (("produce", "T", "-m", "x", "--deliver-at", "soon"), 2, "bad time"),
+        (("produce", "T", "-m", "x", "--delay", "4d"), 1, "max delay 259200000ms"),
         (("consume", "T", "--from", "9" * 30), 2, "bad position"),
         (("consume", "T", "--format", "{bdy}"), 2, "no field {bdy}"),
         (("consume", "T", "--from", "yesterday"), 2, "bad position"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pocketmq.cli.start_position import parse_start
+from pocketmq.cli.start_position import parse_delay, parse_start, parse_time
 from pocketmq.common.errors import ConfigError
 
 NOW_MS = 1_700_000_000_000
@@ -32,3 +32,30 @@ def test_words_times_and_how_long_ago(text: str, position: str | int) -> None:
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="bad position"):
         parse_start(text, NOW_MS)
+
+
+def test_delays_and_times_of_delivery() -> None:
+    """Whole ms; a time between two ms is rounded up, so that nothing is early."""
+    assert [parse_delay(text) for text in ("500ms", "30s", "15m", "2h", "3d")] == [
+        500,
+        30_000,
+        900_000,
+        7_200_000,
+        259_200_000,
+    ]
+    assert parse_time("2023-11-14T22:13:20Z") == parse_time(str(NOW_MS)) == NOW_MS
+    assert parse_time("2023-11-14T22:13:20.000001Z") == NOW_MS + 1
+
+
+@pytest.mark.parametrize("text", ["", "5", "-5s", "1.5s", "soon", "9999999999999s"])
+def test_other_delays_are_refused(text: str) -> None:
+    """With what may be written instead."""
+    with pytest.raises(ConfigError, match="write 500ms"):
+        parse_delay(text)
+
+
+@pytest.mark.parametrize("text", ["", "15m", "1969-12-31T00:00:00Z", "tomorrow", "1" * 16])
+def test_other_times_of_delivery_are_refused(text: str) -> None:
+    """With what may be written instead."""
+    with pytest.raises(ConfigError, match="bad time"):
+        parse_time(text)

@@ -71,3 +71,22 @@ def test_every_refusal_is_ours() -> None:
                 check_message(bad, 100)
             except PocketMQError:
                 pass
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"delay_time_ms": -1}, "delay_time_ms"),
+        ({"delay_time_ms": 1.5}, "delay_time_ms"),
+        ({"deliver_time_ms": 10**15 + 1}, "deliver_time_ms"),
+        ({"deliver_time_ms": True}, "deliver_time_ms"),
+        ({"delay_time_ms": 1, "deliver_time_ms": 1}, "more than one"),
+        ({"delay_time_level": 1, "delay_time_sec": 1}, "more than one"),
+    ],
+)
+def test_times_are_whole_ms_and_only_one_is_given(fields: dict[str, Any], field: str) -> None:
+    """The error names the field; how far ahead a time may lie is the broker's to say."""
+    with pytest.raises(MessageIllegal, match=field):
+        check_message(Message("t", b"x", **fields), 100)
+    assert not check_message(Message("t", b"x", delay_time_ms=0), 100)
+    assert not check_message(Message("t", b"x", deliver_time_ms=1), 100)

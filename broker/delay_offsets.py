@@ -1,0 +1,72 @@
+"""How far each delay level has been delivered.
+
+Lives here: ``DelayOffsets``, the table and the JSON of ``config/delayOffset.json``.
+Not here: writing the file (``json_file``), what moves the offsets (``level_queue``).
+"""
+
+import threading
+
+import msgspec
+
+
+class _OffsetsFile(msgspec.Struct, rename="camel"):
+    offset_table: dict[int, int] = {}
+
+
+class DelayOffsets:
+    """Level → next offset of its queue. Thread-safe: one thread moves it, others read and write it down.
+
+    What is written is the state of the last ``settle``: it must be called only when everything delivered is durable.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._table: dict[int, int] = {}
+        self._settled: dict[int, int] = {}
+        self.generation = 0
+
+    def get(self, level: int) -> int:
+        """Return the offset of a level, 0 for one never delivered."""
+        return self._table.get(level, 0)
+
+    def settled(self, level: int) -> int:
+        """Return the offset of a level at the last ``settle``."""
+        return self._settled.get(level, 0)
+
+    def put(self, level: int, offset: int) -> None:
+        """Move a level."""
+        with self._lock:
+            self._table[level] = offset
+
+    def table(self) -> dict[int, int]:
+        """Return a copy."""
+        with self._lock:
+            return dict(self._table)
+
+    def settle(self, table: dict[int, int]) -> None:
+        """Let ``table``, an earlier ``table()``, be what is written next."""
+        with self._lock:
+            if table != self._settled:
+                self._settled = table
+                self.generation += 1
+
+    def encode(self) -> bytes:
+        """Return the content of ``delayOffset.json`` (RocketMQ DelayOffsetSerializeWrapper)."""
+        with self._lock:
+            return _encode(self._settled)
+
+    def encode_now(self) -> bytes:
+        """Return the same of this moment: the answer to GET_ALL_DELAY_OFFSET."""
+        with self._lock:
+            return _encode(self._table)
+
+    def load(self, content: bytes) -> None:
+        """Take over a ``delayOffset.json``; raises ``msgspec.MsgspecError``."""
+        loaded = msgspec.json.decode(content, type=_OffsetsFile, strict=False)
+        with self._lock:
+            self._table = {level: max(0, offset) for level, offset in loaded.offset_table.items()}
+            self._settled = dict(self._table)
+
+
+def _encode(table: dict[int, int]) -> bytes:
+    return msgspec.json.encode(_OffsetsFile(dict(sorted(table.items()))))

@@ -1,0 +1,104 @@
+"""A store and its delivery of delayed messages, stepped by hand under a clock that stands still."""
+
+from typing import Any
+
+from pocketmq.broker.counters import BrokerCounters
+from pocketmq.broker.delay_plan import DelayPlan
+from pocketmq.broker.delay_service import DelayService
+from pocketmq.broker.task import Refusal
+from pocketmq.common.clock import ManualClock
+from pocketmq.common.logs import CapturedLog
+from pocketmq.common.properties import encode_properties
+from pocketmq.common.record_codec import Record, decode_record, encode_record
+from pocketmq.common.record_group import RecordGroup, RecordMeta, record_meta
+from pocketmq.common.runner import SteppedRunner
+from pocketmq.store.config import StoreConfig
+from pocketmq.store.file_system import FileSystem
+from pocketmq.store.message_store import MessageStore
+from tests.store.log_fakes import HOST
+
+
+class DelayFixture:
+    """Opens at once. ``send`` puts one message where it waits, ``run`` lets everything that is due happen."""
+
+    def __init__(self, config: StoreConfig, file_system: FileSystem, clock: ManualClock, host: bytes = HOST) -> None:
+        self.clock = clock
+        self.config = config
+        self.runner = SteppedRunner()
+        self.log = CapturedLog()
+        self.files = file_system
+        self.store = MessageStore(config, file_system=file_system, clock=clock, runner=self.runner)
+        self.store.store_host = host
+        self.store.open()
+        file_system.make_dirs(f"{self.store.config.store_path_root_dir}/config")
+        self.service = DelayService(config, self.store, file_system, BrokerCounters(), clock, self.log)
+        self.service.open()
+        self.service.start(self.runner)
+        self.plan = DelayPlan(config, self.store.delay_levels, self.service.is_congested, clock)
+
+    def record(
+        self, body: bytes = b"x", topic: str = "T", queue_id: int = 0, **properties: str
+    ) -> tuple[bytes, RecordMeta]:
+        """Return a record as the broker stores it."""
+        waits = self.plan.plan(topic, queue_id, properties)
+        assert not isinstance(waits, Refusal), waits
+        if waits is not None:
+            topic, queue_id = waits
+        record = encode_record(
+            topic,
+            body,
+            queue_id=queue_id,
+            properties=encode_properties(properties),
+            born_timestamp=1,
+            born_host=HOST,
+            store_host=bytes(len(self.store.store_host)),
+        )
+        return record, record_meta(topic, queue_id, 0, properties)
+
+    def send(self, *bodies: bytes, topic: str = "T", queue_id: int = 0, **properties: str) -> Any:
+        """Store messages as one group."""
+        pairs = [self.record(body, topic, queue_id, **{"UNIQ_KEY": f"U{body!r}", **properties}) for body in bodies]
+        records, metas = zip(*pairs, strict=True)
+        result = self.store.append(RecordGroup.from_records(list(records), list(metas)))
+        self.store.dispatcher.catch_up()
+        return result
+
+    def run(self, advance_ms: float = 0) -> float:
+        """Move the clock, step until nothing more is due now; return the ms until the next look."""
+        if advance_ms:
+            self.clock.advance_ms(advance_ms)
+        self.store.dispatcher.catch_up()
+        wait_ms = 0.0
+        for _ in range(10_000):
+            wait_ms = self.service.step()
+            if wait_ms > 0:
+                break
+        self.service.write_step()
+        self.store.dispatcher.catch_up()
+        return wait_ms
+
+    def delivered(self, topic: str = "T", queue_id: int = 0) -> list[Record]:
+        """Read a whole queue."""
+        found: list[Record] = []
+        offset = self.store.min_offset(topic, queue_id)
+        while offset < self.store.max_offset(topic, queue_id):
+            got = self.store.get(topic, queue_id, offset, max_messages=1000, max_bytes=1 << 22)
+            data, at = got.body.tobytes(), 0
+            for size in got.sizes.tolist():
+                found.append(decode_record(data[at : at + size]))
+                at += size
+            offset = got.next_begin_offset
+        return found
+
+    def bodies(self, topic: str = "T", queue_id: int = 0) -> list[bytes]:
+        """Return what arrived in a queue."""
+        return [record.body for record in self.delivered(topic, queue_id)]
+
+    def events(self, name: str) -> list[Any]:
+        """Return the log's events of one name."""
+        return [event for event in self.log.events if event["event"] == name]
+
+    def stop(self) -> None:
+        """Stop cleanly."""
+        self.service.stop()
+        self.store.close()
