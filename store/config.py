@@ -45,7 +45,7 @@ _RANGES: Final[dict[str, tuple[int, int]]] = {
     "max_transfer_count_on_message_in_memory": (1, 1 << 20),
     "max_transfer_bytes_on_message_in_disk": (1, 1 << 30),
     "max_transfer_count_on_message_in_disk": (1, 1 << 20),
-    "access_message_in_memory_max_ratio": _PERCENT,
+    "access_message_in_memory_max_ratio": (0, 100),
     "max_msgs_num_batch": (1, 1 << 20),
     "file_reserved_time": (0, 24 * 36_525),
     "disk_max_used_space_ratio": _PERCENT,

@@ -81,8 +81,8 @@ def get_message(
     """Return the messages of a queue from ``offset`` on: at most ``max_messages`` and, after the first, ``max_bytes``.
 
     ``tags_codes`` None: all messages; else those whose tags code is among them, out of the next 800 entries (or
-    ``max_messages``, if more). Reads files: not for the event loop. Raises ``CorruptRecord`` when the log does not
-    hold what an entry promises, and what the disk raises.
+    ``max_messages``, if more). Reads files: not for the event loop. Ends before a record that is not what its entry
+    promises; raises ``CorruptRecord`` when that is the first one, and what the disk raises.
     """
     if queue is None:
         return GetResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE)
@@ -132,16 +132,18 @@ def get_message(
         taken = min(max(1, int(np.searchsorted(ends, max_bytes, side="right"))), max_messages, len(ends))
         taken = max(taken, 1)
         last = gone + taken
-        if last == len(offsets):
-            next_offset = offset + len(entries)
-        else:
-            next_offset = offset + (last if matched is None else int(matched[last]))
         try:
             body = read_records(log_source, offsets[gone:last], sizes[gone:last])
         except OffsetOutOfRange:
             if log_source.min_offset == log_min_offset:
                 raise
             continue
+        if len(body) < ends[taken - 1]:  # the get that begins with the record that is wrong will tell
+            last = gone + int(np.searchsorted(ends, len(body), side="right"))
+        if last == len(offsets):
+            next_offset = offset + len(entries)
+        else:
+            next_offset = offset + (last if matched is None else int(matched[last]))
         return GetResult(
             GetMessageStatus.FOUND,
             next_offset,
@@ -167,8 +169,8 @@ def read_records(log_source: LogSource, offsets: Int64s, sizes: Int64s) -> Bytes
     """Return the records at these physical offsets (ascending) back to back, in private memory.
 
     Records back to back in the log are read by one call straight into the result. Records with small gaps between
-    them (queues that took turns) are read with the gaps and moved together. Raises ``CorruptRecord`` when a record's
-    own size differs.
+    them (queues that took turns) are read with the gaps and moved together. Ends before the first record whose own size
+    differs; raises ``CorruptRecord`` if that leaves none.
     """
     ends = offsets + sizes
     out_ends = np.cumsum(sizes)
@@ -191,8 +193,8 @@ def read_records(log_source: LogSource, offsets: Int64s, sizes: Int64s) -> Bytes
                     log_source, offsets[first:stop], sizes[first:stop], out[start_out : int(out_ends[stop - 1])]
                 )
                 first = stop
-    _check_sizes(out, out_ends - sizes, offsets, sizes)
-    return out
+    good = _leading_good(out, out_ends - sizes, offsets, sizes)
+    return out if good == len(sizes) else out[: int(out_ends[good - 1])]
 
 
 def _read_cluster(log_source: LogSource, offsets: Int64s, sizes: Int64s, out: Bytes) -> None:
@@ -214,16 +216,18 @@ def _read_cluster(log_source: LogSource, offsets: Int64s, sizes: Int64s, out: By
     out[:] = np.frombuffer(b"".join([view[first:end] for first, end in bounds]), np.uint8)
 
 
-def _check_sizes(body: Bytes, starts: Int64s, offsets: Int64s, sizes: Int64s) -> None:
-    """Raise ``CorruptRecord`` unless each record begins with the size that its entry gives."""
+def _leading_good(body: Bytes, starts: Int64s, offsets: Int64s, sizes: Int64s) -> int:
+    """Return how many records begin with the size that their entry gives, up to the first that does not. Raises
+    ``CorruptRecord`` if it is the first of all.
+    """
     if len(body) < 4:
         raise CorruptRecord("consume queue entry refused", why=f"record of {len(body)} bytes at {int(offsets[0])}")
     fields = windows(body, 4)[np.minimum(starts, len(body) - 4)].view(">u4")
     wrong = np.flatnonzero(fields != sizes)
-    if len(wrong):
-        at = int(wrong[0])
+    if len(wrong) and wrong[0] == 0:
         raise CorruptRecord(
             "record does not match its consume queue entry",
-            why=f"at {int(offsets[at])}: size {int(fields[at])}, the entry says {int(sizes[at])}",
+            why=f"at {int(offsets[0])}: size {int(fields[0])}, the entry says {int(sizes[0])}",
             hint="run pocketmq log verify",
         )
+    return int(wrong[0]) if len(wrong) else len(sizes)

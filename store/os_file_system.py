@@ -225,6 +225,7 @@ class OsFileSystem:
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> OsFile:
         """Open a file."""
         flags = (os.O_RDWR if writable else os.O_RDONLY) | (os.O_CREAT if create else 0) | os.O_CLOEXEC
+        flags |= os.O_NONBLOCK  # files do not care; a pipe that lies among them must not hold the start up
         try:
             return OsFile(os.open(path, flags, 0o644), path, self._libc)
         except FileNotFoundError:

@@ -295,6 +295,7 @@ class Recovery:
         self._cut(end, report)
         if start.kind == "unclean":
             self._make_durable(result.start_offset, end)
+            self._make_end_durable(end)
         group = report.last_group_offset
         is_suspect = any(part.start <= group < part.end for part in report.suspect)
         scanned_ms = 0 if is_suspect else self._last_store_timestamp(group, end)
@@ -358,6 +359,16 @@ class Recovery:
             segment.sync()
         if end > start:
             self._file_system.sync_dir(self._segments.directory)
+
+    def _make_end_durable(self, end: int) -> None:
+        """Sync what is behind ``end`` and the names: an earlier recovery may have been killed between its zeros, or the
+        removal of a segment, and their sync. What it took away is not seen any more, and would come back with the next
+        power cut, under what is appended now.
+        """
+        last = self._segments.find(end)
+        if last is not None:
+            last.sync()
+        self._file_system.sync_dir(self._segments.directory)
 
     def _last_store_timestamp(self, group: int, end: int) -> int:
         """Return the newest store time in the last group, so that store times go on without a step back."""

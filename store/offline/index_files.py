@@ -84,12 +84,15 @@ class IndexReader:
         return low
 
     def lookup(self, key_hash: int) -> list[int]:
-        """Return the physical offsets that the chain of this hash leads to."""
+        """Return the physical offsets that the chain of this hash leads to.
+
+        It may begin with entries behind ``count``: a live broker has written them since.
+        """
         raw = self._file.read(HEADER_BYTES + key_hash % self.slots * SLOT_BYTES, SLOT_BYTES)
         at = int.from_bytes(raw, "big", signed=True)
         found: list[int] = []
         for _ in range(CHAIN_STEPS_MAX):
-            if not 0 < at <= self.count:
+            if not 0 < at < self.entries_max:
                 break
             entry_hash, offset, _, previous = _ENTRY.unpack(self.entries(at, 1).tobytes())
             if entry_hash == key_hash:

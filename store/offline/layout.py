@@ -15,6 +15,7 @@ from typing import Final
 
 from pocketmq.store.allocate import ALLOCATING_SUFFIX
 from pocketmq.store.checkpoint import StorePaths
+from pocketmq.store.config import CONSUME_QUEUE_ENTRY_BYTES
 from pocketmq.store.errors import DiskError, StoreError, StorePermission
 from pocketmq.store.file_system import FileSystem
 from pocketmq.store.offline.errors import EmptyStore, MixedSegments, NotAStore
@@ -197,9 +198,9 @@ def _read_queues(file_system: FileSystem, layout: StoreLayout) -> None:
                     layout.note(f"{path}: {size} bytes, more than a file of a consume queue can have")
                 else:
                     files[int(name)] = size
-                    sizes[size] += size > 0
+                    sizes[size] += size > 0 and size % CONSUME_QUEUE_ENTRY_BYTES == 0
             layout.queues[topic, int(queue)] = files
-    if sizes:
+    if sizes.total():
         layout.queue_file_bytes = sizes.most_common(1)[0][0]
 
 

@@ -18,7 +18,7 @@ What is found, in this order:
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import numpy as np
@@ -56,12 +56,14 @@ Check = Literal["group", "record", "file", "read"]
 @dataclass(slots=True, frozen=True)
 class LogChunk:
     """Good records back to back from ``start``. ``columns.buffer`` is private memory of at most a few MiB (one large
-    record has its own chunk). ``by_group``: their group checksums agreed.
+    record has its own chunk). ``by_group``: their group checksums agreed; ``is_suspect``: theirs differs, a finding
+    follows.
     """
 
     start: int
     columns: RecordColumns
     by_group: bool
+    is_suspect: bool = False
 
     @property
     def end(self) -> int:
@@ -282,7 +284,7 @@ class LogWalk:
                     if item:
                         yield item
                     return
-                yield item
+                yield item if entry is None else replace(item, is_suspect=True)
                 at = item.end
             if entry is not None and at >= begin + entry[0]:
                 yield Finding("suspect", begin, begin + entry[0], "the checksum of the group differs", "group")

@@ -150,7 +150,12 @@ class QueueCheck:
                 continue
             codes = None if tags_codes is None or topic in (SCHEDULE_TOPIC, TIMER_TOPIC) else tags_codes[part]
             self._compare(
-                followed, columns.queue_offsets[part], columns.physical_offsets[part], columns.sizes[part], codes
+                followed,
+                columns.queue_offsets[part],
+                columns.physical_offsets[part],
+                columns.sizes[part],
+                codes,
+                chunk.is_suspect,
             )
 
     def _follow(self, topic: str, queue_id: int) -> _Followed | None:
@@ -161,7 +166,13 @@ class QueueCheck:
         return followed
 
     def _compare(
-        self, followed: _Followed, queue_offsets: Int64s, offsets: Int64s, sizes: Int64s, codes: Int64s | None
+        self,
+        followed: _Followed,
+        queue_offsets: Int64s,
+        offsets: Int64s,
+        sizes: Int64s,
+        codes: Int64s | None,
+        is_suspect: bool,
     ) -> None:
         entries = self._entries(followed.files, queue_offsets)
         found = entries["offset"].astype(np.int64)
@@ -170,6 +181,8 @@ class QueueCheck:
             followed.matched.add(queue_offsets)
         else:
             followed.matched.add(queue_offsets[same])
+            if is_suspect:  # its topic, queue or offset may be what has changed: that the queue is right is likelier
+                return
             absent = (entries["size"] <= 0) | is_blank(entries)
             followed.missing.add(queue_offsets[absent & ~same])
             followed.differs.add(queue_offsets[~absent & ~same])
@@ -230,7 +243,6 @@ class QueueCheck:
         problem = QueueProblem(files.topic, files.queue_id, tags=followed.bad_tags)
         bad: list[int] = []
         written_end = late = 0
-        bad_ranges = [each for each in findings if each.kind != "suspect"]
         is_light = files.topic.startswith(_LMQ_PREFIX)
         for at, entries in files.blocks():
             written = np.flatnonzero(entries["size"] > 0)
@@ -256,7 +268,7 @@ class QueueCheck:
                 late += int(np.count_nonzero(came))
                 rest &= ~came
             beyond = rest & (offsets >= end)
-            in_bad = rest & _inside(bad_ranges, offsets)
+            in_bad = rest & _inside(findings, offsets)
             report.damaged += int(np.count_nonzero(in_bad & ~beyond))
             wrong = rest & ~beyond & ~in_bad
             if is_light or followed.matched.overflown:

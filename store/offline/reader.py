@@ -19,6 +19,7 @@ import posixpath
 from collections.abc import Callable, Iterator
 
 from pocketmq.store.checkpoint import Positions, StorePaths
+from pocketmq.store.errors import StoreError
 from pocketmq.store.file_cache import FileCache
 from pocketmq.store.file_system import FileSystem
 from pocketmq.store.offline.index_files import IndexReader, open_index
@@ -32,6 +33,8 @@ from pocketmq.store.os_file_system import OsFileSystem
 __all__ = ["Checked", "Finding", "LogChunk", "LogPart", "StoreReader", "Walked"]
 
 QUEUE_FILES_OPEN_MAX = 128
+NEW_FILES_LOOKS_MAX = 1000
+"""How often names are listed again for a record behind the last known file; entries that lie cost no more."""
 
 
 class StoreReader:
@@ -53,7 +56,10 @@ class StoreReader:
         self._walk = LogWalk(
             file_system, layout, use_checksums=use_checksums, record_bytes_max=record_bytes_max, pause=pause
         )
-        self._lookups = LogWalk(file_system, layout, use_checksums=False, record_bytes_max=record_bytes_max)
+        self._record_bytes_max = record_bytes_max
+        self._lookups = self._lookups_in(layout)
+        self._lookups_end = layout.end_offset
+        self._looks_left = NEW_FILES_LOOKS_MAX
         self.queue_cache = FileCache(file_system, QUEUE_FILES_OPEN_MAX)
 
     @classmethod
@@ -117,8 +123,25 @@ class StoreReader:
             elif isinstance(item, Finding) and on_finding is not None:
                 on_finding(item)
 
+    def _lookups_in(self, layout: StoreLayout) -> LogWalk:
+        return LogWalk(self.file_system, layout, use_checksums=False, record_bytes_max=self._record_bytes_max)
+
+    def _look_for_new_files(self) -> None:
+        """Take files of the log into lookups that a live broker has made since ``open``."""
+        try:
+            layout = read_layout(self.file_system, self.paths.root)
+        except StoreError:
+            return
+        self._lookups.close()
+        self._lookups = self._lookups_in(layout)
+        self._lookups_end = layout.end_offset
+        self._looks_left = NEW_FILES_LOOKS_MAX
+
     def record_at(self, offset: int) -> bytes | None:
         """Return the good record at a physical offset, or None."""
+        if offset >= self._lookups_end and self.layout.is_open and self._looks_left:
+            self._looks_left -= 1
+            self._look_for_new_files()
         return self._lookups.record_at(offset)
 
     # ---- what was made from the log

@@ -61,6 +61,11 @@ def groups_of(chunk: LogChunk) -> Iterator[RecordGroup]:
         return
     except CorruptRecord:
         pass
+    yield from single_groups(chunk)
+
+
+def single_groups(chunk: LogChunk) -> Iterator[RecordGroup]:
+    """Yield the records of a chunk one by one; those whose properties cannot be read are left out."""
     columns = chunk.columns
     for start, size in zip(columns.starts.tolist(), columns.sizes.tolist(), strict=True):
         try:

@@ -6,15 +6,17 @@ Not here: finding what is wrong (``verify``), building queues and index (``rebui
 What it does, and the order, so that it can be repeated after a kill at any point:
 
 1. lock the store, verify it, make the plan; copy everything that will change, sync the copies;
-2. remove our positions: they promise what may not hold any more, and without them a start verifies more;
+2. mark the store as unfinished: abort marker, a checkpoint and positions that promise nothing of queues and index.
+   A broker that is started before the repair is run again then builds them from the log's first byte;
 3. zero the torn tail; drop checksums behind the end; give a half-copied last file its size;
 4. remove the queues that do not fit, and build them from the log; keep entries below the log's first byte;
 5. remove the index and build it from the log, if it does not fit;
-6. write the checkpoint so that it promises no more than the log has;
+6. write the checkpoint so that it promises no more than the log has, take the marker away;
 7. verify again.
 
-Damage between good records is not repaired: its bytes are the only trace of what was there. ``copy_store`` writes a
-store without it. All files keep RocketMQ's format; ``pocketmq/quarantine`` is the only thing that is new.
+Damage is not repaired: its bytes are the only trace of what was there. ``copy_store`` writes a store without it. At the
+end of the log, below what positions promised, it is kept as well: cut off, its queue offsets would be given to others.
+All files keep RocketMQ's format; ``pocketmq/quarantine`` is the only thing that is new.
 """
 
 import os
@@ -26,22 +28,34 @@ from typing import Final, Literal
 import msgspec
 
 from pocketmq.common.clock import Clock, SystemClock
-from pocketmq.store.checkpoint import CHECKPOINT_BYTES, StorePaths
+from pocketmq.common.record_group import RecordGroup
+from pocketmq.store.checkpoint import CHECKPOINT_BYTES, StorePaths, mark_open
 from pocketmq.store.checksums import ChecksumLog
 from pocketmq.store.errors import StoreError
 from pocketmq.store.file_system import FileLock, FileSystem
+from pocketmq.store.log_reader import DamagedRange
 from pocketmq.store.offline.errors import RepairRefused
 from pocketmq.store.offline.files import copy_file, copy_range, data_bytes, require_space
 from pocketmq.store.offline.index_files import ROCKETMQ_ENTRIES, ROCKETMQ_SLOTS, geometry
 from pocketmq.store.offline.log_walk import LogChunk
 from pocketmq.store.offline.reader import StoreReader
-from pocketmq.store.offline.rebuild import IndexBuilder, QueueBuilder, groups_of, is_directory_name
+from pocketmq.store.offline.rebuild import (
+    QUEUE_FILE_BYTES,
+    IndexBuilder,
+    QueueBuilder,
+    groups_of,
+    is_directory_name,
+    single_groups,
+)
 from pocketmq.store.offline.report import VerifyReport
-from pocketmq.store.offline.verify import verify
+from pocketmq.store.offline.verify import deleted_topics, promised_end, verify
 from pocketmq.store.os_file_system import OsFileSystem
+from pocketmq.store.suspects import misplaced
 
 Action = Literal["cut_tail", "extend_file", "rebuild_queues", "rebuild_index", "rewrite_checkpoint"]
 _TIMES: Final = struct.Struct(">5q")
+_ALL_ANEW: Final = 1 << 62
+"""More entries than any queues have: a start finds them incomplete, verifies all of the log and builds them from it."""
 
 
 class RepairStep(msgspec.Struct):
@@ -102,7 +116,10 @@ def plan_repair(reader: StoreReader, report: VerifyReport) -> RepairPlan:
             plan.stays.append(f"bytes {finding.start} to {finding.end}: {finding.why}; the records stay as they are")
     queues = _bad_queues(reader, report)
     if queues:
-        plan.steps.append(RepairStep("rebuild_queues", f"{len(queues)} queues do not fit the log", queues=queues))
+        why = f"{len(queues)} queues do not fit the log"
+        if not layout.queue_file_bytes:
+            why += f"; no file tells their size: {QUEUE_FILE_BYTES:,} bytes (mapped_file_size_consume_queue) are taken"
+        plan.steps.append(RepairStep("rebuild_queues", why, queues=queues))
     index = report.index
     if index is not None and (index.missing or index.wrong or index.unreachable or index.beyond or index.unreadable):
         why = (
@@ -263,14 +280,13 @@ class Repair:
 
     def _change(self, reader: StoreReader, report: VerifyReport, plan: RepairPlan, result: RepairResult) -> None:
         files, paths = self._files, reader.paths
-        if files.exists(paths.positions):
-            files.remove(paths.positions)
-            files.sync_dir(paths.own)
+        was_marked = files.exists(paths.abort)
+        checkpoint = self._begin(reader, report)
         queues: list[tuple[str, int]] = []
         with_index = False
         for step in plan.steps:
             if step.action == "cut_tail":
-                self._cut(reader, step, report.end_offset)
+                self._cut(reader, step)
             elif step.action == "extend_file":
                 file = files.open(step.path)
                 try:
@@ -283,14 +299,52 @@ class Repair:
             elif step.action == "rebuild_index":
                 with_index = True
         if queues or with_index:
-            self._rebuild(reader, queues, with_index, result)
-        self._rewrite_checkpoint(paths, report)
+            refused = _misplaced(reader, report) if queues else set()
+            self._rebuild(reader, queues, with_index, refused, result)
         files.sync_all(paths.root)
+        if checkpoint:
+            self._write_checkpoint(paths, _lowered(checkpoint, report))
+        if not was_marked:
+            files.remove(paths.abort)
+            files.sync_dir(paths.root)
 
-    def _cut(self, reader: StoreReader, step: RepairStep, end_offset: int) -> None:
+    def _begin(self, reader: StoreReader, report: VerifyReport) -> bytes:
+        """Make a start of a broker build queues and index anew until the repair has ended; return the checkpoint, empty
+        if there is none.
+        """
+        files, paths, layout = self._files, reader.paths, reader.layout
+        mark_open(files, paths, durable=True)
+        checkpoint = b""
+        if files.exists(paths.checkpoint):
+            file = files.open(paths.checkpoint, writable=False)
+            try:
+                checkpoint = file.read(0, CHECKPOINT_BYTES)
+            finally:
+                file.close()
+            self._write_checkpoint(paths, bytes(CHECKPOINT_BYTES))
+        positions = reader.positions()
+        promised = promised_end(positions, layout.end_offset)
+        if positions is not None and promised > report.end_offset and positions.segment_bytes == layout.segment_bytes:
+            start = layout.start_offset
+            anew = msgspec.structs.replace(
+                positions,
+                clean=False,
+                end_offset=promised,
+                recover_offset=promised,
+                indexed_offset=start,
+                last_group_offset=start,
+                queue_entries=_ALL_ANEW,
+            )
+            files.replace(paths.positions, anew.encode())
+        elif files.exists(paths.positions):
+            files.remove(paths.positions)
+            files.sync_dir(paths.own)
+        return checkpoint
+
+    def _cut(self, reader: StoreReader, step: RepairStep) -> None:
         layout = reader.layout
         if self._files.exists(layout.paths.checksums):
-            ChecksumLog(self._files, layout.paths.checksums, layout.segment_bytes).cut(end_offset)
+            ChecksumLog(self._files, layout.paths.checksums, layout.segment_bytes).cut(step.ranges[0][0])
         for start, end in step.ranges:
             segment = layout.find(start)
             assert segment is not None
@@ -302,8 +356,14 @@ class Repair:
                 file.close()
 
     def _rebuild(
-        self, reader: StoreReader, keys: list[tuple[str, int]], with_index: bool, result: RepairResult
+        self,
+        reader: StoreReader,
+        keys: list[tuple[str, int]],
+        with_index: bool,
+        refused: set[int],
+        result: RepairResult,
     ) -> None:
+        """``refused``: where records begin that enter no queue."""
         files, paths, layout = self._files, reader.paths, reader.layout
         queues = None
         if keys:
@@ -342,6 +402,8 @@ class Repair:
                     for group in groups:
                         index.add(group)
                 if queues is not None:
+                    if item.is_suspect and refused:
+                        groups = [each for each in single_groups(item) if _start_of(each) not in refused]
                     queues.add(item, groups)
         if queues is not None:
             queues.close()
@@ -351,21 +413,36 @@ class Repair:
             index.close()
             result.index_entries = index.entries
 
-    def _rewrite_checkpoint(self, paths: StorePaths, report: VerifyReport) -> None:
-        """Let the checkpoint promise no more than there is; a store without one gets none."""
-        if not self._files.exists(paths.checkpoint):
-            return
+    def _write_checkpoint(self, paths: StorePaths, data: bytes) -> None:
         file = self._files.open(paths.checkpoint)
         try:
-            data = file.read(0, CHECKPOINT_BYTES).ljust(CHECKPOINT_BYTES, b"\0")
-            physic, logics, index, flushed, confirmed = _TIMES.unpack_from(data)
-            limits = (report.last_store_ms,) * 3 + (report.end_offset,) * 2
-            values = [
-                max(0, min(value, limit))
-                for value, limit in zip((physic, logics, index, flushed, confirmed), limits, strict=True)
-            ]
             file.resize(CHECKPOINT_BYTES)
-            file.write_at(0, _TIMES.pack(*values) + data[_TIMES.size :])
+            file.write_at(0, data)
             file.sync()
         finally:
             file.close()
+
+
+def _misplaced(reader: StoreReader, report: VerifyReport) -> set[int]:
+    """Return where suspect records begin that would enter a queue at the place of others, as a recovery tells them."""
+    suspects = [DamagedRange(each.start, each.end, each.why) for each in report.findings if each.kind == "suspect"]
+    if not suspects:
+        return set()
+    deleted = deleted_topics(reader)
+    has_holes = reader.layout.start_offset > 0 or any(each.kind == "damage" for each in report.findings)
+    groups = (group for chunk in reader.chunks() for group in groups_of(chunk))
+    found = misplaced(groups, suspects, {}, lambda topic: deleted.get(topic, 0), has_holes)
+    return {each.start for each in found}
+
+
+def _start_of(group: RecordGroup) -> int:
+    assert group.physical_offsets is not None
+    return int(group.physical_offsets[0])
+
+
+def _lowered(checkpoint: bytes, report: VerifyReport) -> bytes:
+    """Return the checkpoint promising no more than there is."""
+    data = checkpoint.ljust(CHECKPOINT_BYTES, b"\0")
+    limits = (report.last_store_ms,) * 3 + (report.end_offset,) * 2
+    values = [max(0, min(value, limit)) for value, limit in zip(_TIMES.unpack_from(data), limits, strict=True)]
+    return _TIMES.pack(*values) + data[_TIMES.size :]

@@ -76,7 +76,7 @@ class QueuesReport(msgspec.Struct):
     pending: int = 0
     """Records of a store that is not closed whose entries are not written yet."""
     damaged: int = 0
-    """Point into damaged ranges."""
+    """Point into damaged ranges, or to suspect records that say they belong elsewhere."""
     tags_checked: int = 0
     problems: list[QueueProblem] = []
     problems_left_out: int = 0

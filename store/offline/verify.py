@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.errors import CorruptRecord
 from pocketmq.common.record_group import RecordGroup
-from pocketmq.store.checkpoint import CHECKPOINT_BYTES
+from pocketmq.store.checkpoint import CHECKPOINT_BYTES, Positions
 from pocketmq.store.errors import StoreError
 from pocketmq.store.offline.index_check import IndexCheck
 from pocketmq.store.offline.log_walk import Finding, LogChunk
 from pocketmq.store.offline.queue_check import QueueCheck, topics_of
 from pocketmq.store.offline.reader import StoreReader
 from pocketmq.store.offline.report import FINDINGS_MAX, FindingReport, TopicSummary, VerifyReport
-from pocketmq.store.offline.small_files import read_small
+from pocketmq.store.offline.small_files import CheckpointFile, read_small
 
 Int64s = NDArray[np.int64]
 Level = Literal["log", "normal", "full"]
@@ -86,8 +86,9 @@ def verify(
         end_offset=layout.start_offset,
     )
     _layout_problems(reader, report)
+    promises = reader.checkpoint(), reader.positions()  # before the walk: a live broker moves them on
     totals = _Totals(report)
-    queues = None if level == "log" else QueueCheck(reader, _deleted(reader))
+    queues = None if level == "log" else QueueCheck(reader, deleted_topics(reader))
     index = None if level == "log" or not layout.has_index else IndexCheck(reader, is_sample=level != "full")
     at = layout.start_offset
     number = 0
@@ -122,19 +123,20 @@ def verify(
     if index is not None and last is not None:
         _check_index(last, index)  # the newest keys are the likeliest to be missing
     report.last_store_ms = totals.last_ms
+    end_offset = max(report.end_offset, _judge_end(report, layout.end_offset, promises[1]))
     report.topics = [totals.topics[name] for name in sorted(totals.topics)]
     if queues is not None:
         try:
-            report.queues = queues.finish(layout.start_offset, report.end_offset, report.findings)
+            report.queues = queues.finish(layout.start_offset, end_offset, report.findings)
         except StoreError as error:
             report.problems.append(f"consume queues were not checked to the end: {error.why}")
         if queues.unfollowed_records:
             report.notes.append(f"{queues.unfollowed_records} records of more queues than are followed")
     if index is not None:
-        report.index = index.finish(report.end_offset)
+        report.index = index.finish(end_offset)
     elif level != "log":
         report.notes.append("there is no index directory: messages cannot be found by key")
-    _check_small_files(reader, report, totals.last_ms)
+    _check_small_files(report, layout.end_offset, totals.last_ms, *promises)
     report.ok = _is_ok(report)
     report.duration_s = (clock.monotonic_ns() - begin_ns) / 1e9
     return report
@@ -176,7 +178,8 @@ def _note_finding(report: VerifyReport, item: Finding) -> None:
         report.findings_left_out += 1
 
 
-def _deleted(reader: StoreReader) -> dict[str, int]:
+def deleted_topics(reader: StoreReader) -> dict[str, int]:
+    """Return where the log ended when each topic was last deleted."""
     data = read_small(reader.file_system, reader.paths.deleted_topics)
     if data is None:
         return {}
@@ -207,8 +210,36 @@ def _layout_problems(reader: StoreReader, report: VerifyReport) -> None:
         report.notes.append("abort marker: a broker has this store open, or did not close it")
 
 
-def _check_small_files(reader: StoreReader, report: VerifyReport, last_ms: int) -> None:
-    found = reader.checkpoint()
+def promised_end(positions: Positions | None, layout_end: int) -> int:
+    """Return up to where positions say that the log is durable; 0 without them, or if that lies behind its files."""
+    if positions is None:
+        return 0
+    promised = positions.end_offset if positions.clean else positions.recover_offset
+    return promised if promised <= layout_end else 0
+
+
+def _judge_end(report: VerifyReport, layout_end: int, positions: Positions | None) -> int:
+    """Bad bytes at the end that were durable are damage, no tail: what was there was acknowledged, and a start keeps
+    its place (ADR 0006). Return the promised end.
+    """
+    promised = promised_end(positions, layout_end)
+    if promised <= report.end_offset or positions is None or positions.segment_bytes != report.segment_bytes:
+        return 0
+    if any(each.kind == "damage" and each.end >= promised for each in report.findings):
+        return promised
+    tails = [each for each in report.findings if each.kind == "tail" and each.start < promised]
+    start = min([each.start for each in tails], default=report.end_offset)
+    why = f"the log was safe up to {promised}: {tails[0].why if tails else 'there are only zeros'}"
+    kept = [each for each in report.findings if each not in tails]
+    kept.append(FindingReport("damage", start, promised, why, "record"))
+    kept += [FindingReport("tail", promised, each.end, each.why, each.check) for each in tails if each.end > promised]
+    report.findings = sorted(kept, key=lambda each: each.start)
+    return promised
+
+
+def _check_small_files(
+    report: VerifyReport, layout_end: int, last_ms: int, found: CheckpointFile | None, positions: Positions | None
+) -> None:
     if found is None:
         report.notes.append("there is no checkpoint: a start verifies the whole log")
     else:
@@ -221,9 +252,8 @@ def _check_small_files(reader: StoreReader, report: VerifyReport, last_ms: int) 
                 for name, time in times.items()
                 if time > last_ms
             ]
-        if found.confirm_offset > reader.layout.end_offset or found.master_flushed_offset > reader.layout.end_offset:
+        if found.confirm_offset > layout_end or found.master_flushed_offset > layout_end:
             report.checkpoint.append("the checkpoint holds offsets behind the end of the log")
-    positions = reader.positions()
     if positions is None:
         if report.written_by == "PocketMQ":
             report.notes.append("there are no positions: a start verifies more than it must")
@@ -234,6 +264,8 @@ def _check_small_files(reader: StoreReader, report: VerifyReport, last_ms: int) 
             f"positions speak of segments of {positions.segment_bytes} bytes, these have {report.segment_bytes}"
         )
     promised = positions.end_offset if positions.clean else positions.recover_offset
+    if promised > layout_end and report.is_open:
+        return  # a broker that has the store open has a new file since its names were read
     if promised > end and not any(each.end >= promised for each in report.findings if each.kind == "damage"):
         report.checkpoint.append(f"the log was safe up to {promised}, but ends at {end}: messages are lost")
     if positions.clean and not report.is_open and positions.end_offset < end:

@@ -1,6 +1,9 @@
 """``pocketmq log``: what users type, what they see, and the exit codes."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -131,6 +134,22 @@ def test_export_writes_each_message_and_skips_damage_with_a_count(store: RocketS
     assert result.exit_code == 0
     with pytest.raises(PocketMQError, match="exists"):
         run("export", store.root, tmp_path / "o.jsonl")
+
+
+@pytest.mark.slow
+def test_an_export_ends_quietly_when_its_reader_has_gone(store: RocketStore) -> None:
+    """``| head``: exit code 0 and nothing on standard error, no traceback."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        command = [sys.executable, "-m", "pocketmq.cli.main", "log", "export", str(store.root), "-"]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        done = subprocess.run(
+            command, stdout=write_end, stderr=subprocess.PIPE, env=environment, timeout=60, check=False
+        )
+    finally:
+        os.close(write_end)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_repair_shows_a_plan_and_changes_only_with_write(store: RocketStore, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ KNOWN: tuple[int, ...] = (
     552,  # old records behind a tail that was not zeroed
     260004133,  # a size of zero under a good magic: the start never ended
     259299715,  # a prepared segment that was removed at a clean stop, and came back with a power cut
+    264479581,  # zeros of a recovery that was killed before their sync, and lost with the next power cut
     258644894,  # a clean stop right behind the blank end of a segment
 )
 

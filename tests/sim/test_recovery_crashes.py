@@ -39,6 +39,11 @@ def with_trouble(files: CrashFileSystem, ledger: Ledger) -> None:
     path = next(path for path, inode in files.files(LOG) if body in inode.data.tobytes())
     files.inode(path).data[files.inode(path).data.tobytes().index(body)] ^= 1
     del ledger.kill_safe["A", 2, 4]
+    with_rubbish(files)
+
+
+def with_rubbish(files: CrashFileSystem) -> None:
+    """Tear the end of the log, leave segments of rubbish behind it, all of it durable."""
     last = files.files(LOG)[-1]
     end = int(np.flatnonzero(last[1].data)[-1])
     last[1].data[end + 1 : end + 600] = 7
@@ -180,3 +185,30 @@ def test_no_old_record_comes_back(append_mode: str) -> None:
                 assert set(check(last.store, later).values()) <= {*seen.values(), list(then.sent)[-1]}
                 close_quietly(last)
             close_quietly(first)
+
+
+@pytest.mark.parametrize("at_checkpoint", [True, False])
+def test_what_a_killed_recovery_took_away_does_not_come_back(at_checkpoint: bool) -> None:
+    """The next recovery sees zeros and no segment, and must still make them durable before anything is appended; also
+    when it has nothing to verify.
+    """
+    clock, ledger = ManualClock(), Ledger()
+    sim = SimStore(fresh_disk(), ledger, clock)
+    for number in range(3):
+        sim.append([700, 900], "A", number, key="k")
+    sim.store.dispatcher.catch_up()
+    if at_checkpoint:
+        sim.checkpoint()
+    files = sim.files.after_kill()
+    with_rubbish(files)
+
+    def then(left: CrashFileSystem) -> None:
+        again = left.after_kill()
+        end = SimStore(again, ledger, clock).report.end_offset
+        for disk in again.crash_states(random.Random(end), 4):
+            for path, inode in disk.files(LOG):
+                name = path.rsplit("/", 1)[1]
+                if name.isdecimal():
+                    assert not inode.data[max(0, end - int(name)) :].any(), f"{name} has bytes behind {end}"
+
+    assert at_every_change(files, ledger, clock, then) > 10

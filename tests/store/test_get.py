@@ -206,7 +206,20 @@ def test_a_record_of_another_size_is_refused() -> None:
     at = int(queue.read(4, 1)["offset"][0])
     log.data[at + 3] ^= 1
     with pytest.raises(CorruptRecord, match=str(at)):
-        get_message(queue, log, 2, max_messages=5, max_bytes=1 << 20)
+        get_message(queue, log, 4, max_messages=5, max_bytes=1 << 20)
+
+
+def test_good_records_before_a_wrong_one_are_given() -> None:
+    """A wrong record keeps nobody from the good ones before it: a get ends there, with and without a filter."""
+    log = some_log(10)
+    queue = queue_of(log)
+    codes = frozenset(queue.read(0, 10)["tags_code"].tolist())
+    log.data[int(queue.read(4, 1)["offset"][0]) + 3] ^= 1
+    for wanted in (None, codes):
+        got = get_message(queue, log, 2, max_messages=5, max_bytes=1 << 20, tags_codes=wanted)
+        assert (got.status, got.count, got.next_begin_offset) == (GetMessageStatus.FOUND, 2, 4)
+        assert len(got.body) == int(got.sizes.sum())
+    assert get_message(queue, log, 5, max_messages=5, max_bytes=1 << 20).count == 5
 
 
 def test_blanks_of_a_gap_are_passed() -> None:

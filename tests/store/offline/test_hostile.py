@@ -77,7 +77,7 @@ def test_flipped_bits_anywhere_are_only_findings(tmp_path: Path, seed: int) -> N
 
 
 def test_strange_names_are_not_followed(tmp_path: Path) -> None:
-    """Directories, links, huge numbers and odd names where files should be are told, not opened."""
+    """Directories, links, pipes, huge numbers and odd names where files should be are told, not opened."""
     root = some_messages(tmp_path / "s", 20).write()
     (root / "commitlog" / "9").mkdir()
     (root / "commitlog" / ("9" * 20)).write_bytes(b"x")
@@ -87,6 +87,8 @@ def test_strange_names_are_not_followed(tmp_path: Path) -> None:
     (root / "consumequeue" / "T" / "1").mkdir()
     (root / "consumequeue" / "T" / "1" / "x").mkdir()
     (root / "index" / ("1" * 17)).mkdir()
+    os.mkfifo(root / "commitlog" / f"{6 * SEGMENT_BYTES:020d}")
+    os.mkfifo(root / "index" / ("2" * 17))
     os.symlink("/nonexistent", root / "consumequeue" / "T" / "1" / f"{0:020d}")
     reader = StoreReader.open(str(root))
     assert len(reader.layout.strange) >= 5

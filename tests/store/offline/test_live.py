@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 
 from pocketmq.common.record_columns import received_messages
+from pocketmq.common.record_group import RecordGroup
 from pocketmq.store.append_result import PutStatus
 from pocketmq.store.message_store import MessageStore
+from pocketmq.store.offline.index_check import IndexCheck
 from pocketmq.store.offline.reader import Finding, StoreReader
 from pocketmq.store.offline.verify import verify
-from tests.store.log_fakes import HOST, group_of, put, store_config
+from tests.store.log_fakes import HOST, Stepped, group_of, put, store_config
 
 
 @pytest.mark.slow
@@ -72,3 +74,54 @@ def test_a_store_being_appended_to_has_no_damage_and_gives_each_message_in_order
     report = verify(StoreReader.open(str(tmp_path)), level="full")
     assert report.ok, report
     assert report.records == stored[0]
+
+
+def test_what_a_broker_stores_behind_the_known_files_is_no_finding(tmp_path: Path) -> None:
+    """Entries of queues and index that came after the names were read, of records in new files too, fit the log."""
+    live = Stepped(tmp_path)
+
+    def store_some(count: int) -> None:
+        for _ in range(count):
+            result = live.store.append(group_of([put(b"x" * 1000, key="key")]))
+            assert result.status.is_stored
+        live.dispatch()
+        live.store.consume_queues.flush(force=True)
+        assert live.store.query("T", "key", 0, 1 << 60, 1)  # the index has caught up
+        live.store.index.flush()
+
+    store_some(3)
+    reader = StoreReader.open(str(tmp_path), index_numbers=(64, 512))
+    report = verify(reader, level="full")
+    assert (report.ok, report.records) == (True, 3)
+    reader = StoreReader.open(str(tmp_path), index_numbers=(64, 512))
+    store_some(30)
+    live.store.checkpoint()
+    report = verify(reader, level="full")
+    assert report.ok, (report.queues, report.index, report.checkpoint)
+    reader = StoreReader.open(str(tmp_path), index_numbers=(64, 512))
+    index = IndexCheck(reader, is_sample=False)  # has read the headers
+    store_some(30)
+    for chunk in reader.chunks():
+        index.see(RecordGroup.from_log(chunk.columns.buffer))
+    found = index.finish(reader.layout.end_offset)
+    assert (found.missing, found.wrong, found.unreachable) == (0, 0, 0)
+    assert found.checked > 0
+    live.store.close()
+
+
+def test_a_checkpoint_while_a_live_store_is_verified_is_no_finding(tmp_path: Path) -> None:
+    """Positions and checkpoint that a broker wrote behind the walk promise nothing that was looked for."""
+    live = Stepped(tmp_path)
+    live.append(b"one")
+    live.store.checkpoint()
+    reader = StoreReader.open(str(tmp_path), index_numbers=(64, 512))
+
+    def after_the_walk(count: int) -> None:
+        live.clock.advance_ms(5000)
+        live.append(b"two" * 500)
+        live.store.checkpoint()
+        live.store.checkpoint()
+
+    report = verify(reader, progress=after_the_walk)
+    assert report.ok, (report.checkpoint, report.findings)
+    live.store.close()

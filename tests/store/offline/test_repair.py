@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from pocketmq.common.record_codec import decode_record
 from pocketmq.store.errors import DiskError, StoreFull, StoreInUse
 from pocketmq.store.offline.errors import NotAStore, RepairRefused
 from pocketmq.store.offline.reader import StoreReader
 from pocketmq.store.offline.repair import Repair, RepairPlan, plan_repair
 from pocketmq.store.offline.verify import verify
 from pocketmq.store.os_file_system import OsFileSystem
-from tests.store.log_fakes import HookedFileSystem, Stepped
+from tests.store.log_fakes import HookedFileSystem, Killed, Stepped, log_bytes
 from tests.store.offline.rocketmq_files import QUEUE_FILE_BYTES, RocketStore, some_messages, tree
 
 CASES = ("tail", "queue", "queue_gone", "queue_size", "index", "index_size", "checkpoint")
@@ -220,3 +221,135 @@ def test_a_repair_that_was_stopped_anywhere_can_be_repeated(tmp_path: Path) -> N
         assert tree(root)[name][:QUEUE_FILE_BYTES] == tree(sound)[name], number
         number += 1
     assert number > 5
+
+
+def closed_store(root: Path, torn: bytes) -> int:
+    """Make a store of twelve groups in two queues, closed, the last 150 bytes of its log replaced; return its end."""
+    stepped = Stepped(root)
+    for number in range(12):
+        end = stepped.append(b"%d" % number * 200, queue_id=number % 2)
+    stepped.store.close()
+    path = root / "commitlog" / f"{end - end % 8192:020d}"
+    data = bytearray(path.read_bytes())
+    data[end % 8192 - 150 : end % 8192] = (torn * 150)[:150]
+    path.write_bytes(data)
+    return end
+
+
+@pytest.mark.parametrize("torn", [b"\xaa", b"\0"])
+def test_an_acknowledged_end_is_damage_and_keeps_its_place(tmp_path: Path, torn: bytes) -> None:
+    """What positions promised is never cut, even if other things are repaired: its queue offset goes to nobody else."""
+    root = tmp_path / "s"
+    end = closed_store(root, torn)
+    shutil.rmtree(root / "consumequeue" / "T" / "0")
+    log = log_bytes(root)
+    result = Repair(str(root), index_numbers=(64, 512)).run()
+    assert "cut_tail" not in [step.action for step in result.plan.steps]
+    assert any("are damaged" in text for text in result.plan.stays)
+    assert log_bytes(root) == log
+    assert result.after is not None
+    assert [(each.kind, each.end) for each in result.after.findings] == [("damage", end)]
+    again = Stepped(root)
+    assert [(part.end, again.report.end_offset) for part in again.report.damaged] == [(end, end)]
+    again.append(b"later", queue_id=1)
+    assert [(each.queue_offset, each.body) for each in again.records(queue_id=1)][-2:] == [
+        (4, b"9" * 200),
+        (6, b"later"),
+    ]
+    assert [each.queue_offset for each in again.records(queue_id=0)] == list(range(6))
+    again.store.close()
+
+
+@pytest.mark.slow
+def test_a_broker_may_start_on_a_repair_that_was_stopped(tmp_path: Path) -> None:
+    """Wherever a repair is stopped, a broker that is started then has every message in its queue, at its offset."""
+    sound = tmp_path / "sound"
+    stepped = Stepped(sound)
+    for number in range(12):
+        stepped.append(b"%d" % number * 200, queue_id=number % 2)
+    expected = [[(each.queue_offset, each.body) for each in stepped.records(queue_id=queue)] for queue in (0, 1)]
+    stepped.store.close()
+    shutil.rmtree(sound / "consumequeue" / "T" / "1")
+    number = 0
+    stopped = True
+    while stopped:
+        root = tmp_path / f"s{number}"
+        shutil.copytree(sound, root)
+        left = number
+
+        def before(operation: str, path: str) -> None:
+            nonlocal left
+            if path.endswith("/lock"):
+                return
+            if left == 0:
+                raise Killed
+            left -= 1
+
+        try:
+            Repair(str(root), file_system=HookedFileSystem(before), index_numbers=(64, 512)).run()
+            stopped = False
+        except Killed:
+            pass
+        again = Stepped(root)
+        found = [[(each.queue_offset, each.body) for each in again.records(queue_id=queue)] for queue in (0, 1)]
+        assert found == expected, number
+        again.store.close()
+        shutil.rmtree(root)
+        number += 1
+    assert number > 10
+
+
+def test_a_queue_file_of_an_odd_size_is_no_measure(tmp_path: Path) -> None:
+    """A store whose only queue file was cut short within an entry is repaired with the default size, and says so."""
+    stepped = Stepped(tmp_path / "s", mapped_file_size_consume_queue=6_000_000)
+    stepped.append(b"one")
+    stepped.store.close()
+    root = tmp_path / "s"
+    queue = root / "consumequeue" / "T" / "0" / f"{0:020d}"
+    queue.write_bytes(queue.read_bytes()[:333])
+    result = Repair(str(root), index_numbers=(64, 512)).run()
+    assert "no file tells their size" in result.plan.steps[0].why
+    assert result.after is not None
+    assert result.after.ok, result.after
+    again = Stepped(root, mapped_file_size_consume_queue=6_000_000)
+    assert again.bodies() == [b"one"]
+    again.store.close()
+
+
+@pytest.mark.parametrize("field_at", [12, 23, 26, 27])
+@pytest.mark.parametrize("lose_other", [False, True])
+def test_a_suspect_record_takes_nobodys_place(tmp_path: Path, field_at: int, lose_other: bool) -> None:
+    """A queue id or queue offset that changed in the log is no reason to change queues that are right; where a queue
+    must be built anew, the record stays out of it.
+    """
+    root = tmp_path / "s"
+    stepped = Stepped(root)
+    for number in range(12):
+        stepped.append(b"%d" % number * 20, queue_id=number % 2)
+    stepped.write_checksums()
+    expected = {(queue, each.queue_offset): each.body for queue in (0, 1) for each in stepped.records(queue_id=queue)}
+    at = stepped.store.physical_offset("T", 0, 3)
+    assert at is not None
+    stepped.store.close()
+    path = root / "commitlog" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[at + field_at] ^= 1
+    path.write_bytes(data)
+    if lose_other:
+        shutil.rmtree(root / "consumequeue" / "T" / "0")
+    result = Repair(str(root), index_numbers=(64, 512)).run()
+    assert ("rebuild_queues" in [step.action for step in result.plan.steps]) == lose_other
+    assert any("the records stay as they are" in text for text in result.plan.stays)
+    again = Stepped(root)
+    found: dict[tuple[int, int], bytes] = {}
+    for queue in (0, 1):
+        offset = 0
+        while offset < again.store.max_offset("T", queue):
+            got = again.store.get("T", queue, offset, max_messages=1, max_bytes=1)
+            if got.count:
+                found[queue, offset] = decode_record(got.body.tobytes()).body
+            offset += 1
+    lost = {(0, 3): expected[0, 3]} if lose_other else {}
+    assert found | lost == expected
+    assert again.store.max_offset("T", 1) == 6
+    again.store.close()
