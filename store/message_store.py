@@ -558,7 +558,14 @@ class MessageStore:
         """Return the records at these physical offsets (ascending) back to back. Raises ``CorruptRecord``,
         ``OffsetOutOfRange``, DiskError.
         """
-        return read_records(self.log, offsets, sizes)
+        body = read_records(self.log, offsets, sizes)
+        if len(body) < int(sizes.sum()):
+            raise CorruptRecord(
+                "record does not match its consume queue entry",
+                why=f"behind {len(body)} of {int(sizes.sum())} bytes",
+                hint="run pocketmq log verify",
+            )
+        return body
 
     def make_durable(self) -> int:
         """Commit and flush what is appended; return the end of what is durable. Raises ``StoreError``."""
