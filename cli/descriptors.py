@@ -18,6 +18,9 @@ from pocketmq.remoting.server_config import ServerConfig
 FILES_MAX: Final = 1024
 """Kept for everything but the servers' connections: the store's file cache (512), index files, segments, sockets."""
 
+MANY_CONNECTIONS: Final = 1000
+"""Above it nobody who asked for no number is warned."""
+
 Limits = tuple[int, int]
 """Soft and hard limit; ``RLIM_INFINITY`` is none."""
 
@@ -48,7 +51,9 @@ def room_for_files(
     connections_max = max(1, max(soft - FILES_MAX, soft // 2) // servers)
     if connections_max >= config.connections_max:
         return config
-    log.warning(
+    is_own_choice = config.connections_max != ServerConfig().connections_max
+    tell = log.warning if is_own_choice or connections_max < MANY_CONNECTIONS else log.info
+    tell(
         "connections_limited",
         connections_max=connections_max,
         wanted=config.connections_max,

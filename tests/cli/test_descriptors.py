@@ -35,6 +35,21 @@ def test_connections_leave_descriptors_for_the_store(
     assert bool(log.of("connections_limited")) == (connections_max < 10_000)
 
 
+@pytest.mark.parametrize(
+    ("config", "limit", "level"),
+    [
+        (ServerConfig(), 9000, "info"),
+        (ServerConfig(), 1500, "warning"),
+        (ServerConfig(connections_max=20_000), 9000, "warning"),
+    ],
+)
+def test_a_default_that_is_nearly_met_is_no_warning(config: ServerConfig, limit: int, level: str) -> None:
+    """Who asked for a number is told that it is not met; who did not, only when few connections are left."""
+    log = CapturedLog()
+    room_for_files(config, 1, log, get=lambda: (limit, limit), put=lambda limits: None)
+    assert [event["level"] for event in log.of("connections_limited")] == [level]
+
+
 def test_a_limit_that_cannot_be_raised_is_lived_with() -> None:
     """The system may refuse although its hard limit is higher."""
 
