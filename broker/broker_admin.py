@@ -17,7 +17,7 @@ from pocketmq.broker.counters import BrokerCounters
 from pocketmq.broker.delay_service import DelayService
 from pocketmq.broker.disk_space import DiskSpace
 from pocketmq.broker.executor import DrainExecutor
-from pocketmq.broker.put_times import text as put_times_text
+from pocketmq.broker.put_statistics import text as put_times_text
 from pocketmq.broker.task import Buffers, Task, encode_answer
 from pocketmq.broker.telemetry import Telemetry
 from pocketmq.broker.topic_table import TopicTable

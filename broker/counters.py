@@ -1,7 +1,7 @@
 """What the broker has done, in numbers.
 
 Lives here: ``BrokerCounters``: totals, rates from samples taken once a second, totals at the last two midnights.
-Not here: stage times (``stage_times``), put times (``put_times``), the answer that shows them (``broker_admin``).
+Not here: stage times (``stage_times``), put times (``put_statistics``), the answer that shows them (``broker_admin``).
 """
 
 import datetime

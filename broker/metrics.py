@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from pocketmq.broker.delay_service import DelayService
 from pocketmq.broker.disk_space import DiskSpace
-from pocketmq.broker.put_times import LABELS
+from pocketmq.broker.put_statistics import LABELS
 from pocketmq.broker.telemetry import Telemetry, page_cache_telemetry, pair_telemetry, pool_telemetry
 from pocketmq.common.clock import Clock
 from pocketmq.common.histogram import Histogram
@@ -24,7 +24,7 @@ from pocketmq.common.histogram import Histogram
 BOUNDS_S: Final = (0.0001, 0.00025, 0.001, 0.0025, 0.01, 0.025, 0.1, 0.2, 0.5, 1.0, 5.0)
 """Upper ends of the exported buckets; a value up to 1/16 above one may still count below it."""
 PUT_BOUNDS_S: Final = (0.001, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 10.0)
-"""Ends of RocketMQ's put buckets (``put_times.LABELS``); the last one has none."""
+"""Ends of RocketMQ's put buckets (``put_statistics.LABELS``); the last one has none."""
 assert len(PUT_BOUNDS_S) + 1 == len(LABELS)
 
 Gauges = Sequence[tuple[str, str, Callable[[], float]]]

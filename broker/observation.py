@@ -19,7 +19,7 @@ from pocketmq.broker.flush_times import FlushTimes
 from pocketmq.broker.health import Health
 from pocketmq.broker.metrics import BrokerCollector, MetricsSources, exposition
 from pocketmq.broker.metrics_server import TEXT, Answer, MetricsConfig, MetricsServer
-from pocketmq.broker.put_times import PutTimes
+from pocketmq.broker.put_statistics import PutStatistics
 from pocketmq.broker.refusal_book import RefusalBook
 from pocketmq.broker.send_times import SendTimes
 from pocketmq.broker.slow_requests import SlowRequests
@@ -82,7 +82,7 @@ class Observation:
         self._runner = runner
         self._boot_ms = clock.now_ms()
         self.stage_times = StageTimes() if enabled else None
-        self.put_times = PutTimes()
+        self.put_times = PutStatistics()
         self.slow = SlowRequests(config.slow_request_mills, clock, logger("broker"))
         self.health = Health(config.broker_name, clock)
         self._flush_times: FlushTimes | None = None

@@ -1,14 +1,14 @@
 """The times of one append and of those who are answered after it.
 
 Lives here: ``PutMoments`` (when an append was asked for and ended), ``SendTimes`` (what the send processor reports).
-Not here: the histograms (``stage_times``), the put buckets (``put_times``), slow requests (``slow_requests``).
+Not here: the histograms (``stage_times``), the put buckets (``put_statistics``), slow requests (``slow_requests``).
 """
 
 from collections.abc import Sequence
 from typing import Final
 
 from pocketmq.broker.flush_times import FlushTimes
-from pocketmq.broker.put_times import PutTimes
+from pocketmq.broker.put_statistics import PutStatistics
 from pocketmq.broker.send_part import PlannedSend
 from pocketmq.broker.stage_times import SEND_PAIR, PairStages, Passage, Stage
 from pocketmq.common.clock import Clock
@@ -44,7 +44,7 @@ class SendTimes:
     def __init__(
         self,
         stages: PairStages,
-        put_times: PutTimes,
+        put_times: PutStatistics,
         flush_times: FlushTimes,
         flushes: bool,
         clock: Clock,

@@ -2,7 +2,7 @@
 
 Lives here: ``Telemetry``: the worker that turns the windows, writes RocketMQ's lines and watches the append lock; the
 snapshot that ``pocketmqTelemetry`` carries.
-Not here: where times are taken (``stage_times``, ``send_times``, ``put_times``), RocketMQ's runtime table
+Not here: where times are taken (``stage_times``, ``send_times``, ``put_statistics``), RocketMQ's runtime table
 (``broker_admin``), Prometheus (``metrics``).
 """
 
@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pocketmq.broker import put_times as put_times_module
+from pocketmq.broker import put_statistics
 from pocketmq.broker.counters import BrokerCounters
 from pocketmq.broker.executor import DrainExecutor
 from pocketmq.broker.flush_times import FlushTimes
-from pocketmq.broker.put_times import PutTimes
+from pocketmq.broker.put_statistics import PutStatistics
 from pocketmq.broker.send_times import LOCK_HOLD_NS
 from pocketmq.broker.slow_requests import SlowRequests
 from pocketmq.broker.stage_times import StageTimes
@@ -50,7 +50,7 @@ class TelemetrySources:
     """Requests answered by fast failure, by pair."""
     refusals: Callable[[], list[RefusalCount]]
     stage_times: StageTimes | None
-    put_times: PutTimes
+    put_times: PutStatistics
     flush_times: FlushTimes
     slow: SlowRequests
     watermarks: Watermarks
@@ -138,7 +138,7 @@ class Telemetry:
         busy = bool(total or put_tps or found_tps or miss_tps or transfered_tps)
         if busy or self._printed:
             self._store_log.info(
-                f"[PAGECACHERT] TotalPut {total}, PutMessageDistributeTime {put_times_module.text(by_label)}",
+                f"[PAGECACHERT] TotalPut {total}, PutMessageDistributeTime {put_statistics.text(by_label)}",
                 total_put=total,
             )
             self._store_log.info(

@@ -90,7 +90,6 @@ class TimerQueue:
         self.read_offset = 0
         self.pending = 0
         self.next_due_ms = 0
-        self.rescans = 0
         self._store = store
         self._deliverer = deliverer
         self._log = log
@@ -214,7 +213,6 @@ class TimerQueue:
         more = self._read_new()
         found = self.read_offset != before
         if self.wheel.wants_more:
-            self.rescans += 1
             low = self._low_offset()  # before the lift: then nothing seems to wait
             horizon = self.wheel.lift_horizon()
             self._read_again(low, horizon)

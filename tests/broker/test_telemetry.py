@@ -9,7 +9,7 @@ import pytest
 from pocketmq.broker.counters import BrokerCounters
 from pocketmq.broker.executor import AdaptiveDrain, DrainExecutor
 from pocketmq.broker.flush_times import FlushTimes
-from pocketmq.broker.put_times import LABELS, PutTimes
+from pocketmq.broker.put_statistics import LABELS, PutStatistics
 from pocketmq.broker.send_times import PutMoments, SendTimes
 from pocketmq.broker.slow_requests import SlowRequests
 from pocketmq.broker.stage_times import SEND_PAIR, STAGE_COUNT, Stage, StageTimes
@@ -63,7 +63,7 @@ class World:
             swept={SEND_PAIR: 4},
             refusals=list,
             stage_times=self.stage_times,
-            put_times=PutTimes(),
+            put_times=PutStatistics(),
             flush_times=FlushTimes(self.store),
             slow=self.slow,
             watermarks=Watermarks([self.executor], self.clock.monotonic_ns(), self.logger("watermark")),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pocketmq.broker.put_times import EDGES_MS, LABELS, PutTimes, text
+from pocketmq.broker.put_statistics import EDGES_MS, LABELS, PutStatistics, text
 from pocketmq.common.histogram import SLOTS
 
 MS = 1_000_000
@@ -33,7 +33,7 @@ MS = 1_000_000
 )
 def test_each_time_is_counted_under_rocketmqs_label(took_ms: float, label: str) -> None:
     """Whole ms, ends exclusive (facts §3.10)."""
-    times = PutTimes()
+    times = PutStatistics()
     times.record(int(took_ms * MS), 3)
     assert [each for each in times.window() if each[1]] == [(label, 3)]
     assert times.window() == times.totals()
@@ -47,7 +47,7 @@ def test_the_finer_buckets_are_rocketmqs() -> None:
 
 def test_percentiles_are_those_of_the_last_full_minute() -> None:
     """Interpolated in the bucket; nothing before a minute has ended, nothing left of the minute before."""
-    times = PutTimes()
+    times = PutStatistics()
     times.record(0, 98)
     times.record(150 * MS, 2)
     assert times.latency_ms(0.99) == 0
@@ -60,7 +60,7 @@ def test_percentiles_are_those_of_the_last_full_minute() -> None:
 
 
 def test_the_bucket_without_an_end_ends_at_the_longest_put() -> None:
-    times = PutTimes()
+    times = PutStatistics()
     times.record(30_000 * MS, 1)
     times.end_minute()
     assert times.latency_ms(1.0) == 30_000
@@ -68,7 +68,7 @@ def test_the_bucket_without_an_end_ends_at_the_longest_put() -> None:
 
 def test_the_window_moves_on_and_the_text_is_rocketmqs() -> None:
     """As RocketMQ prints it: each label, a colon, its count."""
-    times = PutTimes()
+    times = PutStatistics()
     times.record(2 * MS, 4)
     assert text(times.window()).startswith("[<=0ms]:0 [0~10ms]:4 [10~50ms]:0 ")
     for _ in range(SLOTS):

@@ -1,6 +1,6 @@
 """How long puts took, in RocketMQ's buckets.
 
-Lives here: ``PutTimes``: the 13 buckets that operators know, the finer ones for percentiles, the last full minute.
+Lives here: ``PutStatistics``: the 13 buckets that operators know, the finer ones for percentiles, the last full minute.
 Not here: stage times (``stage_times``), who prints (``telemetry``).
 """
 
@@ -37,7 +37,7 @@ _LABEL_CUTS: Final = (0, *(bisect_right(EDGES_MS, end - 1) + 1 for end in _LABEL
 """Each label is a run of finer buckets: every end of a label is an edge."""
 
 
-class PutTimes:
+class PutStatistics:
     """Times of whole puts: from the wait for the append lock until the sender could be told.
 
     A put is one request, whatever it holds, as for RocketMQ. Thread-safe; ``minute`` and ``rotate`` are called by one
