@@ -1,61 +1,37 @@
-"""One broker: builds every object, starts and stops them in order.
+"""One broker: starts and stops everything it is made of, in order.
 
     app = BrokerApp(BrokerConfig(listen_port=0), StoreConfig(store_path_root_dir=path))
     await app.start();  print(app.address);  await app.stop()
 
 Lives here: ``BrokerApp``.
-Not here: the daemon's command line, signals and files (``cli``), the name server (``namesrv``).
+Not here: what it is made of (``assembly``), the daemon's command line, signals and files (``cli``), the name server
+(``namesrv``).
 """
 
 import asyncio
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from pocketmq.broker.admin_processor import AdminProcessor
 from pocketmq.broker.admission import Admission
-from pocketmq.broker.broker_admin import BrokerAdmin
-from pocketmq.broker.client_processor import ClientProcessor
+from pocketmq.broker.assembly import Parts, Running, build
 from pocketmq.broker.client_table import ClientTable
 from pocketmq.broker.config import MASTER_ID, BrokerConfig
 from pocketmq.broker.consumer_offsets import ConsumerOffsets
-from pocketmq.broker.consumer_processor import ConsumerProcessor
 from pocketmq.broker.counters import BrokerCounters
-from pocketmq.broker.delay_plan import DelayPlan
 from pocketmq.broker.delay_service import DelayService
-from pocketmq.broker.fast_failure import FastFailure
-from pocketmq.broker.group_admin import GroupAdmin
-from pocketmq.broker.group_notifier import GroupNotifier
-from pocketmq.broker.housekeeping import Housekeeping
-from pocketmq.broker.json_file import PersistedTable, Table
-from pocketmq.broker.long_polling import PullHolds
 from pocketmq.broker.metrics_server import MetricsConfig
-from pocketmq.broker.native_append import NativeAppend
-from pocketmq.broker.native_pull import NativePull
 from pocketmq.broker.notices import tell_of_overdue_stop, tell_of_small_pool
-from pocketmq.broker.observation import Counts, Observation
+from pocketmq.broker.observation import Observation
 from pocketmq.broker.off_loop import run_off_loop
-from pocketmq.broker.pairs import Processors, build_request_table
-from pocketmq.broker.pull_checks import PullChecks
-from pocketmq.broker.pull_processor import PullProcessor
-from pocketmq.broker.pull_service import PullService
-from pocketmq.broker.query_processor import QueryProcessor
-from pocketmq.broker.recent_messages import RecentMessages
 from pocketmq.broker.refusal_book import RefusalBook
 from pocketmq.broker.registration import Registration
 from pocketmq.broker.request_table import RequestTable
-from pocketmq.broker.send_checks import SendChecks
-from pocketmq.broker.send_planner import SendPlanner
-from pocketmq.broker.send_processor import SendProcessor
 from pocketmq.broker.subscription_groups import SubscriptionGroups
 from pocketmq.broker.thread_dump import ThreadDumper
-from pocketmq.broker.topic_admin import TopicAdmin
 from pocketmq.broker.topic_table import TopicTable
-from pocketmq.broker.typed_send import TypedSends
 from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.errors import Cause, ConfigError, MessageIllegal
 from pocketmq.common.events import EventLog, NullLog
-from pocketmq.common.plain_check import PlainRules
 from pocketmq.common.record import HOST_V6_BYTES, encode_host
 from pocketmq.common.runner import LoopMailbox, Runner, ThreadRunner
 from pocketmq.remoting.bodies import Announcement
@@ -71,22 +47,6 @@ SERVER_GRACE_MS = 1000
 STOP_THREAD = "BrokerStop"
 STOP_OVERDUE_S = 1.0
 """How long after ``shutdown_timeout_mills`` a stop that still waits says so."""
-
-
-@dataclass(slots=True)
-class _Running:
-    """What exists between start and stop."""
-
-    mailbox: LoopMailbox
-    store: MessageStore
-    clients: ClientTable[Connection]
-    notifier: GroupNotifier
-    pulls: PullService
-    table: RequestTable
-    housekeeping: Housekeeping
-    fast_failure: FastFailure
-    topics_file: PersistedTable
-    delays: DelayService | None
 
 
 class BrokerApp:
@@ -149,7 +109,7 @@ class BrokerApp:
         self._recovery_progress = recovery_progress
         self._observation = self._new_observation()
         self._registration: Registration | None = None
-        self._running: _Running | None = None
+        self._running: Running | None = None
         self._family = 6 if ":" in self._host else 4
 
     @property
@@ -234,7 +194,7 @@ class BrokerApp:
         )
         try:
             observation.bind(required=self._metrics_required)
-            running = self._build(mailbox, loop, server, admission)
+            running = build(self._parts(observation), mailbox, loop, server, admission)
             await run_off_loop(self._runner, mailbox, "BrokerStart", lambda: self._open(running))
         except BaseException:
             self._server = self._admission = None
@@ -243,8 +203,8 @@ class BrokerApp:
             raise
         self._running = running
         running.housekeeping.start(self._runner)
-        if running.delays is not None:
-            running.delays.start(self._runner)
+        for service in running.services:
+            service.start(self._runner)
         self.thread_dumper.start(self._runner)
         if self.config.broker_fast_failure_enable:
             running.fast_failure.start(loop)
@@ -296,124 +256,28 @@ class BrokerApp:
             enabled=self._stage_times,
         )
 
-    def _build(
-        self, mailbox: LoopMailbox, loop: asyncio.AbstractEventLoop, server: RemotingServer, admission: Admission
-    ) -> _Running:
-        config, store_config, clock = self.config, self.store_config, self._clock
-        log = self._log
-        store = self._given_store or MessageStore(
-            store_config,
+    def _parts(self, observation: Observation) -> Parts:
+        return Parts(
+            config=self.config,
+            store_config=self.store_config,
+            given_store=self._given_store,
             file_system=self._file_system,
-            clock=clock,
+            clock=self._clock,
             runner=self._runner,
-            log=self._logger("store"),
-            error_log=self._logger("store_error"),
-        )
-        store.store_host = self._store_host()
-        delays: DelayService | None = None
-        if store_config.broker_role != "SLAVE":
-            delays = DelayService(store_config, store, self._file_system, self.counters, clock, log)
-        answers = self._observation.answer_port(mailbox)
-        clients: ClientTable[Connection] = ClientTable(config.clients_max)
-        notifier = GroupNotifier(clients, self.groups, mailbox, enabled=config.notify_consumer_ids_changed_enable)
-        directory = f"{store.config.store_path_root_dir}/config"
-
-        def file(table: Table, name: str) -> PersistedTable:
-            return PersistedTable(
-                table, f"{directory}/{name}", self._file_system, log, durable=store_config.sync_on_close
-            )
-
-        topics_file = file(self.topics, "topics.json")
-        groups_file = file(self.groups, "subscriptionGroup.json")
-        offsets_file = file(self.offsets, "consumerOffset.json")
-        holds = PullHolds(config.pull_holds_max, config.pull_holds_size_bytes_max)
-        pulls = PullService(holds, store.max_offset, mailbox, loop, clock, self.refusals)
-        pull_checks = PullChecks(config, self.topics, self.groups, clients)
-        rules = PlainRules(
-            cluster=config.broker_cluster_name.encode(),
-            message_size_max=store_config.max_message_size,
+            logger=self._logger,
+            memory_bytes=self._memory_bytes,
+            store_host=encode_host(self._host, self.port),
             family=self._family,
-        )
-        broker_admin = BrokerAdmin(config, store_config, store, self.topics, self.counters, lambda: pulls.count, clock)
-        topic_admin = TopicAdmin(
-            config, store, self.topics, self.offsets, topics_file.persist, offsets_file.persist, log
-        )
-        group_admin = GroupAdmin(
-            config,
-            store,
-            self.topics,
-            self.groups,
-            self.offsets,
-            clients,
-            notifier,
-            groups_file.persist,
-            offsets_file.persist,
-        )
-        recent = RecentMessages(store, self._memory_bytes * store_config.access_message_in_memory_max_ratio // 100)
-        processors = Processors(
-            send=SendProcessor(
-                store,
-                [self._send_planner(rules, store, delays) for _ in range(config.send_message_thread_pool_nums)],
-                topics_file.persist,
-                answers,
-                self.counters,
-                self.refusals,
-                clock,
-                log,
-                self._observation.send_times(store),
-            ),
-            pull=PullProcessor(
-                config,
-                store_config,
-                store,
-                recent,
-                pull_checks,
-                self.offsets,
-                pulls,
-                NativePull(config, store, pull_checks, pulls, self.counters, clock),
-                self.counters,
-                clock,
-                log,
-            ),
-            query=QueryProcessor(store),
-            client=ClientProcessor(clients, self.groups, self.topics, notifier, topics_file.persist, clock),
-            consumer=ConsumerProcessor(store, self.topics, self.offsets, clients, recent),
-            admin=AdminProcessor({**topic_admin.handlers(), **group_admin.handlers(), **broker_admin.handlers()}, log),
-            dispatch=store.dispatch,
-        )
-        table = build_request_table(config, processors, runner=self._runner, answers=answers, clock=clock, log=log)
-        pulls.use_executor(table.executor("PullMessageThread"))
-        store.on_dispatched.append(pulls.news)
-        fast_failure = FastFailure(table.executors(), table.executor("SendMessageThread"), store, clock, self.refusals)
-        counts = Counts(
-            swept=fast_failure.swept,
-            oneway_dropped=lambda: admission.oneway_dropped,
-            clients=lambda: len(clients),
-            topics=lambda: len(self.topics),
-            pulls_held=lambda: pulls.count,
-            thread_dumps=lambda: self.thread_dumper.dumps,
-            delays=delays,
-        )
-        telemetry, disk = self._observation.watch(store, self._file_system, table.executors(), server, mailbox, counts)
-        broker_admin.use_telemetry(telemetry, disk)
-        housekeeping = Housekeeping(
-            config, [topics_file, groups_file, offsets_file], clients, notifier, disk, mailbox, clock, log
-        )
-        if delays is not None:
-            broker_admin.use_delays(delays)
-        return _Running(
-            mailbox, store, clients, notifier, pulls, table, housekeeping, fast_failure, topics_file, delays
+            counters=self.counters,
+            topics=self.topics,
+            groups=self.groups,
+            offsets=self.offsets,
+            refusals=self.refusals,
+            thread_dumper=self.thread_dumper,
+            observation=observation,
         )
 
-    def _send_planner(self, rules: PlainRules, store: MessageStore, delays: DelayService | None) -> SendPlanner:
-        """Return what one send thread needs for itself."""
-        checks = SendChecks(self.config, self.topics)
-        is_congested = _never if delays is None else delays.is_congested
-        plan = DelayPlan(self.store_config, store.delay_levels, is_congested, self._clock)
-        typed = TypedSends(self.config, checks, self._store_host(), self.store_config.max_message_size, plan)
-        return SendPlanner(NativeAppend(rules, checks), typed, checks, self.store_config.group_bytes_max, self.refusals)
-
-    def _open(self, running: _Running) -> None:
+    def _open(self, running: Running) -> None:
         """Open the store and load the tables. Blocks; worker thread."""
         running.store.open(self._recovery_progress)
         try:
@@ -422,13 +286,13 @@ class BrokerApp:
             self.topics.add_system_topics()
             self.groups.add_system_groups()
             running.housekeeping.persist()
-            if running.delays is not None:
-                running.delays.open()
+            for service in running.services:
+                service.open()
         except BaseException:
             running.store.close()
             raise
 
-    async def _close_off_loop(self, running: _Running) -> None:
+    async def _close_off_loop(self, running: Running) -> None:
         overdue_s = self.config.shutdown_timeout_mills / 1000 + STOP_OVERDUE_S
         overdue = asyncio.get_running_loop().call_later(
             overdue_s, tell_of_overdue_stop, running.store, STOP_THREAD, self._log
@@ -438,13 +302,13 @@ class BrokerApp:
         finally:
             overdue.cancel()
 
-    def _close(self, running: _Running) -> None:
+    def _close(self, running: Running) -> None:
         """Serve what is queued, write the tables, close the store. Blocks; worker thread."""
         deadline_ns = self._clock.monotonic_ns() + self.config.shutdown_timeout_mills * 1_000_000
         for executor in running.table.executors():
             executor.finish(deadline_ns)
-        if running.delays is not None:
-            running.delays.stop()
+        for service in reversed(running.services):
+            service.stop()
         self._observation.stop()
         running.housekeeping.stop()
         self.thread_dumper.stop()
@@ -473,9 +337,6 @@ class BrokerApp:
         registration = self._registration
         if registration is not None:
             registration.topic_changed()
-
-    def _store_host(self) -> bytes:
-        return encode_host(self._host, self.port)
 
     def _thread_crashed(self, name: str, error: BaseException) -> None:
         self._log.error("thread_crashed", thread=name, error=repr(error), exc_info=error)
@@ -517,11 +378,6 @@ def _advertised_host(config: BrokerConfig) -> str:
         )
     assert len(encoded) in (8, HOST_V6_BYTES)
     return host
-
-
-def _never(due_ms: int) -> bool:
-    """Tell that a slave, which takes no sends, has no timers to count."""
-    return False
 
 
 def _machine_memory_bytes() -> int:
