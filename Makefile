@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 SHELL   = /bin/sh
 
-.PHONY: help run setup test check scenarios torture bench clean
+.PHONY: help run cluster setup test check scenarios torture partitions bench clean
 help:           ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -23,6 +23,9 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 run: $(VENV)/.runtime   ## name server and broker in one process (ARGS="--data-dir D ...")
 	exec $(BIN)/pocketmq standalone $(ARGS)
 
+cluster: $(VENV)/.runtime ## name server, synchronous pair, second master (ARGS="--broker-port 10911 ...")
+	exec $(BIN)/pocketmq cluster $(ARGS)
+
 setup: $(VENV)/.dev     ## everything a developer needs
 
 test: $(VENV)/.dev      ## the tests, under ten minutes on two cores (ARGS="tests/store -k recovery")
@@ -34,11 +37,14 @@ check: $(VENV)/.dev     ## ruff, mypy --strict, layers
 	$(BIN)/mypy
 	PYTHONPATH=src $(BIN)/lint-imports
 
-scenarios: $(VENV)/.dev ## every incident in real processes, three minutes
-	$(BIN)/python -m pytest -m "" tests/cli/scenario $(ARGS)
+scenarios: $(VENV)/.dev ## every incident in real processes, ten minutes
+	$(BIN)/python -m pytest -m scenario $(ARGS)
 
 torture: $(VENV)/.dev   ## crashes, bit flips and kill -9 for an hour (ARGS="--minutes 5")
 	$(BIN)/python -m tests.torture $(ARGS)
+
+partitions: $(VENV)/.dev ## cut links, frozen, killed and emptied nodes under load (ARGS="--rounds 100 --seed 1")
+	$(BIN)/python -m tests.e2e $(ARGS)
 
 bench: $(VENV)/.dev     ## speed, beside the machine's floor, in one run
 	$(BIN)/python -m bench $(ARGS)
