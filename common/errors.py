@@ -32,6 +32,7 @@ class Cause(enum.Enum):
     DISK_ERROR = "disk_error"
     READ_ONLY = "read_only"
     FENCED = "fenced"
+    FENCED_BY_EPOCH = "fenced_by_epoch"
     SHUTTING_DOWN = "shutting_down"
     NOT_MASTER = "not_master"
     NO_PERMISSION = "no_permission"

@@ -5,20 +5,18 @@ Not here: validation of what is sent (the producer), the codecs (``common.record
 """
 
 import struct
-import zlib
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import ClassVar
 
 from pocketmq.common import properties as names
-from pocketmq.common.errors import Cause, MessageIllegal, PocketMQError
+from pocketmq.common.body_codec import BODY_BYTES_MAX, BodyUnreadable, decompress_body
+from pocketmq.common.errors import MessageIllegal
 from pocketmq.common.message_id import offset_msg_id
 from pocketmq.common.properties import decode_properties
 from pocketmq.common.record import (
     BORN_HOST_AT,
     BORN_HOST_V6_FLAG,
     COMPRESSED_FLAG,
-    COMPRESSION_TYPE_MASK,
-    COMPRESSION_ZLIB,
     HOST_V4_BYTES,
     HOST_V6_BYTES,
     STORE_HOST_V6_FLAG,
@@ -26,17 +24,10 @@ from pocketmq.common.record import (
     host_text,
 )
 
-BODY_BYTES_MAX: Final = 64 << 20
-"""A compressed body that grows beyond this is refused: it cannot come from a broker with sane limits."""
+__all__ = ["BODY_BYTES_MAX", "BodyUnreadable", "Message", "ReceivedMessage", "decompress_body"]
 
 _I32 = struct.Struct(">i")
 _I64 = struct.Struct(">q")
-
-
-class BodyUnreadable(PocketMQError):
-    """A compressed body cannot be unpacked; ``raw_body`` still has its bytes."""
-
-    default_cause = Cause.CORRUPT
 
 
 class Message:
@@ -49,6 +40,9 @@ class Message:
     PocketMQ; an older broker delivers at once). ``delay_time_sec``: the same in seconds. At most one of them.
     """
 
+    is_plain_kind: ClassVar[bool] = True
+    """Whether it is no more than its fields: other kinds are sent one by one, as RocketMQ's clients do."""
+
     __slots__ = (
         "body",
         "delay_time_level",
@@ -56,6 +50,7 @@ class Message:
         "deliver_time_ms",
         "flag",
         "keys",
+        "packed",
         "properties",
         "sharding_key",
         "tags",
@@ -81,6 +76,7 @@ class Message:
     ) -> None:
         self.topic = topic
         self.body = body
+        self.packed: tuple[bytes, int, bytes] | None = None  # (body, sysFlag bits, body compressed), by a producer
         self.tags = tags
         self.keys = keys
         self.properties = properties
@@ -146,9 +142,11 @@ class ReceivedMessage:
     __slots__ = (
         "_body",
         "_body_at",
+        "_fencing_token",
         "_properties",
         "_properties_at",
         "_record",
+        "_tries_here",
         "broker_name",
         "queue_id",
         "queue_offset",
@@ -191,11 +189,19 @@ class ReceivedMessage:
     def body(self) -> bytes:
         """The body as it was sent. Raises ``BodyUnreadable`` if it is compressed and cannot be unpacked."""
         body = self._body
+        return self.body_within(BODY_BYTES_MAX) if body is None else body
+
+    def body_within(self, bytes_max: int) -> bytes:
+        """Return the body as it was sent; a compressed one of more than ``bytes_max`` raises ``BodyUnreadable``.
+
+        ``body`` allows 16 MiB: this is for brokers that take larger messages.
+        """
+        body = self._body
         if body is None:
             body = self.raw_body
             sys_flag = self.sys_flag
             if sys_flag & COMPRESSED_FLAG:
-                body = decompress_body(body, sys_flag)
+                body = decompress_body(body, sys_flag, bytes_max)
             self._body = body
         return body
 
@@ -300,9 +306,32 @@ class ReceivedMessage:
 
     @property
     def reconsume_times(self) -> int:
-        """How often the message came back for another try."""
+        """How often the message came back for another try; in ordered consumption also how often it failed here."""
         value: int = _I32.unpack_from(self._record, self._body_at - 16)[0]
-        return value
+        return value + getattr(self, "_tries_here", 0)
+
+    @property
+    def fencing_token(self) -> int:
+        """The token of the broker's lock under which an ordered queue was read; 0: there is none.
+
+        It grows each time the lock changes hands: storage that keeps the highest token it has seen for a queue can
+        refuse a consumer that lost its lock and does not know it yet.
+        """
+        token: int = getattr(self, "_fencing_token", 0)
+        return token
+
+    def under_lock(self, token: int) -> None:
+        """Note the token; the ordered consumer does."""
+        self._fencing_token = token
+
+    def tried_here(self, times: int) -> None:
+        """Note how often a handler has failed with this message; the ordered consumer does."""
+        self._tries_here = times
+
+    @property
+    def origin_message_id(self) -> str:
+        """Offset message id of the message that this one is a retry of, or empty; ``msg_id`` stays the same anyway."""
+        return self.properties.get(names.ORIGIN_MESSAGE_ID, "")
 
     @property
     def prepared_offset(self) -> int:
@@ -325,21 +354,3 @@ class ReceivedMessage:
             f"ReceivedMessage({self.topic!r}, broker={self.broker_name!r}, queue={self.queue_id}, "
             f"offset={self.queue_offset}, msg_id={self.msg_id!r}, {len(self.raw_body)} bytes)"
         )
-
-
-def decompress_body(body: bytes, sys_flag: int, bytes_max: int = BODY_BYTES_MAX) -> bytes:
-    """Return a compressed body unpacked; raise ``BodyUnreadable`` unless it is sound zlib of at most ``bytes_max``."""
-    kind = sys_flag & COMPRESSION_TYPE_MASK
-    if kind not in (0, COMPRESSION_ZLIB):
-        raise BodyUnreadable(
-            "body not unpacked", why=f"compression type 0x{kind:x}, only zlib is known", hint="read raw_body"
-        )
-    unpacker = zlib.decompressobj()
-    try:
-        unpacked = unpacker.decompress(body, bytes_max)
-    except zlib.error as error:
-        raise BodyUnreadable("body not unpacked", why=str(error), hint="read raw_body") from error
-    if not unpacker.eof:
-        why = f"more than {bytes_max} bytes" if unpacker.unconsumed_tail else "it ends too early"
-        raise BodyUnreadable("body not unpacked", why=why, hint="read raw_body")
-    return unpacked

@@ -61,8 +61,12 @@ TIMER_PREFIX: Final = "TIMER_"
 FIRST_NAMES: Final = (UNIQ_KEY, TAGS, KEYS, CLUSTER)
 """What PocketMQ writes first, in this order: the broker reads that prefix in columns."""
 
-PLAIN_FORBIDDEN: Final = frozenset({WAIT, DELAY, TRAN_MSG, REAL_TOPIC, REAL_QID})
-"""Names that no plain record of a native append carries, besides every ``TIMER_*``."""
+PLAIN_FORBIDDEN: Final = frozenset(
+    {WAIT, DELAY, TRAN_MSG, REAL_TOPIC, REAL_QID, TRAN_PREPARED_QUEUE_OFFSET, TRANSACTION_CHECK_TIMES}
+)
+"""Names that no plain record of a native append carries, besides every ``TIMER_*``. The last two say of a half message
+that it stands for another one: only a broker may say that.
+"""
 
 
 def is_plain_forbidden(name: str) -> bool:

@@ -295,7 +295,7 @@ class PlainRecordBuilder:
         sys_flag: int = 0,
         body: bytes | None = None,
     ) -> bytes:
-        """Return the plain record of ``message``; ``body`` replaces the message's own (when it was compressed).
+        """Return the plain record of ``message``; ``body`` replaces the message's own or what it was packed into.
 
         ``uniq_key``: 32 ASCII bytes on the fast path, others are allowed. Raises ``MessageIllegal`` for a topic over
         127 bytes, properties that are too long, forbidden in plain records or hold a separator, numbers out of range,
@@ -303,9 +303,12 @@ class PlainRecordBuilder:
         """
         if body is None:
             body = message.body
+            packed = message.packed
+            if packed is not None and packed[0] is body:
+                sys_flag |= packed[1]
+                body = packed[2]
         if (
             message.properties
-            or message.sharding_key
             or message.delay_time_level
             or message.delay_time_ms is not None
             or message.deliver_time_ms is not None
@@ -316,15 +319,16 @@ class PlainRecordBuilder:
         if template is None:
             template = self._template(message.topic, message.tags)
         before, after, size = template
-        if message.keys:
-            keys = self._keys(message)
+        if message.keys or message.sharding_key:
+            keys = self._keys(message) if message.keys else b""
+            order = self._sharding_key(message.sharding_key) if message.sharding_key else b""
             at = len(before) - _UNIQ_NAME_BYTES
-            properties = len(after) + len(keys) + _UNIQ_NAME_BYTES + _UNIQ_KEY_BYTES
+            properties = len(after) + len(keys) + len(order) + _UNIQ_NAME_BYTES + _UNIQ_KEY_BYTES
             self._check_length(properties)
             before = before[: at - 2] + _U16.pack(properties) + _UNIQ_NAME
             at = len(after) - len(self._cluster_property)
-            after = after[:at] + keys + after[at:]
-            size += len(keys)
+            after = after[:at] + keys + after[at:] + order
+            size += len(keys) + len(order)
         length = len(body)
         try:
             header = self._pack(
@@ -379,6 +383,11 @@ class PlainRecordBuilder:
             check_property(KEYS, keys)
         return encode_text("KEYS\x01" + keys + "\x02")
 
+    @staticmethod
+    def _sharding_key(sharding_key: str) -> bytes:
+        check_property(SHARDING_KEY, sharding_key)
+        return encode_text(f"{SHARDING_KEY}\x01{sharding_key}\x02")
+
     def _check_length(self, properties_bytes: int) -> None:
         if properties_bytes > PROPERTIES_BYTES_MAX:
             raise MessageIllegal(
@@ -398,8 +407,7 @@ class PlainRecordBuilder:
         parts.append(self._keys(message))
         parts.append(self._cluster_property)
         if message.sharding_key:
-            check_property(SHARDING_KEY, message.sharding_key)
-            parts.append(encode_text(f"{SHARDING_KEY}\x01{message.sharding_key}\x02"))
+            parts.append(self._sharding_key(message.sharding_key))
         if message.properties:
             parts.append(self._others(message.properties, message))
         properties = b"".join(parts)

@@ -332,6 +332,26 @@ class BrokerStatsData(Body):
     stats_day: BrokerStatsItem = msgspec.field(default_factory=BrokerStatsItem)
 
 
+class OpenTransaction(Body):
+    """A half message that waits for its decision; times in ms since 1970."""
+
+    queue_offset: int
+    physical_offset: int
+    producer_group: str = ""
+    topic: str = ""
+    uniq_key: str = ""
+    store_timestamp: int = 0
+    checks: int = 0
+
+
+class TransactionList(Body):
+    """TRANSACTION_LIST; ``next_offset`` is where the next request goes on, -1 at the end."""
+
+    transactions: list[OpenTransaction] = []
+    total: int = 0
+    next_offset: int = -1
+
+
 class Announcement(msgspec.Struct, frozen=True):
     """What a PocketMQ server says about itself in its first answer (ext field ``_pmq``, as JSON)."""
 
@@ -348,6 +368,18 @@ class Announcement(msgspec.Struct, frozen=True):
     """What SEND_OK means: ``SYNC_FLUSH`` (on disk), ``ASYNC_FLUSH`` (in the page cache), ``WRITE_BUFFER`` (in a buffer
     of the broker's process); empty where the broker does not say.
     """
+    replication: str = ""
+    """What SEND_OK means beside ``flush``: ``SYNC_MASTER`` (``in_sync_replicas`` copies have it), ``ASYNC_MASTER``
+    (slaves follow later, if there are any), ``SLAVE``; empty where the broker does not say.
+    """
+    in_sync_replicas: int = 1
+    """Copies, the master's included, that have a message before SEND_OK."""
+    trace_on: bool = True
+    """Whether sends are to be traced by producers that can; RocketMQ says so in each answer."""
+    region: str = "DefaultRegion"
+    """The broker's ``region_id``."""
+    transactions: int = 0
+    """Version of the native end of transactions; 0: only END_TRANSACTION, without an answer to count on."""
 
 
 # ---- to and from bytes ---------------------------------------------------------------------------------------------

@@ -122,10 +122,32 @@ class RequestCode(enum.IntEnum):
     """PocketMQ: what can the server do? Answered by the remoting layer itself; RocketMQ answers "not supported"."""
     NATIVE_PULL = 30011
     """PocketMQ: several queues of one broker in one request."""
+    NATIVE_END_TRANSACTION = 30037
+    """PocketMQ: the decisions on many half messages of one producer group, each with its answer."""
+    TRANSACTION_LIST = 30039
+    """PocketMQ: the half messages that wait for a decision."""
     GROUP_LIST = 30200
     """PocketMQ: the consumer groups a broker knows."""
+    HA_STATUS = 30400
+    """PocketMQ: role, epoch, offsets and replication of one broker."""
+    HA_PROMISE = 30401
+    """PocketMQ: promise an epoch: take nothing from lower ones; a master fences itself."""
+    HA_PROMOTE = 30402
+    """PocketMQ: become the master of an epoch that was promised."""
+    HA_DEMOTE = 30403
+    """PocketMQ: become a slave, or start again as one."""
+    HA_HOLD = 30404
+    """PocketMQ: a master that hands over takes no sends for a while."""
+    HA_EPOCH = 30410
+    """PocketMQ, name server: read or claim the epoch of a broker name."""
     NATIVE_APPEND = 30310
     """PocketMQ: records as the producer built them, in sections of one (topic, queue)."""
+    LOCK_LIST = 30600
+    """PocketMQ: the queue locks of ordered consumption: holder, age, expiry, token, who waits."""
+    LOCK_RELEASE = 30601
+    """PocketMQ: an administrator takes a queue lock away."""
+    NATIVE_HALF_APPEND = 30311
+    """PocketMQ: the same, as halves of transactions of the producer group; the answer has a run for each record."""
 
 
 class ResponseCode(enum.IntEnum):

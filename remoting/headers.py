@@ -74,7 +74,7 @@ class SendMessageResponseHeader(Header, frozen=True):
 
 
 class NativeAppendRequestHeader(Header, frozen=True):
-    """NATIVE_APPEND; the body is ``u32 big-endian sizes[N]`` and then the N records of all sections in order."""
+    """NATIVE_APPEND, NATIVE_HALF_APPEND; the body is ``u32 big-endian sizes[N]``, then the N records in order."""
 
     producer_group: str
     wait: bool
@@ -121,6 +121,8 @@ class ConsumerSendMsgBackRequestHeader(Header, frozen=True):
     unit_mode: bool = False
     max_reconsume_times: Int | None = None
     bname: str = ""
+    last_error: str = ""
+    """Ours: why the consumer did not finish it; other brokers skip it."""
 
 
 class EndTransactionRequestHeader(Header, frozen=True):
@@ -145,6 +147,28 @@ class CheckTransactionStateRequestHeader(Header, frozen=True):
     transaction_id: str = ""
     offset_msg_id: str = ""
     bname: str = ""
+
+
+class NativeEndTransactionRequestHeader(Header, frozen=True):
+    """NATIVE_END_TRANSACTION: many decisions of one producer group."""
+
+    producer_group: str
+    ends: list[tuple[Long, Long, Int, bool]]
+    """(half-queue offset, commit-log offset, 8 commit or 12 rollback or 0 unknown, from a check) of each."""
+
+
+class NativeEndTransactionResponseHeader(Header, frozen=True):
+    """One result a decision. The frame's code is SUCCESS if any was judged."""
+
+    results: list[tuple[Int, str]]
+    """(response code, remark) of each."""
+
+
+class TransactionListRequestHeader(Header, frozen=True):
+    """TRANSACTION_LIST: those from the half-queue offset ``from_offset`` on, at most ``count``; the body is JSON."""
+
+    from_offset: Long = 0
+    count: Int = 1000
 
 
 class RecallMessageRequestHeader(Header, frozen=True):
@@ -214,6 +238,8 @@ class NativePullRequestHeader(Header, frozen=True):
     max_messages: Int
     suspend_timeout_millis: Int
     expression: str = "*"
+    expression_type: str = "TAG"
+    """TAG or SQL92."""
 
 
 class NativePullResponseHeader(Header, frozen=True):
@@ -221,6 +247,8 @@ class NativePullResponseHeader(Header, frozen=True):
 
     results: list[tuple[Int, Long, Long, Long, Int]]
     """(response code, next begin offset, min offset, max offset, record count) of each queue."""
+    suggest_which_broker_id: Long = 0
+    """Where to pull next, as in PULL_MESSAGE."""
 
 
 class QueryMessageRequestHeader(Header, frozen=True):
@@ -286,6 +314,8 @@ class UpdateConsumerOffsetRequestHeader(Header, frozen=True):
     queue_id: Int
     commit_offset: Long
     bname: str = ""
+    fencing_token: Long | None = None
+    """PocketMQ: the lock under which an ordered queue was consumed; one that is over refuses the commit."""
 
 
 class SearchOffsetRequestHeader(Header, frozen=True):
@@ -419,6 +449,23 @@ class ConsumeTimeSpanRequestHeader(Header, frozen=True):
     group: str
 
 
+class LockListRequestHeader(Header, frozen=True):
+    """LOCK_LIST; an empty name means all."""
+
+    consumer_group: str = ""
+    topic: str = ""
+    locks_max: Int = 10_000
+
+
+class LockReleaseRequestHeader(Header, frozen=True):
+    """LOCK_RELEASE; ``fencing_token`` names the lock that was seen: a later one is not released."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int
+    fencing_token: Long
+
+
 # ---- topics and broker ---------------------------------------------------------------------------------------------
 
 
@@ -490,6 +537,9 @@ class RegisterBrokerRequestHeader(Header, frozen=True):
     body_crc32: Int = 0
     heartbeat_timeout_millis: Long | None = None
     enable_acting_master: bool | None = None
+    epoch: Long = 0
+    """PocketMQ: the epoch of a master with slaves; 0: it has none, or it is a slave."""
+    epoch_owner: str = ""
 
 
 class RegisterBrokerResponseHeader(Header, frozen=True):
@@ -563,6 +613,88 @@ class AddWritePermResponseHeader(Header, frozen=True):
     """How many topics changed."""
 
     add_topic_count: Int
+
+
+# ---- replication (PocketMQ) ----------------------------------------------------------------------------------------
+
+
+class HaPromiseRequestHeader(Header, frozen=True):
+    """HA_PROMISE: ``owner`` names the promotion that asks, ``address`` the broker that shall be master, if known."""
+
+    broker_name: str
+    epoch: Long
+    owner: str
+    address: str = ""
+
+
+class HaPromiseResponseHeader(Header, frozen=True):
+    """``granted`` False: what was promised before, or the node's own epoch, is in the way. ``end_offset`` is where the
+    node's log ends now; after a granted promise only its old epoch's master can make it longer, or nobody."""
+
+    granted: bool
+    epoch: Long
+    owner: str
+    last_epoch: Long
+    end_offset: Long
+
+
+class HaPromoteRequestHeader(Header, frozen=True):
+    """HA_PROMOTE: ``role`` is what the broker becomes: SYNC_MASTER or ASYNC_MASTER."""
+
+    broker_name: str
+    epoch: Long
+    owner: str
+    role: str
+    force: bool = False
+
+
+class HaDemoteRequestHeader(Header, frozen=True):
+    """HA_DEMOTE: ``accept_loss`` lets the slave cut what its master never confirmed, this once."""
+
+    broker_name: str
+    broker_id: Long
+    accept_loss: bool = False
+    force: bool = False
+
+
+class HaHoldRequestHeader(Header, frozen=True):
+    """HA_HOLD: for how long, in ms; 0 ends a hold."""
+
+    broker_name: str
+    hold_ms: Int
+
+
+class HaHoldResponseHeader(Header, frozen=True):
+    """Where the log ends now."""
+
+    end_offset: Long
+
+
+class HaEpochRequestHeader(Header, frozen=True):
+    """HA_EPOCH: ``epoch`` 0 reads, else claims it for ``owner`` at ``address``; ``force`` lets a node follow another
+    one without the number of a promotion. ``last_epoch`` is the newest in the log of a node that shall be promoted."""
+
+    broker_name: str
+    epoch: Long = 0
+    owner: str = ""
+    address: str = ""
+    role: str = ""
+    force: bool = False
+    last_epoch: Long = 0
+
+
+class HaEpochResponseHeader(Header, frozen=True):
+    """``granted`` is True for a claim that holds; the rest is what the name server knows now, ``epoch`` 0: nothing."""
+
+    granted: bool
+    epoch: Long = 0
+    owner: str = ""
+    address: str = ""
+    role: str = ""
+    fenced: str = ""
+    """Addresses of masters that were refused since this epoch began, comma-joined."""
+    is_kept: bool = True
+    """Whether the name server remembers epochs over its own restart."""
 
 
 # ---- the table -----------------------------------------------------------------------------------------------------
@@ -666,8 +798,19 @@ HEADERS: Mapping[int, HeaderSpec] = {
         _R.RECALL_MESSAGE: HeaderSpec(RecallMessageRequestHeader, MessageIdResponseHeader),
         _R.HELLO: HeaderSpec(),
         _R.NATIVE_PULL: HeaderSpec(NativePullRequestHeader, NativePullResponseHeader),
+        _R.NATIVE_END_TRANSACTION: HeaderSpec(NativeEndTransactionRequestHeader, NativeEndTransactionResponseHeader),
+        _R.TRANSACTION_LIST: HeaderSpec(TransactionListRequestHeader),
         _R.GROUP_LIST: HeaderSpec(),
         _R.NATIVE_APPEND: HeaderSpec(NativeAppendRequestHeader, NativeAppendResponseHeader),
+        _R.LOCK_LIST: HeaderSpec(LockListRequestHeader),
+        _R.LOCK_RELEASE: HeaderSpec(LockReleaseRequestHeader),
+        _R.HA_STATUS: HeaderSpec(),
+        _R.HA_PROMISE: HeaderSpec(HaPromiseRequestHeader, HaPromiseResponseHeader),
+        _R.HA_PROMOTE: HeaderSpec(HaPromoteRequestHeader),
+        _R.HA_DEMOTE: HeaderSpec(HaDemoteRequestHeader),
+        _R.HA_HOLD: HeaderSpec(HaHoldRequestHeader, HaHoldResponseHeader),
+        _R.HA_EPOCH: HeaderSpec(HaEpochRequestHeader, HaEpochResponseHeader),
+        _R.NATIVE_HALF_APPEND: HeaderSpec(NativeAppendRequestHeader, NativeAppendResponseHeader),
     }.items()
 }
 """What each request code carries. A code that is missing here is unknown: its requests have no typed header."""

@@ -78,5 +78,6 @@ def test_properties_the_broker_acts_on_are_not_plain() -> None:
     assert all(
         map(is_plain_forbidden, ["WAIT", "DELAY", "TIMER_OUT_MS", "TIMER_X", "TRAN_MSG", "REAL_TOPIC", "REAL_QID"])
     )
+    assert all(map(is_plain_forbidden, ["TRAN_PREPARED_QUEUE_OFFSET", "TRANSACTION_CHECK_TIMES"]))
     assert not any(map(is_plain_forbidden, ["TAGS", "KEYS", "CLUSTER", "user", "wait"]))
     check_property("n", "v")

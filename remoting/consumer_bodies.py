@@ -1,0 +1,156 @@
+"""Bodies in which a running consumer tells about itself (RocketMQ's ConsumerRunningInfo and its parts).
+
+Lives here: the bodies of GET_CONSUMER_RUNNING_INFO, GET_CONSUMER_STATUS_FROM_CLIENT,
+INVOKE_BROKER_TO_GET_CONSUMER_STATUS and CONSUME_MESSAGE_DIRECTLY, and the JSON of tables whose keys are queues.
+Not here: the other bodies (``bodies``), who fills them (``client.consumer_status``).
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from pocketmq.remoting.bodies import Body, MessageQueue, SubscriptionData
+from pocketmq.remoting.errors import BodyIllegal
+from pocketmq.remoting.fastjson import standard_json
+
+RUNNING_INFO_BYTES_MAX: Final = 8 << 20
+
+
+class ProcessQueueInfo(Body):
+    """What a consumer has in hand of one queue; times in ms since 1970."""
+
+    commit_offset: int = 0
+    cached_msg_min_offset: int = 0
+    cached_msg_max_offset: int = 0
+    cached_msg_count: int = 0
+    cached_msg_size_in_mi_b: int = msgspec.field(name="cachedMsgSizeInMiB", default=0)
+    transaction_msg_min_offset: int = 0
+    transaction_msg_max_offset: int = 0
+    transaction_msg_count: int = 0
+    locked: bool = False
+    try_unlock_times: int = 0
+    last_lock_timestamp: int = 0
+    droped: bool = False
+    """RocketMQ's spelling."""
+    last_pull_timestamp: int = 0
+    last_consume_timestamp: int = 0
+
+
+class ConsumeStatus(Body):
+    """The last minute of one topic: times in ms, rates in messages a second; ``consume_failed_msgs`` in all."""
+
+    pull_rt: float = msgspec.field(name="pullRT", default=0.0)
+    pull_tps: float = msgspec.field(name="pullTPS", default=0.0)
+    consume_rt: float = msgspec.field(name="consumeRT", default=0.0)
+    consume_ok_tps: float = msgspec.field(name="consumeOKTPS", default=0.0)
+    consume_failed_tps: float = msgspec.field(name="consumeFailedTPS", default=0.0)
+    consume_failed_msgs: int = 0
+
+
+class ConsumerRunningInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """GET_CONSUMER_RUNNING_INFO."""
+
+    properties: dict[str, str] = {}
+    subscription_set: list[SubscriptionData] = []
+    mq_table: dict[MessageQueue, ProcessQueueInfo] = {}
+    status_table: dict[str, ConsumeStatus] = {}
+    user_consumer_info: dict[str, str] = {}
+    jstack: str | None = None
+
+    def encode(self) -> bytes:
+        """Return the JSON that RocketMQ's tools read."""
+        parts = {
+            "properties": msgspec.json.encode(self.properties),
+            "subscriptionSet": msgspec.json.encode(self.subscription_set),
+            "mqTable": _encode_table(self.mq_table),
+            "mqPopTable": b"{}",
+            "statusTable": msgspec.json.encode(self.status_table),
+            "userConsumerInfo": msgspec.json.encode(self.user_consumer_info),
+        }
+        if self.jstack is not None:
+            parts["jstack"] = msgspec.json.encode(self.jstack)
+        return _encode_object(parts)
+
+    @staticmethod
+    def decode(data: bytes | memoryview) -> "ConsumerRunningInfo":
+        """Read what a client answered; raise ``BodyIllegal``."""
+        raw = _decode_object(data, "ConsumerRunningInfo")
+        try:
+            return ConsumerRunningInfo(
+                properties=_part(raw, "properties", dict[str, str | None], {}),
+                subscription_set=_part(raw, "subscriptionSet", list[SubscriptionData], []),
+                mq_table=_decode_table(raw, "mqTable", ProcessQueueInfo),
+                status_table=_part(raw, "statusTable", dict[str, ConsumeStatus], {}),
+                user_consumer_info=_part(raw, "userConsumerInfo", dict[str, str], {}),
+                jstack=_part(raw, "jstack", str | None, None),
+            )
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise BodyIllegal("ConsumerRunningInfo refused", why=str(error)) from error
+
+
+class ConsumerStatusBody(msgspec.Struct, frozen=True, kw_only=True):
+    """GET_CONSUMER_STATUS_FROM_CLIENT (``message_queue_table``) and INVOKE_BROKER_TO_GET_CONSUMER_STATUS
+    (``consumer_table``: client id → its queues). Offsets count messages."""
+
+    message_queue_table: dict[MessageQueue, int] = {}
+    consumer_table: dict[str, dict[MessageQueue, int]] = {}
+
+    def encode(self) -> bytes:
+        """Return the JSON that RocketMQ's tools read."""
+        consumers = {name: _encode_table(table) for name, table in self.consumer_table.items()}
+        return _encode_object(
+            {"messageQueueTable": _encode_table(self.message_queue_table), "consumerTable": _encode_object(consumers)}
+        )
+
+    @staticmethod
+    def decode(data: bytes | memoryview) -> "ConsumerStatusBody":
+        """Read an answer; raise ``BodyIllegal``."""
+        raw = _decode_object(data, "ConsumerStatusBody")
+        try:
+            consumers = _part(raw, "consumerTable", dict[str, msgspec.Raw] | None, None) or {}
+            return ConsumerStatusBody(
+                message_queue_table=_decode_table(raw, "messageQueueTable", int),
+                consumer_table={
+                    name: _decode_table({"table": table}, "table", int) for name, table in consumers.items()
+                },
+            )
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise BodyIllegal("ConsumerStatusBody refused", why=str(error)) from error
+
+
+class ConsumeMessageDirectlyResult(Body):
+    """CONSUME_MESSAGE_DIRECTLY; ``consume_result``: CR_SUCCESS, CR_LATER, CR_THROW_EXCEPTION..."""
+
+    order: bool = False
+    auto_commit: bool = True
+    consume_result: str | None = None
+    remark: str | None = None
+    spent_time_mills: int = 0
+
+
+def _encode_table(table: Mapping[MessageQueue, Any]) -> bytes:
+    items = (msgspec.json.encode(queue) + b":" + msgspec.json.encode(item) for queue, item in table.items())
+    return b"{" + b",".join(items) + b"}"
+
+
+def _encode_object(parts: Mapping[str, bytes]) -> bytes:
+    return b"{" + b",".join(msgspec.json.encode(name) + b":" + value for name, value in parts.items()) + b"}"
+
+
+def _decode_object(data: bytes | memoryview, name: str) -> dict[str, msgspec.Raw]:
+    try:
+        return msgspec.json.decode(standard_json(bytes(data)), type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        raise BodyIllegal(f"{name} refused", why=str(error), hint="its body is JSON") from error
+
+
+def _part(raw: Mapping[str, msgspec.Raw], name: str, kind: Any, default: Any) -> Any:
+    return msgspec.json.decode(raw[name], type=kind) if name in raw else default
+
+
+def _decode_table(raw: Mapping[str, msgspec.Raw], name: str, kind: Any) -> dict[MessageQueue, Any]:
+    table = _part(raw, name, dict[str, msgspec.Raw] | None, None) or {}
+    return {
+        msgspec.json.decode(key, type=MessageQueue): msgspec.json.decode(item, type=kind) for key, item in table.items()
+    }
