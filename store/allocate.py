@@ -68,6 +68,7 @@ class SegmentAllocator:
         self._failed: StoreError | None = None
         self._worker: Worker | None = None
         self._lock_refused = False
+        self._preparing = False
         self.prepared = 0
         self.waited = 0
 
@@ -94,6 +95,22 @@ class SegmentAllocator:
             self._pool.give_back(buffer)
         segment.close()
         self._file_system.remove(segment.path)
+
+    def discard_ready(self) -> None:
+        """Remove, durably, a segment that waits to be taken: another one will be the first of the log.
+
+        Raises ``SegmentNotReady`` when one is being prepared for more than 5 s, and what the disk raises.
+        """
+        with self._changed:
+            self._wanted = None
+            if not self._changed.wait_for(lambda: not self._preparing, WAIT_MS_MAX / 1000):
+                raise SegmentNotReady(
+                    "segment not removed", why="it is being prepared", hint="the disk is slow or hangs"
+                )
+            ready, self._ready = self._ready, None
+        if ready is not None:
+            self._discard(ready)
+        self._file_system.sync_dir(self._directory)
 
     def request(self, base_offset: int) -> None:
         """Ask for the segment that starts at ``base_offset``; returns at once."""
@@ -147,12 +164,15 @@ class SegmentAllocator:
         with self._changed:
             base_offset = self._wanted
             ready = self._ready
+            self._preparing = base_offset is not None
         if base_offset is not None:
             if ready is None or ready.base_offset != base_offset:
                 self._prepare_wanted(base_offset)
             with self._changed:
                 if self._wanted == base_offset:
                     self._wanted = None
+                self._preparing = False
+                self._changed.notify_all()
         return None
 
     def _prepare_wanted(self, base_offset: int) -> None:

@@ -124,7 +124,7 @@ class CommitLog:
 
     def open_at(self, end_offset: int, last_store_timestamp: int, last_group_offset: int) -> None:
         """Continue behind ``end_offset``, the end of what recovery found good and durable."""
-        assert self._segments.first_offset <= end_offset <= max(self._segments.end_offset, 0)
+        assert self._segments.first_offset <= end_offset <= self._segments.end_offset
         self.appended_offset = self.committed_offset = self.flushed_offset = end_offset
         self.last_store_timestamp = self._committed_timestamp = last_store_timestamp
         self.last_group_offset = last_group_offset
@@ -154,6 +154,11 @@ class CommitLog:
     def min_offset(self) -> int:
         """First offset the log still has."""
         return self._segments.first_offset
+
+    @property
+    def has_no_segment(self) -> bool:
+        """Whether nothing was ever appended, or no file is left."""
+        return len(self._segments) == 0
 
     # ---- append
 
@@ -190,15 +195,7 @@ class CommitLog:
                 times.append_ns = now_ns - since_ns
                 if times.append_ns > LONG_HOLD_NS:
                     self._tell_long_hold(group, times)
-        if self._checksums is not None:
-            note = self._checksums if self._held is None or self.committed_offset >= end else self._held
-            for offset, data in pieces:
-                note.add(offset, len(data), crc32(data.data))
-        if self.committed_offset >= end:
-            for callback in self.on_committed:
-                callback()
-        elif self.on_buffered is not None:
-            self.on_buffered()
+        self._tell_appended(pieces, end)
         physical_offsets = group.physical_offsets
         assert physical_offsets is not None
         return AppendResult(
@@ -255,6 +252,51 @@ class CommitLog:
         if self.on_appended is not None:
             self.on_appended(group)
         return firsts, split, pieces
+
+    def append_raw(self, offset: int, data: Bytes, end_offset: int, store_timestamp: int) -> None:
+        """Put ``data`` as it is at ``offset``, which must be the log's end, and go on at ``end_offset``.
+
+        Whole records within one segment, or its blank end: that may be zeros behind ``data``, which then are not
+        written. ``store_timestamp``: the newest among the records, 0 for a blank. Followers hear of no columns:
+        announce them to the dispatcher. Raises as ``append`` does, and then nothing was stored.
+        """
+        with self.lock:
+            if not self._is_open:
+                raise StoreClosed("append refused", why="the store is not open", hint="it is closing or starting")
+            if self.fenced_by is not None:
+                raise self._fence_error()
+            assert offset == self.appended_offset
+            segment = self._writer.segment_at(offset)
+            self._writer.store(segment, offset, data)
+            if store_timestamp:
+                self.last_store_timestamp = max(store_timestamp, self.last_store_timestamp)
+                self.last_group_offset = offset
+                self.appended_bytes += len(data)
+                self.appended_groups += 1
+            self._advance(end_offset, segment.is_buffered)
+            if end_offset == segment.end_offset:
+                self._writer.active = None  # it is full, and the next flush seals it
+        self._tell_appended([(offset, data)] if store_timestamp else [], end_offset)
+
+    def _tell_appended(self, pieces: list[tuple[int, Bytes]], end: int) -> None:
+        """Note the checksums of what was appended, tell those who follow the log's watermarks."""
+        if self._checksums is not None:
+            note = self._checksums if self._held is None or self.committed_offset >= end else self._held
+            for offset, data in pieces:
+                note.add(offset, len(data), crc32(data.data))
+        if self.committed_offset >= end:
+            for callback in self.on_committed:
+                callback()
+        elif self.on_buffered is not None:
+            self.on_buffered()
+
+    def start_at(self, offset: int) -> None:
+        """Begin a log without bytes at ``offset``, a segment's first byte. Raises ``StoreError``."""
+        assert offset % self.segment_bytes == 0
+        with self._flush_lock, self.lock.patient:
+            assert self.has_no_segment or self.appended_offset == self.min_offset, "only an empty log may move"
+            self._writer.start_at(offset)
+            self.appended_offset = self.committed_offset = self.flushed_offset = self.last_group_offset = offset
 
     def _tell_long_hold(self, group: RecordGroup, times: PutTimes) -> None:
         self._log.warning(

@@ -4,6 +4,7 @@ Lives here: ``StoreConfig`` and what combinations are impossible. Names without 
 Not here: where the values come from (``common.settings``).
 """
 
+import ipaddress
 from typing import Final, Literal
 
 import msgspec
@@ -58,12 +59,22 @@ _RANGES: Final[dict[str, tuple[int, int]]] = {
     "timer_max_delay_sec": (1, 10 * 366 * 24 * 3600),
     "timer_congest_num_each_slot": (1, (1 << 31) - 1),
     "timer_memory_bytes_max": (TIMER_MEMORY_BYTES_MIN, 1 << 40),
+    "in_sync_replicas": (1, 16),
+    "total_replicas": (1, 16),
+    "slave_timeout": (1, _DAY_MS),
+    "ha_slave_fallbehind_max": (1, 1 << 50),
+    "ha_listen_port": (-1, 65_535),
+    "ha_send_heartbeat_interval": (10, _DAY_MS),
+    "ha_housekeeping_interval": (20, _DAY_MS),
+    "ha_transfer_batch_size": (PAGE_BYTES, 8 << 20),
+    "ha_recover_wait_ms": (0, _DAY_MS),
 }
 """Every number but file sizes: lowest and highest value. The highest keep an index file below 9 GB and a wait below a
 day; no more is meant by them.
 """
 
 BrokerRole = Literal["ASYNC_MASTER", "SYNC_MASTER", "SLAVE"]
+IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -175,6 +186,39 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     timer_memory_bytes_max: int = 64 << 20
     """Ours: memory for messages that are due next, 20 bytes each; what is due later is found again in its queue."""
 
+    # Replication (docs/replication.md)
+    in_sync_replicas: int = 2
+    """Copies, the master's included, that must have a message before a SYNC_MASTER answers SEND_OK (RocketMQ 5's name,
+    whose default of 1 waits for nobody; 2 waits for one slave, as 4.9 does).
+    """
+    total_replicas: int = 2
+    """Copies in all, the master's included (RocketMQ 5's name). How many nodes must agree to a promotion follows from
+    it, so a SYNC_MASTER refuses slaves beyond it.
+    """
+    slave_timeout: int = 3000
+    """How long a send waits for its slaves; then FLUSH_SLAVE_TIMEOUT."""
+    ha_slave_fallbehind_max: int = 268_435_456
+    """A slave that lacks so many bytes is not waited for; with too few others the answer is SLAVE_NOT_AVAILABLE."""
+    ha_listen_port: int = 0
+    """Where slaves connect; 0: the broker's port + 1; -1 (ours): the system chooses."""
+    ha_master_address: str = ""
+    """A slave's master, host:port of its HA port; empty: what the name server says."""
+    ha_send_heartbeat_interval: int = 5000
+    ha_housekeeping_interval: int = 20_000
+    """A connection that has brought nothing for so long is closed, on either side."""
+    ha_transfer_batch_size: int = 1 << 20
+    """Most bytes of the log in one frame (RocketMQ: 32 KiB; toward RocketMQ's slaves it stays at that)."""
+    ha_recover_wait_ms: int = 10_000
+    """Ours: how long a master that did not stop cleanly waits for slaves that may have what it lost."""
+    slave_ack_policy: Literal["WRITTEN", "FLUSHED"] = "WRITTEN"
+    """Ours: a slave confirms what it has written to its log, or only what is on its disk."""
+    ha_rocketmq_allowed_slaves: str = ""
+    """Ours: addresses or networks (10.0.0.7;10.1.0.0/16) whose slaves may speak RocketMQ's protocol, in which anyone
+    who sends eight bytes is a slave; empty: nobody.
+    """
+    accept_loss: bool = False
+    """Ours: let a master start, and a slave cut its log, although messages that were confirmed are lost by it."""
+
     # Recovery
     check_crc_on_recover: bool = True
     recovery_quarantine_bytes_max: int = 1 << 30
@@ -193,6 +237,8 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 raise _refuse(key, getattr(self, key), f"from {lowest:,} to {highest:,}".replace(",", "_"))
         DelayLevels(self.message_delay_level)
         self.delete_hours()
+        self._check_replicas()
+        self.rocketmq_slave_networks()
         if self.transient_store_pool_enable:
             self._check_pool()
         if self.warm_maped_file_enable and not self.is_mapped:
@@ -220,6 +266,35 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 "a slave confirms to its master what is in its log, not what is in a buffer",
                 "leave the pool off on slaves",
             )
+
+    def _check_replicas(self) -> None:
+        """Refuse numbers of copies with which a synchronous master would wait for nobody, or for ever."""
+        if self.broker_role == "SYNC_MASTER" and not 2 <= self.in_sync_replicas <= self.total_replicas:
+            raise _impossible(
+                f"broker_role=SYNC_MASTER with in_sync_replicas={self.in_sync_replicas} and"
+                f" total_replicas={self.total_replicas}",
+                "a synchronous master waits for at least one slave, and no more copies than there are can confirm",
+                "set in_sync_replicas from 2 to total_replicas, or broker_role=ASYNC_MASTER",
+            )
+        if self.ha_housekeeping_interval <= self.ha_send_heartbeat_interval:
+            raise _impossible(
+                f"ha_housekeeping_interval={self.ha_housekeeping_interval} with"
+                f" ha_send_heartbeat_interval={self.ha_send_heartbeat_interval}",
+                "an idle connection would be closed before its next heartbeat",
+                "set the housekeeping interval to several heartbeats",
+            )
+
+    def rocketmq_slave_networks(self) -> tuple[IpNetwork, ...]:
+        """Return the networks of ``ha_rocketmq_allowed_slaves``. Raises ``ConfigError``."""
+        texts = [text.strip() for text in self.ha_rocketmq_allowed_slaves.split(";") if text.strip()]
+        try:
+            return tuple(ipaddress.ip_network(text) for text in texts)
+        except ValueError as error:
+            raise ConfigError(
+                "setting refused",
+                why=f"store.ha_rocketmq_allowed_slaves={self.ha_rocketmq_allowed_slaves[:100]!r}: {error}",
+                hint="write addresses or networks with ; between them, as in 10.0.0.7;10.1.0.0/16",
+            ) from None
 
     @property
     def is_mapped(self) -> bool:

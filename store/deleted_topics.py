@@ -28,6 +28,10 @@ class DeletedTopics:
         """Return where the log ended when the topic was deleted; 0 when it never was."""
         return self._offsets.get(topic, 0)
 
+    def table(self) -> dict[str, int]:
+        """Return a copy of the list."""
+        return dict(self._offsets)
+
     @property
     def last_offset(self) -> int:
         """Return where the log ended at the last deletion; -1 without one."""

@@ -41,6 +41,13 @@ class StorePermission(StoreError):
     default_cause = Cause.NO_PERMISSION
 
 
+class NotLeading(StoreError):
+    """A slave's log, or that of a master that was replaced, takes no messages of its own (RocketMQ
+    DefaultMessageStore)."""
+
+    default_cause = Cause.NOT_MASTER
+
+
 class StoreFenced(StoreError):
     """A sync failed: what was appended since the last good one may not be on disk, so nothing more is accepted.
 

@@ -80,6 +80,27 @@ class LogWriter:
         following = self._segments.find(segment.end_offset) or self._take_segment(segment.end_offset)
         return segment, following, split, int(ends[split - 1]) if split else 0
 
+    def segment_at(self, start: int) -> Segment:
+        """Return the segment, open, that takes bytes at ``start``, the end of the log, as they are (``raw_append``).
+        Raises what making a segment raises.
+        """
+        segment = self.active
+        if segment is None or start == segment.end_offset:
+            segment = self._segments.find(start) or self._take_segment(start)
+            self.active = segment
+        if self._unclean:
+            self._clean_up()
+        return segment
+
+    def start_at(self, offset: int) -> None:
+        """Have the first segment of a log without bytes begin at ``offset``."""
+        self.active = None
+        self._unclean.clear()
+        while len(self._segments):  # never a gap: the next start would refuse it
+            self._segments.remove_last()
+        self._allocator.discard_ready()
+        self._allocator.request(offset)
+
     def store(self, segment: Segment, start: int, *parts: Bytes) -> None:
         """Store ``parts`` back to back; after an error, which no buffer raises, nothing of them stays."""
         position = at = start - segment.base_offset

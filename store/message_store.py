@@ -5,6 +5,7 @@ Not here: anything that has a file of its own: the log, consume queues, index, r
 """
 
 import os.path
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -31,19 +32,23 @@ from pocketmq.store.config import StoreConfig
 from pocketmq.store.consume_queue import ENTRY
 from pocketmq.store.consume_queues import ConsumeQueues
 from pocketmq.store.dispatch import Dispatcher
-from pocketmq.store.errors import OffsetOutOfRange, StoreClosed, StoreError, StoreFenced
+from pocketmq.store.errors import NotLeading, OffsetOutOfRange, StoreClosed, StoreError, StoreFenced
 from pocketmq.store.file_system import FileLock, FileSystem
 from pocketmq.store.flush import FlushService
 from pocketmq.store.get import GetResult, get_message, read_records
-from pocketmq.store.group_commit import Done, GroupCommit
+from pocketmq.store.group_commit import GroupCommit
 from pocketmq.store.group_feed import LogColumns
 from pocketmq.store.index import KeyIndex, KeyQueryResult
+from pocketmq.store.log_reader import DamagedRange
 from pocketmq.store.memory_lock import Memory, OsMemory
+from pocketmq.store.open_plan import OpenPlan, drop_log
 from pocketmq.store.os_file_system import OsFileSystem
 from pocketmq.store.recovery import Recovery, RecoveryReport
+from pocketmq.store.replicas import BothVerdicts, Replicas
 from pocketmq.store.retention import Retention
 from pocketmq.store.segment_queue import SegmentQueue
 from pocketmq.store.time_index import offset_by_time, store_time, store_time_at
+from pocketmq.store.waiters import Done
 from pocketmq.store.write_buffer_pool import WriteBufferPool
 
 __all__ = ["AppendResult", "GetResult", "MessageStore", "PutStatus", "RecoveryReport"]
@@ -78,6 +83,8 @@ class MessageStore:
         """``error_log`` takes trouble with the disk; without it ``log`` does."""
         root = os.path.abspath(os.path.expanduser(config.store_path_root_dir))
         self.config = msgspec.structs.replace(config, store_path_root_dir=root)
+        if config.broker_role == "SLAVE":  # it takes the master's bytes in large pieces: a write each, no map
+            self.config = msgspec.structs.replace(self.config, append_mode="written", warm_maped_file_enable=False)
         self.paths = StorePaths(root)
         self.clock: Clock = SystemClock() if clock is None else clock
         self._file_system: FileSystem = OsFileSystem() if file_system is None else file_system
@@ -135,6 +142,9 @@ class MessageStore:
         self._group_commit: GroupCommit | None = None
         if config.flush_disk_type == "SYNC_FLUSH":
             self._group_commit = GroupCommit(self.log, clock, config.sync_flush_timeout, self._log)
+        self._is_slave = config.broker_role == "SLAVE"
+        self.replicas: Replicas | None = None
+        """Set by a master's HA service while it runs."""
         self._lock: FileLock | None = None
         self._checkpointer: Worker | None = None
         self._checkpoint = Checkpoint()
@@ -143,15 +153,20 @@ class MessageStore:
         self._clean_offset = -1  # positions.json tells of a clean stop at this end
         self._tell_reads_from_ns = 0
         self._recover_offset = 0  # a recovery would read the log from here on
+        self._rewinds = 0  # of the dispatch, by ``delete_topic_below``
+        self._positions_lock = threading.Lock()  # held over the write: no checkpoint takes back a rewind
         self._is_open = False
 
     # ---- life
 
-    def open(self, progress: Callable[[int, int], None] | None = None) -> RecoveryReport:
+    def open(
+        self, progress: Callable[[int, int], None] | None = None, *, plan: Callable[[], OpenPlan] = OpenPlan
+    ) -> RecoveryReport:
         """Lock the directory, recover, rebuild what is missing in queues, start the workers. Blocks; call it off the
         loop.
 
-        ``progress(offset, end)`` is called now and then while the log is read. Raises ``ConfigError`` (no memory for
+        ``progress(offset, end)`` is called now and then while the log is read. ``plan`` is asked, once the directory is
+        locked, what shall be done to the log before it is recovered. Raises ``ConfigError`` (no memory for
         the write-buffer pool), ``StoreInUse``, ``SegmentSizeMismatch``, ``CorruptStore``, ``StorePermission`` and what
         the disk raises; the directory then is unlocked again, and nothing but a recovery that can be repeated has
         changed.
@@ -163,7 +178,7 @@ class MessageStore:
         self._file_system.make_dirs(self.paths.root)
         self._lock = self._file_system.lock_file(self.paths.lock, f"lock\npid {os.getpid()}\n")
         try:
-            report = self._recover(progress)
+            report = self._recover(progress, plan())
         except BaseException:
             self._give_up()
             raise
@@ -179,14 +194,27 @@ class MessageStore:
         )
         return report
 
-    def _recover(self, progress: Callable[[int, int], None] | None) -> RecoveryReport:
+    def _recover(self, progress: Callable[[int, int], None] | None, plan: OpenPlan) -> RecoveryReport:
         files, paths, log = self._file_system, self.paths, self.log
+        if plan.drop:
+            drop_log(files, paths)
         self._segments.load()
         self.consume_queues.deleted.load(self._segments.first_offset)
         self.consume_queues.load()
         for path in (paths.commit_log, paths.checksums, paths.own):  # not before: a refused store is left as it was
             files.make_dirs(path)
-        recovery = Recovery(self.config, files, paths, self._segments, self._checksums, self._log, progress=progress)
+        recovery = Recovery(
+            self.config,
+            files,
+            paths,
+            self._segments,
+            self._checksums,
+            self._log,
+            progress=progress,
+            cut_at_damage=plan.cut_at_damage,
+        )
+        if plan.cut_to is not None:
+            recovery.cut_to(plan.cut_to)
         queues = self.consume_queues
         report = recovery.run(
             queues.last_physical_end,
@@ -363,6 +391,7 @@ class MessageStore:
         with self.dispatcher.between_passes():
             dispatched = self.dispatcher.dispatched_offset
             entries = self.consume_queues.entries()  # of records below ``dispatched``: recovery may drop later ones
+            rewinds = self._rewinds
         seen = (log.committed_offset, log.committed_store_timestamp)
         flushed = log.flush()
         self.consume_queues.flush(force=True)
@@ -379,8 +408,11 @@ class MessageStore:
             self._seen = None
         self._seen = self._seen or seen
         self._clean_offset = -1
-        self._write_positions(recover, entries, clean=False, durable=True, indexed=indexed)
-        self._durable_offset = self._recover_offset = recover
+        with self._positions_lock:
+            if rewinds != self._rewinds:
+                return  # queues lack again what was dispatched; the next checkpoint has them
+            self._write_positions(recover, entries, clean=False, durable=True, indexed=indexed)
+            self._durable_offset = self._recover_offset = recover
 
     def _unneeded_below(self) -> int:
         """Return below which offset retention may take the log away: what is durable, in its queues, and not read by a
@@ -430,15 +462,40 @@ class MessageStore:
         ``dispatch_later``: the caller will call ``dispatch`` soon, in this thread; else the dispatch worker is woken.
         """
         times = PutTimes()
+        replicas = self.replicas
         try:
             if self.retention.flags.bits:
                 raise self.retention.refusal()
+            if self._is_slave or (replicas is not None and replicas.is_fenced):
+                raise NotLeading(
+                    "service not available now",
+                    why="this broker is a slave, or another master has replaced it",
+                    hint="send to the master of this broker name",
+                )
             result = self.log.append(group, times)
         except PocketMQError as error:
             return refused(error, times)
         if not dispatch_later and self.pool is None:  # with a pool the commit wakes it
             self.dispatcher.committed()
         return result
+
+    def start_at(self, offset: int) -> None:
+        """Begin an empty log at ``offset``, a segment's first byte: a slave's, whose master has nothing older.
+
+        Raises ``StoreError``.
+        """
+        assert self._is_open
+        self.log.start_at(offset)
+        self._positions_changed()
+
+    def note_damage(self, start: int, end: int, why: str) -> None:
+        """Remember, before bytes without a record are appended, that walks must skip them. Raises ``StoreError``."""
+        damaged = self.log.damaged
+        if damaged and damaged[-1].end == start and damaged[-1].why == why:
+            damaged[-1] = DamagedRange(damaged[-1].start, end, why)
+        else:
+            damaged.append(DamagedRange(start, end, why))
+        self._file_system.replace(self.paths.damage, msgspec.json.encode(damaged))
 
     def show_all(self) -> None:
         """Make visible, to consumers and to key queries, what was appended before the call.
@@ -466,8 +523,30 @@ class MessageStore:
         At once in this thread under ASYNC_FLUSH (with a write-buffer pool it may be in RAM only), or if it is durable
         already, or ``wait`` is False (RocketMQ property WAIT); else later in a flush thread: PUT_OK, FLUSH_DISK_TIMEOUT
         after ``sync_flush_timeout``, or SERVICE_NOT_AVAILABLE when the log is fenced: nobody knows then whether the
-        disk has it.
+        disk has it. A synchronous master waits for its slaves as well, at the same time; see ``Replicas.wait``. A
+        master that was replaced answers SERVICE_NOT_AVAILABLE.
         """
+        replicas = self.replicas
+        if replicas is None:
+            self._acknowledge_flush(end_offset, wait, done)
+        elif replicas.is_fenced:
+            done(PutStatus.SERVICE_NOT_AVAILABLE)
+        elif not wait or not replicas.is_synchronous:
+            self._acknowledge_flush(end_offset, wait, done)
+        elif self._group_commit is None and self.log.fenced_by is None:
+            replicas.wait(end_offset, done)  # the disk promises nothing: one verdict less
+        else:
+            both = BothVerdicts(done)
+            self._acknowledge_flush(end_offset, wait, both.flushed)
+            replicas.wait(end_offset, both.replicated)
+
+    @property
+    def acknowledges_later(self) -> bool:
+        """Whether ``acknowledge`` with ``wait`` may call back later: synchronous flush, or a synchronous master."""
+        replicas = self.replicas
+        return self._group_commit is not None or (replicas is not None and replicas.is_synchronous)
+
+    def _acknowledge_flush(self, end_offset: int, wait: bool, done: Done) -> None:
         log = self.log
         if log.fenced_by is not None and end_offset > log.flushed_offset:
             done(PutStatus.SERVICE_NOT_AVAILABLE)
@@ -659,6 +738,38 @@ class MessageStore:
 
         self.consume_queues.delete_topic(topic, exclusively)
         self._positions_changed()  # they count the entries of the topic
+
+    def delete_topic_below(self, topic: str, end_offset: int) -> None:
+        """Do on a slave what ``delete_topic`` did on its master when the log ended at ``end_offset``.
+
+        Records of the topic behind that offset belong to a topic that was created anew: what of them was dispatched on
+        top of the old queues is dispatched again, into new ones. Raises ``StoreError``.
+        """
+        if not self._is_open:
+            raise StoreClosed("topic not deleted", why="the store is not open")
+        dispatcher = self.dispatcher
+
+        def exclusively(forget: Callable[[int], None]) -> None:
+            with dispatcher.between_passes():
+                from_offset = max(min(dispatcher.dispatched_offset, end_offset), self.log.min_offset)
+                self._rewind_positions(from_offset)
+                forget(end_offset)
+                dispatcher.dispatched_offset = from_offset
+
+        self.consume_queues.delete_topic(topic, exclusively)
+        self._positions_changed()
+        dispatcher.committed()
+
+    def _rewind_positions(self, from_offset: int) -> None:
+        """Have a recovery dispatch again from ``from_offset``, before queues lose what lies behind it: a kill in
+        between must not leave them without it. Raises ``StoreError``.
+        """
+        with self._positions_lock:
+            self._rewinds += 1
+            self._positions_changed()
+            if self._recover_offset > from_offset:
+                self._write_positions(from_offset, 0, clean=False, durable=True)
+                self._durable_offset = self._recover_offset = from_offset
 
 
 def _tell(progress: Callable[[int, int], None], end: int, at: int) -> None:

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from pocketmq.common.errors import CorruptRecord
 from pocketmq.common.events import EventLog
-from pocketmq.store.checkpoint import Positions, StorePaths, read_checkpoint, read_positions
+from pocketmq.store.checkpoint import Positions, StorePaths, mark_open, read_checkpoint, read_positions
 from pocketmq.store.checksums import ChecksumLog
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.errors import StoreError
@@ -108,8 +108,12 @@ class Recovery:
         log: EventLog,
         *,
         progress: Callable[[int, int], None] | None = None,
+        cut_at_damage: bool = False,
     ) -> None:
-        """``progress(offset, end)`` is called now and then while the log is verified."""
+        """``progress(offset, end)`` is called now and then while the log is verified. ``cut_at_damage``: see
+        ``open_plan.OpenPlan``.
+        """
+        self._cut_at_damage = cut_at_damage
         self._config = config
         self._file_system = file_system
         self._paths = paths
@@ -182,6 +186,28 @@ class Recovery:
         self._decide_end(start, result, queues_end)
         return self._finish(start, result)
 
+    def cut_to(self, end: int) -> RecoveryReport:
+        """Take everything behind ``end``, a boundary between records, off the log, with copies; before ``run``.
+
+        After a kill run it again: until the cut is whole the start counts as unclean, and promises nothing behind
+        ``end``. Raises ``StoreError``.
+        """
+        files, paths = self._file_system, self._paths
+        mark_open(files, paths, durable=True)
+        positions = read_positions(files, paths)
+        if positions is not None and (positions.clean or positions.end_offset > end):
+            if positions.recover_offset > end:
+                positions.recover_offset, positions.queue_entries, positions.last_group_offset = end, 0, end
+            positions.clean = False
+            positions.end_offset = max(positions.recover_offset, min(positions.end_offset, end))
+            positions.indexed_offset = min(positions.indexed_offset, end)
+            files.replace(paths.positions, positions.encode())
+        report = RecoveryReport("unclean", "cut", end_offset=end, end_reason="what a master has in common with it")
+        self._remember_damage([], end)
+        self._cut(end, report)
+        self._report(report)
+        return report
+
     # ---- where to begin
 
     def _start(self, positions: Positions | None, queues_end: Callable[[], int], queue_entries: int | None) -> _Start:
@@ -243,6 +269,8 @@ class Recovery:
 
         known = read_damage(self._file_system, self._paths)
         end_before_torn_tail(self._scan, self._segments, result, known, finished_end, self._config.group_bytes_max)
+        if self._cut_at_damage:
+            _end_at_damage(result, known, start.promised_end)
         if result.end_offset < start.promised_end:
             result.damaged.append(DamagedRange(result.end_offset, start.promised_end, result.why))
             result.end_offset = result.last_group_offset = start.promised_end
@@ -388,6 +416,18 @@ class Recovery:
                 why=report.end_reason,
                 quarantined=report.quarantined,
             )
+
+
+def _end_at_damage(result: ScanResult, known: list[DamagedRange], promised_end: int) -> None:
+    """End the log before the first damage that was not kept before and not known to be durable."""
+    for number, part in enumerate(result.damaged):
+        if part.start >= promised_end and not any(old.start < part.end and part.start < old.end for old in known):
+            result.why = f"damage that another node can repair: {part.why}"
+            result.end_offset = part.start
+            result.last_group_offset = result.groups_before_damage[number]
+            result.suspect = [suspect for suspect in result.suspect if suspect.end <= part.start]
+            del result.damaged[number:], result.groups_before_damage[number:]
+            return
 
 
 def _tell(progress: Callable[[int, int], None], segments: SegmentQueue, at: int) -> None:

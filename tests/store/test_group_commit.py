@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from pocketmq.common.runner import ThreadRunner
 from pocketmq.store.append_result import PutStatus
 from pocketmq.store.errors import DiskError
-from pocketmq.store.group_commit import GroupCommit, Waiters
+from pocketmq.store.group_commit import GroupCommit
 from pocketmq.store.message_store import MessageStore
+from pocketmq.store.waiters import Waiters
 from tests.store.log_fakes import HookedFileSystem, Stepped, bodies, store_config
 
 Told = list[tuple[int, PutStatus]]

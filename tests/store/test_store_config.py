@@ -45,7 +45,7 @@ NUMBERS = [
 
 
 @pytest.mark.parametrize("key", NUMBERS)
-@pytest.mark.parametrize("value", [-1, 1 << 62])
+@pytest.mark.parametrize("value", [-2, 1 << 62])
 def test_a_number_that_nobody_can_mean_stops_the_start(key: str, value: int) -> None:
     """It would fail late: a thread without memory, a wait that ends never, a file that no disk holds."""
     with pytest.raises(ConfigError, match=f"store.{key}={value}") as caught:
@@ -58,3 +58,34 @@ def test_a_consume_queue_file_holds_whole_entries_and_fits_a_disk(value: int) ->
     """Its size is checked like that of a segment."""
     with pytest.raises(ConfigError, match="mapped_file_size_consume_queue"):
         StoreConfig(mapped_file_size_consume_queue=value)
+
+
+@pytest.mark.parametrize(("in_sync", "total"), [(1, 2), (3, 2), (1, 1), (2, 1)])
+def test_a_synchronous_master_waits_for_a_number_of_slaves_that_there_can_be(in_sync: int, total: int) -> None:
+    """For nobody, or for ever, is neither."""
+    with pytest.raises(ConfigError, match=f"in_sync_replicas={in_sync} and total_replicas={total}"):
+        StoreConfig(broker_role="SYNC_MASTER", in_sync_replicas=in_sync, total_replicas=total)
+    assert StoreConfig(broker_role="ASYNC_MASTER", in_sync_replicas=in_sync, total_replicas=total)
+
+
+def test_a_synchronous_master_waits_for_one_slave_unless_told_otherwise() -> None:
+    """As RocketMQ 4.9 does."""
+    config = StoreConfig(broker_role="SYNC_MASTER")
+    assert (config.in_sync_replicas, config.total_replicas, config.slave_timeout) == (2, 2, 3000)
+    assert StoreConfig(broker_role="SYNC_MASTER", in_sync_replicas=3, total_replicas=5)
+
+
+def test_heartbeats_come_more_often_than_connections_are_closed_for_silence() -> None:
+    """Else an idle slave would come and go."""
+    with pytest.raises(ConfigError, match="before its next heartbeat"):
+        StoreConfig(ha_send_heartbeat_interval=20_000)
+
+
+def test_addresses_of_rocketmq_slaves_are_checked_at_the_start() -> None:
+    """Addresses and networks of both families; a name is none, and a network has no host bits."""
+    networks = StoreConfig(ha_rocketmq_allowed_slaves=" 10.0.0.7; 10.1.0.0/16 ;2001:db8::/32").rocketmq_slave_networks()
+    assert [str(network) for network in networks] == ["10.0.0.7/32", "10.1.0.0/16", "2001:db8::/32"]
+    assert StoreConfig().rocketmq_slave_networks() == ()
+    for wrong in ("localhost", "10.1.0.1/16", "10.0.0.7,10.0.0.8"):
+        with pytest.raises(ConfigError, match="ha_rocketmq_allowed_slaves"):
+            StoreConfig(ha_rocketmq_allowed_slaves=wrong)

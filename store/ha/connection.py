@@ -1,0 +1,384 @@
+"""One slave's connection on the master.
+
+Lives here: ``SlaveConnection``: the handshake, acknowledgements, the stream, heartbeats, the end.
+Not here: whether the slave may follow (``handshake``), what its acknowledgements mean (``service``), which bytes come
+next (``transfer``).
+
+Two workers. The receiver blocks in the socket and takes acknowledgements. The sender streams to a slave that lacks
+much. To one that keeps up, the thread that has appended sends by itself (``push``): handing a small group to another
+thread cost more than sending it (bench/replication.py).
+"""
+
+import threading
+from typing import Final, Protocol
+
+from pocketmq.common.clock import Clock
+from pocketmq.common.crc import crc32
+from pocketmq.common.errors import PocketMQError
+from pocketmq.common.runner import Runner, Worker
+from pocketmq.store.ha import rocketmq_protocol, wire
+from pocketmq.store.ha.link import Link
+from pocketmq.store.ha.transfer import LogSource, LogTransfer, Pumped
+from pocketmq.store.ha.wire import Ack, HaProtocolError, Hello, Refused, Welcome
+
+HANDSHAKE_MS: Final = 5000
+"""A peer that has not said what it is by then is sent away."""
+RECEIVE_WAIT_MS: Final = 1000.0
+BLOCKED_WAIT_MS: Final = 100.0
+BATCHES_PER_STEP: Final = 8
+PUSH_BYTES_MAX: Final = 256 << 10
+"""More than this is left to the sender: the thread that appends must not copy for long."""
+_NS_PER_MS: Final = 1_000_000
+
+
+class Master(Protocol):
+    """What a connection needs of the service. Called from its workers."""
+
+    confirmed_offset: int
+
+    def hello(self, connection: "SlaveConnection", hello: Hello) -> Welcome | Refused:
+        """Decide about a slave; a welcome has reserved its place."""
+        ...
+
+    def rocketmq_report(self, connection: "SlaveConnection", offset: int) -> int:
+        """Return where a slave of RocketMQ's is served from. Raises ``HaProtocolError`` when it may not follow."""
+        ...
+
+    def joined(self, connection: "SlaveConnection") -> None:
+        """Take note that the stream begins."""
+        ...
+
+    def acked(self, connection: "SlaveConnection") -> None:
+        """Take note that ``ack_offset`` has moved."""
+        ...
+
+    def ended(self, connection: "SlaveConnection", why: str, refused: bool) -> None:
+        """Take note that the connection is over; once for each."""
+        ...
+
+
+class SlaveConnection:
+    """A peer on the HA port, from its first byte to its end.
+
+    Holds: ``ack_offset <= sent offset``; an acknowledgement that goes beyond, or back, ends the connection. Memory: the
+    decoder's buffer and one batch. ``ack_offset`` is -1 until the stream begins.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        link: Link,
+        master: Master,
+        log: LogSource,
+        clock: Clock,
+        *,
+        batch_bytes: int,
+        heartbeat_ms: int,
+        housekeeping_ms: int,
+    ) -> None:
+        self.number = number
+        self.peer = link.peer
+        self.node_id = ""
+        self.broker_id = -1
+        self.protocol = ""
+        self.ack_policy = ""
+        self.ack_offset = -1
+        self.flushed_offset = -1
+        self.echo_ms = 0
+        self.connected_ns = clock.monotonic_ns()
+        self.is_ended = False
+        self.was_in_sync = False
+        """What the service said of it last."""
+        self.is_counted = False
+        """Whether its acknowledgements count for SEND_OK."""
+        self.try_from_ns = 0
+        """A slave that is not counted yet may be asked to connect again, to be counted, from then on."""
+        self._link = link
+        self._master = master
+        self._log = log
+        self._clock = clock
+        self._batch_bytes = min(batch_bytes, wire.BODY_BYTES_MAX)
+        self._heartbeat_ns = heartbeat_ms * _NS_PER_MS
+        self._housekeeping_ns = housekeeping_ms * _NS_PER_MS
+        self._received_ns = self._sent_ns = self.connected_ns
+        self._first = bytearray()
+        self._decoder: wire.FrameDecoder | None = None
+        self._reports: rocketmq_protocol.ReportDecoder | None = None
+        self._start_offset = -1  # of the welcome, until the slave agrees
+        self._transfer: LogTransfer | None = None
+        self._send_lock = threading.Lock()  # held over reads of hot pages and sends that do not wait
+        self._is_tail = False
+        self._failed = ""
+        self._refused = True  # until it has become a slave
+        self._runner: Runner | None = None
+        self._receiver: Worker | None = None
+        self._sender: Worker | None = None
+
+    # ---- life
+
+    def start(self, runner: Runner) -> None:
+        """Start the receiver."""
+        self._runner = runner
+        self._receiver = runner.start(f"ha-receive-{self.number}", self.receive_step)
+
+    def fail(self, why: str) -> None:
+        """End the connection for a reason, from any thread; the receiver does the rest."""
+        self._failed = self._failed or why
+        self._is_tail = False
+        self._link.cut()
+        if self._receiver is not None:
+            self._receiver.ring()
+
+    def cut(self, why: str) -> None:
+        """Do ``fail``; when it returns nothing is sent any more."""
+        self.fail(why)
+        with self._send_lock:
+            pass
+
+    def stop(self) -> None:
+        """End the workers; not from one of them."""
+        self._link.cut()
+        for worker in (self._sender, self._receiver):
+            if worker is not None:
+                worker.stop()
+        self._sender = self._receiver = None
+        self._link.close()
+        self.is_ended = True
+
+    def _end(self, why: str) -> None:
+        self._is_tail = False
+        if not self.is_ended:
+            self.is_ended = True
+            self._link.close()
+            self._master.ended(self, self._failed or why, self._refused)
+
+    # ---- what is known
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether the slave has agreed on where its log ends, and is served."""
+        return self._transfer is not None and not self.is_ended
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes of the log that were sent."""
+        return 0 if self._transfer is None else self._transfer.sent_bytes
+
+    # ---- receiving
+
+    def receive_step(self) -> float | None:
+        """Take what the peer sent, or wait a moment for it. The receiver's step."""
+        if self.is_ended:
+            return None
+        try:
+            self._receive()
+        except PocketMQError as error:
+            self._end(error.why or error.what)
+            return None
+        except OSError as error:
+            self._end(str(error))
+            return None
+        return None if self.is_ended else 0
+
+    def _receive(self) -> None:
+        wait_ms = min(RECEIVE_WAIT_MS, self._check_time())
+        decoder = self._decoder
+        if decoder is not None:
+            view = decoder.buffer()
+        elif self._reports is not None:
+            view = memoryview(bytearray(4096))
+        else:
+            view = memoryview(bytearray(len(wire.PREAMBLE) - len(self._first)))
+        count = self._link.receive_into(view, wait_ms)
+        if self._failed:
+            self._end(self._failed)
+        elif count == 0:
+            self._end("the peer has closed the connection")
+        elif count is not None:
+            self._received_ns = self._clock.monotonic_ns()
+            if decoder is not None:
+                decoder.received(count)
+                self._take_messages(decoder)
+            elif self._reports is not None:
+                self._take_report(self._reports.feed(view[:count]))
+            else:
+                self._first += view[:count]
+                if len(self._first) == len(wire.PREAMBLE):
+                    self._choose_protocol()
+
+    def _check_time(self) -> float:
+        """Return how many ms the peer may go on saying nothing. Raises ``HaProtocolError`` when it is over."""
+        now_ns = self._clock.monotonic_ns()
+        if self._transfer is None:
+            left_ns = self.connected_ns + HANDSHAKE_MS * _NS_PER_MS - now_ns
+            why = f"no handshake within {HANDSHAKE_MS} ms"
+        else:
+            left_ns = self._received_ns + self._housekeeping_ns - now_ns
+            why = f"nothing came for {self._housekeeping_ns // _NS_PER_MS} ms"
+        if left_ns <= 0:
+            raise HaProtocolError("HA connection closed", why=why)
+        return max(1.0, left_ns / _NS_PER_MS)
+
+    def _choose_protocol(self) -> None:
+        first = bytes(self._first)
+        if first == wire.PREAMBLE:
+            self.protocol = "pocketmq"
+            self._decoder = wire.FrameDecoder(frozenset({wire.HELLO}))
+        elif first[0] < 0x80:
+            self.protocol = "rocketmq"
+            self._reports = rocketmq_protocol.ReportDecoder()
+            self._take_report(self._reports.feed(first))
+        else:
+            raise HaProtocolError("HA connection closed", why=f"{first!r} begins no known protocol")
+
+    def _take_messages(self, decoder: wire.FrameDecoder) -> None:
+        last: Ack | None = None
+        while (message := decoder.next()) is not None:
+            if isinstance(message, Ack):
+                self._check_ack(message)
+                last = message
+            elif isinstance(message, Hello):
+                self._take_hello(decoder, message)
+                if self.is_ended:
+                    return
+        if last is not None:
+            self._take_ack(last)
+
+    def _take_hello(self, decoder: wire.FrameDecoder, hello: Hello) -> None:
+        self.node_id, self.broker_id, self.ack_policy = hello.node_id, hello.broker_id, hello.ack_policy
+        answer = self._master.hello(self, hello)
+        if isinstance(answer, Refused):
+            self._send_all(wire.encode_refused(answer))
+            self._end(f"{answer.code}: {answer.text}")
+            return
+        self._start_offset = answer.start_offset
+        decoder.kinds = frozenset({wire.ACK})
+        self._send_all(wire.encode_welcome(answer))
+
+    def _send_all(self, frame: bytes) -> None:
+        """Send a frame of the handshake; nobody else sends yet."""
+        left = memoryview(frame)
+        while left:
+            left = left[self._link.send([left]) :]
+            if left and not self._link.wait_writable(self._check_time()):
+                raise HaProtocolError("HA connection closed", why="the peer does not read")
+
+    def _check_ack(self, ack: Ack) -> None:
+        transfer = self._transfer
+        if transfer is None:
+            if ack.offset != self._start_offset:
+                raise HaProtocolError(
+                    "HA connection closed", why=f"the slave starts at {ack.offset}, not at {self._start_offset}"
+                )
+            self._begin(ack.offset)
+        elif not self.ack_offset <= ack.offset <= transfer.sent_offset:
+            raise HaProtocolError(
+                "HA connection closed",
+                why=f"an acknowledgement of {ack.offset} after {self.ack_offset}, with {transfer.sent_offset} sent",
+            )
+
+    def _take_ack(self, ack: Ack) -> None:
+        self.ack_offset = ack.offset
+        self.flushed_offset = (
+            min(ack.flushed_offset, ack.offset) if self.ack_policy == "FLUSHED" else ack.flushed_offset
+        )
+        self.echo_ms = ack.echo_ms
+        self._master.acked(self)
+
+    def _take_report(self, offset: int | None) -> None:
+        if offset is None:
+            return
+        if self._transfer is None:
+            start = self._master.rocketmq_report(self, offset)
+            self._batch_bytes = min(self._batch_bytes, rocketmq_protocol.BATCH_BYTES_MAX)
+            self._begin(start)
+        elif offset > self._log.committed_offset:
+            raise HaProtocolError(
+                "HA connection closed",
+                why=f"slave[{self.peer}] request offset={offset} greater than local commitLog "
+                f"offset={self._log.committed_offset}. ",
+            )
+        self.ack_offset = self.flushed_offset = offset
+        self._master.acked(self)
+
+    def _begin(self, offset: int) -> None:
+        assert self._runner is not None
+        encode = self._data_head if self.protocol == "pocketmq" else self._rocketmq_head
+        self.ack_offset = offset
+        self._transfer = LogTransfer(self._log, self._link, self._batch_bytes, encode, offset)
+        self._refused = False
+        self._sender = self._runner.start(f"ha-send-{self.number}", self.send_step)
+        self._master.joined(self)
+
+    # ---- sending
+
+    def _data_head(self, offset: int, body: memoryview) -> bytes:
+        end = self._log.committed_offset
+        confirmed = min(self._master.confirmed_offset, end)
+        return wire.encode_data_head(offset, end, confirmed, self._clock.now_ms(), crc32(body), len(body))
+
+    def _rocketmq_head(self, offset: int, body: memoryview) -> bytes:
+        return rocketmq_protocol.encode_head(offset, len(body))
+
+    def push(self) -> None:
+        """Send what was just committed, from the thread that did; at most ``PUSH_BYTES_MAX``, never waiting.
+
+        Does nothing while the sender is at work: it looks again before it rests.
+        """
+        if not self._is_tail:
+            return
+        transfer, sender = self._transfer, self._sender
+        if transfer is None or sender is None:
+            return
+        if not self._send_lock.acquire(blocking=False):
+            sender.ring()
+            return
+        try:
+            pumped = transfer.pump(1) if transfer.lag_bytes <= PUSH_BYTES_MAX else Pumped.MORE
+            self._sent_ns = self._clock.monotonic_ns()
+            if pumped is not Pumped.DONE:
+                self._is_tail = False
+                sender.ring()
+        except (PocketMQError, OSError) as error:
+            self.fail(str(error))
+        finally:
+            self._send_lock.release()
+
+    def send_step(self) -> float | None:
+        """Stream what the slave lacks, or send a heartbeat when it is due. The sender's step."""
+        transfer = self._transfer
+        if transfer is None or self.is_ended:
+            return None
+        try:
+            with self._send_lock:
+                self._is_tail = False
+                before = transfer.sent_offset
+                pumped = transfer.pump(BATCHES_PER_STEP)
+                now_ns = self._clock.monotonic_ns()
+                if transfer.sent_offset != before:
+                    self._sent_ns = now_ns
+                if pumped is Pumped.DONE:
+                    if now_ns - self._sent_ns >= self._heartbeat_ns:
+                        self._heartbeat(transfer)
+                        self._sent_ns = now_ns
+                    self._is_tail = not self._failed
+                    if transfer.lag_bytes > 0:  # committed since; its thread may have seen that we were at work
+                        self._is_tail = False
+                        return 0
+        except (PocketMQError, OSError) as error:
+            self.fail(str(error))
+            return None
+        if pumped is Pumped.BLOCKED:
+            self._link.wait_writable(BLOCKED_WAIT_MS)
+            return 0
+        if pumped is Pumped.MORE:
+            return 0
+        return max(1.0, (self._sent_ns + self._heartbeat_ns - now_ns) / _NS_PER_MS)
+
+    def _heartbeat(self, transfer: LogTransfer) -> None:
+        if self.protocol == "rocketmq":
+            transfer.send_frame(rocketmq_protocol.encode_head(transfer.sent_offset, 0))
+        else:
+            end = self._log.committed_offset
+            confirmed = min(self._master.confirmed_offset, end)
+            transfer.send_frame(wire.encode_heartbeat(wire.Heartbeat(end, confirmed, self._clock.now_ms())))

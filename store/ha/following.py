@@ -1,0 +1,113 @@
+"""What a slave makes of its master's WELCOME.
+
+Lives here: ``judge_welcome``: follow, begin elsewhere, cut, give the log up, or refuse. No I/O.
+Not here: how far two logs are the same (``epochs``), the master's view of the same question (``handshake``), the doing
+(``slave``, ``opening``).
+
+The slave computes everything itself: a master that is wrong about the common history must not cost it a byte.
+"""
+
+import enum
+from dataclasses import dataclass
+
+from pocketmq.common.errors import Cause
+from pocketmq.store.errors import StoreError
+from pocketmq.store.ha.epochs import EpochTable, common_end
+from pocketmq.store.ha.wire import Welcome
+
+
+class SlaveRefuses(StoreError):
+    """A slave does not follow the master it reached; its log stays as it is."""
+
+    default_cause = Cause.NOT_MASTER
+
+
+class Step(enum.Enum):
+    """What to do first."""
+
+    FOLLOW = "follow"
+    START_AT = "start_at"
+    CUT = "cut"
+    DROP = "drop"
+    SERVE = "serve"
+    """The master recovers: it asks for bytes, none are taken."""
+
+
+@dataclass(slots=True, frozen=True)
+class Decision:
+    """``offset``: where the log ends after the step. ``why`` is for the log."""
+
+    step: Step
+    offset: int
+    epochs: EpochTable
+    why: str = ""
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class SlaveView:
+    """The slave's log. What is below ``confirmed_offset`` somebody may have been told is safe."""
+
+    epochs: EpochTable
+    min_offset: int
+    end_offset: int
+    segment_bytes: int
+    confirmed_offset: int
+    accept_loss: bool
+
+
+def judge_welcome(welcome: Welcome, view: SlaveView) -> Decision:
+    """Return what to do. Raises ``SlaveRefuses``, and ``BadEpochs`` for a table that is none."""
+    if welcome.segment_bytes != view.segment_bytes:
+        raise SlaveRefuses(
+            "slave does not follow",
+            why=f"the master's segments have {welcome.segment_bytes} bytes, the slave's {view.segment_bytes}",
+            hint="set store.mapped_file_size_commit_log alike on both",
+        )
+    theirs = EpochTable.from_rows(welcome.epochs)
+    end = view.end_offset
+    if welcome.recovering:
+        return Decision(Step.SERVE, end, theirs)
+    if end == view.min_offset:
+        return _judge_empty(welcome, view, theirs)
+    common = common_end(view.epochs, end, theirs, welcome.end_offset)
+    if common is None:
+        if not view.accept_loss:
+            raise SlaveRefuses(
+                "slave does not follow",
+                why=f"its log [{view.min_offset}, {end}) shares no epoch with the master's",
+                hint="if the master is right, start the slave with an empty store directory, or once with "
+                "store.accept_loss=true, which gives its log up",
+            )
+        return Decision(Step.DROP, welcome.min_offset, theirs, "no common epoch, and the loss is accepted")
+    if common < end and common < view.confirmed_offset and not view.accept_loss:
+        raise SlaveRefuses(
+            "slave does not follow",
+            why=f"the master's log is the same only up to {common}, and what this slave has up to "
+            f"{min(end, view.confirmed_offset)} may have been confirmed to producers",
+            hint="see in pocketmq ha status which node has the newest log, and promote that one; if these bytes may be "
+            "lost: pocketmq ha demote --accept-loss, or store.accept_loss=true",
+        )
+    if common < welcome.min_offset:
+        return Decision(Step.DROP, welcome.min_offset, theirs, "the master's retention was faster")
+    if welcome.start_offset != common:
+        raise SlaveRefuses(
+            "slave does not follow",
+            why=f"the master would go on at {welcome.start_offset}, the logs are the same up to {common}",
+            hint="this is a bug of one of the two, or one is too new for the other",
+        )
+    if common < end:
+        return Decision(Step.CUT, common, theirs, "the logs differ behind it")
+    return Decision(Step.FOLLOW, end, theirs)
+
+
+def _judge_empty(welcome: Welcome, view: SlaveView, theirs: EpochTable) -> Decision:
+    start = welcome.start_offset
+    if start == view.end_offset:
+        return Decision(Step.FOLLOW, start, theirs)
+    if start != welcome.min_offset or start % view.segment_bytes:
+        raise SlaveRefuses(
+            "slave does not follow",
+            why=f"the master would start an empty slave at {start}, its oldest byte is at {welcome.min_offset}",
+            hint="this is a bug of one of the two, or one is too new for the other",
+        )
+    return Decision(Step.START_AT, start, theirs, "the master's oldest segment")

@@ -1,0 +1,120 @@
+"""Group transfer: sends that wait for slaves, each with its own deadline.
+
+Lives here: ``GroupTransfer``: who waits, who is served by a confirmation, who is told that its time is over.
+Not here: what is confirmed and whether anybody can confirm (``service``), the waiters' core (``store.waiters``).
+
+RocketMQ's service of this name tests its waiters one behind the other, each for up to its whole timeout, so that one
+stalled slave turned seconds into hours for those behind (docs/replication.md). Here nobody stands behind anybody.
+"""
+
+from collections.abc import Callable
+
+from pocketmq.common.clock import Clock
+from pocketmq.common.events import EventLog
+from pocketmq.common.runner import Runner, Worker
+from pocketmq.store.append_result import PutStatus
+from pocketmq.store.waiters import Done, Waiters
+
+
+class GroupTransfer:
+    """Waiters for replication; one per drain of sends.
+
+    Counters: ``served``, ``timeouts``, ``not_available``. ``confirmed()`` returns how far enough slaves are now,
+    ``is_slave_ok(end_offset)`` whether enough follow closely to wait for; both are called in any thread, and are quick.
+    Callbacks run in the thread that brought the confirmation, in the watcher, or at once in ``wait``.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        timeout_ms: int,
+        confirmed: Callable[[], int],
+        is_slave_ok: Callable[[int], bool],
+        log: EventLog,
+    ) -> None:
+        self.served = 0
+        self.timeouts = 0
+        self.not_available = 0
+        self.is_fenced = False
+        self.waiters = Waiters()
+        self._clock = clock
+        self._timeout_ns = timeout_ms * 1_000_000
+        self._confirmed = confirmed
+        self._is_slave_ok = is_slave_ok
+        self._log = log
+        self._watcher: Worker | None = None
+        self._watcher_sleeps = True  # until it is rung; else it looks again before any deadline that is added now
+
+    def start(self, runner: Runner) -> None:
+        """Start the watcher of deadlines."""
+        self._watcher = runner.start("ha-group-transfer", self.watch, first_after_ms=None)
+
+    def stop(self) -> None:
+        """End the watcher; who still waits is told FLUSH_SLAVE_TIMEOUT."""
+        if self._watcher is not None:
+            self._watcher.stop()
+            self._watcher = None
+        self._call(self.waiters.leave_all(), PutStatus.FLUSH_SLAVE_TIMEOUT)
+
+    def fence(self) -> None:
+        """Acknowledge nothing any more: who waits, and who comes, is told SERVICE_NOT_AVAILABLE."""
+        self.is_fenced = True
+        self._call(self.waiters.leave_all(), PutStatus.SERVICE_NOT_AVAILABLE)
+
+    def wait(self, end_offset: int, done: Done) -> None:
+        """See ``Replicas.wait``."""
+        if self.is_fenced:
+            done(PutStatus.SERVICE_NOT_AVAILABLE)
+        elif self._confirmed() >= end_offset:
+            self.served += 1
+            done(PutStatus.PUT_OK)
+        elif not self._is_slave_ok(end_offset):
+            self.not_available += 1
+            done(PutStatus.SLAVE_NOT_AVAILABLE)
+        elif not self.waiters.add(end_offset, self._clock.monotonic_ns() + self._timeout_ns, done):
+            self.timeouts += 1
+            done(PutStatus.FLUSH_SLAVE_TIMEOUT)
+        else:
+            if self._watcher_sleeps and self._watcher is not None:
+                self._watcher_sleeps = False
+                self._watcher.ring()
+            if self.is_fenced:  # fenced since the first look: the fence may have missed this one
+                self.fence()
+                return
+            confirmed = self._confirmed()  # so may a confirmation
+            if confirmed >= end_offset:
+                self.release(confirmed)
+
+    def release(self, confirmed_offset: int) -> None:
+        """Tell those who waited for ``confirmed_offset`` or less."""
+        served = self.waiters.release(confirmed_offset)
+        if served:
+            self.served += len(served)
+            self._call(served, PutStatus.SERVICE_NOT_AVAILABLE if self.is_fenced else PutStatus.PUT_OK)
+
+    def watch(self) -> float | None:
+        """Tell those whose deadline is over; return the ms until the next look.
+
+        All wait equally long, so a deadline that is added later is never before the one that is slept for, nor before
+        now + timeout: with that as longest sleep no send has to ring. After a sleep in which nobody came it sleeps
+        until it is rung.
+        """
+        now_ns = self._clock.monotonic_ns()
+        expired = self.waiters.expire(now_ns)
+        if expired:
+            self.timeouts += len(expired)
+            self._log.warning("flush_slave_timeout", waiters=len(expired), confirmed_offset=self._confirmed())
+            self._call(expired, PutStatus.FLUSH_SLAVE_TIMEOUT)
+        self._watcher_sleeps = True
+        deadline_ns = self.waiters.next_deadline_ns()
+        if deadline_ns is None:
+            return None
+        self._watcher_sleeps = False
+        return max(1.0, (deadline_ns - now_ns) / 1_000_000)
+
+    def _call(self, callbacks: list[Done], status: PutStatus) -> None:
+        for done in callbacks:
+            try:
+                done(status)
+            except Exception as error:
+                self._log.error("acknowledge_callback_failed", error=repr(error))

@@ -1,0 +1,208 @@
+"""The wire as an argument: one connection, and the port where connections come in.
+
+Lives here: ``Link`` and ``Listener`` as protocols, their sockets, ``connect`` and ``listen``.
+Not here: what is said (``wire``, ``rocketmq_protocol``), who says it (``connection``, ``slave``).
+
+Calls block at most for the time they are given, so they belong into workers of a ``Runner``, never into the event loop.
+"""
+
+import ipaddress
+import select
+import socket
+import struct
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from pocketmq.common.errors import Cause, ConfigError, PocketMQError
+
+BACKLOG: Final = 16
+
+
+class LinkError(PocketMQError):
+    """A connection between master and slave could not be made, or broke."""
+
+    retriable = True
+    default_cause = Cause.CONNECTION
+
+
+class Link(Protocol):
+    """One connection. One thread receives, one at a time sends; any thread may ``cut``."""
+
+    peer: str
+    """The other side's address, host:port."""
+
+    def receive_into(self, buffer: memoryview, wait_ms: float) -> int | None:
+        """Receive what is there; return how many bytes, 0 when the peer has closed, None when nothing came in time.
+        Raises ``LinkError``."""
+        ...
+
+    def send(self, parts: Sequence[bytes | memoryview]) -> int:
+        """Send, without waiting, what fits of ``parts`` back to back; return how many bytes. Raises ``LinkError``."""
+        ...
+
+    def wait_writable(self, wait_ms: float) -> bool:
+        """Wait until ``send`` takes something again; return False if it does not in time."""
+        ...
+
+    def cut(self) -> None:
+        """End the connection both ways at once; who waits in ``receive_into`` or ``wait_writable`` returns."""
+        ...
+
+    def close(self) -> None:
+        """Cut, and give the descriptor back. Only who receives calls it."""
+        ...
+
+
+class Listener(Protocol):
+    """A port where connections come in."""
+
+    port: int
+
+    def accept(self, wait_ms: float) -> Link | None:
+        """Return the next connection, None when none came in time. Raises ``LinkError`` (no descriptors left)."""
+        ...
+
+    def close(self) -> None:
+        """Give the port back; who waits in ``accept`` returns."""
+        ...
+
+
+class SocketLink:
+    """A ``Link`` over TCP.
+
+    The socket is in blocking mode with a receive timeout of the system's: one call a receive, where Python's own
+    timeouts cost a ``poll`` more. Sends use MSG_DONTWAIT.
+    """
+
+    __slots__ = ("_socket", "_wait_ms", "peer")
+
+    def __init__(self, connected: socket.socket) -> None:
+        connected.setblocking(True)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = connected
+        self._wait_ms = 0.0
+        try:
+            name = connected.getpeername()
+        except OSError:  # gone already: the first receive says so
+            name = ("?", 0)
+        self.peer = f"[{name[0]}]:{name[1]}" if ":" in str(name[0]) else f"{name[0]}:{name[1]}"
+
+    def receive_into(self, buffer: memoryview, wait_ms: float) -> int | None:
+        """See ``Link``."""
+        try:
+            if wait_ms <= 0:
+                return self._socket.recv_into(buffer, 0, socket.MSG_DONTWAIT)
+            if wait_ms != self._wait_ms:
+                micros = max(1000, int(wait_ms * 1000))
+                limit = struct.pack("ll", micros // 1_000_000, micros % 1_000_000)
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+                self._wait_ms = wait_ms
+            return self._socket.recv_into(buffer)
+        except (BlockingIOError, InterruptedError):
+            return None
+        except OSError as error:
+            raise _broken(self.peer, error) from error
+
+    def send(self, parts: Sequence[bytes | memoryview]) -> int:
+        """See ``Link``."""
+        try:
+            return self._socket.sendmsg(parts, (), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError as error:
+            raise _broken(self.peer, error) from error
+
+    def wait_writable(self, wait_ms: float) -> bool:
+        """See ``Link``."""
+        poll = select.poll()
+        try:
+            poll.register(self._socket, select.POLLOUT)
+            return bool(poll.poll(max(0.0, wait_ms)))
+        except (OSError, ValueError):  # closed meanwhile: the next send says so
+            return True
+
+    def cut(self) -> None:
+        """See ``Link``."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:  # the peer was faster
+            pass
+
+    def close(self) -> None:
+        """See ``Link``."""
+        self.cut()
+        self._socket.close()
+
+
+class SocketListener:
+    """A ``Listener`` on a TCP port."""
+
+    def __init__(self, listening: socket.socket) -> None:
+        self._socket = listening
+        self.port: int = listening.getsockname()[1]
+
+    def accept(self, wait_ms: float) -> Link | None:
+        """See ``Listener``."""
+        try:
+            poll = select.poll()
+            poll.register(self._socket, select.POLLIN)
+            if not poll.poll(max(0.0, wait_ms)):
+                return None
+            connected, _ = self._socket.accept()
+            return SocketLink(connected)
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return None
+        except (OSError, ValueError) as error:
+            raise LinkError("no connection accepted", why=str(error)) from error
+
+    def close(self) -> None:
+        """See ``Listener``."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:  # macOS: a listening socket cannot be shut down; the wait in accept is short
+            pass
+        self._socket.close()
+
+
+def listen(bind_address: str, port: int) -> SocketListener:
+    """Open a port; 0 lets the system choose. Raises ``ConfigError``."""
+    family = socket.AF_INET6 if ":" in bind_address else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((bind_address, port))
+        listening.listen(BACKLOG)
+        listening.setblocking(False)
+    except (OSError, OverflowError) as error:
+        listening.close()
+        raise ConfigError(
+            "HA port not opened",
+            why=f"{bind_address}:{port}: {error}",
+            hint="choose another port with store.ha_listen_port, or end the process that has this one",
+        ) from error
+    return SocketListener(listening)
+
+
+def connect(address: str, timeout_ms: float) -> SocketLink:
+    """Connect to host:port. Raises ``LinkError``, also for an address that is none."""
+    host, _, port = address.rpartition(":")
+    try:
+        return SocketLink(
+            socket.create_connection((host.strip("[]"), int(port)), timeout=max(0.001, timeout_ms / 1000))
+        )
+    except (OSError, ValueError, OverflowError) as error:
+        raise LinkError("no connection to the master", why=f"{address}: {error}") from error
+
+
+def host_of(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the address in a ``Link.peer``, an IPv4 one also where it is written as IPv6; None if it is none."""
+    try:
+        address = ipaddress.ip_address(peer.rpartition(":")[0].strip("[]").partition("%")[0])
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
+
+
+def _broken(peer: str, error: OSError) -> LinkError:
+    return LinkError("HA connection broken", why=f"{peer}: {error}")

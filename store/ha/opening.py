@@ -1,0 +1,51 @@
+"""Opening the store of a node that replicates.
+
+Lives here: what the state of replication orders to be done to the log at a start, and when a master must ask its slaves
+before it leads (``needs_recovery``).
+Not here: the asking (``recover``), the cut itself (``store.recovery``), who decided on it (``slave``).
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from pocketmq.common.events import EventLog
+from pocketmq.store.config import StoreConfig
+from pocketmq.store.ha.state import HaState
+from pocketmq.store.message_store import MessageStore, RecoveryReport
+from pocketmq.store.open_plan import OpenPlan
+
+
+def needs_recovery(state: HaState, config: StoreConfig) -> bool:
+    """Tell whether a master may have lost what its slaves have: it had slaves, did not stop cleanly, and since then the
+    machine was started anew (or it keeps appends in write buffers, which die with the process).
+    """
+    if not state.slaves or state.clean or config.broker_role == "SLAVE":
+        return False
+    return not state.same_boot or config.transient_store_pool_enable
+
+
+def open_plan(state: HaState, config: StoreConfig) -> OpenPlan:
+    """Return what to do to the log at this start. ``state`` is loaded, ``config`` has the role that counts."""
+    another_has_it = config.broker_role == "SLAVE" or needs_recovery(state, config)
+    return OpenPlan(cut_to=state.cut_to, drop=state.drop, cut_at_damage=another_has_it)
+
+
+def open_store(
+    store: MessageStore,
+    state: HaState,
+    log: EventLog,
+    progress: Callable[[int, int], None] | None = None,
+) -> RecoveryReport:
+    """Open the store as the state of replication orders, and note that it was done.
+
+    A master then calls ``recover.recover_from_slaves`` if ``needs_recovery`` says so, and only then opens its epoch.
+    Raises what ``MessageStore.open`` raises; after an error the order stands.
+    """
+    report = store.open(progress, plan=partial(open_plan, state, store.config))
+    end = store.log.appended_offset
+    if state.drop or state.cut_to is not None:
+        log.warning("slave_log_was_cut", end_offset=end, dropped=state.drop, accepted_loss=state.accept_loss)
+        state.cut_done(end)
+    elif store.config.broker_role == "SLAVE":
+        state.set_epochs(state.epochs.cut(end))  # a power loss took the beginning of an epoch: it does not have it
+    return report

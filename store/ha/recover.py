@@ -1,0 +1,354 @@
+"""A master asks its slaves for what it lost.
+
+After a power loss under asynchronous flush a slave's log may be longer than its master's. A master that led on from its
+own end would give those offsets to other messages, and what was confirmed would be gone. So it first listens on its
+HA port, asks the slaves that followed it, appends what the most advanced of them has beyond its own end, and only then
+opens its epoch.
+
+Lives here: ``recover_from_slaves``, ``HaRecoveryNeeded``.
+Not here: when that is needed (``opening``), the slave's side (``slave``), the master's service after it (``service``).
+
+How many slaves must answer under SYNC_MASTER: so many of those that followed that one of them has everything that was
+confirmed, because fewer are left than confirm (``in_sync_replicas - 1``). One under ASYNC_MASTER: it promises nothing.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from pocketmq.common.clock import Clock
+from pocketmq.common.crc import crc32
+from pocketmq.common.events import EventLog
+from pocketmq.store.errors import StoreError
+from pocketmq.store.ha import wire
+from pocketmq.store.ha.epochs import BadEpochs, EpochTable, common_end
+from pocketmq.store.ha.handshake import MasterView, check_group
+from pocketmq.store.ha.link import Link, LinkError, Listener, listen
+from pocketmq.store.ha.state import HaState
+from pocketmq.store.ha.wire import Fetched, HaProtocolError, Hello, Welcome
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.raw_append import RawAppender
+
+ACCEPT_MS: Final = 20.0
+GRACE_MS: Final = 1000
+"""When enough slaves have answered, the others get so much longer."""
+HANDSHAKE_MS: Final = 5000
+FETCH_SILENCE_MS: Final = 5000
+PEERS_MAX: Final = 16
+_NS_PER_MS: Final = 1_000_000
+
+
+class HaRecoveryNeeded(StoreError):
+    """A master must not lead before slaves have told what it lost, and too few of them answered."""
+
+
+class _Peer:
+    """One connection during a recovery."""
+
+    def __init__(self, link: Link, now_ns: int) -> None:
+        self.link = link
+        self.since_ns = now_ns
+        self.first = bytearray()
+        self.decoder = wire.FrameDecoder(frozenset({wire.HELLO}))
+        self.hello: Hello | None = None
+        self.epochs = EpochTable()
+
+    def receive_hello(self) -> bool:
+        """Take what came; return whether HELLO is whole. Raises ``HaProtocolError``, ``LinkError``."""
+        missing = len(wire.PREAMBLE) - len(self.first)
+        if missing:
+            part = memoryview(bytearray(missing))
+            count = self.link.receive_into(part, 0)
+            if count is None:
+                return False
+            if count == 0:
+                raise LinkError("HA connection closed", why="the peer has closed it")
+            self.first += part[:count]
+            if not wire.PREAMBLE.startswith(bytes(self.first)):
+                raise HaProtocolError("HA connection closed", why=f"{bytes(self.first)!r} begins no known protocol")
+            if len(self.first) < len(wire.PREAMBLE):
+                return False
+        count = self.link.receive_into(self.decoder.buffer(), 0)
+        if count == 0:
+            raise LinkError("HA connection closed", why="the peer has closed it")
+        if count is not None:
+            self.decoder.received(count)
+        message = self.decoder.next()
+        if not isinstance(message, Hello):
+            return False
+        self.epochs = EpochTable.from_rows(message.epochs).cut(message.end_offset)
+        self.hello = message
+        self.decoder.kinds = frozenset({wire.FETCHED, wire.ACK})
+        return True
+
+
+class _Recovery:
+    def __init__(
+        self,
+        store: MessageStore,
+        state: HaState,
+        cluster: str,
+        broker_name: str,
+        listener: Listener,
+        clock: Clock,
+        log: EventLog,
+    ) -> None:
+        self.store = store
+        self.state = state
+        self.cluster = cluster
+        self.broker_name = broker_name
+        self.listener = listener
+        self.clock = clock
+        self.log = log
+        config = store.config
+        self.known = state.slaves
+        synchronous = config.broker_role == "SYNC_MASTER"
+        self.needed = max(1, len(self.known) - config.in_sync_replicas + 2) if synchronous else 1
+        self.end_offset = store.log.appended_offset
+        self.epochs = state.epochs.cut(self.end_offset)
+        self.peers: list[_Peer] = []
+        self.answers: dict[str, _Peer] = {}
+        self.higher = (0, "")
+
+    def close(self) -> None:
+        for peer in self.peers:
+            peer.link.close()
+
+    def listen(self) -> None:
+        """Take HELLOs until enough slaves have answered, or the time is over, or somebody else leads."""
+        deadline_ns = self.clock.monotonic_ns() + self.store.config.ha_recover_wait_ms * _NS_PER_MS
+        while self.higher == (0, ""):
+            now_ns = self.clock.monotonic_ns()
+            if len(self.answers) >= self.needed:
+                deadline_ns = min(deadline_ns, now_ns + GRACE_MS * _NS_PER_MS)
+            if now_ns >= deadline_ns or self.answers.keys() >= self.known.keys():
+                return
+            link = self.listener.accept(ACCEPT_MS)
+            if link is not None:
+                if len(self.peers) >= PEERS_MAX:
+                    link.close()
+                else:
+                    self.peers.append(_Peer(link, now_ns))
+            for peer in [peer for peer in self.peers if peer.hello is None]:
+                self._hear(peer, now_ns)
+
+    def _hear(self, peer: _Peer, now_ns: int) -> None:
+        try:
+            if peer.receive_hello():
+                self._take_hello(peer)
+            elif now_ns - peer.since_ns >= HANDSHAKE_MS * _NS_PER_MS:
+                raise HaProtocolError("HA connection closed", why=f"no handshake within {HANDSHAKE_MS} ms")
+        except (HaProtocolError, LinkError, BadEpochs) as error:
+            self.log.warning("ha_connection_refused", peer=peer.link.peer, node_id="", why=error.why, connections=1)
+            self._drop(peer)
+
+    def _drop(self, peer: _Peer) -> None:
+        peer.link.close()
+        self.peers.remove(peer)
+        self.answers = {node_id: other for node_id, other in self.answers.items() if other is not peer}
+
+    def _take_hello(self, peer: _Peer) -> None:
+        hello = peer.hello
+        assert hello is not None
+        log, config, last = self.store.log, self.store.config, self.epochs.last
+        view = MasterView(
+            cluster=self.cluster,
+            broker_name=self.broker_name,
+            node_id=self.state.node_id,
+            role=config.broker_role,
+            segment_bytes=log.segment_bytes,
+            epochs=self.epochs,
+            min_offset=log.min_offset,
+            end_offset=self.end_offset,
+            confirm_offset=min(self.state.confirmed_offset, self.end_offset),
+            in_sync_replicas=config.in_sync_replicas,
+            total_replicas=config.total_replicas,
+            slaves_max=PEERS_MAX,
+        )
+        refused = check_group(hello, view)
+        if refused is not None:
+            self.log.warning(
+                "ha_connection_refused", peer=peer.link.peer, node_id=hello.node_id, why=refused.text, connections=1
+            )
+            _send(peer.link, wire.encode_refused(refused))
+            self._drop(peer)
+            return
+        number, owner = hello.promised
+        if owner and self.state.may_follow(number, owner) and not self.state.is_own(owner):
+            self.higher = (number, owner)
+            return
+        welcome = Welcome(
+            epochs=[(entry.number, entry.owner, entry.start_offset) for entry in self.epochs.entries],
+            epoch=self.state.promised_epoch,
+            owner=self.state.promised_owner,
+            role=config.broker_role,
+            min_offset=log.min_offset,
+            end_offset=self.end_offset,
+            start_offset=self.end_offset,
+            recovering=True,
+            in_sync_replicas=config.in_sync_replicas,
+            total_replicas=config.total_replicas,
+            segment_bytes=log.segment_bytes,
+        )
+        _send(peer.link, wire.encode_welcome(welcome))
+        if hello.node_id in self.known:
+            self.answers[hello.node_id] = peer
+        self.log.info(
+            "recovery_slave_answered",
+            peer=peer.link.peer,
+            node_id=hello.node_id,
+            is_known=hello.node_id in self.known,
+            slave_end=hello.end_offset,
+            end_offset=self.end_offset,
+            epoch=last.number if last is not None else 0,
+        )
+
+    def fetch(self) -> None:
+        """Append what those who answered have beyond the own end, the most advanced first."""
+        peers = [peer for peer in self.peers if peer.hello is not None and self._has_more(peer.hello, peer.epochs)]
+        peers.sort(key=lambda peer: (peer.epochs.last_number, peer.hello.end_offset if peer.hello else 0), reverse=True)
+        for peer in peers:
+            assert peer.hello is not None
+            if peer.hello.end_offset <= self.store.log.appended_offset:
+                continue
+            start = self.store.log.appended_offset
+            try:
+                self._fetch_from(peer, peer.hello.end_offset)
+            except (HaProtocolError, LinkError) as error:
+                self.log.warning(
+                    "recovery_fetch_failed",
+                    node_id=peer.hello.node_id,
+                    why=error.why,
+                    from_offset=start,
+                    end_offset=self.store.log.appended_offset,
+                )
+
+    def _has_more(self, hello: Hello, epochs: EpochTable) -> bool:
+        common = common_end(self.epochs, self.end_offset, epochs, hello.end_offset)
+        if self.end_offset == self.store.log.min_offset and not self.epochs.entries:
+            common = self.end_offset if hello.min_offset <= self.end_offset else None  # nothing is left to compare
+        return common == self.end_offset < hello.end_offset and hello.min_offset <= self.end_offset
+
+    def _fetch_from(self, peer: _Peer, to_offset: int) -> None:
+        store = self.store
+        appender = RawAppender(store, self.log)
+        start = store.log.appended_offset
+        _send(peer.link, wire.encode_fetch(wire.Fetch(start, to_offset)))
+        silent_since_ns = self.clock.monotonic_ns()
+        while appender.expected_offset < to_offset:
+            count = peer.link.receive_into(peer.decoder.buffer(), ACCEPT_MS)
+            now_ns = self.clock.monotonic_ns()
+            if count == 0:
+                raise LinkError("HA connection closed", why="the slave has closed it")
+            if count is None:
+                if now_ns - silent_since_ns >= FETCH_SILENCE_MS * _NS_PER_MS:
+                    raise LinkError("HA connection closed", why=f"nothing came for {FETCH_SILENCE_MS} ms")
+                continue
+            silent_since_ns = now_ns
+            peer.decoder.received(count)
+            while (message := peer.decoder.next()) is not None:
+                if isinstance(message, Fetched):
+                    self._take_fetched(appender, message, to_offset)
+            appender.dispatch()
+        store.make_durable()
+        self.log.warning(
+            "recovered_from_slave",
+            node_id=peer.hello.node_id if peer.hello is not None else "",
+            from_offset=start,
+            to_offset=store.log.appended_offset,
+            recovered_bytes=store.log.appended_offset - start,
+        )
+
+    def _take_fetched(self, appender: RawAppender, fetched: Fetched, to_offset: int) -> None:
+        end = fetched.offset + len(fetched.body)
+        segment_bytes = self.store.log.segment_bytes
+        if len(fetched.body) == 0:
+            raise LinkError("HA connection closed", why=f"the slave has nothing at {fetched.offset} any more")
+        if crc32(fetched.body) != fetched.crc:
+            raise HaProtocolError("HA connection closed", why=f"the CRC of [{fetched.offset}, {end}) differs")
+        if (
+            fetched.offset != appender.expected_offset
+            or end > to_offset
+            or fetched.offset // segment_bytes != (end - 1) // segment_bytes
+        ):
+            raise HaProtocolError(
+                "HA connection closed",
+                why=f"the slave sent [{fetched.offset}, {end}), and {appender.expected_offset} comes next",
+            )
+        appender.take(fetched.offset, fetched.body)
+
+    def judge(self) -> None:
+        """Raise ``HaRecoveryNeeded`` unless enough of those who followed have answered, and were heard out."""
+        end = self.store.log.appended_offset
+        heard = [
+            peer
+            for peer in self.answers.values()
+            if peer.hello is not None and (peer.hello.end_offset <= end or not self._has_more(peer.hello, peer.epochs))
+        ]
+        known_end = max([end, *self.known.values()])
+        if len(heard) >= self.needed:
+            return
+        missing = sorted(self.known.keys() - {peer.hello.node_id for peer in heard if peer.hello is not None})
+        if self.store.config.accept_loss:
+            self.log.error("recovery_loss_accepted", from_offset=end, to_offset=known_end, missing=missing)
+            self.state.forget_slaves(self.known.keys() - set(missing))
+            return
+        raise HaRecoveryNeeded(
+            "master not started",
+            why=f"it was not stopped cleanly, and {len(heard)} of {self.needed} slaves that may "
+            f"have what it lost could be asked: its log ends at {end}, slaves have confirmed {known_end} or more; "
+            f"missing: {', '.join(missing)}",
+            hint="start the slaves, then this broker again; or promote a slave with: pocketmq ha promote; or, if "
+            "everything from this offset on may be lost, start once with --accept-loss",
+        )
+
+
+def recover_from_slaves(
+    store: MessageStore,
+    state: HaState,
+    *,
+    cluster: str,
+    broker_name: str,
+    bind_address: str,
+    port: int,
+    clock: Clock,
+    log: EventLog,
+    open_listener: Callable[[str, int], Listener] = listen,
+) -> int:
+    """Append to an open store, before its master leads, what its slaves have beyond its end; return how many bytes.
+
+    Listens on the HA port meanwhile, so call it before ``HaService.open_port``. Blocks for at most
+    ``ha_recover_wait_ms`` and the transfer; not for the event loop. When a slave has promised a newer epoch to another
+    node, this one is fenced instead (``HaState.fence``) and ``open_epoch`` will refuse. Raises ``HaRecoveryNeeded``,
+    ``StoreError``, ``ConfigError`` (the port).
+    """
+    start = store.log.appended_offset
+    listener = open_listener(bind_address, max(0, port))
+    recovery = _Recovery(store, state, cluster, broker_name, listener, clock, log)
+    log.warning(
+        "master_asks_slaves",
+        end_offset=start,
+        known_slaves=recovery.known,
+        needed=recovery.needed,
+        wait_ms=store.config.ha_recover_wait_ms,
+    )
+    try:
+        recovery.listen()
+        if recovery.higher != (0, ""):
+            state.fence(*recovery.higher)
+            log.error("fenced_by_slave", epoch=recovery.higher[0], owner=recovery.higher[1])
+            return 0
+        recovery.fetch()
+        recovery.judge()
+    finally:
+        recovery.close()
+        listener.close()
+    return store.log.appended_offset - start
+
+
+def _send(link: Link, frame: bytes) -> None:
+    """Send a small frame. Raises ``LinkError``."""
+    left = memoryview(frame)
+    while left:
+        left = left[link.send([left]) :]
+        if left and not link.wait_writable(HANDSHAKE_MS):
+            raise LinkError("HA connection closed", why="the peer does not read")

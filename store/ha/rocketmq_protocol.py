@@ -1,0 +1,60 @@
+"""RocketMQ's own HA protocol, for slaves that speak it: raw TCP without a handshake (HAService, HAConnection 4.9).
+
+Lives here: the frames, the decoder of a slave's reports, where a transfer starts. No I/O.
+Not here: who may speak it (``service``), the connection (``connection``), PocketMQ's protocol (``wire``).
+
+================  ====================================================================================
+direction         bytes
+================  ====================================================================================
+slave -> master   i64: the slave's max offset; request, acknowledgement and heartbeat in one
+master -> slave   i64 offset of the first body byte | i32 body size | body; size 0 is a heartbeat
+================  ====================================================================================
+
+Such a slave has no epochs: nobody can tell whether its log is the same as the master's, it promises nothing at a
+promotion, and a broken link can leave it with bytes that only look alike. So it follows, and is never counted for
+SEND_OK.
+"""
+
+import struct
+from typing import Final
+
+from pocketmq.store.ha.wire import OFFSET_MAX, HaProtocolError
+
+REPORT_BYTES: Final = 8
+BATCH_BYTES_MAX: Final = 32 << 10
+"""RocketMQ's haTransferBatchSize; a slave of 4.9 has a buffer of 4 MiB for whole frames."""
+_HEAD: Final = struct.Struct(">qi")
+_REPORT: Final = struct.Struct(">q")
+HEAD_BYTES: Final = _HEAD.size
+
+
+def encode_head(offset: int, body_bytes: int) -> bytes:
+    """Return a frame's head; with 0 bytes it is a heartbeat that names the next offset."""
+    return _HEAD.pack(offset, body_bytes)
+
+
+def start_offset(reported: int, max_offset: int, segment_bytes: int) -> int:
+    """Return where a slave that reported its max offset is served from (HAConnection.WriteSocketService).
+
+    An empty slave starts at the last file of the master, so it never gets what is in older ones.
+    """
+    return max_offset - max_offset % segment_bytes if reported == 0 else reported
+
+
+class ReportDecoder:
+    """Turn what a slave sends into its newest report. Does no I/O; keeps at most 7 bytes."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes | memoryview) -> int | None:
+        """Return the last complete report, None if there is none. Raises ``HaProtocolError`` for what is no offset."""
+        received = self._rest + bytes(data)
+        whole = len(received) // REPORT_BYTES * REPORT_BYTES
+        self._rest = received[whole:]
+        if not whole:
+            return None
+        (offset,) = _REPORT.unpack_from(received, whole - REPORT_BYTES)
+        if not 0 <= offset <= OFFSET_MAX:
+            raise HaProtocolError("HA connection closed", why=f"a report of offset {offset}")
+        return int(offset)

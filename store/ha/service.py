@@ -1,0 +1,586 @@
+"""The master's side of replication: the HA port, the slaves, what they have confirmed.
+
+Lives here: ``HaService``: accepts, decides, counts confirmations, notes who follows, fences, tells its status.
+Not here: one connection (``connection``), who waits for confirmations (``group_transfer``), how the answer to a slave
+is found (``handshake``), what is kept on disk (``state``).
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import ClassVar, Final
+
+import msgspec
+
+from pocketmq.common.clock import Clock
+from pocketmq.common.errors import ConfigError, PocketMQError
+from pocketmq.common.events import EventLog
+from pocketmq.common.runner import Runner, Worker
+from pocketmq.store.config import StoreConfig
+from pocketmq.store.ha import rocketmq_protocol
+from pocketmq.store.ha.connection import SlaveConnection
+from pocketmq.store.ha.epochs import Epoch, EpochTable
+from pocketmq.store.ha.group_transfer import GroupTransfer
+from pocketmq.store.ha.handshake import MasterView, answer_hello
+from pocketmq.store.ha.link import Listener, host_of, listen
+from pocketmq.store.ha.members import COUNT_WITHIN_BYTES, Members
+from pocketmq.store.ha.state import FencedBy, HaState
+from pocketmq.store.ha.status import HaStatus, SlaveStatus
+from pocketmq.store.ha.wire import HaProtocolError, Hello, RefusalCode, Refused, Welcome
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.waiters import Done
+
+ASYNC_SLAVES_MAX: Final = 16
+"""Most slaves of a master that does not wait for them."""
+PEERS_MAX: Final = 40
+"""Most connections, strangers that have not said who they are included."""
+ACCEPT_WAIT_MS: Final = 500.0
+NOTE_EVERY_NS: Final = 1_000_000_000
+COUNT_AGAIN_NS: Final = 3_000_000_000
+"""How long a slave that could not be counted, because name servers did not answer, only gets the log."""
+TELL_EVERY_NS: Final = 1_000_000_000
+"""At most this often a connection beyond ``PEERS_MAX`` is told of."""
+_NS_PER_MS: Final = 1_000_000
+
+
+class HaService:
+    """Serves slaves, from ``start`` to ``stop``. One run is one epoch.
+
+    Thread-safe. ``wait``, ``is_slave_ok``, ``committed`` and ``status`` never block and touch no disk; the rest is for
+    workers. ``on_fenced`` is called once, in the thread that noticed.
+    """
+
+    transfer_class: ClassVar[type[GroupTransfer]] = GroupTransfer
+    """How sends wait; ``pocketmq scenario slave-readonly`` puts RocketMQ's way here, in processes of its own."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        store: MessageStore,
+        state: HaState,
+        *,
+        cluster: str,
+        broker_name: str,
+        clock: Clock,
+        runner: Runner,
+        log: EventLog,
+    ) -> None:
+        """``state`` must be loaded; ``config.broker_role`` is the role of this run."""
+        assert config.broker_role != "SLAVE", "a slave serves nobody"
+        self.is_synchronous = config.broker_role == "SYNC_MASTER"
+        self.confirmed_offset = state.confirmed_offset
+        """The highest offset that enough slaves had at some time. Never goes back."""
+        self.on_fenced: Callable[[FencedBy], None] | None = None
+        self.refused = 0
+        self._config = config
+        self._store = store
+        self._state = state
+        self._cluster = cluster
+        self._broker_name = broker_name
+        self._clock = clock
+        self._runner = runner
+        self._log = log
+        self._fallbehind_bytes = config.ha_slave_fallbehind_max
+        self._slaves_needed = config.in_sync_replicas - 1
+        self._count_within_bytes = min(self._fallbehind_bytes, COUNT_WITHIN_BYTES)
+        self.members = Members(state, config.total_replicas, config.in_sync_replicas, log)
+        self._rocketmq_networks = config.rocketmq_slave_networks()
+        self._listener: Listener | None = None
+        self._worker: Worker | None = None
+        self._lock = threading.Lock()  # never held over I/O
+        self._hello_lock = threading.Lock()  # held over I/O: one slave is welcomed after the other
+        self._numbers = 0
+        self._peers: set[SlaveConnection] = set()
+        self._slaves: dict[str, SlaveConnection] = {}  # by node id, welcomed
+        self._streams: tuple[SlaveConnection, ...] = ()  # all that are served
+        self._counted: tuple[SlaveConnection, ...] = ()  # those whose acknowledgements count
+        self._confirmed_now = -1  # by those connected at present
+        self._to_reap: deque[SlaveConnection] = deque()
+        self._note_from_ns = 0
+        self._tell_from_ns = 0
+        self._beyond = 0
+        self._is_note_failing = False
+        self._epoch: Epoch | None = None
+        self._epochs = EpochTable()
+        self._fenced_by: FencedBy | None = None
+        self.transfer = self.transfer_class(clock, config.slave_timeout, self._confirmed, self.is_slave_ok, log)
+
+    # ---- life
+
+    def open_port(self, bind_address: str, port: int, open_listener: Callable[[str, int], Listener] = listen) -> int:
+        """Listen, without serving anybody yet; return the port. ``port`` -1 lets the system choose. Raises
+        ``ConfigError``."""
+        assert self._listener is None
+        self._listener = open_listener(bind_address, max(0, port))
+        return self._listener.port
+
+    @property
+    def port(self) -> int:
+        """Where slaves connect, 0 before ``open_port``."""
+        return 0 if self._listener is None else self._listener.port
+
+    def start(self) -> Epoch:
+        """Open this run's epoch at the end of the log, then serve; return the epoch.
+
+        Call it after the store was opened and before it takes messages. Raises ``HaFenced`` and ``StoreError``.
+        """
+        assert self._listener is not None, "open_port comes first"
+        log = self._store.log
+        if not len(self._state.epochs) and log.committed_offset > 0:
+            # Messages from before this store was replicated: without an epoch of their own a slave that has copied only
+            # some of them would share none with the master, and be taken for a stranger.
+            self._state.set_epochs(EpochTable([Epoch(1, self._state.new_owner(), 0)]))
+        if self.is_synchronous:
+            rule, count_max = self.members.rule, self.members.count_max
+            if self._state.needs_new_members(rule, count_max):
+                log.flush()  # those that may be forgotten are not asked for it any more
+            self._epoch = self._state.open_epoch(log.committed_offset, rule=rule, count_max=count_max)
+        else:
+            self._epoch = self._state.open_epoch(log.committed_offset)
+        self._epochs = self._state.epochs
+        self._log.info(
+            "epoch_opened",
+            epoch=self._epoch.number,
+            owner=self._epoch.owner,
+            start_offset=self._epoch.start_offset,
+            role=self._config.broker_role,
+        )
+        self.transfer.start(self._runner)
+        self._store.replicas = self
+        log.on_committed.append(self.committed)
+        self._worker = self._runner.start("ha-service", self.step)
+        return self._epoch
+
+    def stop(self) -> None:
+        """End all connections and the port. Sends that wait are told FLUSH_SLAVE_TIMEOUT. Twice does nothing."""
+        listener, self._listener = self._listener, None
+        if listener is None:
+            return
+        listener.close()
+        if self._worker is not None:
+            self._worker.stop()
+            self._worker = None
+        log = self._store.log
+        if self.committed in log.on_committed:
+            log.on_committed.remove(self.committed)
+        with self._lock:
+            peers = list(self._peers)
+        self._note(force=True)
+        for connection in peers:
+            connection.stop()
+        with self._lock:
+            self._peers.clear()
+            self._slaves.clear()
+            self._recount()
+        self._reap()
+        self.transfer.stop()
+
+    # ---- what the store asks (Replicas)
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether another node has taken this one's place."""
+        return self.transfer.is_fenced
+
+    def wait(self, end_offset: int, done: Done) -> None:
+        """See ``Replicas.wait``."""
+        self.transfer.wait(end_offset, done)
+
+    def committed(self) -> None:
+        """Send on what was committed; called by whoever committed it."""
+        for connection in self._streams:
+            connection.push()
+
+    def is_slave_ok(self, end_offset: int) -> bool:
+        """Tell whether enough connected slaves lack less than ``ha_slave_fallbehind_max`` of ``end_offset`` (RocketMQ
+        HAService.isSlaveOK; here per live connection, and as many as ``in_sync_replicas`` needs).
+        """
+        needed = self._slaves_needed
+        for connection in self._counted:
+            if end_offset - connection.ack_offset < self._fallbehind_bytes:
+                needed -= 1
+                if needed <= 0:
+                    return True
+        return needed <= 0
+
+    def _confirmed(self) -> int:
+        return self._confirmed_now
+
+    # ---- the worker
+
+    def step(self) -> float | None:
+        """Accept a connection, give back those that ended, note who follows."""
+        listener = self._listener
+        if listener is None:
+            return None
+        self._reap()  # first: without free descriptors nothing is accepted, and these give some back
+        self._note()
+        try:
+            link = listener.accept(ACCEPT_WAIT_MS)
+        except PocketMQError as error:
+            if self._listener is None:
+                return None
+            self._log.error("ha_accept_failed", error=str(error))
+            return ACCEPT_WAIT_MS
+        if link is not None:
+            with self._lock:
+                is_full = len(self._peers) >= PEERS_MAX or self.is_fenced
+                if not is_full:
+                    self._numbers += 1
+                    connection = SlaveConnection(
+                        self._numbers,
+                        link,
+                        self,
+                        self._store.log,
+                        self._clock,
+                        batch_bytes=self._config.ha_transfer_batch_size,
+                        heartbeat_ms=self._config.ha_send_heartbeat_interval,
+                        housekeeping_ms=self._config.ha_housekeeping_interval,
+                    )
+                    self._peers.add(connection)
+            if is_full:
+                link.close()
+                self._tell_beyond(link.peer)
+            else:
+                connection.start(self._runner)
+        return 0
+
+    def _reap(self) -> None:
+        while self._to_reap:
+            self._to_reap.popleft().stop()
+
+    def _tell_beyond(self, peer: str) -> None:
+        self.refused += 1
+        self._beyond += 1
+        now_ns = self._clock.monotonic_ns()
+        if now_ns >= self._tell_from_ns:
+            self._tell_from_ns = now_ns + TELL_EVERY_NS
+            why = "this master was replaced" if self.is_fenced else f"more than {PEERS_MAX} connections"
+            self._log.warning("ha_connection_refused", peer=peer, why=why, connections=self._beyond)
+            self._beyond = 0
+
+    def _note(self, force: bool = False) -> None:
+        """Remember who follows and what is confirmed, about once a second."""
+        now_ns = self._clock.monotonic_ns()
+        if now_ns < self._note_from_ns and not force:
+            return
+        self._note_from_ns = now_ns + NOTE_EVERY_NS
+        acks = {connection.node_id: connection.ack_offset for connection in self._counted}
+        try:
+            if acks:
+                self._state.note_acks(acks)
+            if self.is_synchronous:
+                self._state.note_confirmed(self.confirmed_offset)
+            self._is_note_failing = False
+        except PocketMQError as error:
+            if not self._is_note_failing:
+                self._is_note_failing = True
+                self._log.error("ha_state_not_written", error=str(error))
+        end = self._store.log.committed_offset
+        for connection in self._counted:
+            in_sync = end - connection.ack_offset < self._fallbehind_bytes
+            if in_sync != connection.was_in_sync:
+                connection.was_in_sync = in_sync
+                tell = self._log.info if in_sync else self._log.warning
+                tell(
+                    "slave_in_sync" if in_sync else "slave_fell_behind",
+                    node_id=connection.node_id,
+                    peer=connection.peer,
+                    behind_bytes=end - connection.ack_offset,
+                    fallbehind_max_bytes=self._fallbehind_bytes,
+                )
+
+    # ---- what connections report (Master)
+
+    def hello(self, connection: SlaveConnection, hello: Hello) -> Welcome | Refused:
+        """Decide about a slave; see ``handshake``."""
+        with self._hello_lock:
+            answer = self._answer(connection, hello)
+            if not isinstance(answer, Welcome):
+                return answer
+            not_counted = msgspec.structs.replace(answer, counted=False)
+            offset = min(answer.common_offset, answer.start_offset)
+            if not self.is_synchronous:
+                if hello.node_id not in self._state.slaves:
+                    self._state.note_slaves({hello.node_id: offset})
+                connection.is_counted = True
+            elif self.members.add(hello.node_id, offset):
+                connection.is_counted = True
+            elif answer.cut_to is None and answer.end_offset - answer.start_offset < self._count_within_bytes:
+                if not self._change_members(connection, offset):
+                    connection.try_from_ns = self._clock.monotonic_ns() + COUNT_AGAIN_NS
+                    return not_counted
+                connection.is_counted = True
+                answer = self._answer(connection, hello)  # with the epoch that was opened
+            else:
+                return not_counted
+            return answer
+
+    def _answer(self, connection: SlaveConnection, hello: Hello) -> Welcome | Refused:
+        """Judge a slave; one that is welcomed has its place."""
+        log = self._store.log
+        slaves_max = self._config.total_replicas - 1 if self.is_synchronous else ASYNC_SLAVES_MAX
+        while True:
+            with self._lock:
+                if self.is_fenced:
+                    return Refused(code=RefusalCode.FENCED, text="this master was replaced; ask the name server")
+                before = self._slaves.get(hello.node_id)
+                others = {node: other for node, other in self._slaves.items() if node != hello.node_id}
+                learners = [other for other in others.values() if not other.is_counted]
+                if self.members.has(hello.node_id):  # its place is its own, whoever has come meanwhile
+                    others = {node: other for node, other in others.items() if other.is_counted}
+                view = MasterView(
+                    cluster=self._cluster,
+                    broker_name=self._broker_name,
+                    node_id=self._state.node_id,
+                    role=self._config.broker_role,
+                    segment_bytes=log.segment_bytes,
+                    epochs=self._epochs,
+                    min_offset=log.min_offset,
+                    end_offset=log.committed_offset,
+                    confirm_offset=self.confirmed_offset,
+                    in_sync_replicas=self._config.in_sync_replicas,
+                    total_replicas=self._config.total_replicas,
+                    slaves_max=slaves_max,
+                    other_slaves=frozenset(others),
+                )
+                answer, higher = answer_hello(hello, view)
+                if isinstance(answer, Welcome) and (before is None or before is connection):
+                    self._slaves[hello.node_id] = connection
+                is_over = len(self._slaves) > slaves_max
+            if before is None or before is connection or isinstance(answer, Refused):
+                break
+            before.fail("the slave has connected again")  # its old connection may not have noticed its end yet
+            self._forget(before)
+        if higher is not None:
+            self.fence(higher.epoch, higher.owner, "")
+        if isinstance(answer, Welcome) and is_over:
+            for learner in learners:
+                learner.fail("the slave whose place it would have taken is back")
+                self._forget(learner)
+        return answer
+
+    def _change_members(self, connection: SlaveConnection, offset: int) -> bool:
+        """Open an epoch in which a slave is counted that was not so far, in the place of one that is away; return
+        whether that could be done. See ``members``.
+        """
+        node_id = connection.node_id
+        with self._lock:
+            others = [other for other in self._slaves.values() if other is not connection]
+        kept, gone = self.members.without_gone({other.node_id for other in others}, node_id)
+        reserved = self.members.reserve(node_id, gone)
+        if reserved is None:
+            return False
+        # What those who go have confirmed nobody is asked for any more after a loss of power.
+        self._store.log.flush()
+        for other in others:  # they must have the epoch before they get a byte behind its beginning
+            other.cut("a new epoch begins, with another slave: connect again")
+            self._forget(other)
+        epoch = self._state.open_members(*reserved, self._store.log.committed_offset, kept | {node_id: offset})
+        self.members.opened()
+        with self._lock:
+            self._epoch, self._epochs = epoch, self._state.epochs
+        self._log.warning(
+            "slave_replaced",
+            node_id=node_id,
+            gone=gone,
+            epoch=epoch.number,
+            owner=epoch.owner,
+            start_offset=epoch.start_offset,
+            hint="a node that was replaced is not promoted without --force: it lacks what is confirmed from now on",
+        )
+        return True
+
+    def rocketmq_report(self, connection: SlaveConnection, offset: int) -> int:
+        """Let a slave of RocketMQ's follow if its address is allowed."""
+        host = host_of(connection.peer)
+        if host is None or not any(host in network for network in self._rocketmq_networks):
+            raise HaProtocolError(
+                "HA connection closed",
+                why=f"{connection.peer} speaks RocketMQ's HA protocol and is not in ha_rocketmq_allowed_slaves",
+            )
+        log = self._store.log
+        start = rocketmq_protocol.start_offset(offset, log.committed_offset, log.segment_bytes)
+        if not log.min_offset <= start <= log.committed_offset:
+            raise HaProtocolError(
+                "HA connection closed",
+                why=f"a report of {offset}, and the log is [{log.min_offset}, {log.committed_offset})",
+            )
+        with self._lock:
+            count = sum(other.protocol == "rocketmq" for other in self._streams)
+        if count >= ASYNC_SLAVES_MAX:
+            raise HaProtocolError("HA connection closed", why=f"{count} slaves speak RocketMQ's protocol already")
+        return start
+
+    def joined(self, connection: SlaveConnection) -> None:
+        """Count a slave from here on."""
+        with self._lock:
+            if self._slaves.get(connection.node_id) is connection or connection.protocol == "rocketmq":
+                self._streams = (*self._streams, connection)
+                if connection.is_counted:
+                    self._counted = (*self._counted, connection)
+                self._recount()
+        self._log.info(
+            "slave_connected",
+            peer=connection.peer,
+            node_id=connection.node_id,
+            broker_id=connection.broker_id,
+            protocol=connection.protocol,
+            offset=connection.ack_offset,
+            behind_bytes=self._store.log.committed_offset - connection.ack_offset,
+            is_counted=connection.is_counted,
+        )
+
+    def acked(self, connection: SlaveConnection) -> None:
+        """Serve those who wait for what is confirmed now."""
+        if not connection.is_counted:
+            lacks_bytes = self._store.log.committed_offset - connection.ack_offset
+            may_try = connection.protocol == "pocketmq" and self._clock.monotonic_ns() >= connection.try_from_ns
+            if may_try and 2 * lacks_bytes < self._count_within_bytes:
+                connection.fail("it has caught up: its next connection is counted")
+            return
+        with self._lock:
+            self._recount()
+            confirmed = self._confirmed_now
+        if len(self.transfer.waiters):
+            self.transfer.release(confirmed)
+
+    def _recount(self) -> None:
+        """Find what enough of the connected slaves have. Under the lock."""
+        needed = max(1, self._slaves_needed)
+        if len(self._counted) < needed:
+            self._confirmed_now = -1
+            return
+        acks = sorted([connection.ack_offset for connection in self._counted], reverse=True)
+        self._confirmed_now = acks[needed - 1]
+        if self.is_synchronous and self._confirmed_now > self.confirmed_offset:
+            self.confirmed_offset = self._confirmed_now
+
+    def ended(self, connection: SlaveConnection, why: str, refused: bool) -> None:
+        """Count a slave no more; say why it left."""
+        self._forget(connection)
+        with self._lock:
+            self._peers.discard(connection)
+        self._to_reap.append(connection)
+        if refused:
+            self.refused += 1
+            self._log.warning(
+                "ha_connection_refused", peer=connection.peer, node_id=connection.node_id, why=why, connections=1
+            )
+        else:
+            self._log.warning(
+                "slave_disconnected",
+                peer=connection.peer,
+                node_id=connection.node_id,
+                ack_offset=connection.ack_offset,
+                behind_bytes=self._store.log.committed_offset - connection.ack_offset,
+                why=why,
+            )
+
+    def _forget(self, connection: SlaveConnection) -> None:
+        with self._lock:
+            if self._slaves.get(connection.node_id) is connection:
+                del self._slaves[connection.node_id]
+            self._streams = tuple(other for other in self._streams if other is not connection)
+            self._counted = tuple(other for other in self._counted if other is not connection)
+            self._recount()
+
+    # ---- the end of a reign
+
+    def fence(self, epoch: int, owner: str, address: str) -> bool:
+        """Promise a higher epoch to another node and acknowledge nothing from here on; return whether that could be
+        promised (False: it is not newer than what is promised, nothing has changed). Durable before True is returned.
+
+        Writes to disk. Raises ``StoreError``: the promise could not be kept; this node acknowledges nothing then
+        either, until it is started again.
+        """
+        try:
+            if not self._state.fence(epoch, owner, address):
+                return False
+        except PocketMQError:
+            self._fence_now(FencedBy(epoch, owner, address))
+            raise
+        self._fence_now(FencedBy(epoch, owner, address))
+        return True
+
+    def _fence_now(self, by: FencedBy) -> None:
+        with self._lock:
+            is_first, self._fenced_by = not self.is_fenced, by
+            self.transfer.is_fenced = True
+            streams = self._streams
+        self.transfer.fence()
+        if not is_first:
+            return
+        self._log.error(
+            "master_fenced",
+            epoch=by.epoch,
+            owner=by.owner,
+            address=by.address,
+            own_epoch=self._epochs.last_number,
+            end_offset=self._store.log.committed_offset,
+            confirmed_offset=self.confirmed_offset,
+            hint="another node leads now; make this one its slave with: pocketmq ha demote",
+        )
+        for connection in streams:
+            connection.fail("this master was replaced")
+        if self.on_fenced is not None:
+            self.on_fenced(by)
+
+    # ---- what is seen
+
+    def status(self) -> HaStatus:
+        """Return what the master knows of its slaves."""
+        end = self._store.log.committed_offset
+        now_ns, now_ms = self._clock.monotonic_ns(), self._clock.now_ms()
+        counted = set(self._counted)
+        slaves: list[SlaveStatus] = []
+        for connection in self._streams:
+            behind_bytes = max(0, end - connection.ack_offset)
+            behind_ms = 0
+            if behind_bytes:
+                since_ms = connection.echo_ms or now_ms - (now_ns - connection.connected_ns) // _NS_PER_MS
+                behind_ms = -1 if connection.protocol == "rocketmq" else max(0, now_ms - since_ms)
+            slaves.append(
+                SlaveStatus(
+                    node_id=connection.node_id,
+                    broker_id=connection.broker_id,
+                    address=connection.peer,
+                    ack_offset=connection.ack_offset,
+                    flushed_offset=connection.flushed_offset,
+                    behind_bytes=behind_bytes,
+                    behind_ms=behind_ms,
+                    is_in_sync=connection in counted and behind_bytes < self._fallbehind_bytes,
+                    connected_ms=(now_ns - connection.connected_ns) // _NS_PER_MS,
+                    sent_bytes=connection.sent_bytes,
+                    protocol=connection.protocol,
+                    ack_policy=connection.ack_policy,
+                )
+            )
+        epoch = self._epoch
+        return HaStatus(
+            role=self._config.broker_role,
+            epoch=0 if epoch is None else epoch.number,
+            owner="" if epoch is None else epoch.owner,
+            end_offset=end,
+            confirmed_offset=self.confirmed_offset,
+            in_sync_count=1 + sum(slave.is_in_sync for slave in slaves),
+            in_sync_replicas=self._config.in_sync_replicas,
+            total_replicas=self._config.total_replicas,
+            slaves=slaves,
+            waiters=len(self.transfer.waiters),
+            served=self.transfer.served,
+            timeouts=self.transfer.timeouts,
+            not_available=self.transfer.not_available,
+            refused=self.refused,
+            fenced_by=self._fenced_by or self._state.fenced_by,
+        )
+
+
+def port_of(config: StoreConfig, broker_port: int) -> int:
+    """Return the port for ``open_port``: ``ha_listen_port``, or the broker's + 1 (RocketMQ). Raises ``ConfigError``."""
+    port = config.ha_listen_port or broker_port + 1
+    if port > 65_535:
+        raise ConfigError(
+            "HA port not opened", why=f"{port} is no port", hint="set store.ha_listen_port, or a lower broker port"
+        )
+    return port

@@ -1,0 +1,590 @@
+"""What a node must not forget about replication, in ``<store>/pocketmq/ha.json``.
+
+Lives here: ``HaState``: the epoch table, promises, the role that a promotion gave, the fence, who followed, and their
+file. Every answer given on its ground is durable first.
+Not here: what follows from it: who may be followed or cut (``slave``, ``recover``), who is asked (``service``, the
+broker), the table itself (``epochs``).
+
+The file is JSON with its own CRC-32, replaced as a whole (``.tmp``, sync, rename, sync of the directory); what it said
+before stays beside it as ``ha.json.bak``, for people: an older promise must never be believed by itself.
+"""
+
+import posixpath
+import threading
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from pocketmq.common.clock import Clock
+from pocketmq.common.crc import crc32
+from pocketmq.common.errors import Cause
+from pocketmq.remoting.ha_bodies import next_members
+from pocketmq.store.checkpoint import StorePaths
+from pocketmq.store.errors import CorruptStore, StoreError, StorePermission
+from pocketmq.store.file_system import FileSystem
+from pocketmq.store.ha.epochs import NUMBER_MAX, OWNER_CHARS_MAX, BadEpochs, Epoch, EpochTable
+
+STATE_VERSION: Final = 1
+SLAVES_MAX: Final = 64
+"""Followers that are remembered; the one that is furthest behind goes first."""
+NOTE_SLAVES_EVERY_NS: Final = 5_000_000_000
+"""Acknowledged offsets are written at most this often, new followers at once: each write syncs beside the log's own
+syncs, and only the text of an error depends on the offsets."""
+
+
+_BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
+
+
+class HaFenced(StoreError):
+    """This node has promised a newer epoch to another one and must not lead any more."""
+
+    default_cause = Cause.NOT_MASTER
+
+
+class FencedBy(msgspec.Struct, frozen=True):
+    """Who replaced this master: the epoch, its owner, and the owner's address if it was told (else empty)."""
+
+    epoch: int
+    owner: str
+    address: str = ""
+
+
+class GroupRule(NamedTuple):
+    """What a master asks for before SEND_OK: its role, and how many copies of how many."""
+
+    role: str
+    in_sync_replicas: int
+    total_replicas: int
+
+
+class RememberedRole(NamedTuple):
+    """What ``set_role`` changes: see the fields of ``HaState``."""
+
+    role: str
+    broker_id: int
+    fenced_by: FencedBy | None
+    accept_loss: bool
+    tables_due: bool
+
+
+class _Content(msgspec.Struct, kw_only=True):
+    version: int = STATE_VERSION
+    node_id: str = ""
+    epochs: list[Epoch] = []
+    promised_epoch: int = 0
+    promised_owner: str = ""
+    role: str = ""
+    broker_id: int = -1
+    fenced_by: FencedBy | None = None
+    slaves: dict[str, int] = {}
+    confirmed_offset: int = 0
+    acks_confirm: bool = False
+    clean: bool = True
+    cut_to: int = -1
+    drop: bool = False
+    accept_loss: bool = False
+    boot_id: str = ""
+    opened_epoch: int = 0
+    rule: str = ""
+    members_changed: bool = False
+    counted: bool = True
+    tables_due: bool = False
+    group_role: str = ""
+    group_in_sync: int = 0
+    group_total: int = 0
+
+
+class _File(msgspec.Struct):
+    ha: msgspec.Raw
+    crc32: int
+
+
+class HaState:
+    """The durable state of one node. Reads never block; what changes it writes the file: not for the event loop.
+
+    Thread-safe. A method that raised ``StoreError`` has changed nothing that anybody may rely on: a promise that could
+    not be written was not made.
+    """
+
+    def __init__(
+        self, file_system: FileSystem, paths: StorePaths, clock: Clock, random_bytes: Callable[[int], bytes]
+    ) -> None:
+        """Call ``load`` before anything else. ``random_bytes(count)`` makes ids (``os.urandom``)."""
+        self.path = f"{paths.own}/ha.json"
+        self._file_system = file_system
+        self._own_directory = paths.own
+        self._clock = clock
+        self._random_bytes = random_bytes
+        self._lock = threading.Lock()  # held over I/O
+        self.present_boot_id = ""
+        self._content = _Content()
+        self._epochs = EpochTable()
+        self._written = b""
+        self._slaves_noted_ns = 0
+
+    # ---- life
+
+    def load(self) -> None:
+        """Read the file, or make the state of a node that never replicated. May be called again.
+
+        Raises ``CorruptStore`` for a file that is there and cannot be read, or was there: guessing could break a
+        promise.
+        """
+        self.present_boot_id = _boot_id(self._file_system)
+        with self._lock:
+            try:
+                data = self._file_system.read_all(self.path)
+            except FileNotFoundError:
+                if self._file_system.exists(f"{self.path}.bak"):
+                    raise self._unreadable("it is gone, and what it said before is still there") from None
+                self._make_directory()
+                self._change(_Content(node_id=self._random_bytes(8).hex()))
+                return
+            try:
+                outer = msgspec.json.decode(data, type=_File)
+                if crc32(bytes(outer.ha)) != outer.crc32:
+                    raise self._unreadable("its checksum does not match")
+                content = msgspec.json.decode(outer.ha, type=_Content)
+                self._epochs = EpochTable(content.epochs)
+            except (msgspec.MsgspecError, BadEpochs) as error:
+                raise self._unreadable(str(error)) from error
+            if content.version != STATE_VERSION or not content.node_id:
+                raise self._unreadable(f"version {content.version}")
+            self._content = content
+            self._written = data
+
+    def _make_directory(self) -> None:
+        """Make the store's directories, durably: a file in a directory whose name is lost is lost."""
+        files, own = self._file_system, self._own_directory
+        files.make_dirs(own)
+        root = posixpath.dirname(own)
+        files.sync_dir(root)
+        try:
+            files.sync_dir(posixpath.dirname(root))
+        except StorePermission:  # not ours to read: whoever made the store's directory there had to sync it
+            pass
+
+    def _unreadable(self, why: str) -> CorruptStore:
+        return CorruptStore(
+            "the state of replication cannot be read",
+            why=f"{self.path}: {why}",
+            hint=f"if {self.path}.bak is newer than every promotion of this broker name, rename it to ha.json; else "
+            "start as a slave with an empty store directory, so that no promise is broken",
+        )
+
+    # ---- what is known
+
+    @property
+    def node_id(self) -> str:
+        """A random id of this store, made once."""
+        return self._content.node_id
+
+    @property
+    def epochs(self) -> EpochTable:
+        """The epochs of the log. After a power loss it may name some that start behind the log's end: ``cut`` it."""
+        return self._epochs
+
+    @property
+    def promised_epoch(self) -> int:
+        """Nothing is taken from, or confirmed to, epochs below it."""
+        return self._content.promised_epoch
+
+    @property
+    def promised_owner(self) -> str:
+        """Whose that epoch is; empty before the first promise."""
+        return self._content.promised_owner
+
+    @property
+    def role(self) -> str:
+        """The role that a promotion or demotion gave, which wins over the config; empty: what the config says."""
+        return self._content.role
+
+    @property
+    def broker_id(self) -> int:
+        """The broker id that goes with ``role``; -1 without one."""
+        return self._content.broker_id
+
+    @property
+    def fenced_by(self) -> FencedBy | None:
+        """Who replaced this master; None if nobody has."""
+        return self._content.fenced_by
+
+    @property
+    def slaves(self) -> dict[str, int]:
+        """{node id: offset acknowledged last} of those who followed this master; a copy."""
+        return dict(self._content.slaves)
+
+    @property
+    def confirmed_offset(self) -> int:
+        """What is below it must stay: somebody may have been told SEND_OK. Never above what was confirmed, but perhaps
+        seconds old.
+        """
+        return self._content.confirmed_offset
+
+    @property
+    def acks_confirm(self) -> bool:
+        """Whether this slave's own acknowledgements were enough for SEND_OK (synchronous master, two in-sync replicas):
+        then all that is in its log counts as confirmed.
+        """
+        return self._content.acks_confirm
+
+    @property
+    def group(self) -> GroupRule | None:
+        """What the master that was followed last asks for before SEND_OK; None before the first one.
+
+        A promotion counts on it: this node's own settings may be others.
+        """
+        content = self._content
+        if not content.group_total:
+            return None
+        return GroupRule(content.group_role, content.group_in_sync, content.group_total)
+
+    @property
+    def counted(self) -> bool:
+        """Whether the master that was followed last counts this slave; one that it does not must not be promoted."""
+        return self._content.counted
+
+    @property
+    def clean(self) -> bool:
+        """Whether the last run as a master ended with everything durable (or there was none)."""
+        return self._content.clean
+
+    @property
+    def cut_to(self) -> int | None:
+        """Where the next opening of the store must end the log; None: where it ends."""
+        return None if self._content.cut_to < 0 else self._content.cut_to
+
+    @property
+    def drop(self) -> bool:
+        """Whether the next opening of the store must give up the whole log."""
+        return self._content.drop
+
+    @property
+    def accept_loss(self) -> bool:
+        """Whether an operator has agreed that this slave's next cut may take what was confirmed."""
+        return self._content.accept_loss
+
+    @property
+    def same_boot(self) -> bool:
+        """Whether the machine certainly runs since the last run as a master: what that wrote is there, even if it was
+        killed, because the page cache has it.
+        """
+        return self.present_boot_id != "" and self.present_boot_id == self._content.boot_id
+
+    def is_own(self, owner: str) -> bool:
+        """Tell whether an epoch's owner is a run of this node."""
+        return owner.startswith(f"{self.node_id}.")
+
+    def new_owner(self) -> str:
+        """Return a name for one run of this node, as an owner of epochs."""
+        return f"{self.node_id}.{self._random_bytes(4).hex()}"
+
+    def may_follow(self, epoch: int, owner: str) -> bool:
+        """Tell whether the promises allow to take data from, and acknowledge to, ``owner`` in ``epoch``."""
+        content = self._content
+        return epoch > content.promised_epoch or (epoch == content.promised_epoch and owner == content.promised_owner)
+
+    # ---- promises and epochs
+
+    def promise(self, epoch: int, owner: str) -> bool:
+        """Promise to take nothing from lower epochs, and from this one only if it is ``owner``'s; return whether that
+        could be promised. Durable before True is returned. Twice the same is True.
+
+        Promising itself (``is_own``) is how a candidate starts: ``open_epoch`` will open exactly this epoch. A fence
+        stands until the promotion is ordered (``set_role``): a candidate whom too few others followed must not lead
+        after its next start. Raises ``StoreError`` when the disk does; nothing was promised then.
+        """
+        if not (0 < epoch <= NUMBER_MAX and 0 < len(owner) <= OWNER_CHARS_MAX):
+            return False
+        with self._lock:
+            if not self.may_follow(epoch, owner):
+                return False
+            self._change(self._changed(promised_epoch=epoch, promised_owner=owner))
+            return True
+
+    def fence(self, epoch: int, owner: str, address: str = "") -> bool:
+        """Promise ``epoch`` to another node that replaces this master, and remember who; return whether that is newer
+        than what is promised (if not, nothing changes). Durable before True is returned.
+        """
+        if not (0 < epoch <= NUMBER_MAX and 0 < len(owner) <= OWNER_CHARS_MAX) or self.is_own(owner):
+            return False
+        with self._lock:
+            if not self.may_follow(epoch, owner):
+                return False
+            fenced_by = FencedBy(epoch, owner, address)
+            self._change(self._changed(promised_epoch=epoch, promised_owner=owner, fenced_by=fenced_by))
+            return True
+
+    def needs_new_members(self, rule: str, count_max: int) -> bool:
+        """Tell whether the epoch that a master opens now must be one with a new set of counted slaves.
+
+        ``rule`` says how many copies SEND_OK takes, of how many: a slave that was counted under another one, or one of
+        more than ``count_max``, may lack what the others have confirmed.
+        """
+        content = self._content
+        return content.members_changed or bool(
+            content.slaves and (content.rule != rule or len(content.slaves) > count_max)
+        )
+
+    def _check_leads(self) -> None:
+        content = self._content
+        if content.fenced_by is not None or (content.promised_owner and not self.is_own(content.promised_owner)):
+            raise HaFenced(
+                "this node must not lead",
+                why=f"it has promised epoch {content.promised_epoch} to {content.promised_owner}",
+                hint="start it as a slave, or promote it with: pocketmq ha promote",
+            )
+
+    def open_epoch(self, start_offset: int, *, rule: str = "", count_max: int = SLAVES_MAX) -> Epoch:
+        """Open this run's epoch at ``start_offset``, the end of the log, and promise it to ourselves.
+
+        The epoch that this node was promoted to, if it was not opened yet, else the next number with a new owner; if
+        ``needs_new_members``, the next one with a new set of counted slaves, for which all below ``start_offset`` must
+        be durable. From here on ``clean`` is false until ``mark_clean``. Durable when it returns. Raises ``HaFenced``
+        when the newest promise is another node's, and ``StoreError``.
+        """
+        with self._lock:
+            content = self._content
+            self._check_leads()
+            table = self._epochs.cut(start_offset)
+            number, owner = content.promised_epoch, content.promised_owner
+            highest = max(self._epochs.last_number, content.opened_epoch)
+            is_new = self.needs_new_members(rule, count_max)
+            if number <= highest:  # opened before: its number never stands for two places in the log
+                number, owner = next_members(highest) if is_new else highest + 1, self.new_owner()
+            epoch = Epoch(number, owner, start_offset)
+            confirmed = content.confirmed_offset
+            if content.acks_confirm:
+                confirmed = max(confirmed, start_offset)
+            self._set_epochs(
+                table.opened(epoch),
+                promised_epoch=number,
+                promised_owner=owner,
+                acks_confirm=False,
+                confirmed_offset=confirmed,
+                clean=False,
+                boot_id=self.present_boot_id,
+                opened_epoch=number,
+                rule=rule,
+                members_changed=False,
+                counted=True,
+                slaves={} if len(content.slaves) > count_max else content.slaves,
+            )
+            return epoch
+
+    def reserve_members(self) -> tuple[int, str]:
+        """Return number and owner for an epoch with a new set of counted slaves; the number is never used for another
+        one. Durable when it returns. Raises ``HaFenced`` and ``StoreError``.
+        """
+        with self._lock:
+            content = self._content
+            self._check_leads()
+            number = next_members(max(self._epochs.last_number, content.opened_epoch, content.promised_epoch))
+            self._change(self._changed(opened_epoch=number))
+            return number, self.new_owner()
+
+    def open_members(self, number: int, owner: str, start_offset: int, slaves: dict[str, int]) -> Epoch:
+        """Open the epoch of ``reserve_members``, in which ``slaves`` {node id: offset} are counted and no others.
+
+        All below ``start_offset`` must be durable, and nobody may have bytes behind it: who follows must take over the
+        epoch with them. Durable when it returns. Raises ``HaFenced`` and ``StoreError``.
+        """
+        with self._lock:
+            self._check_leads()
+            epoch = Epoch(number, owner, start_offset)
+            self._set_epochs(
+                self._epochs.opened(epoch), promised_epoch=number, promised_owner=owner, slaves=dict(slaves)
+            )
+            return epoch
+
+    def is_reserved(self, epoch: int, owner: str) -> bool:
+        """Tell whether ``epoch`` is one of the log, or one that this node has reserved and not opened yet."""
+        if any((entry.number, entry.owner) == (epoch, owner) for entry in self._epochs.entries):
+            return True
+        return self.is_own(owner) and self._epochs.last_number < epoch <= self._content.opened_epoch
+
+    def set_epochs(self, epochs: EpochTable) -> None:
+        """Take over the table of the master that is followed, as far as the own log reaches. Durable when it returns.
+
+        Call it before bytes of a new epoch are appended, and after a cut.
+        """
+        with self._lock:
+            if epochs != self._epochs:
+                self._set_epochs(epochs)
+
+    def follow(
+        self, epoch: int, owner: str, *, acks_confirm: bool, group: GroupRule | None = None, counted: bool = True
+    ) -> bool:
+        """Promise a master its epoch and note whether our acknowledgements alone confirm, or do not count at all, and
+        its ``group`` rule; False as ``promise``.
+
+        Who followed this node when it was a master itself is forgotten: its log is another one's from here on.
+        """
+        if not (0 < epoch <= NUMBER_MAX and 0 < len(owner) <= OWNER_CHARS_MAX):
+            return False
+        with self._lock:
+            if not self.may_follow(epoch, owner):
+                return False
+            changed = self._changed(
+                promised_epoch=epoch,
+                promised_owner=owner,
+                acks_confirm=acks_confirm,
+                counted=counted,
+                clean=True,
+                slaves={},
+            )
+            if group is not None:
+                changed.group_role, changed.group_in_sync, changed.group_total = group
+            self._change(changed)
+            return True
+
+    # ---- the rest
+
+    def set_role(self, role: str, broker_id: int) -> None:
+        """Remember the role that a promotion or demotion gave; empty takes the override back.
+
+        A slave is not fenced any more: it follows; nor is a master that has promised itself the newest epoch: it was
+        promoted. Durable when it returns.
+        """
+        with self._lock:
+            may_act = role == "SLAVE" or (role != "" and self.is_own(self._content.promised_owner))
+            fenced_by = None if may_act else self._content.fenced_by
+            self._change(
+                self._changed(
+                    role=role,
+                    broker_id=broker_id if role else -1,
+                    fenced_by=fenced_by,
+                    tables_due=role not in ("", "SLAVE"),
+                )
+            )
+
+    @property
+    def tables_due(self) -> bool:
+        """Whether a promoted master has yet to look whether its tables have all that its log has."""
+        return self._content.tables_due
+
+    def tables_done(self) -> None:
+        """Note that the tables were put right, and written. Durable when it returns."""
+        with self._lock:
+            self._change(self._changed(tables_due=False))
+
+    @property
+    def remembered_role(self) -> RememberedRole:
+        """What ``take_back`` needs to undo a ``set_role``."""
+        content = self._content
+        return RememberedRole(
+            content.role, content.broker_id, content.fenced_by, content.accept_loss, content.tables_due
+        )
+
+    def take_back(self, before: RememberedRole) -> None:
+        """Undo ``set_role`` and ``order_accept_loss``: the role could not be taken. Promises stand. Call ``load`` first
+        when another run has used the file. Durable when it returns.
+        """
+        with self._lock:
+            self._change(self._changed(**before._asdict()))
+
+    def note_slaves(self, acks: dict[str, int]) -> None:
+        """Remember who follows and how far each has acknowledged; who left stays, with what it had.
+
+        New followers are durable when it returns; offsets alone are written every few seconds.
+        """
+        with self._lock:
+            merged = self._content.slaves | acks
+            is_new = len(merged) != len(self._content.slaves)
+            if len(merged) > SLAVES_MAX:
+                furthest = sorted(merged.items(), key=lambda item: (item[0] in acks, item[1]))[-SLAVES_MAX:]
+                merged = dict(furthest)
+            now_ns = self._clock.monotonic_ns()
+            if is_new or (merged != self._content.slaves and now_ns - self._slaves_noted_ns >= NOTE_SLAVES_EVERY_NS):
+                self._slaves_noted_ns = now_ns
+                self._change(self._changed(slaves=merged))
+
+    def note_acks(self, acks: dict[str, int]) -> None:
+        """Do ``note_slaves`` for those of ``acks`` that follow already."""
+        known = self._content.slaves
+        self.note_slaves({node: offset for node, offset in acks.items() if node in known})
+
+    def forget_slaves(self, keep: set[str]) -> None:
+        """Forget followers other than ``keep``: nothing is fetched from them, or waited for, at the next start.
+
+        The next epoch has a new set of counted slaves: others may take their places from there on.
+        """
+        with self._lock:
+            slaves = {node: offset for node, offset in self._content.slaves.items() if node in keep}
+            if slaves != self._content.slaves:
+                self._change(self._changed(slaves=slaves, members_changed=True))
+
+    def note_confirmed(self, offset: int) -> None:
+        """Remember what was confirmed; call it about once a second, and at the end. A lower offset changes nothing."""
+        with self._lock:
+            if offset > self._content.confirmed_offset:
+                self._change(self._changed(confirmed_offset=offset))
+
+    def order_cut(self, offset: int) -> None:
+        """Have the next opening of the store cut the log to ``offset`` (``opening``). Durable when it returns."""
+        with self._lock:
+            self._change(self._changed(cut_to=offset))
+
+    def order_drop(self) -> None:
+        """Have the next opening of the store give up the whole log. Durable when it returns."""
+        with self._lock:
+            self._change(self._changed(drop=True))
+
+    def order_accept_loss(self) -> None:
+        """Let the next cut take what was confirmed, this once. Durable when it returns."""
+        with self._lock:
+            self._change(self._changed(accept_loss=True))
+
+    def cut_done(self, end_offset: int) -> None:
+        """Note that the ordered cut was made: the log ends at ``end_offset`` and has the epochs up to there."""
+        with self._lock:
+            epochs = self._epochs.cut(end_offset)
+            if self._content.drop:
+                epochs = EpochTable()
+            confirmed = min(self._content.confirmed_offset, end_offset)
+            self._set_epochs(
+                epochs, cut_to=-1, drop=False, accept_loss=False, acks_confirm=False, confirmed_offset=confirmed
+            )
+
+    def check_writable(self) -> None:
+        """Write the file as it is. Raises ``StoreError`` when the disk refuses."""
+        with self._lock:
+            self._file_system.replace(self.path, self._written)
+
+    def mark_clean(self) -> None:
+        """Note that this run as a master ended with everything durable."""
+        with self._lock:
+            self._change(self._changed(clean=True))
+
+    # ---- the file
+
+    def _changed(self, **changes: Any) -> _Content:
+        return msgspec.structs.replace(self._content, **changes)
+
+    def _set_epochs(self, epochs: EpochTable, **changes: Any) -> None:
+        self._change(self._changed(epochs=list(epochs.entries), **changes))
+        self._epochs = epochs
+
+    def _change(self, content: _Content) -> None:
+        """Make ``content`` durable, then the state. After an error of the disk the old state goes on."""
+        inner = msgspec.json.encode(content)
+        data = b'{"ha":%b,"crc32":%d}\n' % (inner, crc32(inner))
+        if data != self._written:
+            if self._written:
+                self._file_system.replace(f"{self.path}.bak", self._written, durable=False)
+            self._file_system.replace(self.path, data)
+            self._written = data
+        self._content = content
+
+
+def _boot_id(file_system: FileSystem) -> str:
+    """Return which start of this machine this is; empty where the system does not tell."""
+    try:
+        file = file_system.open(_BOOT_ID, writable=False)
+        try:
+            return file.read(0, 64).decode("ascii", "replace").strip()
+        finally:
+            file.close()
+    except (OSError, StoreError):
+        return ""

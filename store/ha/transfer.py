@@ -1,0 +1,123 @@
+"""Bytes of the log onto one connection, from any offset on.
+
+Lives here: ``LogTransfer``: what is sent next, in which pieces, what the socket has not taken yet.
+Not here: when it is called, and from which thread (``connection``), frames (``wire``, ``rocketmq_protocol``).
+"""
+
+import enum
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pocketmq.store.ha.link import Link
+
+FIRST_BUFFER_BYTES: Final = 64 << 10
+"""Memory of a connection that keeps up; the whole batch only for one that has to catch up."""
+
+EncodeHead = Callable[[int, memoryview], bytes]
+"""The head of a frame, from the offset and the bytes of its body."""
+
+
+class LogSource(Protocol):
+    """The part of ``CommitLog`` that is sent."""
+
+    segment_bytes: int
+    committed_offset: int
+
+    @property
+    def min_offset(self) -> int:
+        """First offset the log still has."""
+        ...
+
+    def read_into(self, offset: int, out: NDArray[np.uint8]) -> None:
+        """Fill ``out`` with committed bytes."""
+        ...
+
+
+class Pumped(enum.Enum):
+    """How a call of ``pump`` ended."""
+
+    DONE = "done"
+    """Everything committed is with the system."""
+    MORE = "more"
+    """There is more, and the socket takes it."""
+    BLOCKED = "blocked"
+    """The socket takes nothing at the moment."""
+
+
+class LogTransfer:
+    """Sends [start, committed end) in frames of at most ``batch_bytes`` that never cross the border of a segment.
+
+    One thread at a time. Memory: one batch, whatever the slave lacks; it is read from the log again when the socket has
+    taken the one before. ``sent_offset``: what is framed up to here; ``sent_bytes`` counts bodies.
+    """
+
+    def __init__(self, log: LogSource, link: Link, batch_bytes: int, encode_head: EncodeHead, offset: int) -> None:
+        self.sent_offset = offset
+        self.sent_bytes = 0
+        self._log = log
+        self._link = link
+        self._batch_bytes = batch_bytes
+        self._encode_head = encode_head
+        self._buffer: NDArray[np.uint8] = np.empty(min(batch_bytes, FIRST_BUFFER_BYTES), np.uint8)
+        self._pending: list[memoryview] = []
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether bytes wait for the socket."""
+        return bool(self._pending)
+
+    @property
+    def lag_bytes(self) -> int:
+        """How much of the log is not framed yet."""
+        return self._log.committed_offset - self.sent_offset
+
+    def pump(self, batches_max: int) -> Pumped:
+        """Send up to so many batches, without waiting. Raises ``LinkError``, ``OffsetOutOfRange`` (retention was
+        faster), DiskError."""
+        log = self._log
+        for _ in range(batches_max):
+            if self._pending and not self._send_pending():
+                return Pumped.BLOCKED
+            offset = self.sent_offset
+            size = log.committed_offset - offset
+            if size <= 0:
+                return Pumped.DONE
+            self._send_batch(offset, min(size, self._batch_bytes, log.segment_bytes - offset % log.segment_bytes))
+        if self._pending:
+            return Pumped.BLOCKED
+        return Pumped.MORE if log.committed_offset > self.sent_offset else Pumped.DONE
+
+    def send_frame(self, frame: bytes) -> None:
+        """Send a frame without a body behind what is under way; dropped when the socket takes nothing, for then the
+        peer has enough to read. Raises ``LinkError``."""
+        if not self._pending:
+            self._send([memoryview(frame)])
+
+    def _send_batch(self, offset: int, size: int) -> None:
+        if size > self._buffer.size:
+            self._buffer = np.empty(self._batch_bytes, np.uint8)
+        body = self._buffer[:size]
+        self._log.read_into(offset, body)
+        view = body.data
+        head = memoryview(self._encode_head(offset, view))
+        self.sent_offset = offset + size  # before the slave can have it: another thread checks its answer against this
+        self.sent_bytes += size
+        self._send([head, view])
+
+    def _send(self, parts: list[memoryview]) -> None:
+        taken = self._link.send(parts)
+        for part in parts:
+            if taken < len(part):
+                self._pending.append(part[taken:])
+                taken = 0
+            else:
+                taken -= len(part)
+
+    def _send_pending(self) -> bool:
+        """Send what the socket did not take; return whether that is all gone."""
+        parts, self._pending = self._pending, []
+        self._send(parts)
+        return not self._pending

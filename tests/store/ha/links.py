@@ -1,0 +1,156 @@
+"""A network without sockets: pairs of links in memory, and a slave that says what a test wants it to."""
+
+from collections import deque
+from collections.abc import Sequence
+
+import msgspec
+
+from pocketmq.common.crc import crc32
+from pocketmq.store.ha import wire
+from pocketmq.store.ha.link import Link, LinkError
+
+WINDOW_BYTES = 64 << 10
+
+
+class _Pipe:
+    def __init__(self, window_bytes: int) -> None:
+        self.data = bytearray()
+        self.window_bytes = window_bytes
+        self.is_cut = False
+
+
+class MemoryLink:
+    """One end of a connection; each direction holds at most ``window_bytes``. Never waits: ``wait_ms`` is ignored."""
+
+    def __init__(self, peer: str, receives: _Pipe, sends: _Pipe) -> None:
+        self.peer = peer
+        self.receives = receives
+        self.sends = sends
+        self.is_closed = False
+
+    def receive_into(self, buffer: memoryview, wait_ms: float) -> int | None:
+        if self.is_closed:
+            raise LinkError("closed", why="closed here")
+        pipe = self.receives
+        if not pipe.data:
+            return 0 if pipe.is_cut else None
+        count = min(len(buffer), len(pipe.data))
+        assert count, "nobody asks for nothing"
+        buffer[:count] = pipe.data[:count]
+        del pipe.data[:count]
+        return count
+
+    def send(self, parts: Sequence[bytes | memoryview]) -> int:
+        if self.is_closed or self.sends.is_cut:
+            raise LinkError("broken", why="the connection is cut")
+        data = b"".join(parts)[: self.sends.window_bytes - len(self.sends.data)]
+        self.sends.data += data
+        return len(data)
+
+    def wait_writable(self, wait_ms: float) -> bool:
+        return len(self.sends.data) < self.sends.window_bytes
+
+    def cut(self) -> None:
+        self.receives.is_cut = self.sends.is_cut = True
+
+    def close(self) -> None:
+        self.cut()
+        self.is_closed = True
+
+
+def pair(peer_of_master: str = "10.0.0.2:5000", window_bytes: int = WINDOW_BYTES) -> tuple[MemoryLink, MemoryLink]:
+    """Return the master's end and the slave's end of a connection."""
+    up, down = _Pipe(window_bytes), _Pipe(window_bytes)
+    return MemoryLink(peer_of_master, up, down), MemoryLink("10.0.0.1:10912", down, up)
+
+
+class MemoryListener:
+    """A port: what is put into ``waiting`` is accepted."""
+
+    def __init__(self, bind_address: str = "", port: int = 0) -> None:
+        self.port = port or 10912
+        self.waiting: deque[Link] = deque()
+        self.is_closed = False
+
+    def accept(self, wait_ms: float) -> Link | None:
+        if self.is_closed:
+            raise LinkError("closed", why="closed here")
+        return self.waiting.popleft() if self.waiting else None
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class ScriptedSlave:
+    """The slave's side of the protocol, one step at a time, without a store: ``log`` is what it was sent."""
+
+    def __init__(self, listener: MemoryListener, peer: str = "10.0.0.2:5000", window_bytes: int = WINDOW_BYTES) -> None:
+        master_end, self.link = pair(peer, window_bytes)
+        listener.waiting.append(master_end)
+        self.decoder = wire.FrameDecoder(wire.FROM_MASTER)
+        self.start_offset = 0
+        self.log = bytearray()
+        self.heartbeats: list[wire.Heartbeat] = []
+        self.data: list[tuple[int, int, int, int]] = []  # (offset, bytes, master end, confirm offset)
+        self.echo_ms = 0
+        self.welcome: wire.Welcome | None = None
+        self.refused: wire.Refused | None = None
+        self.is_closed = False
+
+    def raw(self, data: bytes) -> None:
+        assert self.link.send([data]) == len(data)
+
+    def hello(self, **changes: object) -> None:
+        self.raw(wire.PREAMBLE + wire.encode_hello(make_hello(**changes)))
+
+    @property
+    def end_offset(self) -> int:
+        return self.start_offset + len(self.log)
+
+    def receive(self, bytes_max: int = 1 << 30) -> None:
+        """Take what is there; check every frame as a slave does."""
+        while bytes_max > 0:
+            view = self.decoder.buffer()[:bytes_max]
+            count = self.link.receive_into(view, 0)
+            if not count:
+                self.is_closed = count == 0
+                return
+            bytes_max -= count
+            self.decoder.received(count)
+            while (message := self.decoder.next()) is not None:
+                self._take(message)
+
+    def _take(self, message: wire.Message) -> None:
+        if isinstance(message, wire.Welcome):
+            self.welcome, self.start_offset = message, message.start_offset
+        elif isinstance(message, wire.Refused):
+            self.refused = message
+        elif isinstance(message, wire.Heartbeat):
+            self.heartbeats.append(message)
+            self.echo_ms = message.now_ms
+        else:
+            assert isinstance(message, wire.Data)
+            assert message.offset == self.end_offset, "each body continues where the one before it ended"
+            assert crc32(message.body) == message.crc
+            self.log += message.body
+            self.echo_ms = message.now_ms
+            self.data.append((message.offset, len(message.body), message.master_end, message.confirm_offset))
+
+    def ack(self, offset: int | None = None) -> None:
+        end = self.end_offset if offset is None else offset
+        self.raw(wire.encode_ack(wire.Ack(end, end, self.echo_ms)))
+
+
+def make_hello(**changes: object) -> wire.Hello:
+    """Return the HELLO of an empty slave of the tests' group, but for ``changes``."""
+    fields: dict[str, object] = {
+        "cluster": "C",
+        "broker_name": "b",
+        "broker_id": 1,
+        "node_id": "slave1",
+        "epochs": [],
+        "end_offset": 0,
+        "min_offset": 0,
+        "segment_bytes": 8192,
+    }
+    return msgspec.convert(fields | changes, wire.Hello)

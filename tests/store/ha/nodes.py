@@ -1,0 +1,304 @@
+"""Masters and slaves with real stores, stepped by hand, over links in memory."""
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pocketmq.common.clock import ManualClock
+from pocketmq.common.logs import CapturedLog
+from pocketmq.common.runner import SteppedRunner
+from pocketmq.store.append_result import PutStatus
+from pocketmq.store.checkpoint import StorePaths
+from pocketmq.store.file_system import FileSystem
+from pocketmq.store.ha.link import Link, LinkError
+from pocketmq.store.ha.opening import needs_recovery, open_store
+from pocketmq.store.ha.recover import recover_from_slaves
+from pocketmq.store.ha.service import HaService
+from pocketmq.store.ha.slave import HaSlave
+from pocketmq.store.ha.state import HaState
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.os_file_system import OsFileSystem
+from tests.store.ha.links import MemoryLink, MemoryListener, pair
+from tests.store.log_fakes import HOST, bodies, split, store_config
+
+Spoil = Callable[[bytes], bytes]
+
+
+class SpoiledLink(MemoryLink):
+    """A slave's end whose incoming bytes pass through ``spoil`` first."""
+
+    spoil: Spoil | None = None
+
+    def receive_into(self, buffer: memoryview, wait_ms: float) -> int | None:
+        count = super().receive_into(buffer, wait_ms)
+        if count and self.spoil is not None:
+            buffer[:count] = self.spoil(bytes(buffer[:count]))
+        return count
+
+
+class PumpedLink(MemoryLink):
+    """A master's end that lets the others work while it waits."""
+
+    pump: Callable[[float], None]
+
+    def receive_into(self, buffer: memoryview, wait_ms: float) -> int | None:
+        count = super().receive_into(buffer, wait_ms)
+        if count is None and wait_ms:
+            self.pump(wait_ms)
+            count = super().receive_into(buffer, wait_ms)
+        return count
+
+
+class PumpedListener(MemoryListener):
+    """A port whose owner blocks in ``accept``: meanwhile ``pump(wait_ms)`` lets the others work."""
+
+    pump: Callable[[float], None] | None = None
+
+    def accept(self, wait_ms: float) -> Link | None:
+        if self.pump is not None:
+            self.pump(wait_ms)
+        return super().accept(wait_ms)
+
+
+class Network:
+    """Listeners by address, and connections that a test may cut or spoil."""
+
+    def __init__(self) -> None:
+        self.listeners: dict[str, PumpedListener] = {}
+        self.links: list[SpoiledLink] = []
+        self.spoil: Spoil | None = None
+        self.window_bytes = 64 << 10
+
+    def connect(self, address: str, timeout_ms: float) -> Link:
+        listener = self.listeners.get(address)
+        if listener is None or listener.is_closed:
+            raise LinkError("no connection to the master", why=f"{address}: refused")
+        master_end, slave_end = pair(f"10.0.0.9:{len(self.links) + 1000}", self.window_bytes)
+        spoiled = SpoiledLink(slave_end.peer, slave_end.receives, slave_end.sends)
+        spoiled.spoil = self.spoil
+        if listener.pump is not None:
+            master_end = PumpedLink(master_end.peer, master_end.receives, master_end.sends)
+            master_end.pump = listener.pump
+        listener.waiting.append(master_end)
+        self.links.append(spoiled)
+        return spoiled
+
+    def cut(self) -> None:
+        for link in self.links:
+            link.cut()
+        self.links.clear()
+
+
+class Node:
+    """One node, restarted as often as a test wants."""
+
+    def __init__(
+        self,
+        root: Path,
+        network: Network,
+        clock: ManualClock,
+        role: str,
+        *,
+        files: FileSystem | None = None,
+        **changes: Any,
+    ) -> None:
+        self.root = root
+        self.network = network
+        self.clock = clock
+        self.role = role
+        self.files: FileSystem = files or OsFileSystem()
+        self.changes = changes
+        self.name = root.name
+        self.master = ""
+        self.log = CapturedLog()
+        self.reopens = 0
+        self.boot = "boot1"
+        self.others: tuple[Node, ...] = ()
+        """Who works while this node's start waits for slaves."""
+        self.pump: Callable[[float], None] = self.let_others_work
+        self.recovered_bytes = -1
+        self.random = random.Random(root.name)
+        self.statuses: list[PutStatus] = []
+        self.open()
+
+    def open(self) -> None:
+        config = store_config(self.root, broker_role=self.role, **{"sync_on_close": False, **self.changes})
+        self.runner = SteppedRunner()
+        self.state = HaState(self.files, StorePaths(str(self.root)), self.clock, self.random.randbytes)
+        self.state.load()
+        self.store = MessageStore(config, file_system=self.files, clock=self.clock, runner=self.runner, log=self.log)
+        self.store.store_host = HOST
+        self.state.present_boot_id = self.boot
+        open_store(self.store, self.state, self.log)
+        try:
+            self._start()
+        except BaseException:
+            self.store.close()
+            raise
+
+    def _recover_bytes(self) -> int:
+        listener = PumpedListener()
+        listener.pump = self.pump
+        self.network.listeners[self.name] = listener
+        return recover_from_slaves(
+            self.store,
+            self.state,
+            cluster="C",
+            broker_name="b",
+            bind_address="",
+            port=0,
+            clock=self.clock,
+            log=self.log,
+            open_listener=lambda bind_address, port: listener,
+        )
+
+    def let_others_work(self, wait_ms: float) -> None:
+        drive(*self.others, rounds=1)
+        self.clock.advance_ms(wait_ms)
+
+    def _start(self) -> None:
+        self.service: HaService | None = None
+        self.slave: HaSlave | None = None
+        if self.role == "SLAVE":
+            self.slave = HaSlave(
+                self.store.config,
+                self.store,
+                self.state,
+                self.clock,
+                self.runner,
+                self.log,
+                lambda: self.master,
+                cluster="C",
+                broker_name="b",
+                broker_id=1,
+                on_reopen=self._wants_reopen,
+                connect=self.network.connect,
+            )
+            self.slave.start()
+        else:
+            if needs_recovery(self.state, self.store.config):
+                self.recovered_bytes = self._recover_bytes()
+            self.service = HaService(
+                self.store.config,
+                self.store,
+                self.state,
+                cluster="C",
+                broker_name="b",
+                clock=self.clock,
+                runner=self.runner,
+                log=self.log,
+            )
+            listener = PumpedListener()
+            self.service.open_port("", 0, lambda bind_address, port: listener)
+            self.network.listeners[self.name] = listener
+            self.service.start()
+
+    def _wants_reopen(self) -> None:
+        self.reopens += 1
+
+    def close(self) -> None:
+        if self.slave is not None:
+            self.slave.stop()
+        if self.service is not None:
+            self.service.stop()
+        self.store.close()
+        if self.service is not None:
+            self.state.mark_clean()
+
+    def restart(self, role: str | None = None) -> None:
+        self.close()
+        self.role = role or self.role
+        self.open()
+
+    def kill(self) -> None:
+        """Die as by ``kill -9``: what the page cache has is there, nothing is tidied up."""
+        survivor = self.root.with_name(self.root.name + ".killed")
+        shutil.copytree(self.root, survivor)
+        self.close()
+        shutil.rmtree(self.root)
+        survivor.rename(self.root)
+
+    def remember_disk(self) -> None:
+        """What is on the disk now is what a later ``lose_power`` finds, but for ha.json, which is always durable."""
+        shutil.rmtree(self._durable, ignore_errors=True)
+        shutil.copytree(self.root, self._durable)
+
+    def lose_power(self) -> None:
+        """Die and lose what was written since ``remember_disk``; the machine starts anew."""
+        state = (self.root / "pocketmq" / "ha.json").read_bytes()
+        self.close()
+        shutil.rmtree(self.root)
+        shutil.copytree(self._durable, self.root)
+        (self.root / "pocketmq" / "ha.json").write_bytes(state)
+        self.boot += "+"
+
+    @property
+    def _durable(self) -> Path:
+        return self.root.with_name(self.root.name + ".durable")
+
+    def send(self, *texts: bytes) -> int:
+        """Append one group and acknowledge it; its status comes into ``statuses``."""
+        result = self.store.append(bodies(*texts))
+        assert result.status.is_stored, result
+        self.store.acknowledge(result.end_offset, True, self.statuses.append)
+        return result.end_offset
+
+    @property
+    def end(self) -> int:
+        return self.store.log.committed_offset
+
+    def bytes(self) -> NDArray[np.uint8]:
+        log = self.store.log
+        return log.read(log.min_offset, log.committed_offset - log.min_offset)
+
+    def events(self, name: str) -> list[dict[str, object]]:
+        return self.log.of(name)
+
+
+def drive(*nodes: Node, rounds: int = 12) -> None:
+    """Let the workers of every node take ``rounds`` steps; all but the checkpoint, which syncs the whole disk."""
+    for _ in range(rounds):
+        for node in nodes:
+            for worker in list(node.runner.workers):
+                if worker.name != "checkpoint" and not worker.stopped:
+                    worker.rung = False
+                    worker.step()
+
+
+def drive_replication(*nodes: Node, rounds: int = 12) -> None:
+    """As ``drive``, but only the workers of replication: no flush, no checkpoint."""
+    for _ in range(rounds):
+        for node in nodes:
+            for worker in list(node.runner.workers):
+                if worker.name.startswith(("ha-", "group-transfer")) and not worker.stopped:
+                    worker.step()
+
+
+def is_prefix(slave: Node, master: Node) -> bool:
+    """Tell whether the slave's log is what the master's begins with."""
+    log, end = master.store.log, slave.end
+    start = max(log.min_offset, slave.store.log.min_offset)
+    return end <= master.end and bool(
+        np.array_equal(slave.store.log.read(start, end - start), log.read(start, end - start))
+    )
+
+
+def texts_of(node: Node, topic: str = "T") -> list[bytes]:
+    """Return the bodies that a consumer of queue 0 gets."""
+    out: list[bytes] = []
+    offset = node.store.min_offset(topic, 0)
+    while offset < node.store.max_offset(topic, 0):
+        found = node.store.get(topic, 0, offset, max_messages=100, max_bytes=1 << 20)
+        out += [record.body for record in split(found.body, found.sizes)]
+        offset = found.next_begin_offset
+    return out
+
+
+def follow(master: Node, *slaves: Node) -> None:
+    for slave in slaves:
+        slave.master = master.name
