@@ -23,11 +23,14 @@ class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """(topic, broker) entries."""
     kv_entries_max: int = 10_000
     kv_size_bytes_max: int = 16 << 20
+    epoch_store_dir: str = ""
+    """Ours: where the epochs of replicated brokers are kept (docs/replication.md); empty: in memory only."""
+    epochs_max: int = 10_000
 
     def __post_init__(self) -> None:
         if not 0 <= self.listen_port <= 65_535:
             raise ConfigError("bad setting", why=f"namesrv.listen_port={self.listen_port} is no port")
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if name not in ("listen_port", "bind_address") and value < 1:
+            if isinstance(value, int) and name != "listen_port" and value < 1:
                 raise ConfigError("bad setting", why=f"namesrv.{name}={value}", hint="at least 1")

@@ -144,6 +144,16 @@ class RouteTable:
         if known is not None and known.broker_addrs.get(str(broker_id)) == address:
             self._remove_address(address)
 
+    def remove_other_master(self, broker_name: str, address: str) -> tuple[str, Hashable] | None:
+        """Forget the master of a name unless it is the one at ``address``; return (address, channel) of who went."""
+        known = self._brokers.get(broker_name)
+        master = "" if known is None else known.broker_addrs.get(str(MASTER_ID), "")
+        live = self._live.get(master)
+        if live is None or master == address:
+            return None
+        self._remove_address(master)
+        return master, live.channel
+
     def channel_closed(self, channel: Hashable) -> list[str]:
         """Forget the brokers that registered through ``channel``; return their addresses."""
         addresses = sorted(self._addresses_of.get(channel, ()))

@@ -16,9 +16,12 @@ from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.events import EventLog, NullLog
 from pocketmq.common.record import CRC_MASK
+from pocketmq.common.runner import LoopMailbox, Runner, ThreadRunner
 from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.epoch_store import EpochStore
+from pocketmq.namesrv.epochs import EpochRecord
 from pocketmq.namesrv.kv_table import ORDER_TOPIC_CONFIG, KVTable
-from pocketmq.namesrv.route_table import RouteTable
+from pocketmq.namesrv.route_table import MASTER_ID, RouteTable
 from pocketmq.remoting.bodies import (
     Announcement,
     DataVersion,
@@ -33,6 +36,7 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers import (
     AddWritePermResponseHeader,
     GetKVConfigResponseHeader,
+    HaEpochResponseHeader,
     Header,
     QueryDataVersionResponseHeader,
     RegisterBrokerResponseHeader,
@@ -48,6 +52,8 @@ UNIT_FLAG: Final = 0x1
 UNIT_SUB_FLAG: Final = 0x2
 """Topic sysFlag bits (RocketMQ TopicSysFlag)."""
 STOP_GRACE_MS: Final = 500
+FENCED_MAX: Final = 16
+"""Refused masters that are remembered of one broker name."""
 
 
 class Refused(PocketMQError):
@@ -72,6 +78,7 @@ class NamesrvApp:
         server_config: ServerConfig | None = None,
         clock: Clock | None = None,
         log: EventLog | None = None,
+        runner: Runner | None = None,
     ) -> None:
         self.config = config
         self._server_config = server_config or ServerConfig()
@@ -79,6 +86,9 @@ class NamesrvApp:
         self._log = log or NullLog()
         self.routes = RouteTable(config.brokers_max, config.topics_max)
         self.kv = KVTable(config.kv_entries_max, config.kv_size_bytes_max)
+        self.epochs = EpochStore(config.epochs_max, config.epoch_store_dir, self._log)
+        self._runner: Runner = runner or ThreadRunner()
+        self._fenced: dict[str, set[str]] = {}  # broker name -> masters that were refused, bounded as the epochs are
         self._server: RemotingServer | None = None
         self._scan_timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -115,9 +125,10 @@ class NamesrvApp:
         return f"{'127.0.0.1' if host in ('0.0.0.0', 'localhost', '') else host}:{self.port}"
 
     async def start(self) -> None:
-        """Listen and serve; raises ``AddressInUse`` or ``BindFailed``."""
+        """Listen and serve; raises ``AddressInUse``, ``BindFailed`` or ``EpochsUnreadable``."""
         assert self._server is None
         self._loop = asyncio.get_running_loop()
+        self.epochs.load()  # before the port is open: nobody waits for this read
         server = RemotingServer(
             self._server_config,
             self,
@@ -127,6 +138,7 @@ class NamesrvApp:
         )
         await server.start(self.config.bind_address, self.config.listen_port)
         self._server = server
+        self.epochs.start(self._runner, LoopMailbox(self._loop))
         self._arm()
         self._log.info("namesrv_started", address=self.address)
 
@@ -138,6 +150,7 @@ class NamesrvApp:
         if self._scan_timer is not None:
             self._scan_timer.cancel()
             self._scan_timer = None
+        self.epochs.stop()
         await server.stop(STOP_GRACE_MS)
         self._server = None
         self._log.info("namesrv_stopped")
@@ -146,6 +159,9 @@ class NamesrvApp:
 
     def on_request(self, connection: Connection, request: Request) -> None:
         """Serve one request."""
+        if request.code == RequestCode.HA_EPOCH:
+            self._epoch(connection, request)
+            return
         handler = self._handlers.get(request.code)
         code, remark = int(ResponseCode.SUCCESS), ""
         header: Header | None = None
@@ -159,7 +175,13 @@ class NamesrvApp:
         except PocketMQError as error:
             code, remark = error.code, str(error)
             self._log.warning("request_refused", code=request.code, remote=connection.remote, error=remark)
-        if not request.oneway:
+        self._answer(connection, request, code, header, remark, body)
+
+    @staticmethod
+    def _answer(
+        connection: Connection, request: Request, code: int, header: Header | None, remark: str = "", body: Body = b""
+    ) -> None:
+        if not request.oneway and not connection.closed:
             connection.respond(
                 encode_response(
                     code,
@@ -197,6 +219,76 @@ class NamesrvApp:
             if isinstance(channel, Connection):
                 channel.close("the broker was silent for too long")
 
+    # ---- epochs ------------------------------------------------------------------------------------------------------
+
+    def _epoch(self, connection: Connection, request: Request) -> None:
+        """Answer HA_EPOCH: at once when it reads, once the claim is durable when it claims."""
+        header: Any = request.header
+        name = header.broker_name
+        if not header.epoch:
+            self._answer(connection, request, int(ResponseCode.SUCCESS), self._epoch_header(name, granted=False))
+            return
+        claim = EpochRecord(header.epoch, header.owner, header.address, header.role)
+
+        def done(granted: bool, error: PocketMQError | None) -> None:
+            if error is not None:
+                self._log.warning("epoch_claim_failed", broker=name[:128], remote=connection.remote, error=str(error))
+                self._answer(connection, request, error.code, None, str(error))
+                return
+            if granted:
+                self._lead(name, claim.address)
+            else:
+                self._note_fenced(name, claim.address)
+            self._answer(connection, request, int(ResponseCode.SUCCESS), self._epoch_header(name, granted=granted))
+
+        self.epochs.claim(name, claim, done, force=header.force, last_epoch=header.last_epoch)
+
+    def _epoch_header(self, broker_name: str, *, granted: bool) -> HaEpochResponseHeader:
+        known = self.epochs.table.get(broker_name)
+        is_kept = self.epochs.is_kept
+        if known is None:
+            return HaEpochResponseHeader(granted, is_kept=is_kept)
+        fenced = ",".join(sorted(self._fenced.get(broker_name, ())))
+        return HaEpochResponseHeader(granted, known.epoch, known.owner, known.address, known.role, fenced, is_kept)
+
+    def _lead(self, broker_name: str, address: str) -> None:
+        """Take the master that was replaced out of the routes; closing its connection lets it learn at once."""
+        self._fenced.get(broker_name, set()).discard(address)
+        replaced = self.routes.remove_other_master(broker_name, address)
+        if replaced is not None:
+            old_address, channel = replaced
+            self._note_fenced(broker_name, old_address)
+            self._log.warning("master_replaced", broker=broker_name, old=old_address, new=address)
+            if isinstance(channel, Connection):
+                channel.close("another master has a newer epoch")
+
+    def _note_fenced(self, broker_name: str, address: str) -> None:
+        if self.epochs.table.get(broker_name) is not None:
+            addresses = self._fenced.setdefault(broker_name, set())
+            if len(addresses) < FENCED_MAX:
+                addresses.add(address)
+
+    def _check_epoch(self, header: Any) -> None:
+        """Refuse a master that was replaced; raises ``Refused``."""
+        self._fenced.get(header.broker_name, set()).discard(header.broker_addr)
+        known = self.epochs.table.get(header.broker_name)
+        if (
+            known is None
+            or header.broker_id != MASTER_ID
+            or (header.epoch, header.epoch_owner)
+            == (
+                known.epoch,
+                known.owner,
+            )
+        ):
+            return
+        self._note_fenced(header.broker_name, header.broker_addr)
+        raise Refused(
+            ResponseCode.NO_PERMISSION,
+            f"epoch {known.epoch} of {header.broker_name} belongs to {known.address}; this master has epoch"
+            f" {header.epoch} (make it a slave: pocketmq ha demote {header.broker_name})",
+        )
+
     # ---- brokers -----------------------------------------------------------------------------------------------------
 
     def _register(self, connection: Connection, request: Request) -> Answer:
@@ -206,6 +298,7 @@ class NamesrvApp:
             raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         if header.compressed:
             raise Refused(ResponseCode.SYSTEM_ERROR, "a compressed registration is not supported")
+        self._check_epoch(header)
         wrapper = decode_body(body, RegisterBrokerBody).topic_config_serialize_wrapper if body else None
         is_new = header.broker_addr not in self.routes.addresses()
         ha_address, master_address = self.routes.register(

@@ -1,0 +1,172 @@
+"""Epochs that outlive the name server: a claim holds once it is on disk.
+
+Lives here: ``EpochFile`` (``epochs.json``), ``EpochStore``: claims in order, beside the event loop.
+Not here: which claim holds (``epochs``), requests (``server``).
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from pocketmq.common.errors import Cause, PocketMQError
+from pocketmq.common.events import EventLog
+from pocketmq.common.runner import LoopMailbox, Runner, Worker
+from pocketmq.namesrv.epochs import EpochRecord, EpochTable
+
+FILE_NAME: Final = "epochs.json"
+CLAIMS_MAX: Final = 1024
+"""Claims that wait for the disk; more are refused."""
+
+Done = Callable[[bool, PocketMQError | None], None]
+"""Called in the loop with the verdict, or with what went wrong."""
+
+
+class EpochsUnreadable(PocketMQError):
+    """The file of the epochs is there and cannot be read: the name server does not start."""
+
+    default_cause = Cause.CORRUPT
+
+
+class EpochsNotWritten(PocketMQError):
+    """A claim could not be made durable, so it does not hold."""
+
+    retriable = True
+    default_cause = Cause.DISK_ERROR
+
+
+class EpochFile:
+    """``<directory>/epochs.json``, replaced as a whole and synced. Blocks; not for the event loop."""
+
+    def __init__(self, directory: str) -> None:
+        self.path = Path(directory).expanduser() / FILE_NAME
+
+    def load(self) -> bytes:
+        """Return the content, empty when there is none. Raises ``EpochsUnreadable``."""
+        try:
+            return self.path.read_bytes()
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            raise EpochsUnreadable("epochs cannot be read", why=f"{self.path}: {error.strerror}") from error
+
+    def save(self, content: bytes) -> None:
+        """Return when ``content`` is durable. Raises ``OSError``."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = self.path.with_suffix(".json.tmp")
+        with fresh.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, self.path)
+        directory = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+class EpochStore:
+    """The table of a name server, and its file if it has one. Loop thread, except ``load`` and ``step``.
+
+    Claims are judged one after the other, each against what the one before made durable.
+    """
+
+    def __init__(self, names_max: int, directory: str, log: EventLog) -> None:
+        self.table = EpochTable(names_max)
+        self._file = EpochFile(directory) if directory else None
+        self._log = log
+        self._waiting: deque[tuple[str, EpochRecord, bool, int, Done]] = deque()
+        self._worker: Worker | None = None
+        self._mailbox: LoopMailbox | None = None
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether epochs survive the end of this process."""
+        return self._file is not None
+
+    def load(self) -> None:
+        """Read the file. Blocks. Raises ``EpochsUnreadable``."""
+        if self._file is None:
+            return
+        content = self._file.load()
+        if content:
+            try:
+                self.table.load(content)
+            except msgspec.MsgspecError as error:
+                raise EpochsUnreadable(
+                    "epochs cannot be read",
+                    why=f"{self._file.path}: {error}",
+                    hint="move the file away: masters claim their epochs anew; watch that no old master comes first",
+                ) from error
+
+    def start(self, runner: Runner, mailbox: LoopMailbox) -> None:
+        """Begin to take claims."""
+        self._mailbox = mailbox
+        if self._file is not None:
+            self._worker = runner.start("NamesrvEpochs", self.step, first_after_ms=None)
+
+    def stop(self) -> None:
+        """End; claims that wait are not answered."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.stop()
+        self._waiting.clear()
+
+    def claim(
+        self, broker_name: str, claim: EpochRecord, done: Done, *, force: bool = False, last_epoch: int = 0
+    ) -> None:
+        """Judge ``claim`` and call ``done`` once it is durable."""
+        if self._worker is None:
+            self._judge(broker_name, claim, force, last_epoch, done, self._now)
+        elif len(self._waiting) >= CLAIMS_MAX:
+            done(False, EpochsNotWritten("claim refused", why=f"{CLAIMS_MAX} claims wait for the disk"))
+        else:
+            self._waiting.append((broker_name, claim, force, last_epoch, done))
+            self._worker.ring()
+
+    @staticmethod
+    def _now(done: Done, granted: bool, error: PocketMQError | None) -> None:
+        done(granted, error)
+
+    def _soon(self, done: Done, granted: bool, error: PocketMQError | None) -> None:
+        assert self._mailbox is not None
+        self._mailbox.post(done, granted, error)
+
+    def step(self) -> None:
+        """Judge what waits, each made durable before the next. Worker thread."""
+        while self._waiting:
+            broker_name, claim, force, last_epoch, done = self._waiting.popleft()
+            self._judge(broker_name, claim, force, last_epoch, done, self._soon)
+
+    def _judge(
+        self,
+        broker_name: str,
+        claim: EpochRecord,
+        force: bool,
+        last_epoch: int,
+        done: Done,
+        answer: Callable[[Done, bool, PocketMQError | None], None],
+    ) -> None:
+        table = self.table
+        try:
+            granted = table.judge(broker_name, claim, force=force, last_epoch=last_epoch)
+        except PocketMQError as error:
+            answer(done, False, error)
+            return
+        if granted and table.get(broker_name) != claim:
+            records = table.with_claim(broker_name, claim)
+            if self._file is not None:
+                try:
+                    self._file.save(msgspec.json.encode(records))
+                except OSError as error:
+                    self._log.error("epochs_not_written", path=str(self._file.path), error=str(error))
+                    why = f"{self._file.path}: {error.strerror or error}"
+                    answer(done, False, EpochsNotWritten("claim refused", why=why, hint="see namesrv.epoch_store_dir"))
+                    return
+            table.records = records
+            self._log.info("epoch_claimed", broker=broker_name, epoch=claim.epoch, address=claim.address)
+        answer(done, granted, None)

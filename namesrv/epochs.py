@@ -1,0 +1,97 @@
+"""Who leads each replicated broker name: the newest epoch that was claimed.
+
+Lives here: ``EpochRecord``, ``EpochTable``: claims judged, records by broker name. It does no I/O.
+Not here: the file (``epoch_store``), requests (``server``), epochs of a log (``store.ha``).
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from pocketmq.common.errors import Cause, PocketMQError
+from pocketmq.remoting.ha_bodies import PROMOTION_STEP, members_of
+
+NUMBER_MAX: Final = (1 << 53) - 1
+TEXT_CHARS_MAX: Final = 255
+ROLES: Final = ("SYNC_MASTER", "ASYNC_MASTER")
+
+
+class EpochClaimIllegal(PocketMQError):
+    """A claim that cannot be meant; nothing was changed."""
+
+    default_cause = Cause.BAD_REQUEST
+
+
+class EpochTableFull(PocketMQError):
+    """The name server keeps as many epochs as it may; nothing was changed."""
+
+    default_cause = Cause.MEMORY_LIMIT
+
+
+class EpochRecord(msgspec.Struct, frozen=True):
+    """``owner`` is a run of a node (``<node id>.<run>``), ``address`` the broker's, ``role`` what it leads as."""
+
+    epoch: int
+    owner: str
+    address: str
+    role: str
+
+    @property
+    def node(self) -> str:
+        """The node that the owner is a run of."""
+        return self.owner.partition(".")[0]
+
+
+class EpochTable:
+    """Broker name → record. Bounded by ``names_max``. One thread only.
+
+    A claim holds when its number is above the known one: by the same node, or, from another node, with the number of a
+    promotion. So neither an old master that starts again and again nor an empty disk under an old name can take over.
+    A promotion must have in its log the newest set of counted slaves that the known master has claimed: a slave that
+    was replaced lacks what its replacement has confirmed.
+    """
+
+    def __init__(self, names_max: int) -> None:
+        self._names_max = names_max
+        self.records: Mapping[str, EpochRecord] = {}
+
+    def get(self, broker_name: str) -> EpochRecord | None:
+        """Return the newest record of a name."""
+        return self.records.get(broker_name)
+
+    def judge(self, broker_name: str, claim: EpochRecord, *, force: bool = False, last_epoch: int = 0) -> bool:
+        """Tell whether ``claim`` holds; ``last_epoch`` is the newest in the claimant's log, if it shall be promoted.
+
+        Raises ``EpochClaimIllegal`` and ``EpochTableFull``.
+        """
+        texts = (broker_name, claim.owner, claim.address)
+        if not 0 < claim.epoch <= NUMBER_MAX or not all(0 < len(text) <= TEXT_CHARS_MAX for text in texts):
+            raise EpochClaimIllegal("claim refused", why=f"epoch {claim.epoch} of {claim.owner[:80]!r}")
+        if claim.role not in ROLES:
+            raise EpochClaimIllegal("claim refused", why=f"role {claim.role[:80]!r}", hint="it must be a master's")
+        known = self.records.get(broker_name)
+        if known is None:
+            if len(self.records) >= self._names_max:
+                raise EpochTableFull(
+                    "claim refused",
+                    why=f"{len(self.records)} broker names have epochs",
+                    hint="raise namesrv.epochs_max",
+                )
+            return True
+        if claim.epoch == known.epoch and claim.owner == known.owner:
+            return True
+        if claim.epoch > known.epoch:
+            if force or claim.node == known.node:
+                return True
+            is_promotion = claim.epoch // PROMOTION_STEP > known.epoch // PROMOTION_STEP
+            return is_promotion and members_of(last_epoch) >= members_of(known.epoch)
+        return False
+
+    def with_claim(self, broker_name: str, record: EpochRecord) -> Mapping[str, EpochRecord]:
+        """Return the records with a claim that holds, to be written down before they become ``records``."""
+        return {**self.records, broker_name: record}
+
+    def load(self, content: bytes) -> None:
+        """Take over the records of an ``epochs.json``; raises ``msgspec.MsgspecError``."""
+        self.records = msgspec.json.decode(content, type=dict[str, EpochRecord])

@@ -1,0 +1,210 @@
+"""Epochs at the name server: which claim holds, what survives a restart, who is told."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pocketmq.common.clock import SystemClock
+from pocketmq.common.errors import PocketMQError
+from pocketmq.common.events import NullLog
+from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.epoch_store import EpochStore, EpochsUnreadable
+from pocketmq.namesrv.epochs import EpochClaimIllegal, EpochRecord, EpochTable, EpochTableFull
+from pocketmq.namesrv.server import NamesrvApp
+from pocketmq.remoting.bodies import RegisterBrokerBody, encode_body
+from pocketmq.remoting.channel_pool import ChannelPool
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.ha_bodies import MEMBERS_STEP, PROMOTION_STEP, members_of, next_members, next_promotion
+from pocketmq.remoting.headers import HaEpochRequestHeader, RegisterBrokerRequestHeader
+
+ONE = EpochRecord(1, "aa.1", "10.0.0.1:10911", "SYNC_MASTER")
+
+
+def claim(table: EpochTable, epoch: int, owner: str, *, force: bool = False, last_epoch: int = 1) -> bool:
+    """Claim and take over what holds."""
+    record = EpochRecord(epoch, owner, f"{owner}:1", "SYNC_MASTER")
+    granted = table.judge("broker-a", record, force=force, last_epoch=last_epoch)
+    if granted:
+        table.records = table.with_claim("broker-a", record)
+    return granted
+
+
+def test_a_node_counts_on_and_another_one_needs_a_promotion() -> None:
+    """Old numbers, other nodes and empty disks under an old name are refused."""
+    table = EpochTable(10)
+    assert claim(table, 1, "aa.1")
+    assert claim(table, 1, "aa.1")  # twice the same
+    assert not claim(table, 1, "aa.2")
+    assert claim(table, 2, "aa.2")
+    assert not claim(table, 3, "bb.1")
+    assert claim(table, PROMOTION_STEP, "bb.1")
+    assert not claim(table, 3, "aa.3")
+    assert not claim(table, PROMOTION_STEP, "aa.4")
+    assert not claim(table, PROMOTION_STEP + 1, "aa.5")
+    assert claim(table, PROMOTION_STEP + 1, "bb.2")
+    assert claim(table, PROMOTION_STEP + 2, "aa.6", force=True)
+
+
+def test_a_slave_that_was_replaced_cannot_claim() -> None:
+    """Its log lacks the epoch in which the master counted another one; with it, or by force, the claim holds."""
+    table = EpochTable(10)
+    assert claim(table, 1, "aa.1")
+    assert claim(table, next_members(1), "aa.2")
+    assert claim(table, next_members(1) + 1, "aa.3"), "a restart"
+    for last_epoch in (0, 1, MEMBERS_STEP - 1):
+        assert not claim(table, PROMOTION_STEP, "bb.1", last_epoch=last_epoch)
+    assert table.records["broker-a"].owner == "aa.3"
+    assert claim(table, PROMOTION_STEP, "bb.1", last_epoch=next_members(1)), "it need not have heard of the restart"
+    assert not claim(table, 2 * PROMOTION_STEP, "cc.1", last_epoch=next_members(1))
+    assert claim(table, 2 * PROMOTION_STEP, "cc.1", last_epoch=0, force=True)
+
+
+@given(st.lists(st.tuples(st.integers(1, 3 * PROMOTION_STEP), st.sampled_from(["a.1", "a.2", "b.1"])), max_size=20))
+def test_the_known_epoch_never_falls(claims: list[tuple[int, str]]) -> None:
+    """Whatever is claimed, in any order."""
+    table = EpochTable(10)
+    highest = 0
+    for epoch, owner in claims:
+        claim(table, epoch, owner)
+        known = table.get("broker-a")
+        assert known is not None
+        assert known.epoch >= highest
+        highest = known.epoch
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        EpochRecord(0, "a.1", "x:1", "SYNC_MASTER"),
+        EpochRecord(1 << 60, "a.1", "x:1", "SYNC_MASTER"),
+        EpochRecord(1, "", "x:1", "SYNC_MASTER"),
+        EpochRecord(1, "a" * 300, "x:1", "SYNC_MASTER"),
+        EpochRecord(1, "a.1", "", "SYNC_MASTER"),
+        EpochRecord(1, "a.1", "x:1", "SLAVE"),
+    ],
+)
+def test_nonsense_is_refused(record: EpochRecord) -> None:
+    """Numbers, lengths and roles are checked."""
+    with pytest.raises(EpochClaimIllegal):
+        EpochTable(10).judge("broker-a", record)
+
+
+def test_the_table_is_bounded() -> None:
+    """One more name than allowed is refused; the known ones go on."""
+    table = EpochTable(1)
+    table.records = table.with_claim("broker-a", ONE)
+    with pytest.raises(EpochTableFull):
+        table.judge("broker-b", ONE)
+    assert table.judge("broker-a", EpochRecord(2, "aa.2", "x:1", "SYNC_MASTER"))
+
+
+def test_the_numbers_of_promotions() -> None:
+    """A promotion is above all that is known, and above whatever the old master may count up to."""
+    assert next_promotion(0) == next_promotion(PROMOTION_STEP - 1) == PROMOTION_STEP
+    assert next_members(0) == next_members(MEMBERS_STEP - 1) == MEMBERS_STEP
+    assert PROMOTION_STEP % MEMBERS_STEP == 0, "a promotion begins a new set"
+    assert members_of(0) < members_of(1) == members_of(MEMBERS_STEP - 1) < members_of(MEMBERS_STEP)
+    assert next_promotion(PROMOTION_STEP) == next_promotion(PROMOTION_STEP + 7) == 2 * PROMOTION_STEP
+
+
+def test_a_claim_that_cannot_be_written_does_not_hold(tmp_path: Path) -> None:
+    """Nothing is granted that a restart would forget, and the table stays as it was."""
+    (tmp_path / "dir").write_text("a file is in the way")
+    store = EpochStore(10, str(tmp_path / "dir"), NullLog())
+    answers: list[tuple[bool, PocketMQError | None]] = []
+    store.claim("broker-a", ONE, lambda granted, error: answers.append((granted, error)))
+    [(granted, error)] = answers
+    assert not granted
+    assert "claim refused" in str(error)
+    assert store.table.get("broker-a") is None
+
+
+def test_a_damaged_file_stops_the_start(tmp_path: Path) -> None:
+    """Forgetting epochs silently could let an old master lead again."""
+    (tmp_path / "epochs.json").write_bytes(b'{"broker-a": {"epoch": "x"')
+    with pytest.raises(EpochsUnreadable, match=r"epochs\.json"):
+        EpochStore(10, str(tmp_path), NullLog()).load()
+
+
+class World:
+    """A name server and one channel to it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.app = NamesrvApp(NamesrvConfig(listen_port=0, epoch_store_dir=str(directory)))
+        self.pool = ChannelPool(clock=SystemClock(), log=NullLog())
+
+    async def __aenter__(self) -> "World":
+        await self.app.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.pool.close()
+        await self.app.stop()
+
+    async def ask(self, code: int, header: Any, body: bytes = b"") -> Any:
+        channel = await self.pool.get(self.app.address)
+        return await channel.request(code, header, body, timeout_ms=5000)
+
+    async def epoch(self, epoch: int = 0, owner: str = "", address: str = "") -> Any:
+        header = HaEpochRequestHeader("broker-a", epoch, owner, address, "SYNC_MASTER")
+        return (await self.ask(RequestCode.HA_EPOCH, header)).header
+
+    async def register(self, address: str, broker_id: int, epoch: int = 0, owner: str = "") -> Any:
+        header = RegisterBrokerRequestHeader(
+            "broker-a", address, "c", f"{address}1", broker_id, epoch=epoch, epoch_owner=owner
+        )
+        return await self.ask(RequestCode.REGISTER_BROKER, header, encode_body(RegisterBrokerBody()))
+
+
+async def test_an_old_master_leaves_the_route_and_does_not_come_back(tmp_path: Path) -> None:
+    """With the claim of the new one it is gone; its registration is refused; a slave of the name may register."""
+    async with World(tmp_path) as world:
+        assert (await world.epoch()).epoch == 0
+        assert (await world.epoch(1, "aa.1", "10.0.0.1:1")).granted
+        assert (await world.register("10.0.0.1:1", 0, 1, "aa.1")).code == ResponseCode.SUCCESS
+        async with World(tmp_path / "other") as other:  # another connection: the old master's one is closed
+            pool = other.pool
+            channel = await pool.get(world.app.address)
+            header = HaEpochRequestHeader("broker-a", PROMOTION_STEP, "bb.1", "10.0.0.2:1", "SYNC_MASTER", last_epoch=1)
+            answer: Any = (await channel.request(RequestCode.HA_EPOCH, header, b"", timeout_ms=5000)).header
+            assert answer.granted
+        assert world.app.routes.cluster_info().broker_addr_table == {}
+        refused = await world.register("10.0.0.1:1", 0, 2, "aa.2")
+        assert refused.code == ResponseCode.NO_PERMISSION
+        assert "pocketmq ha demote broker-a" in refused.remark
+        assert (await world.epoch()).fenced == "10.0.0.1:1"
+        assert not (await world.epoch(2, "aa.2", "10.0.0.1:1")).granted
+        slave = await world.register("10.0.0.1:1", 1)
+        assert slave.code == ResponseCode.SUCCESS
+        assert (await world.register("10.0.0.2:1", 0, PROMOTION_STEP, "bb.1")).code == ResponseCode.SUCCESS
+        told = (await world.register("10.0.0.1:1", 1)).header
+        assert (told.master_addr, told.ha_server_addr) == ("10.0.0.2:1", "10.0.0.2:11")
+        assert (await world.epoch()).fenced == ""
+
+
+async def test_epochs_survive_a_restart(tmp_path: Path) -> None:
+    """The next name server on the directory refuses the old master as well."""
+    async with World(tmp_path) as world:
+        assert (await world.epoch(PROMOTION_STEP, "bb.1", "10.0.0.2:1")).granted
+    content = msgspec.json.decode((tmp_path / "epochs.json").read_bytes())
+    assert content["broker-a"]["epoch"] == PROMOTION_STEP
+    async with World(tmp_path) as world:
+        known = await world.epoch()
+        assert (known.epoch, known.owner, known.address, known.is_kept) == (
+            PROMOTION_STEP,
+            "bb.1",
+            "10.0.0.2:1",
+            True,
+        )
+        assert not (await world.epoch(5, "aa.5", "10.0.0.1:1")).granted
+
+
+async def test_a_plain_broker_needs_no_epoch(tmp_path: Path) -> None:
+    """A name without a record registers as it always did."""
+    async with World(tmp_path) as world:
+        assert (await world.register("10.0.0.1:1", 0)).code == ResponseCode.SUCCESS
+        assert (await world.epoch()).epoch == 0
