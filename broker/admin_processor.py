@@ -19,20 +19,10 @@ _R = RequestCode
 NOT_YET: Final[Mapping[int, str]] = {
     int(code): what
     for code, what in {
-        _R.CONSUMER_SEND_MSG_BACK: "sending messages back for a retry",
-        _R.END_TRANSACTION: "transactions",
-        _R.RESUME_CHECK_HALF_MESSAGE: "transactions",
-        _R.LOCK_BATCH_MQ: "queue locks",
-        _R.UNLOCK_BATCH_MQ: "queue locks",
-        _R.SEND_REPLY_MESSAGE: "request-reply",
-        _R.SEND_REPLY_MESSAGE_V2: "request-reply",
         _R.UPDATE_BROKER_CONFIG: "changing settings at run time",
         _R.VIEW_BROKER_STATS_DATA: "statistics by name",
         _R.GET_BROKER_CONSUME_STATS: "statistics of all groups",
         _R.QUERY_CONSUME_TIME_SPAN: "time spans of consumption",
-        _R.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: "asking consumers for their status",
-        _R.GET_CONSUMER_RUNNING_INFO: "asking consumers for their status",
-        _R.CONSUME_MESSAGE_DIRECTLY: "consuming one message directly",
         _R.CLEAN_UNUSED_TOPIC: "cleaning on demand",
         _R.QUERY_CORRECTION_OFFSET: "offset correction",
         _R.CLONE_GROUP_OFFSET: "cloning offsets",
@@ -56,14 +46,22 @@ def not_supported(code: int) -> Refusal:
 class AdminProcessor(OneByOne):
     """Serves the default pair (RocketMQ AdminBrokerProcessor)."""
 
-    def __init__(self, handlers: Mapping[int, Handler], log: EventLog) -> None:
+    def __init__(
+        self, handlers: Mapping[int, Handler], log: EventLog, later: Mapping[int, Callable[[Task], None]] | None = None
+    ) -> None:
+        """``later``: handlers that take a task over and answer it when somebody else has answered them."""
         self._handlers = {int(code): handler for code, handler in handlers.items()}
+        self._later = {int(code): handler for code, handler in (later or {}).items()}
         self._log = log
 
     def serve(self, task: Task, drain: Drain) -> None:
         """Answer one request."""
         handler = self._handlers.get(task.request.code)
-        if handler is None:
+        later = self._later.get(task.request.code)
+        if later is not None:
+            later(task)  # one that raises has not taken it over
+            drain.release(task)
+        elif handler is None:
             drain.refuse(task, not_supported(task.request.code))
         else:
             drain.answer(task, handler(task))

@@ -13,22 +13,28 @@ import os
 from collections.abc import Callable
 
 from pocketmq.broker.admission import Admission
-from pocketmq.broker.assembly import Parts, Running, build
+from pocketmq.broker.assembly import Running, build
 from pocketmq.broker.client_table import ClientTable
 from pocketmq.broker.config import MASTER_ID, BrokerConfig
 from pocketmq.broker.consumer_offsets import ConsumerOffsets
 from pocketmq.broker.counters import BrokerCounters
 from pocketmq.broker.delay_service import DelayService
+from pocketmq.broker.ha_roles import RoleOfRun
+from pocketmq.broker.lock_manager import LockManager
 from pocketmq.broker.metrics_server import MetricsConfig
 from pocketmq.broker.notices import tell_of_overdue_stop, tell_of_small_pool
 from pocketmq.broker.observation import Observation
 from pocketmq.broker.off_loop import run_off_loop
+from pocketmq.broker.parts import Parts
 from pocketmq.broker.refusal_book import RefusalBook
 from pocketmq.broker.registration import Registration
+from pocketmq.broker.replication import Replication, load_role
 from pocketmq.broker.request_table import RequestTable
+from pocketmq.broker.role_changes import RoleChanges, RoleNotTaken
 from pocketmq.broker.subscription_groups import SubscriptionGroups
 from pocketmq.broker.thread_dump import ThreadDumper
 from pocketmq.broker.topic_table import TopicTable
+from pocketmq.broker.transaction_service import TransactionService
 from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.errors import Cause, ConfigError, MessageIllegal
 from pocketmq.common.events import EventLog, NullLog
@@ -38,6 +44,7 @@ from pocketmq.remoting.bodies import Announcement
 from pocketmq.remoting.server import Connection, RemotingServer, ServerConfig
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.file_system import FileSystem
+from pocketmq.store.ha.state import HaState
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.os_file_system import OsFileSystem
 
@@ -75,12 +82,14 @@ class BrokerApp:
         metrics_required: bool = True,
         stage_times: bool = True,
         recovery_progress: Callable[[int, int], None] | None = None,
+        on_failed: Callable[[BaseException], None] | None = None,
     ) -> None:
         """``store``: one to use instead of opening the one in ``store_config``; it is opened and closed all the
         same. ``loggers``: gives the log of each part by its name ("broker", "store", "remoting"); else all use ``log``.
         ``metrics_config``: where ``/metrics`` and ``/health`` are served, if anywhere; a port that is taken stops the
         start only if ``metrics_required``. ``stage_times`` False counts no times, for the benchmark of their cost.
-        ``recovery_progress(offset, end)``: see ``MessageStore.open``; called in a worker thread.
+        ``recovery_progress(offset, end)``: see ``MessageStore.open``; called in a worker thread. ``on_failed(error)``
+        is called in the loop when the broker does not come back from a change of its role: nothing is served then.
         """
         self.config = config
         self.store_config = store_config
@@ -111,6 +120,9 @@ class BrokerApp:
         self._registration: Registration | None = None
         self._running: Running | None = None
         self._family = 6 if ":" in self._host else 4
+        self._role = RoleOfRun(config, store_config)
+        self._pinned_port: int | None = None
+        self._roles = RoleChanges(self._restart, on_failed, self._logger("ha"))
 
     @property
     def port(self) -> int:
@@ -132,6 +144,17 @@ class BrokerApp:
     def observation(self) -> Observation:
         """Times, slow requests, health of this run."""
         return self._observation
+
+    @property
+    def role(self) -> RoleOfRun:
+        """What this run is: the settings with the role that a promotion or demotion gave."""
+        return self._role
+
+    @property
+    def replication(self) -> Replication:
+        """The master's or slave's side; only while the broker runs."""
+        assert self._running is not None
+        return self._running.replication
 
     @property
     def store(self) -> MessageStore:
@@ -158,6 +181,18 @@ class BrokerApp:
         return self._running.delays
 
     @property
+    def locks(self) -> LockManager:
+        """The queue locks of ordered consumption; only while the broker runs."""
+        assert self._running is not None
+        return self._running.locks
+
+    @property
+    def transactions(self) -> TransactionService | None:
+        """The half messages that wait; None on a slave; only while the broker runs."""
+        assert self._running is not None
+        return self._running.transactions
+
+    @property
     def pulls_held(self) -> int:
         """Pulls that wait for messages now."""
         return 0 if self._running is None else self._running.pulls.count
@@ -170,6 +205,49 @@ class BrokerApp:
 
     async def start(self) -> None:
         """Listen, open the store, serve, register. Returns when the broker serves."""
+        async with self._roles.lock:
+            await self._start()
+
+    async def stop(self) -> None:
+        """Refuse what comes, answer what waits, unregister, write everything down. Does nothing if it does not run."""
+        self._roles.close()
+        async with self._roles.lock:
+            await self._stop()
+
+    async def change_role(self, role: str, broker_id: int, *, accept_loss: bool = False) -> None:
+        """Stop, and start again on the same ports as ``role`` (SYNC_MASTER, ASYNC_MASTER or SLAVE).
+
+        The role is remembered and wins over the settings from now on. ``accept_loss``: as a slave, cut what differs
+        from the master even if it was confirmed. Raises what ``start`` raises: nothing is served then.
+        """
+        await self._roles.change(role, broker_id, accept_loss=accept_loss)
+
+    async def _restart(self, remember: Callable[[HaState], None] | None) -> None:
+        """Stop, and start on the same port; ``remember`` is told to the state before. Under the lock of the roles."""
+        running = self._running
+        assert running is not None
+        state = running.replication.node.state
+        before = state.remembered_role
+        if remember is not None:
+            await run_off_loop(self._runner, running.mailbox, "HaRole", lambda: remember(state))
+        self._pinned_port = self.port
+        await self._stop()
+        try:
+            await self._start()
+        except Exception as error:
+            if remember is None:
+                raise
+            self._roles.tell_not_taken(state.role, before.role, error)
+
+            def take_back() -> None:
+                state.load()
+                state.take_back(before)
+
+            await run_off_loop(self._runner, running.mailbox, "HaRole", take_back)
+            await self._start()
+            raise RoleNotTaken("role not changed", why=str(error), hint="it goes on in its old role") from error
+
+    async def _start(self) -> None:
         assert self._server is None
         loop = asyncio.get_running_loop()
         mailbox = LoopMailbox(loop)
@@ -187,14 +265,16 @@ class BrokerApp:
         )
         # The port is taken first: the store needs it in its records, and a port in use must not touch the store. Until
         # the store is open every request is refused.
-        await server.start(self.config.bind_address, self.config.listen_port)
+        port = self.config.listen_port if self._pinned_port is None else self._pinned_port
+        await server.start(self.config.bind_address, port)
         self._server, self._admission = server, admission
         self.refusals.watch(
             Cause.CONNECTION_LIMIT.value, 0, "too many connections: closed at once", lambda: server.refused_count
         )
         try:
             observation.bind(required=self._metrics_required)
-            running = build(self._parts(observation), mailbox, loop, server, admission)
+            self._role, state = await run_off_loop(self._runner, mailbox, "BrokerRole", self._load_role)
+            running = build(self._parts(observation, state, mailbox), mailbox, loop, server, admission)
             await run_off_loop(self._runner, mailbox, "BrokerStart", lambda: self._open(running))
         except BaseException:
             self._server = self._admission = None
@@ -210,13 +290,19 @@ class BrokerApp:
             running.fast_failure.start(loop)
         observation.start()
         admission.open(running.table)
-        self._registration = Registration(self.config, self.address, self.topics, mailbox, self._clock, self._log)
-        await self._registration.start()
-        tell_of_small_pool(self.store_config, self._log)
+        replication, node = running.replication, running.replication.node
+        registration = self._registration = Registration(
+            self._role.config, self.address, self.topics, mailbox, self._clock, self._log, replication
+        )
+        node.on_claim = registration.role_changed
+        node.on_fenced = lambda fenced_by: registration.role_changed()
+        await registration.start()
+        replication.claim_with(registration.claim_members)
+        replication.start()
+        tell_of_small_pool(self._role.store_config, self._log)
         self._log.info("broker_started", broker=self.config.broker_name, address=self.address, topics=len(self.topics))
 
-    async def stop(self) -> None:
-        """Refuse what comes, answer what waits, unregister, write everything down. Does nothing if it does not run."""
+    async def _stop(self) -> None:
         running, server, admission = self._running, self._server, self._admission
         if running is None or server is None or admission is None:
             return
@@ -227,6 +313,7 @@ class BrokerApp:
         self.refusals.tell(all_of_them=True)
         running.pulls.close()
         registration, self._registration = self._registration, None
+        await running.replication.stop_asking()
         closing = self._close_off_loop(running)
         if registration is None:
             await closing
@@ -256,10 +343,27 @@ class BrokerApp:
             enabled=self._stage_times,
         )
 
-    def _parts(self, observation: Observation) -> Parts:
+    def _load_role(self) -> tuple[RoleOfRun, HaState]:
+        """Find out what this start is. Blocks; worker thread."""
+        given = self._given_store
+        store_config = self.store_config if given is None else given.config
+        role, state = load_role(self.config, store_config, self._file_system, self._clock, self._logger("ha"))
+        if given is not None and role.store_config != store_config:
+            raise ConfigError(
+                "this store has another role", why=f"it was opened for {store_config.broker_role}", hint="give none"
+            )
+        return role, state
+
+    def _parts(self, observation: Observation, state: HaState, mailbox: LoopMailbox) -> Parts:
+        def change_role(role: str, broker_id: int, accept_loss: bool) -> None:
+            mailbox.post(self._roles.begin, role, broker_id, accept_loss)
+
         return Parts(
-            config=self.config,
-            store_config=self.store_config,
+            config=self._role.config,
+            store_config=self._role.store_config,
+            ha_state=state,
+            change_role=change_role,
+            reopen=lambda: mailbox.post(self._roles.begin_reopen),
             given_store=self._given_store,
             file_system=self._file_system,
             clock=self._clock,
@@ -279,16 +383,20 @@ class BrokerApp:
 
     def _open(self, running: Running) -> None:
         """Open the store and load the tables. Blocks; worker thread."""
-        running.store.open(self._recovery_progress)
+        replication = running.replication
         try:
+            replication.open(self._host, self.port, self._recovery_progress)
             self._file_system.make_dirs(f"{running.store.config.store_path_root_dir}/config")
             running.housekeeping.load()
+            replication.open_tables()
             self.topics.add_system_topics()
             self.groups.add_system_groups()
             running.housekeeping.persist()
+            replication.tables_written()
             for service in running.services:
                 service.open()
         except BaseException:
+            replication.stop()
             running.store.close()
             raise
 
@@ -312,7 +420,9 @@ class BrokerApp:
         self._observation.stop()
         running.housekeeping.stop()
         self.thread_dumper.stop()
+        running.replication.stop()
         running.store.close()
+        running.replication.closed()
 
     def _announce(self, connection: Connection) -> Announcement:
         return Announcement(
@@ -323,14 +433,20 @@ class BrokerApp:
             message_bytes_max=self.store_config.max_message_size,
             broker=self.config.broker_name,
             flush="WRITE_BUFFER"
-            if self.store_config.transient_store_pool_enable
+            if self._role.store_config.transient_store_pool_enable
             else self.store_config.flush_disk_type,
+            replication=self._role.store_config.broker_role,
+            in_sync_replicas=self.store_config.in_sync_replicas,
+            transactions=1,
+            trace_on=self.config.trace_on,
+            region=self.config.region_id,
         )
 
     def _connection_closed(self, connection: Connection) -> None:
         running = self._running
         if running is not None:
             running.pulls.connection_closed(connection)
+            running.locks.connection_closed(connection)
             running.notifier.members_changed(running.clients.close(connection))
 
     def _topic_changed(self) -> None:

@@ -1,96 +1,55 @@
 """What one broker is made of, and how the parts know each other.
 
-Lives here: ``Parts`` (what is given from outside), ``Running`` (what exists between start and stop), ``build``.
-Not here: the order of start and stop (``app``), which pair serves which code (``pairs``).
+Lives here: ``Running`` (what exists between start and stop), ``build``.
+Not here: what is given from outside (``parts``), the parts of transactions (``transaction_parts``) and of sends
+(``send_parts``), the order of start and stop (``app``), which pair serves which code (``pairs``).
 """
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from pocketmq.broker.admin_processor import AdminProcessor
 from pocketmq.broker.admission import Admission
 from pocketmq.broker.broker_admin import BrokerAdmin
 from pocketmq.broker.client_processor import ClientProcessor
 from pocketmq.broker.client_table import ClientTable
-from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_offsets import ConsumerOffsets
 from pocketmq.broker.consumer_processor import ConsumerProcessor
-from pocketmq.broker.counters import BrokerCounters
-from pocketmq.broker.delay_plan import DelayPlan
+from pocketmq.broker.consumer_relay import ConsumerRelay
 from pocketmq.broker.delay_service import DelayService
 from pocketmq.broker.fast_failure import FastFailure
+from pocketmq.broker.fencing_tokens import FencingTokens
 from pocketmq.broker.group_admin import GroupAdmin
 from pocketmq.broker.group_notifier import GroupNotifier
+from pocketmq.broker.ha_admin import HaAdmin
+from pocketmq.broker.ha_roles import RoleOfRun, without_changes
 from pocketmq.broker.housekeeping import Housekeeping
 from pocketmq.broker.json_file import PersistedTable, Table
+from pocketmq.broker.lock_admin import LockAdmin
+from pocketmq.broker.lock_manager import LockManager
 from pocketmq.broker.long_polling import PullHolds
-from pocketmq.broker.native_append import NativeAppend
 from pocketmq.broker.native_pull import NativePull
-from pocketmq.broker.observation import Counts, Observation
+from pocketmq.broker.observation import Counts
 from pocketmq.broker.pairs import Processors, build_request_table
+from pocketmq.broker.parts import BrokerService, Parts
 from pocketmq.broker.pull_checks import PullChecks
 from pocketmq.broker.pull_processor import PullProcessor
 from pocketmq.broker.pull_service import PullService
 from pocketmq.broker.query_processor import QueryProcessor
 from pocketmq.broker.recent_messages import RecentMessages
-from pocketmq.broker.refusal_book import RefusalBook
+from pocketmq.broker.replication import Replication
+from pocketmq.broker.reply_figures import ReplyFigures
 from pocketmq.broker.request_table import RequestTable
-from pocketmq.broker.send_checks import SendChecks
-from pocketmq.broker.send_planner import SendPlanner
+from pocketmq.broker.retry_topics import RetryTopics
+from pocketmq.broker.send_parts import reply_processor, send_planner
 from pocketmq.broker.send_processor import SendProcessor
-from pocketmq.broker.subscription_groups import SubscriptionGroups
-from pocketmq.broker.thread_dump import ThreadDumper
+from pocketmq.broker.slave_reads import ReadAdvice
 from pocketmq.broker.topic_admin import TopicAdmin
-from pocketmq.broker.topic_table import TopicTable
-from pocketmq.broker.typed_send import TypedSends
-from pocketmq.common.clock import Clock
-from pocketmq.common.events import EventLog
+from pocketmq.broker.transaction_parts import build_transactions
+from pocketmq.broker.transaction_service import TransactionService
 from pocketmq.common.plain_check import PlainRules
-from pocketmq.common.runner import LoopMailbox, Runner
+from pocketmq.common.runner import LoopMailbox
 from pocketmq.remoting.server import Connection, RemotingServer
-from pocketmq.store.config import StoreConfig
-from pocketmq.store.file_system import FileSystem
 from pocketmq.store.message_store import MessageStore
-
-
-class BrokerService(Protocol):
-    """Work of a broker beside its requests, with threads of its own."""
-
-    def open(self) -> None:
-        """Load what it needs. Blocks; worker thread, the store is open, nothing is served yet."""
-
-    def start(self, runner: Runner) -> None:
-        """Begin; loop thread."""
-
-    def stop(self) -> None:
-        """End, write down what must be kept. Blocks; worker thread, the store is still open; may come without
-        ``start``."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Parts:
-    """What a broker is given, and the tables that outlive a run."""
-
-    config: BrokerConfig
-    store_config: StoreConfig
-    given_store: MessageStore | None
-    file_system: FileSystem
-    clock: Clock
-    runner: Runner
-    logger: Callable[[str], EventLog]
-    memory_bytes: int
-    store_host: bytes
-    """What stands in records; known when the port is."""
-    family: int
-    counters: BrokerCounters
-    topics: TopicTable
-    groups: SubscriptionGroups
-    offsets: ConsumerOffsets
-    refusals: RefusalBook
-    thread_dumper: ThreadDumper
-    observation: Observation
 
 
 @dataclass(slots=True)
@@ -107,6 +66,9 @@ class Running:
     fast_failure: FastFailure
     topics_file: PersistedTable
     delays: DelayService | None
+    locks: LockManager
+    replication: Replication
+    transactions: TransactionService | None
     services: list[BrokerService] = field(default_factory=list)
 
 
@@ -129,9 +91,25 @@ def build(
         error_log=parts.logger("store_error"),
     )
     store.store_host = parts.store_host
+    replication = Replication(
+        RoleOfRun(config, store_config),
+        parts.ha_state,
+        store,
+        parts.topics,
+        parts.groups,
+        parts.offsets,
+        parts.file_system,
+        parts.runner,
+        mailbox,
+        clock,
+        parts.logger("ha"),
+        parts.reopen,
+    )
+    node = replication.node
     delays: DelayService | None = None
-    if store_config.broker_role != "SLAVE":
+    if not replication.role.is_slave and node.fenced_by is None:
         delays = DelayService(store_config, store, parts.file_system, parts.counters, clock, log)
+        delays.is_held = lambda: node.is_held or node.fenced_by is not None
     answers = parts.observation.answer_port(mailbox)
     clients: ClientTable[Connection] = ClientTable(config.clients_max)
     notifier = GroupNotifier(clients, parts.groups, mailbox, enabled=config.notify_consumer_ids_changed_enable)
@@ -164,11 +142,33 @@ def build(
         groups_file.persist,
         offsets_file.persist,
     )
+    tokens = FencingTokens(clock.now_ms)
+    tokens_file = PersistedTable(tokens, f"{directory}/fencingToken.json", parts.file_system, log)
+    locks = LockManager(config, tokens, tokens_file, clients.client_id, mailbox, clock, parts.logger("lock"))
+    lock_admin = LockAdmin(config, locks, parts.topics, is_slave=replication.role.is_slave)
     recent = RecentMessages(store, parts.memory_bytes * store_config.access_message_in_memory_max_ratio // 100)
+    advice = ReadAdvice(
+        parts.groups,
+        recent,
+        enabled=config.slave_read_enable,
+        is_slave=replication.role.is_slave,
+        has_master=lambda: replication.has_master,
+        show_all=store.show_all,
+    )
+    ha_admin = HaAdmin(node, parts.topics, parts.groups, parts.offsets, parts.change_role, parts.logger("ha"))
+    changes = {**topic_admin.handlers(), **group_admin.handlers()}
+    if replication.role.is_slave:
+        changes = without_changes(changes)
+    transactions = build_transactions(parts, store, clients, replication, answers, mailbox)
+    retries = RetryTopics(parts.topics, parts.groups, locks.holds_any)
+    replies = reply_processor(parts, store, clients, transactions.table, retries, topics_file, mailbox)
     processors = Processors(
         send=SendProcessor(
             store,
-            [_send_planner(parts, rules, store, delays) for _ in range(config.send_message_thread_pool_nums)],
+            [
+                send_planner(parts, rules, store, delays, retries, transactions.table)
+                for _ in range(config.send_message_thread_pool_nums)
+            ],
             topics_file.persist,
             answers,
             parts.counters,
@@ -176,24 +176,47 @@ def build(
             clock,
             log,
             parts.observation.send_times(store),
+            node.refusal,
         ),
         pull=PullProcessor(
             config,
             store_config,
             store,
             recent,
+            advice,
             pull_checks,
             parts.offsets,
             pulls,
-            NativePull(config, store, pull_checks, pulls, parts.counters, clock),
+            locks,
+            NativePull(config, store, advice, pull_checks, pulls, parts.counters, clock),
             parts.counters,
             clock,
             log,
         ),
         query=QueryProcessor(store),
-        client=ClientProcessor(clients, parts.groups, parts.topics, notifier, topics_file.persist, clock),
-        consumer=ConsumerProcessor(store, parts.topics, parts.offsets, clients, recent),
-        admin=AdminProcessor({**topic_admin.handlers(), **group_admin.handlers(), **broker_admin.handlers()}, log),
+        client=ClientProcessor(config, clients, parts.groups, parts.topics, notifier, topics_file.persist, clock, log),
+        consumer=ConsumerProcessor(
+            store,
+            parts.topics,
+            parts.offsets,
+            clients,
+            recent,
+            locks,
+            replication.commits.note if replication.role.is_slave else None,
+        ),
+        admin=AdminProcessor(
+            {
+                **changes,
+                **broker_admin.handlers(),
+                **lock_admin.handlers(),
+                **transactions.admin.handlers(),
+                **ha_admin.handlers(),
+            },
+            log,
+            ConsumerRelay(config, store, clients, mailbox).later_handlers(),
+        ),
+        transaction=transactions.end,
+        reply=replies,
         dispatch=store.dispatch,
     )
     table = build_request_table(config, processors, runner=parts.runner, answers=answers, clock=clock, log=log)
@@ -208,14 +231,21 @@ def build(
         pulls_held=lambda: pulls.count,
         thread_dumps=lambda: parts.thread_dumper.dumps,
         delays=delays,
+        replication=node,
+        transactions=transactions.figures(),
+        replies=ReplyFigures(replies),
     )
     telemetry, disk = parts.observation.watch(store, parts.file_system, table.executors(), server, mailbox, counts)
     broker_admin.use_telemetry(telemetry, disk)
+    broker_admin.use_replication(node)
     housekeeping = Housekeeping(
         config, [topics_file, groups_file, offsets_file], clients, notifier, disk, mailbox, clock, log
     )
     if delays is not None:
         broker_admin.use_delays(delays)
+    if transactions.service is not None:
+        broker_admin.use_transactions(transactions.service)
+    services: list[BrokerService | None] = [locks, delays, transactions.service]
     return Running(
         mailbox,
         store,
@@ -227,19 +257,8 @@ def build(
         fast_failure,
         topics_file,
         delays,
-        [] if delays is None else [delays],
+        locks,
+        replication,
+        transactions.service,
+        [service for service in services if service is not None],
     )
-
-
-def _send_planner(parts: Parts, rules: PlainRules, store: MessageStore, delays: DelayService | None) -> SendPlanner:
-    """Return what one send thread needs for itself."""
-    checks = SendChecks(parts.config, parts.topics)
-    is_congested = _never if delays is None else delays.is_congested
-    plan = DelayPlan(parts.store_config, store.delay_levels, is_congested, parts.clock)
-    typed = TypedSends(parts.config, checks, parts.store_host, parts.store_config.max_message_size, plan)
-    return SendPlanner(NativeAppend(rules, checks), typed, checks, parts.store_config.group_bytes_max, parts.refusals)
-
-
-def _never(due_ms: int) -> bool:
-    """Tell that a slave, which takes no sends, has no timers to count."""
-    return False

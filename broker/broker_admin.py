@@ -17,10 +17,13 @@ from pocketmq.broker.counters import BrokerCounters
 from pocketmq.broker.delay_service import DelayService
 from pocketmq.broker.disk_space import DiskSpace
 from pocketmq.broker.executor import DrainExecutor
+from pocketmq.broker.ha_metrics import ha_runtime_info
+from pocketmq.broker.ha_node import HaNode
 from pocketmq.broker.put_statistics import text as put_times_text
 from pocketmq.broker.task import Buffers, Task, encode_answer
 from pocketmq.broker.telemetry import Telemetry
 from pocketmq.broker.topic_table import TopicTable
+from pocketmq.broker.transaction_service import TransactionService
 from pocketmq.common.clock import Clock
 from pocketmq.remoting.bodies import KVTable, encode_body
 from pocketmq.remoting.codes import RequestCode
@@ -72,12 +75,22 @@ class BrokerAdmin:
         self._telemetry: Telemetry | None = None
         self._disk: DiskSpace | None = None
         self._delays: DelayService | None = None
+        self._replication: HaNode | None = None
+        self._transactions: TransactionService | None = None
         self._runtime_body = b""
         self._runtime_read_ns = 0
+
+    def use_transactions(self, transactions: TransactionService) -> None:
+        """Set whose figures are reported."""
+        self._transactions = transactions
 
     def use_delays(self, delays: DelayService) -> None:
         """Set whose progress is reported."""
         self._delays = delays
+
+    def use_replication(self, node: HaNode) -> None:
+        """Set whose role, slaves and lag are reported."""
+        self._replication = node
 
     def use_telemetry(self, telemetry: Telemetry, disk: DiskSpace) -> None:
         """Set whose queues and times are reported."""
@@ -108,7 +121,7 @@ class BrokerAdmin:
 
     def _delay_offsets(self, task: Task) -> Buffers:
         delays = self._delays
-        return encode_answer(task.request, body=b"{}" if delays is None else delays.offsets.encode_now())
+        return encode_answer(task.request, body=b"{}" if delays is None else delays.progress_body())
 
     def _delete_expired_commit_log(self, task: Task) -> Buffers:
         """Start it: as RocketMQ, the answer does not wait."""
@@ -165,6 +178,10 @@ class BrokerAdmin:
             self._add_telemetry(table, self._telemetry, now_ns)
         if self._delays is not None:
             table.update(self._delays.runtime_info())
+        if self._replication is not None:
+            table.update(ha_runtime_info(self._replication))
+        if self._transactions is not None:
+            table.update(self._transactions.runtime_info())
         if self._disk is not None:
             table["commitLogDiskRatio"] = f"{self._disk.commit_log.ratio:.4f}"
             table["consumeQueueDiskRatio"] = f"{self._disk.consume_queues.ratio:.4f}"

@@ -8,21 +8,23 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from pocketmq.broker.client_table import ClientInfo, ClientTable
+from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.executor import OneByOne
 from pocketmq.broker.group_notifier import GroupNotifier
+from pocketmq.broker.message_filter import message_filter
+from pocketmq.broker.retry_topics import UNIT_SUB_FLAG
 from pocketmq.broker.subscription_groups import SubscriptionGroups
-from pocketmq.broker.tag_filter import TAG_TYPE, parse_tags
 from pocketmq.broker.task import Buffers, Drain, Task, encode_answer
 from pocketmq.broker.topic_table import TopicTable
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import Cause, PocketMQError
+from pocketmq.common.events import EventLog
+from pocketmq.common.sql_filter import FilterIllegal
 from pocketmq.common.topics import check_group_name, retry_topic
 from pocketmq.remoting.bodies import CheckClientBody, HeartbeatData, decode_body
-from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.server import Connection
 
-UNIT_SUB_FLAG: Final = 0x2
-"""Topic sysFlag of a retry topic in a unit (RocketMQ TopicSysFlag)."""
 CONSUME_PASSIVELY: Final = "CONSUME_PASSIVELY"
 CLUSTERING: Final = "CLUSTERING"
 CONSUME_FROM_LAST_OFFSET: Final = "CONSUME_FROM_LAST_OFFSET"
@@ -41,19 +43,25 @@ class ClientProcessor(OneByOne):
 
     def __init__(
         self,
+        config: BrokerConfig,
         clients: ClientTable[Connection],
         groups: SubscriptionGroups,
         topics: TopicTable,
         notifier: GroupNotifier,
         persist_topics: Callable[[], object],
         clock: Clock,
+        log: EventLog,
     ) -> None:
+        self._config = config
         self._clients = clients
         self._groups = groups
         self._topics = topics
         self._notifier = notifier
         self._persist_topics = persist_topics
         self._clock = clock
+        self._log = log
+        self._conflicts: dict[str, str] = {}
+        """Group → difference of its members' subscriptions that was told; only while there is one."""
 
     def serve(self, task: Task, drain: Drain) -> None:
         """Answer one request."""
@@ -96,6 +104,7 @@ class ClientProcessor(OneByOne):
                 consumer.subscription_data_set,
             ):
                 changed.append(group)
+            self._tell_conflict(group)
         for producer in data.producer_data_set:
             check_group_name(producer.group_name)
             self._clients.register_producer(producer.group_name, client)
@@ -104,6 +113,26 @@ class ClientProcessor(OneByOne):
         self._notifier.members_changed(changed)
         if retry_topic_created:
             self._persist_topics()  # last: a full disk must not keep the members from hearing of each other
+
+    def _tell_conflict(self, group: str) -> None:
+        """Log how the members of a group differ, once for each difference; the members ask for it themselves."""
+        text, told = self._clients.conflict(group), self._conflicts.get(group, "")
+        if text == told:
+            return
+        if text:
+            if len(self._conflicts) >= GROUPS_MAX:
+                self._conflicts.clear()
+            self._conflicts[group] = text
+            self._log.error(
+                "subscriptions_differ",
+                group=group,
+                difference=text,
+                consequence="the newest subscription counts for all members, and messages are lost to the group",
+                hint="give every member of a group the same topics and filters, or use two groups",
+            )
+        else:
+            del self._conflicts[group]
+            self._log.info("subscriptions_agree", group=group)
 
     def _unregister(self, task: Task) -> None:
         header: Any = task.request.header
@@ -114,8 +143,12 @@ class ClientProcessor(OneByOne):
 
     def _check(self, task: Task) -> Buffers:
         subscription = decode_body(task.request.body, CheckClientBody).subscription_data
-        if subscription.expression_type in (None, "", TAG_TYPE):
-            parse_tags(subscription.sub_string)
-            return encode_answer(task.request)
-        text = f"The broker does not support consumer to filter message by {subscription.expression_type}"
-        return encode_answer(task.request, ResponseCode.SYSTEM_ERROR, remark=text)
+        try:
+            message_filter(
+                subscription.expression_type,
+                subscription.sub_string,
+                properties_enabled=self._config.enable_property_filter,
+            )
+        except FilterIllegal as error:
+            return encode_answer(task.request, error.code, remark=str(error))
+        return encode_answer(task.request)

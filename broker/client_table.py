@@ -9,6 +9,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from pocketmq.broker.subscription_conflicts import Wish, difference, wish_of
 from pocketmq.broker.topic_table import TableFull
 from pocketmq.remoting.bodies import SubscriptionData
 
@@ -36,6 +37,19 @@ class ConsumerGroup(Generic[ConnectionT]):
     consume_from_where: str
     clients: dict[ConnectionT, ClientInfo[ConnectionT]] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    wishes: dict[ConnectionT, Wish] = field(default_factory=dict)
+    """What each member itself subscribes to."""
+    conflict: str = ""
+    """How the members' subscriptions differ; empty when they agree."""
+
+    def look_for_conflict(self) -> None:
+        """Compare the members' subscriptions."""
+        if len({wish.digest for wish in self.wishes.values()}) <= 1:
+            self.conflict = ""
+        else:
+            self.conflict = difference(
+                {self.clients[connection].client_id: wish for connection, wish in self.wishes.items()}
+            )
 
     def client_ids(self) -> list[str]:
         """Return the ids of all members."""
@@ -54,6 +68,7 @@ class ClientTable(Generic[ConnectionT]):
         self._lock = threading.Lock()
         self._producers: dict[str, dict[ConnectionT, ClientInfo[ConnectionT]]] = {}
         self._consumers: dict[str, ConsumerGroup[ConnectionT]] = {}
+        self._producer_ids: dict[str, ConnectionT] = {}
         self._groups_of: dict[ConnectionT, tuple[set[str], set[str]]] = {}  # producer groups, consumer groups
 
     def __len__(self) -> int:
@@ -70,6 +85,7 @@ class ClientTable(Generic[ConnectionT]):
                     clients = self._producers[group] = {}
             assert clients is not None
             clients[client.connection] = client
+            self._producer_ids[client.client_id] = client.connection
             return known is None
 
     def register_consumer(
@@ -94,6 +110,12 @@ class ClientTable(Generic[ConnectionT]):
             known.message_model = message_model
             known.consume_from_where = consume_from_where
             known.clients[client.connection] = client
+            subscriptions = list(subscriptions)
+            wish = wish_of(message_model, subscriptions)
+            if known.wishes.get(client.connection) != wish:
+                same = next((each for each in known.wishes.values() if each == wish), wish)
+                known.wishes[client.connection] = same  # one object for all who want the same
+                known.look_for_conflict()
             return self._subscribe(known, subscriptions) or changed
 
     @staticmethod
@@ -168,7 +190,10 @@ class ClientTable(Generic[ConnectionT]):
 
     def _remove_producer(self, group: str, connection: ConnectionT) -> None:
         clients = self._producers[group]
-        del clients[connection]
+        client_id = clients.pop(connection).client_id
+        known = self._groups_of.get(connection)
+        if (known is None or not known[0]) and self._producer_ids.get(client_id) == connection:
+            del self._producer_ids[client_id]
         self._entries -= 1
         if not clients:
             del self._producers[group]
@@ -176,6 +201,9 @@ class ClientTable(Generic[ConnectionT]):
     def _remove_consumer(self, group: str, connection: ConnectionT) -> None:
         known = self._consumers[group]
         del known.clients[connection]
+        known.wishes.pop(connection, None)
+        if known.conflict:
+            known.look_for_conflict()
         self._entries -= 1
         if not known.clients:
             del self._consumers[group]
@@ -198,6 +226,8 @@ class ClientTable(Generic[ConnectionT]):
                 known.consume_from_where,
                 dict(known.clients),
                 dict(known.subscriptions),
+                dict(known.wishes),
+                known.conflict,
             )
 
     def subscription(self, group: str, topic: str) -> tuple[str | None, SubscriptionData | None]:
@@ -206,10 +236,25 @@ class ClientTable(Generic[ConnectionT]):
         known = self._consumers.get(group)
         return (None, None) if known is None else (known.message_model, known.subscriptions.get(topic))
 
+    def conflict(self, group: str) -> str:
+        """Return how the subscriptions of a group's members differ; empty when they agree. Takes no lock."""
+        known = self._consumers.get(group)
+        return "" if known is None else known.conflict
+
+    def client_id(self, group: str, connection: ConnectionT) -> str:
+        """Return the id under which ``connection`` is a member of a consumer group, or nothing. Takes no lock."""
+        known = self._consumers.get(group)
+        client = None if known is None else known.clients.get(connection)
+        return "" if client is None else client.client_id
+
     def producers(self, group: str) -> list[ClientInfo[ConnectionT]]:
         """Return the producers of a group."""
         with self._lock:
             return list(self._producers.get(group, {}).values())
+
+    def producer_connection(self, client_id: str) -> ConnectionT | None:
+        """Return the connection on which a client with this id last named a producer group. Takes no lock."""
+        return self._producer_ids.get(client_id)
 
     def consumer_groups(self) -> list[str]:
         """Return the consumer groups that are online."""

@@ -16,6 +16,7 @@ MASTER_ID: Final = 0
 """Broker id of a master (RocketMQ MixAll)."""
 INT_MAX: Final = (1 << 31) - 1
 """Largest count or time: Java's int, which RocketMQ holds them in."""
+RELEASE_LOCKS: Final = ("OFF", "OWN", "ALL")
 
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:;,]+):(\d{1,5})")
 
@@ -42,6 +43,14 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """``host:port;host:port``; empty: the broker registers nowhere."""
     region_id: str = "DefaultRegion"
     trace_on: bool = True
+    """Answers to sends ask the producers to trace, if they can."""
+    trace_topic_enable: bool = False
+    """Create ``msg_trace_topic_name`` with one queue at the start."""
+    msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
+    store_reply_message_enable: bool = True
+    """Store replies beside pushing them to their requesters."""
+    reply_pushes_max: int = 10_000
+    """Ours: replies that wait for their requester to take them; more are refused."""
 
     auto_create_topic_enable: bool = True
     auto_create_subscription_group: bool = True
@@ -85,6 +94,17 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Read at the start only. Off: requests wait as long as they have to, the page cache is still looked at when they
     come."""
 
+    reject_transaction_message: bool = False
+    """Refuse half messages with NO_PERMISSION."""
+    transaction_time_out: int = 6000
+    """Age of a half message at which its producers are asked for the first time; a message can ask for another."""
+    transaction_check_max: int = 15
+    """Checks that reach a producer; after that many without a decision a half message is given up."""
+    transaction_check_interval: int = 30_000
+    """RocketMQ 5.3's; 4.9 has 60,000."""
+    transaction_pending_max: int = 100_000
+    """Ours: half messages without a decision that are kept, about 0.5 KB each; more are refused."""
+
     slow_request_mills: int = 500
     """Ours: a request that took longer, from its queue to the socket, is told as ``slow_request_<slowest stage>``, at
     most ten a second of each (RocketMQ logs puts above 500 ms)."""
@@ -97,8 +117,24 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     native_pull_bytes_max: int = 4 << 20
     native_pull_queues_max: int = 1024
 
+    enable_property_filter: bool = True
+    """SQL92 filters on properties. RocketMQ's default is off; a filter costs only those who use it."""
+    slave_read_enable: bool = False
+    """A master sends consumers that are far behind to a slave, and back when they have caught up (RocketMQ)."""
+    slave_sync_interval: int = 1000
+    """Ours: how often a slave asks its master whether topics, groups or offsets have changed (RocketMQ: whole tables,
+    each 10 s in 4.9, each 3 s in 5.3)."""
+
     flush_consumer_offset_interval: int = 5000
     notify_consumer_ids_changed_enable: bool = True
+    lock_max_live_time: int = 60_000
+    """How long a queue lock lives without renewal (RocketMQ: ``rocketmq.broker.rebalance.lockMaxLiveTime``)."""
+    release_locks_on_disconnect: str = "OWN"
+    """Ours: whose locks end when their connection does: ``OFF`` (nobody's, as RocketMQ), ``OWN`` (those of clients that
+    stop consuming when their connection breaks: PocketMQ's), ``ALL``."""
+    lock_release_grace_mills: int = 1000
+    """Ours: how long after the end of its connection; a client that is back by then keeps its locks."""
+    queue_locks_max: int = 1_000_000
     channel_expired_timeout: int = 120_000
     client_scan_interval: int = 10_000
     register_name_server_period: int = 30_000
@@ -119,7 +155,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         for name in self.__struct_fields__:
             value = getattr(self, name)
             limit = name.endswith(
-                ("_capacity", "_max", "_nums", "_mills", "_timeout", "_interval", "_period", "_queue")
+                ("_capacity", "_max", "_nums", "_mills", "_timeout", "_out", "_interval", "_period", "_queue")
             )
             if limit and isinstance(value, int) and value > INT_MAX and not name.endswith("_bytes_max"):
                 raise ConfigError("bad setting", why=f"broker.{name}={value}", hint=f"at most {INT_MAX}")
@@ -128,6 +164,14 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 if name.startswith("wait_time_mills_in_"):
                     hint += "; broker_fast_failure_enable=false switches all of them off"
                 raise ConfigError("bad setting", why=f"broker.{name}={value}", hint=hint)
+        if not 1 <= self.lock_max_live_time <= INT_MAX:
+            raise ConfigError("bad setting", why=f"broker.lock_max_live_time={self.lock_max_live_time}")
+        if self.release_locks_on_disconnect not in RELEASE_LOCKS:
+            raise ConfigError(
+                "bad setting",
+                why=f"broker.release_locks_on_disconnect={self.release_locks_on_disconnect!r}",
+                hint=", ".join(RELEASE_LOCKS),
+            )
         self.name_servers()
 
     def name_servers(self) -> list[str]:

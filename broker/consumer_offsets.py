@@ -102,6 +102,34 @@ class ConsumerOffsets:
         """
         return msgspec.json.encode(_OffsetsFile(self._table))
 
+    def mirror(self, content: bytes) -> dict[str, dict[int, int]]:
+        """Take over the offsets of a master, as ``encode`` gives them, and return them; those of groups that it does
+        not have stay (RocketMQ SlaveSynchronize). Raises ``msgspec.MsgspecError``.
+        """
+        told = msgspec.json.decode(content, type=_OffsetsFile, strict=False).offset_table
+        with self._lock:
+            for key, queues in told.items():
+                if self._table.get(key) != queues:
+                    self._entries += len(queues) - len(self._table.get(key, {}))
+                    self._table[key] = dict(queues)
+                    self.generation += 1
+        return told
+
+    def clamp(self, max_offset: Callable[[str, int], int]) -> int:
+        """Bring offsets behind the end of their queue back to it, and return how many there were: what is stored there
+        next would be skipped."""
+        changed = 0
+        with self._lock:
+            for key, queues in self._table.items():
+                topic, _ = _split(key)
+                for queue_id, offset in queues.items():
+                    end = max_offset(topic, queue_id)
+                    if offset > end:
+                        queues[queue_id] = end
+                        changed += 1
+            self.generation += changed
+        return changed
+
     def load(self, content: bytes) -> None:
         """Take over the offsets of a ``consumerOffset.json``; raises ``msgspec.MsgspecError``."""
         loaded = msgspec.json.decode(content, type=_OffsetsFile, strict=False)

@@ -4,16 +4,18 @@ Lives here: QUERY_CONSUMER_OFFSET, UPDATE_CONSUMER_OFFSET, GET_CONSUMER_LIST_BY_
 Not here: heartbeats (``client_processor``), the table of offsets (``consumer_offsets``).
 """
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from pocketmq.broker.client_table import ClientTable
+from pocketmq.broker.commit_check import OffsetIllegal, check_commit
 from pocketmq.broker.consumer_offsets import ConsumerOffsets
 from pocketmq.broker.executor import OneByOne
+from pocketmq.broker.lock_manager import LockManager
 from pocketmq.broker.queue_checks import find_queue
 from pocketmq.broker.recent_messages import RecentMessages
 from pocketmq.broker.task import Buffers, Drain, Task, encode_answer
 from pocketmq.broker.topic_table import TopicTable
-from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.topics import check_group_name
 from pocketmq.remoting.bodies import ConsumerIdList, encode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -22,11 +24,8 @@ from pocketmq.store.message_store import MessageStore
 
 NOT_FOUND_TEXT: Final = "Not found, V3_0_6_SNAPSHOT maybe this consumer group boot first"
 
-
-class OffsetIllegal(PocketMQError):
-    """An offset that no queue can have."""
-
-    default_cause = Cause.BAD_REQUEST
+CONFLICT_FIELD: Final = "subscription_conflict"
+"""Ours: extra field of the list of members: how their subscriptions differ."""
 
 
 class ConsumerProcessor(OneByOne):
@@ -39,12 +38,17 @@ class ConsumerProcessor(OneByOne):
         offsets: ConsumerOffsets,
         clients: ClientTable[Any],
         recent: RecentMessages,
+        locks: LockManager,
+        note_commit: Callable[[str, str, int, int], None] | None = None,
     ) -> None:
+        """``note_commit(group, topic, queue id, offset)`` hears of each commit: a slave hands them to its master."""
         self._store = store
         self._topics = topics
         self._offsets = offsets
         self._clients = clients
         self._recent = recent
+        self._locks = locks
+        self._note_commit = note_commit
 
     def serve(self, task: Task, drain: Drain) -> None:
         """Answer one request."""
@@ -60,9 +64,15 @@ class ConsumerProcessor(OneByOne):
         header: Any = task.request.header
         check_group_name(header.consumer_group)
         find_queue(self._topics, header.topic, header.queue_id)
-        if header.commit_offset < 0:
+        if self._note_commit is None:  # a slave knows no locks, and may be behind what consumers have read
+            check_commit(self._store, header.topic, header.queue_id, header.commit_offset)
+            token, connection = header.fencing_token, task.connection
+            self._locks.check_commit(header.consumer_group, header.topic, header.queue_id, token, connection)
+        elif header.commit_offset < 0:
             raise OffsetIllegal("offset refused", why=f"{header.commit_offset} is negative")
         self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        if self._note_commit is not None:
+            self._note_commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         return encode_answer(task.request)
 
     def _query(self, task: Task) -> Buffers:
@@ -95,4 +105,6 @@ class ConsumerProcessor(OneByOne):
         if not ids:
             text = f"no consumer for this group, {header.consumer_group}"
             return encode_answer(task.request, ResponseCode.SYSTEM_ERROR, remark=text)
-        return encode_answer(task.request, body=encode_body(ConsumerIdList(consumer_id_list=ids)))
+        conflict = group.conflict if group is not None else ""
+        extra = {CONFLICT_FIELD: conflict} if conflict else None  # RocketMQ's clients skip fields they do not know
+        return encode_answer(task.request, body=encode_body(ConsumerIdList(consumer_id_list=ids)), extra=extra)

@@ -25,6 +25,8 @@ class Totals:
     get_bytes: int = 0
     get_found_requests: int = 0
     get_miss_requests: int = 0
+    sent_back: int = 0
+    dead_letters: int = 0
 
 
 class BrokerCounters:
@@ -49,6 +51,12 @@ class BrokerCounters:
         """Count an append that failed."""
         with self._lock:
             self.totals.put_failed += messages
+
+    def sent_back(self, is_dead: bool) -> None:
+        """Count a message that a consumer sent back; ``is_dead``: into the dead letters."""
+        with self._lock:
+            self.totals.sent_back += 1
+            self.totals.dead_letters += is_dead
 
     def got(self, messages: int, size_bytes: int) -> None:
         """Count a pull that found ``messages``."""

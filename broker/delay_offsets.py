@@ -55,10 +55,11 @@ class DelayOffsets:
         with self._lock:
             return _encode(self._settled)
 
-    def encode_now(self) -> bytes:
-        """Return the same of this moment: the answer to GET_ALL_DELAY_OFFSET."""
+    def mirror(self, table: dict[int, int]) -> None:
+        """Take over the progress of a master, to be written next."""
         with self._lock:
-            return _encode(self._table)
+            self._table = dict(table)
+        self.settle(dict(table))
 
     def load(self, content: bytes) -> None:
         """Take over a ``delayOffset.json``; raises ``msgspec.MsgspecError``."""

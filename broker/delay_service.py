@@ -8,8 +8,11 @@ Progress that is written never runs ahead of the disk: what was delivered up to 
 crash a message may come again, with the same unique id, and none is lost; after a clean stop none comes again.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from pocketmq.broker.counters import BrokerCounters
 from pocketmq.broker.delay_offsets import DelayOffsets
@@ -33,8 +36,17 @@ WAIT_MS_MAX: Final = 1000.0
 POLL_MS: Final = 3.0
 """While timers come in, they are looked for this often, instead of one wake-up for each dispatch."""
 STEP_ROUNDS: Final = 8
+HELD_MS: Final = 50.0
 ERROR_RETRY_MS: Final = 10_000
 """RocketMQ ScheduleMessageService.DELAY_FOR_A_PERIOD, after an error that nobody expected."""
+
+
+class DelayProgressBody(msgspec.Struct, rename="camel"):
+    """GET_ALL_DELAY_OFFSET: RocketMQ's ``offsetTable``, and two fields of ours that its slaves pass over."""
+
+    offset_table: dict[int, int] = {}
+    timer_progress: msgspec.Raw = msgspec.Raw(b"{}")
+    end_offset: int = 0
 
 
 @dataclass(slots=True)
@@ -81,6 +93,8 @@ class DelayService:
         self._worker: Worker | None = None
         self._writer: Worker | None = None
         self._handed: Snapshot | None = None
+        self.is_held: Callable[[], bool] = lambda: False
+        """Whether nothing may be delivered now: the broker hands over, or has been replaced."""
 
     # ---- life
 
@@ -131,6 +145,8 @@ class DelayService:
 
     def step(self) -> float:
         """Deliver what is due; return the ms until the next look."""
+        if self.is_held():
+            return HELD_MS
         wait_ms = 0.0
         found = False
         for _ in range(STEP_ROUNDS):
@@ -211,6 +227,15 @@ class DelayService:
                 file.persist()
         except PocketMQError as error:
             self._log.error("delay_progress_not_written", error=str(error))
+
+    def progress_body(self) -> bytes:
+        """Return the answer to GET_ALL_DELAY_OFFSET: RocketMQ's table and, for our slaves, the timers' progress and the
+        end of the log from which on both are true. Any thread.
+
+        Whoever has the log up to that end has every delivery that the progress counts; who has less would lose some.
+        """
+        table, timers = self.offsets.table(), self.progress.encode()
+        return msgspec.json.encode(DelayProgressBody(table, msgspec.Raw(timers), self._store.committed_offset))
 
     def wanted_from(self) -> int:
         """Return the physical offset of the first record that the written progress, or a later one, may still deliver.

@@ -10,6 +10,8 @@ from typing import Final
 import msgspec
 
 from pocketmq.broker.disk_space import DiskSpace
+from pocketmq.broker.ha_metrics import ha_health
+from pocketmq.broker.ha_node import HaNode
 from pocketmq.broker.telemetry import Telemetry
 from pocketmq.common.clock import Clock
 
@@ -44,6 +46,8 @@ class Health:
         self.phase = Phase.STARTING
         self._telemetry: Telemetry | None = None
         self._disk: DiskSpace | None = None
+        self.replication: HaNode | None = None
+        """Master or slave: a master that was replaced takes no sends."""
 
     def running(self, telemetry: Telemetry, disk: DiskSpace) -> None:
         """Note that the broker serves, and by what it is judged from now on."""
@@ -63,6 +67,10 @@ class Health:
             reasons.append(self.phase.value)
         if self._telemetry is not None and self._disk is not None:
             self._judge(self._telemetry, self._disk, reasons, warnings)
+        if self.replication is not None and self.phase is Phase.RUNNING:
+            why, more = ha_health(self.replication)
+            reasons += why
+            warnings += more
         status = "failing" if reasons else "ok"
         return HealthReport(status, self.phase.value, self._broker_name, reasons, warnings)
 

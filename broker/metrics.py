@@ -16,8 +16,12 @@ from prometheus_client.registry import Collector
 
 from pocketmq.broker.delay_service import DelayService
 from pocketmq.broker.disk_space import DiskSpace
+from pocketmq.broker.ha_metrics import ha_families
+from pocketmq.broker.ha_node import HaNode
 from pocketmq.broker.put_statistics import LABELS
+from pocketmq.broker.reply_figures import ReplyFigures
 from pocketmq.broker.telemetry import Telemetry, page_cache_telemetry, pair_telemetry, pool_telemetry
+from pocketmq.broker.transaction_figures import TransactionFigures
 from pocketmq.common.clock import Clock
 from pocketmq.common.histogram import Histogram
 
@@ -48,6 +52,10 @@ class MetricsSources:
     thread_dumps: Callable[[], int]
     delays: DelayService | None = None
     """None on a slave."""
+    replication: HaNode | None = None
+    transactions: TransactionFigures | None = None
+    replies: ReplyFigures | None = None
+    """None on a slave."""
 
 
 class BrokerCollector(Collector):
@@ -67,6 +75,12 @@ class BrokerCollector(Collector):
         yield from self._connections()
         if self._sources.delays is not None:
             yield from self._delays(self._sources.delays)
+        if self._sources.replication is not None:
+            yield from ha_families(self._sources.replication)
+        if self._sources.transactions is not None:
+            yield from self._sources.transactions.families()
+        if self._sources.replies is not None:
+            yield from self._sources.replies.families()
 
     def _pairs(self) -> Iterable[Metric]:
         sources = self._sources.telemetry.sources
@@ -151,6 +165,8 @@ class BrokerCollector(Collector):
             ("got_bytes", "Bytes handed out.", totals.get_bytes),
             ("pulls_found", "Pulls that found messages.", totals.get_found_requests),
             ("pulls_missed", "Pulls that found none.", totals.get_miss_requests),
+            ("messages_sent_back", "Messages that consumers sent back.", totals.sent_back),
+            ("dead_letters", "Messages sent back into dead-letter topics.", totals.dead_letters),
         ):
             yield CounterMetricFamily(f"pocketmq_{name}", text, value=value)
         seen = 0

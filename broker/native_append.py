@@ -20,7 +20,7 @@ from pocketmq.common.plain_check import ALIKE_MIN, NativeSection, PlainRules, Pr
 from pocketmq.common.record import BORN_HOST_AT, HOST_V4_BYTES, HOST_V6_BYTES, host_bytes_of
 from pocketmq.common.record_columns import windows
 from pocketmq.common.record_group import RecordGroup
-from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers import NativeAppendRequestHeader, NativeAppendResponseHeader
 
 SECTIONS_MAX: Final = 65_536
@@ -45,6 +45,8 @@ class NativeSend:
     """
 
     __slots__ = (
+        "half",
+        "half_runs",
         "header",
         "host",
         "positions",
@@ -78,6 +80,9 @@ class NativeSend:
         self.refusals: dict[int, SectionResult] = {}
         self.verdicts: dict[int, Refusal] = {}
         self.positions: Sequence[int] = ()
+        self.half = task.request.code == RequestCode.NATIVE_HALF_APPEND
+        self.half_runs: dict[int, list[tuple[int, int]]] | None = None
+        """Of halves of transactions: a run for each record, by position; known when they are stored."""
 
     def shift(self, sections: int) -> None:
         """Note that ``sections`` sections of other runs precede."""
@@ -92,7 +97,8 @@ class NativeSend:
     def encode(self, appended: Appended) -> Buffers:
         """Return the response after the append."""
         code, remark = appended.code, appended.remark
-        offsets, runs = appended.first_queue_offsets, appended.runs
+        offsets = appended.first_queue_offsets
+        runs = appended.runs if self.half_runs is None else self.half_runs
         results: list[SectionResult] = [(code, offsets[at], runs[at], remark) for at in self.positions]
         if self.refusals:
             stored = iter(results)

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.counters import BrokerCounters
+from pocketmq.broker.message_filter import MessageFilter, get_filtered
 from pocketmq.broker.pull_checks import PullChecks, pull_code
 from pocketmq.broker.pull_service import PullService, Resumed
-from pocketmq.broker.tag_filter import parse_tags
+from pocketmq.broker.slave_reads import ReadAdvice
 from pocketmq.broker.task import Buffers, Drain, Refusal, Task, encode_answer
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import Cause, PocketMQError
@@ -39,6 +40,7 @@ class NativePull:
         self,
         config: BrokerConfig,
         store: MessageStore,
+        advice: ReadAdvice,
         checks: PullChecks,
         service: PullService,
         counters: BrokerCounters,
@@ -46,13 +48,14 @@ class NativePull:
     ) -> None:
         self._config = config
         self._store = store
+        self._advice = advice
         self._checks = checks
         self._service = service
         self._counters = counters
         self._clock = clock
 
     def serve(self, task: Task, drain: Drain) -> None:
-        """Answer, refuse or hold one pull; raises ``FilterIllegal``."""
+        """Answer, refuse or hold one pull."""
         header: Any = task.request.header
         resumed: Resumed | None = task.context
         queues = header.queues
@@ -60,18 +63,21 @@ class NativePull:
         if refusal is None and not 1 <= len(queues) <= self._config.native_pull_queues_max:
             text = f"{len(queues)} queues, not 1 to {self._config.native_pull_queues_max}"
             refusal = Refusal(int(ResponseCode.SYSTEM_ERROR), text, Cause.BAD_REQUEST)
-        if refusal is not None:
+        wanted = self._checks.parsed(header.expression_type, header.expression)
+        if refusal is None and isinstance(wanted, Refusal):
+            refusal = wanted
+        if refusal is not None or isinstance(wanted, Refusal):
+            assert refusal is not None
             drain.refuse(task, refusal)
             return
-        tags = parse_tags(header.expression)
         offsets = [offset for _, _, offset in queues] if resumed is None else resumed.offsets
-        results, sizes, bodies = self._read(header, offsets, tags, task.request.opaque)
-        buffers = self._encode(task, results, sizes, bodies)
+        results, sizes, bodies = self._read(header, offsets, wanted, task.request.opaque)
+        buffers = self._encode(task, results, sizes, bodies, self._suggest(header, results))
         if bodies or any(code not in (_NOT_FOUND, _RETRY) for code, *_ in results):
             drain.answer(task, buffers)
             return
         may_wait = resumed is None and all(code == _NOT_FOUND for code, *_ in results)
-        filtered = resumed is not None and not resumed.is_due and tags is not None
+        filtered = resumed is not None and not resumed.is_due and bool(wanted)
         if header.suspend_timeout_millis <= 0 or not (may_wait or filtered):
             drain.answer(task, buffers)
             return
@@ -85,7 +91,7 @@ class NativePull:
         self._service.hold(task, waiting, deadline_ns, buffers)
 
     def _read(
-        self, header: Any, offsets: list[int], tags: frozenset[int] | None, turn: int
+        self, header: Any, offsets: list[int], wanted: MessageFilter, turn: int
     ) -> tuple[list[QueueResult], list[NDArray[Any]], list[NDArray[np.uint8]]]:
         """Return (result of each queue, sizes and records of those with records, in the order of the queues)."""
         queues = header.queues
@@ -107,17 +113,23 @@ class NativePull:
                 results[index] = (_RETRY, offset, *bounds, 0)
                 continue
             try:
-                result = self._store.get(
-                    topic, queue_id, offset, max_messages=rest_messages, max_bytes=rest_bytes, tags_codes=tags
+                result = get_filtered(
+                    self._store, topic, queue_id, offset, wanted, max_messages=rest_messages, max_bytes=rest_bytes
                 )
+                if self._advice.must_read_again(result.status.name, offset):
+                    result = get_filtered(
+                        self._store, topic, queue_id, offset, wanted, max_messages=rest_messages, max_bytes=rest_bytes
+                    )
             except PocketMQError as error:  # one queue on a sick part of the disk must not silence the others
                 failed = error
                 bounds = self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
                 results[index] = (_RETRY, offset, *bounds, 0)
                 continue
             count = len(result.sizes)
-            code = pull_code(result.status.name, offset)
-            results[index] = (code, result.next_begin_offset, result.min_offset, result.max_offset, count)
+            code, next_offset = self._advice.correct(
+                pull_code(result.status.name, offset), result.status.name, offset, result.next_begin_offset
+            )
+            results[index] = (code, next_offset, result.min_offset, result.max_offset, count)
             if count:
                 found[index] = (result.sizes, result.body)
                 rest_bytes -= len(result.body)
@@ -132,9 +144,21 @@ class NativePull:
             [found[index][1] for index in order],
         )
 
+    def _suggest(self, header: Any, results: list[QueueResult]) -> int:
+        """Return where to pull next: one answer for all queues, that of the one furthest behind."""
+        ids = [
+            self._advice.suggest(header.consumer_group, topic, queue_id, result[1])
+            for (topic, queue_id, _), result in zip(header.queues, results, strict=True)
+        ]
+        return max(ids)
+
     @staticmethod
     def _encode(
-        task: Task, results: list[QueueResult], sizes: list[NDArray[Any]], bodies: list[NDArray[np.uint8]]
+        task: Task,
+        results: list[QueueResult],
+        sizes: list[NDArray[Any]],
+        bodies: list[NDArray[np.uint8]],
+        suggested_id: int,
     ) -> Buffers:
         body: list[bytes | memoryview] = []
         if bodies:
@@ -142,4 +166,4 @@ class NativePull:
                 b"".join([each.astype(">u4", copy=False).tobytes() for each in sizes]),
                 *[each.data for each in bodies],
             ]
-        return encode_answer(task.request, header=NativePullResponseHeader(results=results), body=body)
+        return encode_answer(task.request, header=NativePullResponseHeader(results, suggested_id), body=body)

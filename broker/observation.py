@@ -16,16 +16,19 @@ from pocketmq.broker.delay_service import DelayService
 from pocketmq.broker.disk_space import DiskSpace
 from pocketmq.broker.executor import DrainExecutor
 from pocketmq.broker.flush_times import FlushTimes
+from pocketmq.broker.ha_node import HaNode
 from pocketmq.broker.health import Health
 from pocketmq.broker.metrics import BrokerCollector, MetricsSources, exposition
 from pocketmq.broker.metrics_server import TEXT, Answer, MetricsConfig, MetricsServer
 from pocketmq.broker.put_statistics import PutStatistics
 from pocketmq.broker.refusal_book import RefusalBook
+from pocketmq.broker.reply_figures import ReplyFigures
 from pocketmq.broker.send_times import SendTimes
 from pocketmq.broker.slow_requests import SlowRequests
 from pocketmq.broker.stage_times import SEND_PAIR, StageTimes
 from pocketmq.broker.task import AnswerPort
 from pocketmq.broker.telemetry import Telemetry, TelemetrySources
+from pocketmq.broker.transaction_figures import TransactionFigures
 from pocketmq.broker.watermarks import Watermarks
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
@@ -51,6 +54,9 @@ class Counts:
     pulls_held: Callable[[], int]
     thread_dumps: Callable[[], int]
     delays: DelayService | None = None
+    replication: HaNode | None = None
+    transactions: TransactionFigures | None = None
+    replies: ReplyFigures | None = None
 
 
 class Observation:
@@ -137,6 +143,7 @@ class Observation:
             store.config.flush_disk_type == "SYNC_FLUSH",
             self._clock,
             self._logger("lock"),
+            replicates=store.config.broker_role == "SYNC_MASTER",
         )
 
     def watch(
@@ -180,7 +187,11 @@ class Observation:
             pulls_held=counts.pulls_held,
             thread_dumps=counts.thread_dumps,
             delays=counts.delays,
+            replication=counts.replication,
+            transactions=counts.transactions,
+            replies=counts.replies,
         )
+        self.health.replication = counts.replication
         self._metrics = exposition(BrokerCollector(metrics_sources, self._clock))
         return self.telemetry, self.disk
 

@@ -36,6 +36,8 @@ class Processors:
     client: Processor
     consumer: Processor
     admin: AdminProcessor
+    transaction: Processor
+    reply: Processor
     dispatch: Callable[[], None]
 
 
@@ -52,8 +54,6 @@ def build_request_table(
 
     Names, capacities and maximum waits are RocketMQ's BrokerController's. Pairs are built in the order in which fast
     failure sweeps them: send, pull, heartbeat, end-transaction, and the default one, for administrators, last.
-    Transactions and replies have their pair already, served by the admin processor, which says that they are not
-    supported; so does the send processor for send-backs.
     """
     admin = processors.admin
     build = _builder(config, runner, answers, clock, log)
@@ -96,15 +96,29 @@ def build_request_table(
     client = build("ClientManageThread", processors.client, config.client_manager_thread_pool_queue_capacity)
     consumer = build("ConsumerManageThread", processors.consumer, config.consumer_manager_thread_pool_queue_capacity)
     query = build("QueryMessageThread", processors.query, config.query_thread_pool_queue_capacity)
-    reply = build("ProcessReplyMessageThread", admin, config.reply_thread_pool_queue_capacity)
+    reply = build(
+        "ProcessReplyMessageThread",
+        processors.reply,
+        config.reply_thread_pool_queue_capacity,
+        drain=AdaptiveDrain(config.send_drain_max, config.queue_size_bytes_max),
+        follow_up=processors.dispatch,
+    )
     transaction = build(
         "EndTransactionThread",
-        admin,
+        processors.transaction,
         config.end_transaction_pool_queue_capacity,
         max_wait_ms=config.wait_time_mills_in_transaction_queue,
+        drain=AdaptiveDrain(config.send_drain_max, config.queue_size_bytes_max),
+        follow_up=processors.dispatch,
     )
     code = RequestCode
-    sends = (code.SEND_MESSAGE, code.SEND_MESSAGE_V2, code.SEND_BATCH_MESSAGE, code.NATIVE_APPEND)
+    sends = (
+        code.SEND_MESSAGE,
+        code.SEND_MESSAGE_V2,
+        code.SEND_BATCH_MESSAGE,
+        code.NATIVE_APPEND,
+        code.NATIVE_HALF_APPEND,
+    )
     table.register((*sends, code.CONSUMER_SEND_MSG_BACK), send)
     table.register((code.PULL_MESSAGE, code.NATIVE_PULL), pull)
     table.register((code.HEART_BEAT,), heartbeat)
@@ -112,7 +126,7 @@ def build_request_table(
     table.register((code.GET_CONSUMER_LIST_BY_GROUP, code.QUERY_CONSUMER_OFFSET, code.UPDATE_CONSUMER_OFFSET), consumer)
     table.register((code.QUERY_MESSAGE, code.VIEW_MESSAGE_BY_ID), query)
     table.register((code.SEND_REPLY_MESSAGE, code.SEND_REPLY_MESSAGE_V2), reply)
-    table.register((code.END_TRANSACTION,), transaction)
+    table.register((code.END_TRANSACTION, code.NATIVE_END_TRANSACTION), transaction)
     return table
 
 

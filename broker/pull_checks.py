@@ -8,11 +8,12 @@ from typing import Any, Final
 
 from pocketmq.broker.client_table import ClientTable
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.message_filter import FilterNotSupported, MessageFilter, message_filter
 from pocketmq.broker.subscription_groups import SubscriptionGroups
-from pocketmq.broker.tag_filter import TAG_TYPE, parse_tags
 from pocketmq.broker.task import Refusal
 from pocketmq.broker.topic_table import TopicTable
 from pocketmq.common.errors import Cause, PocketMQError
+from pocketmq.common.sql_filter import SQL92_TYPE
 from pocketmq.common.topics import Perm
 from pocketmq.remoting.codes import ResponseCode
 
@@ -20,6 +21,7 @@ COMMIT_OFFSET_FLAG: Final = 0x1
 SUSPEND_FLAG: Final = 0x2
 SUBSCRIPTION_FLAG: Final = 0x4
 """Bits of a pull's sysFlag (RocketMQ PullSysFlag)."""
+PARSE_FAILED: Final = int(ResponseCode.SUBSCRIPTION_PARSE_FAILED)
 BROADCASTING: Final = "BROADCASTING"
 READ: Final = int(Perm.READ)
 """As a plain int: the operators of an IntFlag cost a microsecond each."""
@@ -83,15 +85,10 @@ class PullChecks:
             return _refuse(ResponseCode.INVALID_PARAMETER, text, Cause.BAD_REQUEST)
         return None
 
-    def tags_of(self, header: Any) -> frozenset[int] | Refusal | None:
-        """Return the wanted tags of a pull: from the request, or from what the group's heartbeat subscribed to."""
+    def filter_of(self, header: Any) -> MessageFilter | Refusal:
+        """Return the filter of a pull: from the request, or from what the group's heartbeat subscribed to."""
         if header.sys_flag & SUBSCRIPTION_FLAG:
-            if header.expression_type not in (None, "", TAG_TYPE):
-                return _sql_refusal(header.expression_type)
-            try:
-                return parse_tags(header.subscription)
-            except PocketMQError as error:
-                return _refuse(error.code, "parse the consumer's subscription failed", Cause.BAD_REQUEST)
+            return self.parsed(header.expression_type, header.subscription)
         group, topic = header.consumer_group, header.topic
         model, subscription = self._clients.subscription(group, topic)
         if model is None:
@@ -109,18 +106,21 @@ class PullChecks:
         if subscription.sub_version < header.sub_version:
             text = "the consumer's subscription not latest"
             return _refuse(ResponseCode.SUBSCRIPTION_NOT_LATEST, text, Cause.BAD_REQUEST)
-        if subscription.expression_type not in (None, "", TAG_TYPE):
-            return _sql_refusal(subscription.expression_type or "")
+        found = self.parsed(subscription.expression_type, subscription.sub_string)
+        if isinstance(found, Refusal) and subscription.expression_type == SQL92_TYPE and found.code == PARSE_FAILED:
+            text = f"The broker's consumer filter data is not exist!Your expression may be wrong! {found.remark}"
+            return _refuse(ResponseCode.FILTER_DATA_NOT_EXIST, text, Cause.BAD_REQUEST)
+        return found
+
+    def parsed(self, expression_type: str | None, expression: str | None) -> MessageFilter | Refusal:
+        """Return a filter, or why it is refused."""
         try:
-            return parse_tags(subscription.sub_string)
-        except PocketMQError:
-            text = "parse the consumer's subscription failed"
-            return _refuse(ResponseCode.SUBSCRIPTION_PARSE_FAILED, text, Cause.BAD_REQUEST)
-
-
-def _sql_refusal(expression_type: str) -> Refusal:
-    text = f"The broker does not support consumer to filter message by {expression_type}"
-    return _refuse(ResponseCode.SYSTEM_ERROR, text, Cause.BAD_REQUEST)
+            return message_filter(expression_type, expression, properties_enabled=self._config.enable_property_filter)
+        except FilterNotSupported as error:
+            return _refuse(error.code, str(error), Cause.BAD_REQUEST)
+        except PocketMQError as error:
+            text = f"parse the consumer's subscription failed: {error.why}"
+            return _refuse(error.code, text, Cause.BAD_REQUEST)
 
 
 def _refuse(code: int, remark: str, cause: Cause = Cause.NO_PERMISSION) -> Refusal:

@@ -1,18 +1,18 @@
 """The broker makes itself known to its name servers.
 
 Lives here: ``Registration``: one task per name server that registers, refreshes, sends increments when topics change,
-and unregisters at the stop.
+claims the epoch of a replicated master, and unregisters at the stop; ``ReplicationView``, what it asks and tells.
 Not here: the route table (``namesrv.route_table``), channels (``remoting.channel``).
 """
 
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
-from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.config import MASTER_ID, BrokerConfig
 from pocketmq.broker.topic_table import TopicTable
 from pocketmq.common.clock import Clock
 from pocketmq.common.crc import crc32
@@ -27,21 +27,66 @@ from pocketmq.remoting.channel_pool import ChannelPool
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers import (
     BrokerIdentityRequestHeader,
+    HaEpochRequestHeader,
+    HaEpochResponseHeader,
     QueryDataVersionResponseHeader,
     RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
 )
 
 TOPICS_PER_REQUEST: Final = 10_000
 """A larger table is registered in several requests, each well below the frame limit."""
+WITHDRAWN: Final = -2
+"""``generation`` of a name server that was told that this master is gone."""
 RETRY_S: Final = 0.25
 """Wait after a registration that failed."""
 FIRST_TIMEOUT_S: Final = 1.0
 """How long the start of a broker waits for its first registration; a name server that is away does not hold it up."""
 STOP_TIMEOUT_S: Final = 1.0
+CLAIM_MEMBERS_MS: Final = 2500
+"""A slave waits for the answer to its HELLO meanwhile, for at most 5 s."""
+WANTS_MASTER_S: Final = 0.5
+"""How often a slave that follows nobody asks where its master is."""
 
 
 class RegistrationRefused(PocketMQError):
     """A name server answered a registration with an error."""
+
+
+class ReplicationView(Protocol):
+    """Replication as name servers hear of it. Loop thread; nothing here blocks."""
+
+    @property
+    def ha_address(self) -> str:
+        """Where slaves connect; empty: nowhere."""
+        ...
+
+    @property
+    def role_name(self) -> str:
+        """SYNC_MASTER, ASYNC_MASTER or SLAVE."""
+        ...
+
+    @property
+    def may_register(self) -> bool:
+        """False once this master was replaced."""
+        ...
+
+    @property
+    def wants_master(self) -> bool:
+        """Whether this is a slave that follows nobody now."""
+        ...
+
+    def claim(self) -> tuple[int, str]:
+        """Return (epoch, owner) of a master that name servers shall know as the newest; (0, "") of all others."""
+        ...
+
+    def learn_master(self, ha_address: str, broker_address: str) -> None:
+        """Hear where the master of this slave is."""
+        ...
+
+    def learn_epoch(self, epoch: int, owner: str, address: str) -> None:
+        """Hear that another master has this name."""
+        ...
 
 
 class _Wrapper(msgspec.Struct, rename="camel"):
@@ -82,7 +127,10 @@ class Registration:
         mailbox: LoopMailbox,
         clock: Clock,
         log: EventLog,
+        replication: ReplicationView,
     ) -> None:
+        """``config`` has the broker id of this run."""
+        self._replication = replication
         self._config = config
         self._address = address
         self._topics = topics
@@ -103,6 +151,15 @@ class Registration:
             _, pending = await asyncio.wait(tried, timeout=FIRST_TIMEOUT_S)
             for future in pending:
                 future.cancel()
+
+    def role_changed(self) -> None:
+        """Tell the name servers anew: the claim has changed, or this master was replaced. Any thread."""
+        self._mailbox.post(self._role_changed)
+
+    def _role_changed(self) -> None:
+        for server in self._servers:
+            server.generation = -1
+            server.wake.set()
 
     def topic_changed(self) -> None:
         """Register soon; changes that come together go in one request. Any thread."""
@@ -149,6 +206,8 @@ class Registration:
                     self._log.info("register_recovered", namesrv=server.address, failures=server.failures)
                 server.failures = 0
                 wait_s = self._config.register_name_server_period / 1000
+                if self._replication.wants_master:
+                    wait_s = min(wait_s, WANTS_MASTER_S)
             server.tried.set()
             try:
                 async with asyncio.timeout(wait_s):  # wait_for of Python 3.11 can swallow the cancellation of the stop
@@ -158,6 +217,17 @@ class Registration:
 
     async def _register(self, server: _NameServer) -> None:
         channel = await self._pool.get(server.address)
+        if not self._replication.may_register:
+            if server.channel is channel and server.generation != WITHDRAWN:
+                await self._unregister(server)
+                server.generation = WITHDRAWN
+            server.channel = channel
+            return
+        if self._config.broker_id != MASTER_ID:
+            await self._register_slave(server, channel)
+            return
+        if not await self._claim(channel):
+            return
         generation = self._topics.generation
         if server.channel is channel:
             changed = self._topics.changed_since(server.generation)
@@ -174,23 +244,93 @@ class Registration:
         server.channel = channel
         server.generation = generation
 
-    async def _send(self, channel: ClientChannel, chunks: list[tuple[Mapping[str, TopicConfig], DataVersion]]) -> None:
+    async def _register_slave(self, server: _NameServer, channel: ClientChannel) -> None:
+        """Register without topics, which are the master's to register, and hear where the master is."""
+        answer = await self._send(channel, [({}, self._topics.snapshot()[1])])
+        if server.channel is not channel:
+            self._log.info("registered", namesrv=server.address, address=self._address, master=answer.master_addr)
+        server.channel = channel
+        if answer.master_addr or len(self._servers) == 1:
+            self._replication.learn_master(answer.ha_server_addr, answer.master_addr)
+
+    async def _claim(self, channel: ClientChannel) -> bool:
+        """Claim this master's epoch, if it has one to claim; return whether it may register."""
+        epoch, owner = self._replication.claim()
+        if not epoch:
+            return True
         config = self._config
+        header = self._claim_header(epoch, owner)
+        response = await channel.request(RequestCode.HA_EPOCH, header, timeout_ms=config.register_broker_timeout_mills)
+        if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            return True  # RocketMQ's name server keeps no epochs
+        answer = response.header
+        if response.code != ResponseCode.SUCCESS or not isinstance(answer, HaEpochResponseHeader):
+            raise RegistrationRefused("epoch not claimed", why=f"code {response.code}: {response.remark}")
+        if not answer.granted:
+            self._replication.learn_epoch(answer.epoch, answer.owner, answer.address)
+        return answer.granted
+
+    def _claim_header(self, epoch: int, owner: str) -> HaEpochRequestHeader:
+        """Return the claim of a master that has ``epoch`` in its log: it was judged when it was promoted."""
+        name, role = self._config.broker_name, self._replication.role_name
+        return HaEpochRequestHeader(name, epoch, owner, self._address, role, last_epoch=epoch)
+
+    async def claim_members(self, epoch: int, owner: str) -> str:
+        """Claim an epoch in which a master counts another slave; return "" when a majority of the name servers has it,
+        else what was in the way. Name servers that keep no epochs do not count.
+        """
+        answers = await asyncio.gather(*(self._claim_at(server.address, epoch, owner) for server in self._servers))
+        asked = [answer for answer in answers if answer is not None]
+        granted = sum(answer is True for answer in asked)
+        if 2 * granted > len(asked) or not asked:
+            return ""
+        why = "; ".join(str(answer) for answer in asked if answer is not True)
+        return f"{granted} of {len(asked)} name servers know it: {why}"
+
+    async def _claim_at(self, address: str, epoch: int, owner: str) -> bool | str | None:
+        """Return True, or why not; None of a name server that keeps no epochs."""
+        header = self._claim_header(epoch, owner)
+        try:
+            channel = await self._pool.get(address)
+            response = await channel.request(RequestCode.HA_EPOCH, header, timeout_ms=CLAIM_MEMBERS_MS)
+        except PocketMQError as error:
+            return f"{address}: {error}"
+        if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            return None
+        answer = response.header
+        if response.code != ResponseCode.SUCCESS or not isinstance(answer, HaEpochResponseHeader):
+            return f"{address}: code {response.code}: {response.remark}"
+        if not answer.granted:
+            self._replication.learn_epoch(answer.epoch, answer.owner, answer.address)
+            return f"{address}: {answer.address} has epoch {answer.epoch}"
+        return True
+
+    async def _send(
+        self, channel: ClientChannel, chunks: list[tuple[Mapping[str, TopicConfig], DataVersion]]
+    ) -> RegisterBrokerResponseHeader:
+        config = self._config
+        epoch, owner = self._replication.claim()
+        answer = RegisterBrokerResponseHeader()
         for topics, version in chunks:
             body = msgspec.json.encode(_RegisterBody(_Wrapper(dict(topics), version)))
             header = RegisterBrokerRequestHeader(
                 broker_name=config.broker_name,
                 broker_addr=self._address,
                 cluster_name=config.broker_cluster_name,
-                ha_server_addr="",
+                ha_server_addr=self._replication.ha_address,
                 broker_id=config.broker_id,
                 body_crc32=crc32(body) & CRC_MASK,
+                epoch=epoch,
+                epoch_owner=owner,
             )
             response = await channel.request(
                 RequestCode.REGISTER_BROKER, header, body, timeout_ms=config.register_broker_timeout_mills
             )
             if response.code != ResponseCode.SUCCESS:
                 raise RegistrationRefused("not registered", why=f"code {response.code}: {response.remark}")
+            if isinstance(response.header, RegisterBrokerResponseHeader):
+                answer = response.header
+        return answer
 
     async def _query(self, channel: ClientChannel) -> bool:
         """Ask whether the name server wants the whole table; that it was asked keeps this broker alive there."""

@@ -5,11 +5,13 @@ that were checked together; the result of the append as the answers need it.
 Not here: how a run is checked (``native_append``, ``typed_send``), the append (``send_processor``).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from pocketmq.broker.task import Buffers, Task
 from pocketmq.common.record_group import RecordGroup
+from pocketmq.store.append_result import AppendResult
 
 
 @dataclass(slots=True)
@@ -47,3 +49,5 @@ class SendPart:
 
     sends: list[PlannedSend]
     group: RecordGroup
+    stored: Callable[[AppendResult], None] | None = None
+    """Called when the group is in the log, before anybody is answered."""

@@ -5,10 +5,11 @@ stored, groups no larger than the store takes.
 Not here: checks and records (``native_append``, ``typed_send``, ``send_checks``), the append (``send_processor``).
 """
 
-from pocketmq.broker.admin_processor import not_supported
 from pocketmq.broker.flow_control import QUEUE_WAIT
 from pocketmq.broker.native_append import NativeAppend, NativeSend
+from pocketmq.broker.native_half import NativeHalves
 from pocketmq.broker.refusal_book import RefusalBook
+from pocketmq.broker.send_back import SendBacks
 from pocketmq.broker.send_checks import SendChecks
 from pocketmq.broker.send_part import SendPart
 from pocketmq.broker.task import Drain, Refusal, Task, refusal_of
@@ -21,12 +22,21 @@ class SendPlanner:
     """Turns a drain into batches of parts. It keeps caches, so it belongs to one thread at a time."""
 
     def __init__(
-        self, native: NativeAppend, typed: TypedSends, checks: SendChecks, group_bytes_max: int, refusals: RefusalBook
+        self,
+        native: NativeAppend,
+        typed: TypedSends,
+        halves: NativeHalves,
+        checks: SendChecks,
+        group_bytes_max: int,
+        refusals: RefusalBook,
+        send_backs: SendBacks,
     ) -> None:
-        """``checks`` are those that ``native`` and ``typed`` ask."""
+        """``checks`` are those that ``native``, ``typed`` and ``send_backs`` ask."""
+        self._send_backs = send_backs
         self.checks = checks
         self._native = native
         self._typed = typed
+        self._halves = halves
         self._group_bytes_max = group_bytes_max
         self._refusals = refusals
 
@@ -58,6 +68,8 @@ class SendPlanner:
         def end_run() -> None:
             if native_run:
                 part = self._native.check(list(native_run), drain)
+                if part is not None and native_run[0].half:
+                    part = self._halves.convert(part, drain)
                 if part is not None:
                     parts.append(part)
                 for send in native_run:
@@ -70,9 +82,10 @@ class SendPlanner:
                 typed_run.clear()
 
         for task in drain.tasks:
-            is_native = task.request.code == RequestCode.NATIVE_APPEND
+            code = task.request.code
+            is_native = code == RequestCode.NATIVE_APPEND or code == RequestCode.NATIVE_HALF_APPEND
             try:
-                send = self._native.plan(task) if is_native else self._plan_typed(task)
+                send = self._plan_native(task) if is_native else self._plan_typed(task)
             except NotStored as error:
                 self._refuse(drain, task, error.refusal, started_ns)
                 continue
@@ -80,7 +93,11 @@ class SendPlanner:
                 self._refuse(drain, task, refusal_of(error, Stored.NO), started_ns)
                 continue
             run_bytes += send.size_bytes
-            if run_bytes > self._group_bytes_max or (typed_run if is_native else native_run):
+            if (
+                run_bytes > self._group_bytes_max
+                or (typed_run if is_native else native_run)
+                or (native_run and isinstance(send, NativeSend) and native_run[0].half != send.half)
+            ):
                 end_run()
                 run_bytes = send.size_bytes
             if isinstance(send, NativeSend):
@@ -90,9 +107,17 @@ class SendPlanner:
         end_run()
         return parts
 
+    def _plan_native(self, task: Task) -> NativeSend:
+        send = self._native.plan(task)
+        if send.half:
+            refusal = self._halves.refusal(send)
+            if refusal is not None:
+                raise NotStored(refusal)
+        return send
+
     def _plan_typed(self, task: Task) -> TypedSend:
         if task.request.code == RequestCode.CONSUMER_SEND_MSG_BACK:  # waits and is refused with the sends (facts §2.2)
-            raise NotStored(not_supported(task.request.code))
+            return self._send_backs.plan(task)
         return self._typed.plan(task)
 
     def _refuse(self, drain: Drain, task: Task, refusal: Refusal, started_ns: int) -> None:

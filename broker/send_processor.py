@@ -22,6 +22,7 @@ from pocketmq.broker.flow_control import (
     retry_after_busy_ms,
 )
 from pocketmq.broker.refusal_book import RefusalBook
+from pocketmq.broker.send_back import send_back_refusal
 from pocketmq.broker.send_part import Appended, PlannedSend, SendPart
 from pocketmq.broker.send_planner import SendPlanner
 from pocketmq.broker.send_times import PutMoments, SendTimes
@@ -31,6 +32,7 @@ from pocketmq.common.clock import Clock
 from pocketmq.common.errors import Cause, PocketMQError, Stored
 from pocketmq.common.events import EventLog
 from pocketmq.common.record_group import RecordGroup
+from pocketmq.remoting.codes import RequestCode
 from pocketmq.store.append_result import AppendResult, PutStatus
 from pocketmq.store.message_store import MessageStore
 
@@ -56,9 +58,11 @@ class SendProcessor:
         clock: Clock,
         log: EventLog,
         times: SendTimes | None = None,
+        refused_by_role: Callable[[], Refusal | None] | None = None,
     ) -> None:
         """``persist_topics`` returns when the topics are on disk as they were when it was called. ``times``: where the
-        times of puts are counted, if they are."""
+        times of puts are counted, if they are. ``refused_by_role`` says why this broker stores nothing now: it was
+        replaced, or hands over."""
         self._times = times
         self._store = store
         self._planners = list(planners)
@@ -71,6 +75,7 @@ class SendProcessor:
         self._clock = clock
         self._log = log
         self._is_slave = store.config.broker_role == "SLAVE"
+        self._refused_by_role = refused_by_role or (lambda: None)
 
     def reject_request(self) -> Refusal | None:
         """Refuse while the page cache is busy or no write buffer is free (RocketMQ SendMessageProcessor), and on a
@@ -80,7 +85,7 @@ class SendProcessor:
             return reject_page_cache_busy(store.lock_time_mills())
         if store.is_transient_store_pool_deficient():
             return reject_no_write_buffer(store.config.commit_interval_commit_log)
-        return reject_slave() if self._is_slave else None
+        return reject_slave() if self._is_slave else self._refused_by_role()
 
     def process(self, drain: Drain) -> None:
         """Append what was drained, in order, as one group where it fits; answer now or when it is flushed.
@@ -117,6 +122,10 @@ class SendProcessor:
                     send.shift(sections)
             sections += len(part.group.sections)
             sends += part.sends
+        replaced = self._refused_by_role()
+        if replaced is not None:  # since these were let in
+            self._refuse_all(sends, drain, replaced, drained_ns)
+            return
         started_ns = self._clock.monotonic_ns()
         try:
             result = self._store.append(group, dispatch_later=self._dispatch_later)
@@ -134,6 +143,9 @@ class SendProcessor:
             self._answer(sends, result, result.status, moments)
             return
         self._counters.put(len(group), group.size_bytes)
+        for part in parts:
+            if part.stored is not None:
+                part.stored(result)
         waiting = [send for send in sends if send.wait]
         others = [send for send in sends if not send.wait] if len(waiting) < len(sends) else []
         for chosen, wait in ((others, False), (waiting, True)):
@@ -183,6 +195,9 @@ class SendProcessor:
         """Return the refusal for what the store did not take, or may have lost before it was flushed."""
         stored = Stored.NO if result.status is status else Stored.UNKNOWN
         cause, retry_after_ms, error = result.cause, result.retry_after_ms, result.error
+        replaced = self._refused_by_role() if stored is Stored.UNKNOWN else None
+        if replaced is not None:
+            return Refusal(replaced.code, replaced.remark, replaced.cause, stored, replaced.retry_after_ms)
         fenced = self._store.log.fence_error
         if cause is Cause.NONE and fenced is not None:
             cause, error = fenced.cause, str(fenced)
@@ -220,6 +235,8 @@ class SendProcessor:
             task = send.task
             if not task.request.oneway:
                 explained = refusal.with_stages(((QUEUE_WAIT, drained_ns - task.created_ns), *put_stages))
+                if task.request.code == RequestCode.CONSUMER_SEND_MSG_BACK:
+                    explained = send_back_refusal(explained, result.status)
                 answers.append((task.connection, encode_refusal(task.request, explained)))
         self._answers.post(answers, passage)
 

@@ -20,6 +20,7 @@ LOCK_HOLD_NS: Final = 500_000_000
 _LOCK_WAIT: Final = int(Stage.LOCK_WAIT)
 _APPEND: Final = int(Stage.APPEND)
 _FLUSH_WAIT: Final = int(Stage.FLUSH_WAIT)
+_REPLICA_WAIT: Final = int(Stage.REPLICA_WAIT)
 _PROCESS: Final = int(Stage.PROCESS)
 
 
@@ -49,9 +50,13 @@ class SendTimes:
         flushes: bool,
         clock: Clock,
         lock_log: EventLog,
+        *,
+        replicates: bool = False,
     ) -> None:
         """``flushes``: senders that wait are answered after a flush (SYNC_FLUSH). ``lock_log`` hears of appends that
-        held the lock for long."""
+        held the lock for long. ``replicates``: they are answered after slaves have confirmed as well (SYNC_MASTER);
+        disk and slaves are waited for at the same time, and all of that wait counts as theirs."""
+        self._replicates = replicates
         self._lock_log = lock_log
         self._flush_times = flush_times
         self._stages = stages
@@ -76,7 +81,12 @@ class SendTimes:
             )
         stages_ns = moments.stages_ns
         stages_ns[_PROCESS] = moments.appended_ns - moments.drained_ns - stages_ns[_LOCK_WAIT] - stages_ns[_APPEND]
-        if waited and self._flushes:
+        if waited and self._replicates:
+            stages_ns = stages_ns[:]
+            replica_wait_ns = stages_ns[_REPLICA_WAIT] = now_ns - moments.appended_ns
+            self._stages.record_ns(_REPLICA_WAIT, replica_wait_ns, count)
+            self._flush_times.look()
+        elif waited and self._flushes:
             stages_ns = stages_ns[:]
             flush_wait_ns = stages_ns[_FLUSH_WAIT] = now_ns - moments.appended_ns
             self._stages.record_ns(_FLUSH_WAIT, flush_wait_ns, count)

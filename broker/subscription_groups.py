@@ -100,6 +100,20 @@ class SubscriptionGroups:
         with self._lock:
             return msgspec.json.encode(SubscriptionGroupWrapper(self._groups, self._version))
 
+    @property
+    def version(self) -> DataVersion:
+        """The version of the table."""
+        return self._version
+
+    def mirror(self, content: bytes) -> None:
+        """Become the table of a master, as ``encode`` gives it. Raises ``msgspec.MsgspecError``."""
+        told = msgspec.json.decode(content, type=SubscriptionGroupWrapper, strict=False)
+        with self._lock:
+            self._groups = told.subscription_group_table
+            self._version = told.data_version
+            self.generation += 1
+        self.add_system_groups()
+
     def load(self, content: bytes) -> None:
         """Take over the groups of a file; raises ``msgspec.MsgspecError``."""
         loaded = msgspec.json.decode(content, type=SubscriptionGroupWrapper, strict=False)

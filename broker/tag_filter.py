@@ -1,25 +1,16 @@
 """Tag expressions of a subscription.
 
 Lives here: ``parse_tags``: ``*`` or ``a || b`` to the hash codes that a consume queue is filtered by.
-Not here: the filter itself (``store.get``), SQL92 expressions.
+Not here: the filter itself (``store.get``), SQL92 expressions (``common.sql_filter``).
 """
 
 from typing import Final
 
-from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.java_hash import java_string_hash
+from pocketmq.common.sql_filter import FilterIllegal
 
 ALL: Final = "*"
-TAG_TYPE: Final = "TAG"
-"""Expression type of tags (RocketMQ ExpressionType)."""
 TAGS_MAX: Final = 4096
-
-
-class FilterIllegal(PocketMQError):
-    """A subscription's expression cannot be parsed."""
-
-    code = 23  # SUBSCRIPTION_PARSE_FAILED
-    default_cause = Cause.BAD_REQUEST
 
 
 def parse_tags(expression: str | None) -> frozenset[int] | None:

@@ -60,6 +60,12 @@ class TimerProgress:
                 self.state = state
                 self.generation += 1
 
+    def mirror(self, content: bytes) -> None:
+        """Take over the progress of a master, to be written next; raises ``msgspec.MsgspecError``."""
+        self.load(content)
+        with self._lock:
+            self.generation += 1
+
     def encode(self) -> bytes:
         """Return the content of the file."""
         with self._lock:

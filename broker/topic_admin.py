@@ -103,7 +103,12 @@ class TopicAdmin:
         return encode_answer(task.request)
 
     def _all(self, task: Task) -> Buffers:
-        return encode_answer(task.request, body=self._topics.encode())
+        """RocketMQ's body, and for our slaves where the log ended when topics were deleted."""
+        body = self._topics.encode()
+        deleted = self._store.consume_queues.deleted.table()
+        if deleted:
+            body = body[:-1] + b',"deletedTopics":' + msgspec.json.encode(deleted) + b"}"
+        return encode_answer(task.request, body=body)
 
     def _one(self, task: Task) -> Buffers:
         header: Any = task.request.header

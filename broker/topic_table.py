@@ -18,11 +18,14 @@ from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.topics import (
     AUTO_CREATE_TOPIC,
     BENCHMARK_TOPIC,
+    HALF_TOPIC,
     OFFSET_MOVED_EVENT,
+    OP_HALF_TOPIC,
     REPLY_SUFFIX,
     SCHEDULE_TOPIC,
     SELF_TEST_TOPIC,
     TIMER_TOPIC,
+    TRANS_CHECK_MAX_TIME_TOPIC,
     Perm,
     TopicConfig,
     check_topic_name,
@@ -96,8 +99,13 @@ class TopicTable:
             (OFFSET_MOVED_EVENT, 1, open_perm),
             (SCHEDULE_TOPIC, SCHEDULE_QUEUE_NUMS, open_perm),
             (TIMER_TOPIC, 1, open_perm),
+            (HALF_TOPIC, 1, open_perm),
+            (OP_HALF_TOPIC, 1, open_perm),
+            (TRANS_CHECK_MAX_TIME_TOPIC, 1, open_perm),
             (config.broker_cluster_name + REPLY_SUFFIX, 1, open_perm),
         ]
+        if config.trace_topic_enable:
+            wanted.append((config.msg_trace_topic_name, 1, open_perm))
         if config.auto_create_topic_enable:
             wanted.insert(1, (AUTO_CREATE_TOPIC, config.default_topic_queue_nums, open_perm | Perm.INHERIT))
         for topic, queue_nums, perm in wanted:
@@ -164,6 +172,26 @@ class TopicTable:
             self._advance(topic)
         self._changed()
         return True
+
+    def mirror(self, content: bytes) -> list[str]:
+        """Become the table of a master, as ``encode`` gives it; return the topics that are gone.
+
+        System topics of this broker stay. Raises ``msgspec.MsgspecError``.
+        """
+        told = msgspec.json.decode(content, type=_TopicsFile, strict=False)
+        topics = told.topic_config_table
+        with self._lock:
+            for topic, config in topics.items():
+                config.topic_name = topic
+            gone = [topic for topic in self._topics if topic not in topics]
+            for topic in {*gone, *(name for name, config in topics.items() if self._topics.get(name) != config)}:
+                self._changes.append((self.generation + 1, topic))
+            self.generation += 1
+            self._topics = topics
+            self._queues = sum(map(_queue_nums, topics.values()))
+            self.version = told.data_version
+        self.add_system_topics()
+        return [topic for topic in gone if topic not in self._topics]
 
     def _store(self, config: TopicConfig) -> None:
         known = self.get(config.topic_name)

@@ -6,18 +6,23 @@ Not here: records that clients built (``native_append``), topics (``send_checks`
 
 import struct
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delay_plan import DelayPlan, is_delayed
+from pocketmq.broker.retry_topics import RetryTopics
 from pocketmq.broker.send_checks import SendChecks
 from pocketmq.broker.send_part import Appended, SendPart
 from pocketmq.broker.task import Buffers, Refusal, Task, encode_answer
+from pocketmq.broker.transaction_plan import HalfPlan, is_half
+from pocketmq.broker.transaction_table import Half
 from pocketmq.common.errors import Cause, MessageIllegal
 from pocketmq.common.message_id import offset_msg_id
 from pocketmq.common.properties import (
     CLUSTER,
     PROPERTIES_BYTES_MAX,
+    TIMER_OUT_MS,
     TRAN_MSG,
     UNIQ_KEY,
     WAIT,
@@ -27,7 +32,8 @@ from pocketmq.common.properties import (
 from pocketmq.common.record import HOSTS_V6_MASK, TRANSACTION_MASK
 from pocketmq.common.record_codec import encode_record
 from pocketmq.common.record_group import GroupSection, RecordGroup, RecordMeta, record_meta
-from pocketmq.common.topics import is_dlq_topic, is_retry_topic
+from pocketmq.common.retries import forget_delay
+from pocketmq.common.topics import is_retry_topic
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.frame import Buffer
 from pocketmq.remoting.headers import SendMessageResponseHeader
@@ -93,6 +99,7 @@ class TypedSend:
     __slots__ = (
         "asked_queue_id",
         "config",
+        "half",
         "metas",
         "offset_ids_host",
         "position",
@@ -115,8 +122,11 @@ class TypedSend:
         store_host: bytes,
         config: BrokerConfig,
         asked_queue_id: int,
+        half: Half | None = None,
     ) -> None:
+        """``half``: what is known of it, if it is half of a transaction."""
         self.asked_queue_id = asked_queue_id
+        self.half = half
         self.config = config
         self.task = task
         self.topic = topic
@@ -163,8 +173,12 @@ class TypedSends:
         store_host: bytes,
         message_size_max: int,
         delays: DelayPlan,
+        retries: RetryTopics,
+        halves: HalfPlan,
     ) -> None:
         self._config = config
+        self._retries = retries
+        self._halves = halves
         self._delays = delays
         self._checks = checks
         self._store_host = store_host
@@ -178,21 +192,39 @@ class TypedSends:
         topic: str = header.topic
         batch = request.code == RequestCode.SEND_BATCH_MESSAGE or bool(header.batch)
         self._check_kind(topic, header, batch)
-        verdict = self._checks.check(topic, header.queue_id, header.default_topic, header.default_topic_queue_nums)
+        queue_id: int = header.queue_id
+        is_dead = False
+        if is_retry_topic(topic):
+            dead = self._retries.redirected(topic, header)
+            if isinstance(dead, Refusal):
+                raise NotStored(dead)
+            if dead is not None:
+                is_dead = True
+                topic, queue_id = dead
+        verdict = self._checks.check(topic, queue_id, header.default_topic, header.default_topic_queue_nums)
         if isinstance(verdict, Refusal):
             raise NotStored(verdict)
-        queue_id = header.queue_id
         if queue_id < 0:  # any queue: RocketMQ draws one at random
             self._random_queue += 1
             queue_id = self._random_queue % max(1, verdict.write_queue_nums)
         if len(header.properties) > PROPERTIES_BYTES_MAX:
             raise _illegal(f"properties of {len(header.properties)} characters, limit {PROPERTIES_BYTES_MAX}")
         shared = decode_properties(header.properties.encode("utf-8", "replace"))
-        self._check_properties(shared)
+        self._check_properties(shared, batch)
         items = self._items(request.body, header.flag, shared, batch)
         wait = shared.get(WAIT, "true").lower() != "false"
         asked_queue_id = queue_id
-        if not batch and is_delayed(items[0].properties):
+        if is_dead:
+            forget_delay(items[0].properties)
+        elif is_retry_topic(topic):  # a copy of a delivered timed message still says when that was due
+            items[0].properties.pop(TIMER_OUT_MS, None)
+        half: Half | None = None
+        if not batch and is_half(header.sys_flag, shared):
+            planned = self._halves.plan(topic, queue_id, items[0].properties)
+            if isinstance(planned, Refusal):
+                raise NotStored(planned)
+            topic, queue_id, half = planned
+        elif not batch and is_delayed(items[0].properties):
             waits = self._delays.plan(topic, queue_id, items[0].properties)
             if isinstance(waits, Refusal):
                 raise NotStored(waits)
@@ -200,9 +232,9 @@ class TypedSends:
                 topic, queue_id = waits
         records: list[bytes] = []
         metas: list[RecordMeta] = []
-        sys_flag = header.sys_flag & ~HOSTS_V6_MASK
+        sys_flag = header.sys_flag & ~(HOSTS_V6_MASK | TRANSACTION_MASK)
         for item in items:
-            self._check_properties(item.properties)
+            self._check_properties(item.properties, batch)
             if batch and is_delayed(item.properties):
                 raise _illegal("a batch cannot hold delayed messages: send each by itself")
             item.properties.pop(WAIT, None)
@@ -222,22 +254,19 @@ class TypedSends:
                 )
             )
             metas.append(record_meta(topic, queue_id, sys_flag, item.properties))
-        return TypedSend(task, topic, queue_id, wait, records, metas, self._store_host, self._config, asked_queue_id)
+        host, config = self._store_host, self._config
+        return TypedSend(task, topic, queue_id, wait, records, metas, host, config, asked_queue_id, half)
 
     def _check_kind(self, topic: str, header: Any, batch: bool) -> None:
         """Refuse the kinds of messages that this broker does not store yet, or that a batch cannot hold."""
-        if header.sys_flag & TRANSACTION_MASK:
-            raise _later("a transactional message")
-        if is_retry_topic(topic) or is_dlq_topic(topic):
-            raise (
-                _illegal("batch message is not allowed for a retry topic")
-                if batch
-                else _later("a message to a retry topic")
-            )
+        if batch and header.sys_flag & TRANSACTION_MASK:
+            raise _illegal("a batch cannot hold transactional messages: send each by itself")
+        if batch and is_retry_topic(topic):
+            raise _illegal(f"batch request does not support retry group {topic}")
 
-    def _check_properties(self, properties: dict[str, str]) -> None:
-        if properties.get(TRAN_MSG, "").lower() == "true":
-            raise _later("a transactional message")
+    def _check_properties(self, properties: dict[str, str], batch: bool) -> None:
+        if batch and properties.get(TRAN_MSG, "").lower() == "true":
+            raise _illegal("a batch cannot hold transactional messages: send each by itself")
 
     def _items(self, body: Buffer, flag: int, shared: dict[str, str], batch: bool) -> list[BatchItem]:
         if len(body) > self._message_size_max:
@@ -260,7 +289,9 @@ class TypedSends:
             sections.append(GroupSection(send.topic, send.queue_id, len(records), len(send.records)))
             records += send.records
             metas += send.metas
-        return SendPart(list(sends), RecordGroup.from_records(records, metas, sections))
+        halves = [send for send in sends if send.half is not None]
+        stored = partial(self._halves.stored, halves) if halves else None
+        return SendPart(list(sends), RecordGroup.from_records(records, metas, sections), stored)
 
 
 def _illegal(why: str) -> MessageIllegal:

@@ -80,3 +80,20 @@ def test_the_table_is_bounded() -> None:
     assert not consume(table, "one", "A")
     assert len(table) == 2
     assert list(table._groups_of) == ["one"]
+
+
+def test_a_producer_is_found_by_its_client_id_until_it_has_left() -> None:
+    """The newest connection of an id counts; it is known while it has a producer group."""
+    table: ClientTable[str] = ClientTable(10)
+    table.register_producer("g", ClientInfo("c1", "id", 0, 0, 1))
+    table.register_producer("h", ClientInfo("c1", "id", 0, 0, 1))
+    table.unregister_producer("g", "c1")
+    assert table.producer_connection("id") == "c1"
+    table.register_producer("g", ClientInfo("c2", "id", 0, 0, 2))
+    table.close("c1")
+    assert table.producer_connection("id") == "c2"
+    table.unregister_producer("g", "c2")
+    assert table.producer_connection("id") is None
+    table.register_producer("g", ClientInfo("c3", "id", 0, 0, 3))
+    table.expire(10)
+    assert table.producer_connection("id") is None

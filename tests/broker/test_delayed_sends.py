@@ -39,7 +39,7 @@ async def test_a_delayed_send_answers_at_once_and_comes_when_it_is_due(broker: B
     assert record.store_timestamp >= due_ms
     assert record.property_map()["UNIQ_KEY"] == "U1"
     answer = await client.ask(RequestCode.GET_ALL_DELAY_OFFSET)
-    assert json.loads(answer.body) == {"offsetTable": {}}
+    assert json.loads(answer.body)["offsetTable"] == {}
 
 
 async def test_a_restart_keeps_what_waits(harness: Harness) -> None:

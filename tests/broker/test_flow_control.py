@@ -269,8 +269,8 @@ async def test_every_other_put_status_has_rocketmqs_code_and_text(tmp_path: Path
 
 
 @CODECS
-async def test_send_backs_wait_with_the_sends_and_are_not_supported(tmp_path: Path, codec: int) -> None:
-    """Code 36 has the send pair's queue; a client that uses it hears RocketMQ's words, not a timeout."""
+async def test_send_backs_wait_with_the_sends(tmp_path: Path, codec: int) -> None:
+    """Code 36 has the send pair's queue: it waits behind a stalled send, and is answered when that ends."""
     async with broker(tmp_path) as it, RawClient(it.app.port, codec) as client:
         assert it.app.request_table.pair_for(36).name == "SendMessageThread"
         stuck = await it.stall(client)
@@ -278,8 +278,7 @@ async def test_send_backs_wait_with_the_sends_and_are_not_supported(tmp_path: Pa
         await eventually(lambda: len(it.app.request_table.executor("SendMessageThread").queue) == 1)
         it.disk.open_gate()
         response = await client.answer(behind)
-        assert (response.code, response.extra["cause"]) == (3, "bad_request")
-        assert response.remark.startswith(" request type 36 not supported")
+        assert (response.code, response.remark) in ((0, ""), (1, "look message by offset failed, 0"))
         assert (await client.answer(stuck)).code == 0
 
 

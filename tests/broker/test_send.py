@@ -166,13 +166,13 @@ async def test_a_torn_batch_is_refused(broker: BrokerApp, client: Client, cut: A
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"sys_flag": 4}, "transactional"),
-        ({"properties": "TRAN_MSG\x01true\x02"}, "transactional"),
+        ({"sys_flag": 4}, "TRAN_MSG is not true"),
+        ({"properties": "TRAN_MSG\x01true\x02"}, "PGROUP is missing"),
         ({"properties": "DELAY\x01three\x02"}, "no number"),
         ({"properties": "TIMER_DELAY_MS\x015ms\x02"}, "no number"),
         ({"properties": "TIMER_OUT_MS\x015\x02"}, "TIMER_OUT_MS"),
         ({"properties": "TIMER_DELAY_SEC\x01259201\x02"}, "bigger than the max delay 259200000ms"),
-        ({"topic": "%RETRY%group"}, "retry topic"),
+        ({"topic": f"%RETRY%{'g' * 121}"}, "group of 121 characters"),
         ({"body": b"x" * (4 * 1024 * 1024 + 1)}, "limit 4194304"),
         ({"properties": "k\x01" + "v" * 40_000 + "\x02"}, "properties"),
         ({"queue_id": 99}, "queueId[99] is illegal"),

@@ -1,0 +1,57 @@
+"""Where a slave found its master last.
+
+Lives here: ``MasterAddress`` and the JSON of its file.
+Not here: name servers, which say it (``registration``), connections to it (``store.ha.slave``, ``slave_sync``).
+"""
+
+import threading
+from typing import Final
+
+import msgspec
+
+MASTER_FILE: Final = "pocketmq/master.json"
+
+
+class _Content(msgspec.Struct, rename="camel"):
+    ha_address: str = ""
+    broker_address: str = ""
+
+
+class MasterAddress:
+    """Remembered over restarts: a master that lost its log's end asks its slaves for it before it registers, so they
+    must find it without a name server. Thread-safe; a table for ``json_file``.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._content = _Content()
+        self.generation = 0
+
+    @property
+    def ha_address(self) -> str:
+        """Where slaves connect, host:port; empty: not known."""
+        return self._content.ha_address
+
+    @property
+    def broker_address(self) -> str:
+        """Where the master serves clients, host:port; empty: not known."""
+        return self._content.broker_address
+
+    def learn(self, ha_address: str, broker_address: str) -> None:
+        """Take what a name server says."""
+        content = _Content(ha_address, broker_address)
+        with self._lock:
+            if content != self._content:
+                self._content = content
+                self.generation += 1
+
+    def encode(self) -> bytes:
+        """Return the content of the file."""
+        with self._lock:
+            return msgspec.json.encode(self._content)
+
+    def load(self, content: bytes) -> None:
+        """Take over a file's content; raises ``msgspec.MsgspecError``."""
+        loaded = msgspec.json.decode(content, type=_Content)
+        with self._lock:
+            self._content = loaded

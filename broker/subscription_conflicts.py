@@ -1,0 +1,66 @@
+"""Members of one consumer group that subscribe to different things: RocketMQ's silent trap.
+
+The broker keeps one subscription a topic and group, the newest, so that members which want something else lose
+messages to the others. RocketMQ says nothing; here the difference is an error event, and members are told.
+
+Lives here: ``Wish`` (what one member subscribes to, in short) and ``difference`` between members. No I/O.
+Not here: the table of members (``client_table``), telling them (``consumer_processor``).
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from pocketmq.common.sql_filter import TAG_TYPE
+from pocketmq.common.topics import is_retry_topic
+from pocketmq.remoting.bodies import SubscriptionData
+
+TOPICS_SHOWN_MAX: Final = 64
+"""Topics of one member that are kept to name the difference; beyond, only that there is one is known."""
+EXPRESSION_SHOWN_MAX: Final = 100
+NOTHING: Final = "nothing"
+
+
+class Wish(NamedTuple):
+    """What a member subscribes to. ``digest`` covers all of it, ``topics`` the first of its topics as text."""
+
+    digest: bytes
+    message_model: str
+    topics: tuple[tuple[str, str], ...]
+
+
+def wish_of(message_model: str, subscriptions: Iterable[SubscriptionData]) -> Wish:
+    """Return a member's wish. Tags count in any order; retry topics, which clients add by themselves, do not count."""
+    texts = {each.topic: _text(each) for each in subscriptions if not is_retry_topic(each.topic)}
+    topics = sorted(texts.items())
+    digest = hashlib.blake2b(repr((message_model, topics)).encode("utf-8", "replace"), digest_size=16).digest()
+    shown = tuple((topic, text[:EXPRESSION_SHOWN_MAX]) for topic, text in topics[:TOPICS_SHOWN_MAX])
+    return Wish(digest, message_model, shown)
+
+
+def _text(subscription: SubscriptionData) -> str:
+    expression = (subscription.sub_string or "*").strip()
+    kind = subscription.expression_type or TAG_TYPE
+    if kind != TAG_TYPE:
+        return f"{kind} {expression}"
+    return " || ".join(sorted(tag.strip() for tag in expression.split("||") if tag.strip()))
+
+
+def difference(wishes: Mapping[str, Wish]) -> str:
+    """Return one line that names two members and what each of them wants; empty when all want the same."""
+    members = sorted(wishes)
+    if not members:
+        return ""
+    one = members[0]
+    other = next((member for member in members if wishes[member].digest != wishes[one].digest), None)
+    if other is None:
+        return ""
+    left, right = wishes[one], wishes[other]
+    if left.message_model != right.message_model:
+        return f"{one} is {left.message_model}, {other} is {right.message_model}"
+    wanted, found = dict(left.topics), dict(right.topics)
+    for topic in sorted({*wanted, *found}):
+        if wanted.get(topic) != found.get(topic):
+            ours, theirs = (repr(each[topic]) if topic in each else NOTHING for each in (wanted, found))
+            return f"topic {topic}: {one} subscribes to {ours}, {other} to {theirs}"
+    return f"{one} and {other} differ in a topic or filter beyond the first {TOPICS_SHOWN_MAX}"

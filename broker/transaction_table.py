@@ -1,0 +1,224 @@
+"""Which transactions are open, and how those ended that ended a moment ago.
+
+Lives here: ``Half`` (a half message without a decision), ``Outcome``, ``TransactionTable``. No I/O.
+Not here: filling it from the log (``transaction_recovery``), decisions (``end_transaction_processor``), asking
+producers (``transaction_service``).
+"""
+
+import enum
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+OUTCOMES_MAX: Final = 65_536
+"""Ended transactions remembered, so that a decision that comes twice gets its answer: about 12 MB."""
+GIVEN_UP_MAX: Final = 4096
+"""Half messages that were given up and still take a late decision."""
+
+
+KEPT_BYTES_MAX: Final = 16 << 20
+"""Bytes of half records kept in memory, so that most commits read nothing."""
+
+
+class Outcome(enum.Enum):
+    """How a transaction ended."""
+
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled back"
+    GIVEN_UP = "given up"
+    LOST = "lost"
+
+
+@dataclass(slots=True)
+class Half:
+    """One half message. ``queue_offset``: in the half topic, the transaction's name; ``op_offset``: every op message
+    that concerns this one or a later one is at or behind it. Times in ms.
+    """
+
+    queue_offset: int
+    physical_offset: int
+    size_bytes: int
+    store_ms: int
+    producer_group: str
+    immunity_ms: int = 0
+    """Age at which it is checked first; 0: the broker's ``transaction_time_out``."""
+    op_offset: int = 0
+    checks: int = 0
+    record: bytes | None = None
+    """The half record without its offsets, as long as there is room for it (``KEPT_BYTES_MAX``)."""
+    recovered: bool = False
+    """Whether it was found in the log at the start: a crash may have cut off the op message of its commit."""
+
+
+class TransactionTable:
+    """Thread-safe; the lock is held for dict calls only.
+
+    Halves are added as soon as they are in the log, before their producer has an answer. Who decides claims the half
+    first, then writes the log, then calls ``finish`` or, if nothing was stored, ``release``: so that each half has one
+    decision.
+    """
+
+    def __init__(self, pending_max: int) -> None:
+        self.pending_max = pending_max
+        self._lock = threading.Lock()
+        self._pending: dict[int, Half] = {}
+        self._claimed: dict[int, Half] = {}
+        self._given_up: OrderedDict[int, Half] = OrderedDict()
+        self._outcomes: OrderedDict[int, tuple[Outcome, int]] = OrderedDict()
+        self._end = 0
+        """Halves below it are known: open or ended."""
+        self._ahead: dict[int, int] = {}
+        """First → count of halves that were added before an earlier one (two send threads)."""
+        self._ahead_op_offset = 0
+        self._op_offset = 0
+        self._kept_bytes = 0
+
+    def open_at(self, end: int, op_offset: int) -> None:
+        """Begin behind the half messages and op messages that the log has."""
+        self._end, self._op_offset = end, op_offset
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further half message is taken."""
+        return len(self._pending) >= self.pending_max
+
+    def add(self, half: Half) -> None:
+        """Note a half message that was appended."""
+        self.add_all((half,))
+
+    def add_all(self, halves: Sequence[Half]) -> None:
+        """Note half messages that were appended."""
+        with self._lock:
+            for half in halves:
+                self._add(half)
+
+    def _add(self, half: Half) -> None:
+        at = half.queue_offset
+        if half.record is not None:
+            if self._kept_bytes + len(half.record) > KEPT_BYTES_MAX:
+                half.record = None
+            else:
+                self._kept_bytes += len(half.record)
+        half.op_offset = self._op_offset
+        if at == self._end:
+            self._end += 1
+            if self._ahead:
+                half.op_offset = self._ahead_op_offset
+                while count := self._ahead.pop(self._end, 0):
+                    self._end += count
+        elif at > self._end:
+            if not self._ahead:
+                self._ahead_op_offset = self._op_offset
+            half.op_offset = self._ahead_op_offset
+            self._ahead[at] = 1
+        self._pending[at] = half
+
+    def restore(self, half: Half) -> None:
+        """Put a half message in that the log had at the start."""
+        self._pending[half.queue_offset] = half
+
+    def claim(self, queue_offset: int) -> Half | None:
+        """Take an open half message, or one that was given up and is remembered, for a decision; None if there is none
+        or somebody else has it.
+        """
+        with self._lock:
+            half = self._pending.get(queue_offset) or self._given_up.get(queue_offset)
+            if half is None or queue_offset in self._claimed:
+                return None
+            self._claimed[queue_offset] = half
+            return half
+
+    def release(self, half: Half) -> None:
+        """Give a claimed half message back undecided."""
+        with self._lock:
+            self._claimed.pop(half.queue_offset, None)
+
+    def finish(self, half: Half, outcome: Outcome) -> None:
+        """Note a decision that is in the log."""
+        self.finish_all(((half, outcome),))
+
+    def finish_all(self, ended: Sequence[tuple[Half, Outcome]]) -> None:
+        """Note decisions that are in the log."""
+        outcomes, given_up = self._outcomes, self._given_up
+        with self._lock:
+            for half, outcome in ended:
+                at = half.queue_offset
+                self._claimed.pop(at, None)
+                self._pending.pop(at, None)
+                if given_up:
+                    given_up.pop(at, None)
+                if half.record is not None:
+                    self._kept_bytes -= len(half.record)
+                    half.record = None
+                outcomes[at] = outcome, half.physical_offset
+                if outcome is Outcome.GIVEN_UP:
+                    given_up[at] = half
+            while len(outcomes) > OUTCOMES_MAX:
+                outcomes.popitem(last=False)
+            while len(given_up) > GIVEN_UP_MAX:
+                given_up.popitem(last=False)
+
+    def ops_end_at(self, op_offset: int) -> None:
+        """Note that the queue of op messages ends here or later."""
+        with self._lock:
+            self._op_offset = max(self._op_offset, op_offset)
+
+    def get(self, queue_offset: int) -> Half | None:
+        """Return an open half message, or one that was given up and is remembered."""
+        return self._pending.get(queue_offset) or self._given_up.get(queue_offset)
+
+    def outcome(self, queue_offset: int) -> tuple[Outcome, int] | None:
+        """Return how a transaction ended, and the physical offset of its half message, if that is remembered."""
+        return self._outcomes.get(queue_offset)
+
+    def withdraw(self, physical_offset: int) -> bool:
+        """Take no late decision any more on the given-up half message at this place, which is resumed; return False
+        when such a decision is being written.
+        """
+        with self._lock:
+            for at, half in self._given_up.items():
+                if half.physical_offset == physical_offset:
+                    if at in self._claimed:
+                        return False
+                    del self._given_up[at]
+                    return True
+            return True
+
+    def is_known(self, queue_offset: int) -> bool:
+        """Whether the half topic ever had this offset, as far as this table knows."""
+        return 0 <= queue_offset < self._end or queue_offset in self._pending
+
+    def pending(self) -> list[Half]:
+        """Return the open half messages, about in the order in which they were stored."""
+        with self._lock:
+            return list(self._pending.values())
+
+    def low(self) -> tuple[int, int]:
+        """Return (half-queue offset, op-queue offset) from which a start must read: everything open lies behind both,
+        and every op message that concerns it.
+        """
+        with self._lock:
+            first = min(self._pending, default=None)
+            if first is not None and first < self._end:
+                return first, self._pending[first].op_offset
+            return self._end, self._ahead_op_offset if self._ahead else self._op_offset
+
+    def oldest(self) -> Half | None:
+        """Return the open half message with the lowest offset."""
+        with self._lock:
+            first = min(self._pending, default=None)
+            return None if first is None else self._pending[first]
+
+    def checks(self) -> dict[int, int]:
+        """Return half-queue offset → checks made, of those that were checked."""
+        return {half.queue_offset: half.checks for half in self.pending() if half.checks}
+
+
+def in_order(halves: Sequence[Half]) -> list[Half]:
+    """Return ``halves`` as they lie in the log."""
+    return sorted(halves, key=lambda half: half.physical_offset)

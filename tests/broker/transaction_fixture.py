@@ -1,0 +1,148 @@
+"""A store and its transactions, stepped by hand under a clock that stands still."""
+
+from typing import Any
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.consumer_offsets import ConsumerOffsets
+from pocketmq.broker.counters import BrokerCounters
+from pocketmq.broker.transaction_plan import HalfPlan
+from pocketmq.broker.transaction_records import HalfRecords
+from pocketmq.broker.transaction_service import TransactionService
+from pocketmq.broker.transaction_table import Half, Outcome, TransactionTable
+from pocketmq.broker.transaction_writer import TransactionWriter
+from pocketmq.common.clock import ManualClock
+from pocketmq.common.logs import CapturedLog
+from pocketmq.common.properties import encode_properties
+from pocketmq.common.record_codec import Record, decode_record, encode_record
+from pocketmq.common.record_group import RecordGroup, record_meta
+from pocketmq.common.runner import SteppedRunner
+from pocketmq.remoting.headers import CheckTransactionStateRequestHeader
+from pocketmq.store.config import StoreConfig
+from pocketmq.store.file_system import FileSystem
+from pocketmq.store.message_store import MessageStore
+from tests.store.log_fakes import HOST
+
+GROUP = "g"
+
+
+class OneProducer:
+    """A ``CheckPort`` with one producer, or none."""
+
+    def __init__(self) -> None:
+        self.online = True
+        self.asked: list[tuple[CheckTransactionStateRequestHeader, bytes]] = []
+
+    def producers(self, group: str) -> list[Any]:
+        return ["connection"] if self.online and group == GROUP else []
+
+    def send(self, connection: Any, header: CheckTransactionStateRequestHeader, body: bytes) -> None:
+        self.asked.append((header, body))
+
+
+class TransactionFixture:
+    """Opens at once. ``half`` stores half messages, ``end`` decides, ``round`` lets the broker ask."""
+
+    def __init__(self, config: StoreConfig, file_system: FileSystem, clock: ManualClock, **settings: Any) -> None:
+        self.clock = clock
+        self.log = CapturedLog()
+        self.port = OneProducer()
+        self.offsets = ConsumerOffsets(1000)
+        self.runner = SteppedRunner()
+        self.store = MessageStore(config, file_system=file_system, clock=clock, runner=self.runner)
+        self.store.store_host = HOST
+        self.store.open()
+        file_system.make_dirs(f"{self.store.config.store_path_root_dir}/pocketmq")
+        self.config = BrokerConfig(**{"transaction_check_interval": 1000, "transaction_time_out": 1000, **settings})
+        self.table = TransactionTable(self.config.transaction_pending_max)
+        self.writer = TransactionWriter(self.store, self.table, BrokerCounters(), clock)
+        self.service = TransactionService(
+            self.config,
+            self.store,
+            self.table,
+            self.writer,
+            self.port,
+            self.offsets,
+            file_system,
+            clock,
+            self.log,
+        )
+        self.service.open()
+        self.service.start(self.runner)
+        self.plan = HalfPlan(self.config, self.table)
+        self.records = HalfRecords(HOST)
+
+    def half(self, *bodies: bytes, topic: str = "T", size_bytes: int = 0) -> Any:
+        """Store half messages as one group, as the broker does; return the append's result."""
+        records, metas, halves = [], [], []
+        for body in bodies:
+            properties = {"UNIQ_KEY": f"U{body!r}", "TRAN_MSG": "true", "PGROUP": GROUP}
+            planned = self.plan.plan(topic, 0, properties)
+            assert isinstance(planned, tuple), planned
+            records.append(
+                encode_record(
+                    planned[0],
+                    body.ljust(size_bytes),
+                    queue_id=planned[1],
+                    properties=encode_properties(properties),
+                    born_timestamp=1,
+                    born_host=HOST,
+                    store_host=bytes(8),
+                )
+            )
+            metas.append(record_meta(planned[0], planned[1], 0, properties))
+            halves.append(planned[2])
+        result = self.store.append(RecordGroup.from_records(records, metas))
+        if result.status.is_stored:
+            at = 0
+            for physical_offset, count in result.runs[0]:
+                for _ in range(count):
+                    half = halves[at]
+                    half.queue_offset = result.first_queue_offsets[0] + at
+                    half.physical_offset, half.size_bytes = physical_offset, len(records[at])
+                    half.store_ms = result.store_timestamp
+                    physical_offset += len(records[at])
+                    self.plan.add([half])
+                    at += 1
+        self.store.dispatcher.catch_up()
+        return result
+
+    def end(self, commits: list[Half], rollbacks: list[Half]) -> Any:
+        """Decide, as one group."""
+        claimed = [half for half in (*commits, *rollbacks) if self.table.claim(half.queue_offset) is not None]
+        ended = [(half, Outcome.COMMITTED if half in commits else Outcome.ROLLED_BACK) for half in claimed]
+        messages = []
+        for half, outcome in ended:
+            if outcome is Outcome.COMMITTED:
+                (record,) = self.writer.contents([half])
+                assert record is not None
+                if not self.writer.delivered(half, record):
+                    messages.append(self.records.committed(record, half.physical_offset))
+        result = self.writer.end(messages, ended)
+        self.store.dispatcher.catch_up()
+        return result
+
+    def round(self, advance_ms: float = 1000) -> list[bytes]:
+        """Move the clock, let one round of checks run; return the bodies that were asked about."""
+        self.clock.advance_ms(advance_ms)
+        self.port.asked.clear()
+        self.service.step()
+        self.store.dispatcher.catch_up()
+        return [decode_record(body).body for _, body in self.port.asked]
+
+    def delivered(self, topic: str = "T") -> list[Record]:
+        """Read queue 0 of a topic whole."""
+        found: list[Record] = []
+        offset = self.store.min_offset(topic, 0)
+        while offset < self.store.max_offset(topic, 0):
+            got = self.store.get(topic, 0, offset, max_messages=1000, max_bytes=1 << 22)
+            data, at = got.body.tobytes(), 0
+            for size in got.sizes.tolist():
+                found.append(decode_record(data[at : at + size]))
+                at += size
+            offset = got.next_begin_offset
+        return found
+
+    def stop(self) -> None:
+        """Stop cleanly."""
+        self.service.stop()
+        self.store.close()
