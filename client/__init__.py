@@ -3,6 +3,7 @@
 from pocketmq.client import Message, Producer, PullConsumer, PushConsumer
 """
 
+from pocketmq.client.consume_result import ConsumeResult, Later
 from pocketmq.client.errors import (
     Attempt,
     BrokerAnswerError,
@@ -16,14 +17,31 @@ from pocketmq.client.errors import (
     WrongLoop,
 )
 from pocketmq.client.fault_items import LATENCY_TABLE_4_9, LATENCY_TABLE_5_3, LatencyTable
+from pocketmq.client.identified_message import IdentifiedMessage
 from pocketmq.client.instance import ClientInstance, ClientOptions
 from pocketmq.client.offsets import ConsumeFromWhere
+from pocketmq.client.process_queue import ProcessLimits
 from pocketmq.client.producer import Producer
 from pocketmq.client.pull_consumer import PullConsumer
 from pocketmq.client.push_consumer import PushConsumer
-from pocketmq.client.rebalance import MessageQueue
+from pocketmq.client.rebalance import (
+    MessageQueue,
+    allocate_by_config,
+    allocate_by_consistent_hash,
+    allocate_by_machine_room,
+    allocate_machine_room_nearby,
+)
 from pocketmq.client.receipts import Receipt, SendStatus
+from pocketmq.client.request_reply import NoReply, ReplyIllegal, ReplyMessage, is_request, reply_to
 from pocketmq.client.retry import DEFAULT_RETRY_RESPONSE_CODES, RETRY_RESPONSE_CODES_4_9
+from pocketmq.client.transaction_message import (
+    LocalTransactionState,
+    TransactionNotBegun,
+    TransactionReceipt,
+    TransactionRefused,
+)
+from pocketmq.client.transaction_producer import Transaction, TransactionProducer
+from pocketmq.common.body_codec import BodyUnreadable, CompressionType
 from pocketmq.common.message import Message, ReceivedMessage
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import RemotingTooMuchRequestError
@@ -34,27 +52,48 @@ __all__ = [
     "LATENCY_TABLE_5_3",
     "RETRY_RESPONSE_CODES_4_9",
     "Attempt",
+    "BodyUnreadable",
     "BrokerAnswerError",
     "ClientError",
     "ClientInstance",
     "ClientOptions",
+    "CompressionType",
     "ConsumeFromWhere",
+    "ConsumeResult",
     "ForkedClient",
+    "IdentifiedMessage",
     "LatencyTable",
+    "Later",
+    "LocalTransactionState",
     "Message",
     "MessageQueue",
     "NoNameServer",
+    "NoReply",
     "NoRoute",
     "NotStarted",
+    "ProcessLimits",
     "Producer",
     "PullConsumer",
     "PushConsumer",
     "Receipt",
     "ReceivedMessage",
     "RemotingTooMuchRequestError",
+    "ReplyIllegal",
+    "ReplyMessage",
     "ResponseCode",
     "SendFailed",
     "SendStatus",
     "SendTimeout",
+    "Transaction",
+    "TransactionNotBegun",
+    "TransactionProducer",
+    "TransactionReceipt",
+    "TransactionRefused",
     "WrongLoop",
+    "allocate_by_config",
+    "allocate_by_consistent_hash",
+    "allocate_by_machine_room",
+    "allocate_machine_room_nearby",
+    "is_request",
+    "reply_to",
 ]

@@ -55,6 +55,7 @@ class Section:
 
     ``may_move``: a retry may choose another queue; where it may not, ``order`` numbers the sections of the queue.
     ``permits``: how many sends are held as in flight. ``charged``: the broker whose retry token is out, or empty.
+    ``half``: its messages are halves of transactions.
     ``doubtful``: the first outcome that was stored with a status other than SEND_OK, while a better one is sought.
     """
 
@@ -69,6 +70,7 @@ class Section:
         "doubtful",
         "frame",
         "futures",
+        "half",
         "key",
         "may_move",
         "messages",
@@ -100,7 +102,9 @@ class Section:
         plain: bool = True,
         wait: bool = True,
         oneway: bool = False,
+        half: bool = False,
     ) -> None:
+        self.half = half
         self.key = key
         self.queue = queue
         self.queue_id = queue.queue_id
@@ -162,6 +166,7 @@ class Section:
                 plain=self.plain,
                 wait=self.wait,
                 oneway=self.oneway,
+                half=self.half,
             )
             part.messages.append(message)
             part.uniq_keys.append(uniq_key)
@@ -178,14 +183,15 @@ class Section:
 
 
 class Frame:
-    """Sections of one broker that travel together. ``wait`` and ``oneway`` belong to the frame as a whole."""
+    """Sections of one broker that travel together. ``wait``, ``oneway`` and ``half`` belong to the frame as a whole."""
 
-    __slots__ = ("broker_name", "oneway", "sections", "size_bytes", "wait")
+    __slots__ = ("broker_name", "half", "oneway", "sections", "size_bytes", "wait")
 
-    def __init__(self, broker_name: str, wait: bool, oneway: bool) -> None:
+    def __init__(self, broker_name: str, wait: bool, oneway: bool, half: bool) -> None:
         self.broker_name = broker_name
         self.wait = wait
         self.oneway = oneway
+        self.half = half
         self.sections: list[Section] = []
         self.size_bytes = 0
 
@@ -203,7 +209,7 @@ class Accumulator:
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_TARGET) -> None:
         self.frame_bytes_max = frame_bytes_max
         self.open: dict[Any, Section] = {}
-        self._frames: dict[tuple[str, bool, bool], Frame] = {}
+        self._frames: dict[tuple[str, bool, bool, bool], Frame] = {}
 
     def __bool__(self) -> bool:
         return bool(self._frames)
@@ -211,7 +217,7 @@ class Accumulator:
     def begin(self, section: Section) -> bool:
         """Open ``section`` in the frame of its broker; return True if no frame was open before: a flush is due."""
         first = not self._frames
-        name = (section.queue.broker_name, section.wait, section.oneway)
+        name = (section.queue.broker_name, section.wait, section.oneway, section.half)
         frame = self._frames.get(name)
         if frame is None:
             frame = self._frames[name] = Frame(*name)
@@ -241,7 +247,7 @@ class Accumulator:
 
     def take(self, frame: Frame) -> Frame:
         """Close ``frame``: nothing is added to it any more."""
-        del self._frames[frame.broker_name, frame.wait, frame.oneway]
+        del self._frames[frame.broker_name, frame.wait, frame.oneway, frame.half]
         for section in frame.sections:
             if section.key is not None:
                 del self.open[section.key]

@@ -36,13 +36,16 @@ from pocketmq.remoting.bodies import (
     decode_body,
 )
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.consumer_bodies import ConsumerRunningInfo
 from pocketmq.remoting.headers import (
     ConsumerGroupRequestHeader,
     ConsumeStatsRequestHeader,
     CreateTopicRequestHeader,
     DeleteTopicRequestHeader,
+    GetConsumerRunningInfoRequestHeader,
     Header,
     QueryMessageRequestHeader,
+    ResetOffsetRequestHeader,
     TopicRequestHeader,
     ViewMessageRequestHeader,
 )
@@ -55,6 +58,10 @@ ROUTE_POLL_MS = 20
 
 _T = TypeVar("_T")
 _K = TypeVar("_K")
+
+
+RESET_TO_END_MS = -1
+"""The timestamp of a reset that names its offset (RocketMQ 5.3 ResetOffsetRequestHeader)."""
 
 
 class NotFound(ClientError):
@@ -334,7 +341,7 @@ class Admin(Lifecycle):
 
         Raises ``GroupOnline`` while consumers are connected, since they go on from their own positions and commit
         those;
-        ``force`` sets the offsets all the same.
+        ``force`` sets the offsets all the same, and tells the consumers to go on there.
         """
         check_group_name(group)
         if to == "committed":
@@ -353,7 +360,18 @@ class Admin(Lifecycle):
         offsets = await asyncio.gather(*map(offset_of, route.read_queues))
         chosen = dict(zip(route.read_queues, offsets, strict=True))
         await asyncio.gather(*(wire.store_offset(queue, offset) for queue, offset in chosen.items()))
+        if force:
+            await asyncio.gather(*(self._tell_reset(route, group, queue, at) for queue, at in chosen.items()))
         return chosen
+
+    async def _tell_reset(self, route: TopicRoute, group: str, queue: MessageQueue, offset: int) -> None:
+        """Let the broker reset one queue once more, and tell the group's consumers; nobody there is fine."""
+        header = ResetOffsetRequestHeader(
+            queue.topic, group, RESET_TO_END_MS, is_force=True, queue_id=queue.queue_id, offset=offset
+        )
+        address = route.brokers[queue.broker_name].master
+        response = await self._link_request(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+        check_answer(response, f"reset of {queue} refused", address, ResponseCode.CONSUMER_NOT_ONLINE)
 
     async def _require_offline(self, group: str, route: TopicRoute) -> None:
         header = ConsumerGroupRequestHeader(group)
@@ -423,6 +441,21 @@ class Admin(Lifecycle):
         # the broker's index holds hashes: other keys with the same hash come along
         found = [each for each in found if (each.msg_id == key if unique else key in each.keys)]
         return sorted(found, key=lambda each: each.store_timestamp)[:max_messages]
+
+    async def consumer_running_info(self, group: str, client_id: str, *, jstack: bool = False) -> ConsumerRunningInfo:
+        """Ask a running consumer, through a broker, what it does. Raises ``BrokerAnswerError`` when none knows it."""
+        header = GetConsumerRunningInfoRequestHeader(group, client_id, jstack_enable=jstack)
+        failure: PocketMQError | None = None
+        for address in (await self.masters()).values():
+            try:
+                body = await self._ask(
+                    address, RequestCode.GET_CONSUMER_RUNNING_INFO, header, f"running info of {client_id} refused"
+                )
+            except PocketMQError as error:
+                failure = error
+            else:
+                return ConsumerRunningInfo.decode(bytes(body))
+        raise failure or NotFound(f"no broker for group {group}")
 
     # -- inside ------------------------------------------------------------------------------------------------
 

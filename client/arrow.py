@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pocketmq.client.errors import ClientError
+from pocketmq.common.body_codec import BodyUnreadable, CompressionMissing, decompress_body
 from pocketmq.common.errors import Cause
-from pocketmq.common.message import decompress_body
 from pocketmq.common.message_id import offset_msg_id
 from pocketmq.common.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
 from pocketmq.common.record import (
@@ -42,6 +42,9 @@ COLUMNS = (
 )  # fmt: skip
 """What ``poll_arrow`` returns when not told; ``properties`` (a map) can be asked for."""
 OPTIONAL_COLUMNS = ("properties",)
+
+UNPACKED_BYTES_MAX = 512 << 20
+"""What the compressed bodies of one pull may grow to: 4 MiB of records can be made to unpack to gigabytes."""
 
 _INLINE_BYTES = 12  # Arrow columnar format, "variable-size binary view layout": up to 12 bytes live in the view itself
 _UNIQ_BYTES = 32
@@ -155,6 +158,16 @@ def records_to_arrow(
     return _Builder(body, records, broker_name, body_views).batch(columns)
 
 
+def _unpacked(body: bytes, sys_flag: int) -> bytes | None:
+    """Return a compressed body unpacked; None (null in Arrow) for one that cannot be: it spoils no other row."""
+    try:
+        return decompress_body(body, sys_flag)
+    except BodyUnreadable as error:
+        if isinstance(error.__cause__, CompressionMissing):
+            raise  # not the message's fault: every row would be null
+        return None
+
+
 class _Builder:
     """Builds the columns of one response; property fields are located once and shared."""
 
@@ -213,9 +226,19 @@ class _Builder:
             views = self._from_views(view_structs(self._buffer, self._records.body_starts, self._records.body_lengths))
             return views if self._body_views else views.cast(self._pa.binary())
         starts, lengths, flags = self._records.body_starts, self._records.body_lengths, self._records.sys_flags
-        raw = [self._buffer[start : start + length].tobytes() for start, length in zip(starts, lengths, strict=True)]
+        raw: list[bytes | None] = [
+            self._buffer[start : start + length].tobytes() for start, length in zip(starts, lengths, strict=True)
+        ]
+        left_bytes = UNPACKED_BYTES_MAX
         for row in packed.tolist():
-            raw[row] = decompress_body(raw[row], int(flags[row]))
+            raw[row] = body = _unpacked(raw[row] or b"", int(flags[row]))
+            left_bytes -= 0 if body is None else len(body)
+            if left_bytes < 0:
+                raise BodyUnreadable(
+                    "bodies not unpacked",
+                    why=f"those of one pull grow beyond {UNPACKED_BYTES_MAX} bytes",
+                    hint="read fewer at once (max_messages), or with poll()",
+                )
         return self._pa.array(raw, self._pa.binary_view() if self._body_views else self._pa.binary())
 
     def _from_views(self, views: Any) -> Any:

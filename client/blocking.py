@@ -19,7 +19,7 @@ from pocketmq.client import producer as async_producer
 from pocketmq.client import pull_consumer as async_pull_consumer
 from pocketmq.client import push_consumer as async_push_consumer
 from pocketmq.client.errors import ForkedClient, NotStarted
-from pocketmq.client.handlers import Handler
+from pocketmq.client.handler_call import BatchHandler, Handler
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.offsets import StartPosition
 from pocketmq.client.rebalance import MessageQueue
@@ -213,6 +213,15 @@ class Producer(_Face):
 
         self._thread.call(send())
 
+    def request(
+        self, message: Message, *, selector: QueueSelector | None = None, timeout_ms: int | None = None
+    ) -> ReceivedMessage:
+        """Send a request and wait for the reply."""
+        reply: ReceivedMessage = self._thread.call(
+            self._inner.request(message, selector=selector, timeout_ms=timeout_ms)
+        )
+        return reply
+
     def send_batch(self, messages: Iterable[Message], *, timeout_ms: int | None = None) -> list[Receipt]:
         """Send many and wait for their receipts."""
         receipts: list[Receipt] = self._thread.call(self._inner.send_batch(messages, timeout_ms=timeout_ms))
@@ -313,10 +322,46 @@ class PushConsumer(_Face):
     def __init__(self, group: str, namesrv: str | Sequence[str] = "", **options: Any) -> None:
         super().__init__(async_push_consumer.PushConsumer(group, namesrv, **options))
 
-    def subscribe(self, topic: str, tags: str = ALL) -> Callable[[Handler], Handler]:
+    def subscribe(
+        self, topic: str, tags: str = ALL, *, sql: str | None = None, ordered: bool = False
+    ) -> Callable[[Handler], Handler]:
         """Register the decorated function as the handler of a topic."""
-        register: Callable[[Handler], Handler] = self._inner.subscribe(topic, tags)
+        register: Callable[[Handler], Handler] = self._inner.subscribe(topic, tags, sql=sql, ordered=ordered)
         return register
+
+    def subscribe_batch(
+        self, topic: str, tags: str = ALL, *, max_messages: int = 32, sql: str | None = None, ordered: bool = False
+    ) -> Callable[[BatchHandler], BatchHandler]:
+        """Register the decorated function as the handler of a topic, for lists of messages."""
+        register: Callable[[BatchHandler], BatchHandler] = self._inner.subscribe_batch(
+            topic, tags, max_messages=max_messages, sql=sql, ordered=ordered
+        )
+        return register
+
+    def messages(
+        self, topic: str, tags: str = ALL, *, sql: str | None = None, prefetch: int = 32
+    ) -> Generator[ReceivedMessage, None, None]:
+        """Iterate over a topic; a message is acknowledged when the next one is asked for. Starts the consumer."""
+        stream = self._inner.messages(topic, tags, sql=sql, prefetch=prefetch)
+
+        async def following() -> ReceivedMessage | None:
+            message: ReceivedMessage | None = await anext(stream, None)
+            return message
+
+        def iterate() -> Generator[ReceivedMessage, None, None]:
+            self.start()
+            while (message := self._thread.call(following())) is not None:
+                yield message
+
+        return iterate()
+
+    def pause(self) -> None:
+        """Pull nothing until ``resume``."""
+        self._inner.pause()
+
+    def resume(self) -> None:
+        """Pull again."""
+        self._thread.post(self._inner.resume)
 
     @property
     def assigned(self) -> list[MessageQueue]:

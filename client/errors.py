@@ -19,6 +19,10 @@ NO_NAME_SERVER_EXCEPTION = 10004
 NOT_FOUND_TOPIC_EXCEPTION = 10005
 
 
+ROLE_CAUSES = (Cause.NOT_MASTER, Cause.FENCED_BY_EPOCH)
+"""Refusals of a broker that does not lead its name, or not any more."""
+
+
 class ClientError(PocketMQError):
     """The SDK could not do what was asked."""
 

@@ -1,158 +1,161 @@
-"""Running the user's handlers: a bounded number at once, failures tried again.
+"""Concurrent consumption: every message by itself, many at once, in no order.
 
-Lives here: ``HandlerPool``: the workers of one push consumer, the thread pool for plain functions, the retry after a
-failure.
-Not here: what a finished message means for its queue (``process_queue``). Sending a failed message back to the broker
-(the retry topic) and handing over batches come with the issue on consumption, in place of ``_again``.
+Lives here: ``ConcurrentMode`` and ``ConcurrentRunner``: which lane gets the messages of a queue, threads for plain
+functions, the end of queues and of the mode.
+Not here: the workers (``handler_lane``), failures (``handler_failures``), ordered consumption (``ordered``), what a
+finished message means for its queue (``process_queue``).
 """
 
 import asyncio
-import inspect
-from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from collections.abc import Mapping, Sequence
 
+from pocketmq.client.handler_call import HandlerCall
+from pocketmq.client.handler_failures import FailedMessages
+from pocketmq.client.handler_lane import Lane, LaneQueue
 from pocketmq.client.process_queue import ProcessQueue
-from pocketmq.common.events import EventLog
+from pocketmq.client.queue_mode import ConsumeContext, QueueRunner
+from pocketmq.client.rebalance import MessageQueue
 from pocketmq.common.message import ReceivedMessage
-
-Handler = Callable[[ReceivedMessage], Any]
-"""``async def`` or a plain function. Its return value is ignored; an exception means: not done."""
-
-TURN_MESSAGES = 32
-"""Messages after which a worker lets the event loop turn, even if its handlers never wait."""
-
-_Work = tuple[ProcessQueue, Handler, bool, ReceivedMessage]
-"""(queue, handler, whether it is ``async def``, message)"""
+from pocketmq.common.runner import LoopMailbox
 
 
-class HandlerPool:
-    """Up to ``concurrency`` handlers at once. ``drained(process_queue)`` is called when a full queue has room again."""
+class ConcurrentRunner:
+    """The messages of one queue on their way to the lanes: one lane, or for a retry topic one for each topic."""
 
-    def __init__(
-        self, log: EventLog, concurrency: int, retry_delay_ms: int, drained: Callable[[ProcessQueue], None]
-    ) -> None:
-        self._log = log
-        self._concurrency = concurrency
-        self._retry_delay_s = retry_delay_ms / 1000
-        self._drained = drained
-        self._work: deque[_Work] = deque()
-        self._idle: deque[asyncio.Future[None]] = deque()
-        self._later: dict[asyncio.TimerHandle, None] = {}
-        self._workers: list[asyncio.Task[None]] = []
-        self._threads: ThreadPoolExecutor | None = None
-        self._stopping = False
+    fencing_token = 0
+
+    def __init__(self, process_queue: ProcessQueue, lane: Lane, by_topic: Mapping[str, Lane] | None) -> None:
+        self.process_queue = process_queue
+        self._by_topic = by_topic
+        self._places: dict[Lane, LaneQueue] = {}
+        self._lane = lane
+        self._place = self._open(lane)
+
+    def _open(self, lane: Lane) -> LaneQueue:
+        place = self._places.get(lane)
+        if place is None:
+            place = self._places[lane] = lane.open(self.process_queue)
+        return place
+
+    def pull_pause_ms(self) -> int:
+        """Return 0: nothing but the limits of the queue holds a pull."""
+        return 0
+
+    def put(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Hand messages to the lane of their topic."""
+        if self._by_topic is None:
+            self._lane.put(self._place, messages)
+            return
+        topics: dict[str, list[ReceivedMessage]] = {}
+        for message in messages:
+            topics.setdefault(message.topic, []).append(message)
+        for topic, part in topics.items():
+            lane = self._by_topic.get(topic, self._lane)
+            lane.put(self._open(lane), part)
+
+    def close(self) -> list[asyncio.Event]:
+        """Start nothing further; the events say when the calls that run have ended."""
+        return [lane.close(place) for lane, place in self._places.items()]
+
+
+class ConcurrentMode:
+    """``QueueMode`` for concurrent consumption: one lane a handler, each with ``concurrency`` workers."""
+
+    def __init__(self, context: ConsumeContext) -> None:
+        self._context = context
+        self._lanes: dict[HandlerCall, Lane] = {}
+        self._by_topic: dict[str, Lane] = {}
+        self._runners: set[ConcurrentRunner] = set()
+        self._mailbox: LoopMailbox
 
     def start(self) -> None:
-        """Start the workers."""
-        loop = asyncio.get_running_loop()
-        self._workers = [
-            loop.create_task(self._run(), name=f"pocketmq-handler-{number}") for number in range(self._concurrency)
-        ]
+        """Make ready; workers start with the first queue of their handler."""
+        self._mailbox = LoopMailbox(asyncio.get_running_loop())
 
-    def put(self, process_queue: ProcessQueue, handler: Handler, messages: Sequence[ReceivedMessage]) -> None:
-        """Hand messages over; bounded by the limits of their process queues."""
-        is_async = inspect.iscoroutinefunction(handler)
-        self._work.extend((process_queue, handler, is_async, message) for message in messages)
-        for _ in range(min(len(messages), len(self._idle))):
-            self._wake_one()
+    def add_topic(self, topic: str, call: HandlerCall) -> Lane:
+        """Return the lane of a handler, which gets the messages of ``topic``, also those that come back for a retry."""
+        lane = self._lanes.get(call)
+        if lane is None:
+            context = self._context
+            clock, log = context.instance.clock, context.instance.log
+            counts = context.statistics.counts(topic)
+            failures = FailedMessages(context.policy, context.consume_retry_ms, counts, clock, log)
+            lane = self._lanes[call] = Lane(
+                call,
+                context.concurrency,
+                clock=clock,
+                watch=context.watch,
+                failures=failures,
+                counts=counts,
+                drained=context.drained,
+                mailbox=self._mailbox,
+            )
+        self._by_topic[topic] = lane
+        return lane
 
-    def _wake_one(self) -> None:
-        while self._idle:
-            sleeper = self._idle.popleft()
-            if not sleeper.done():
-                sleeper.set_result(None)
-                return
+    async def acquire(self, queues: Sequence[MessageQueue]) -> Sequence[MessageQueue]:
+        """Return all: nothing has to be asked for."""
+        return queues
+
+    def runner(self, process_queue: ProcessQueue, call: HandlerCall) -> ConcurrentRunner:
+        """Return what works off a queue."""
+        topic = process_queue.queue.topic
+        is_retry = topic == self._context.policy.retry_topic
+        runner = ConcurrentRunner(process_queue, self.add_topic(topic, call), self._by_topic if is_retry else None)
+        self._runners.add(runner)
+        return runner
+
+    async def finish(self, runners: Sequence[QueueRunner], timeout_s: float) -> Sequence[QueueRunner]:
+        """Start nothing further of these queues, wait for what runs; nobody keeps a queue because it is busy."""
+        events = []
+        for runner in [runner for runner in self._runners if runner in runners]:
+            events += runner.close()
+            self._runners.discard(runner)
+        waiting = [asyncio.ensure_future(event.wait()) for event in events if not event.is_set()]
+        if waiting:
+            _, late = await asyncio.wait(waiting, timeout=timeout_s)
+            for each in late:
+                each.cancel()
+        return ()
+
+    async def release(self, queues: Sequence[MessageQueue]) -> None:
+        """Do nothing: nothing was asked for."""
+
+    def fenced(self, runner: QueueRunner) -> None:
+        """Do nothing: somebody else commits in order, which the broker has told."""
+
+    def restart(self, runner: QueueRunner) -> None:
+        """Give up what is in hand of a queue; the next round begins anew at the committed offset."""
+        if isinstance(runner, ConcurrentRunner):
+            runner.close()
+        runner.process_queue.drop()
+        self._context.rebalance_soon()
 
     def runs_here(self) -> bool:
-        """Tell whether the caller is a handler of this pool."""
-        return asyncio.current_task() in self._workers
+        """Tell whether the caller is a handler."""
+        own = asyncio.current_task()
+        return any(lane.runs(own) for lane in self._lanes.values())
 
     def start_no_more(self) -> None:
-        """Let the handlers that run end, and start no other."""
-        self._stopping = True
-        self._work.clear()
+        """Begin no further call; those that run go on. What a call leaves undone from now on is given back."""
+        for runner in self._runners:
+            runner.close()
+
+    def room_made(self, process_queue: ProcessQueue) -> None:
+        """Let a queue be pulled again if it was full and is so no longer."""
+        if process_queue.has_room_again():
+            self._context.drained(process_queue)
+
+    def replace_worker(self, task: "asyncio.Task[object] | None") -> bool:
+        """Give the lane of a hung call another worker."""
+        return any(lane.replace_hung_worker(task) for lane in self._lanes.values())
 
     async def stop(self, timeout_s: float) -> None:
         """Start no further handler, wait for those that run (at most ``timeout_s``), then cancel them."""
-        self.start_no_more()
-        for handle in self._later:
-            handle.cancel()
-        self._later.clear()
-        while self._idle:
-            self._wake_one()
-        workers = [worker for worker in self._workers if worker is not asyncio.current_task()]  # a handler may stop us
-        if workers:
-            _, running = await asyncio.wait(workers, timeout=timeout_s)
-            if running:
-                self._log.warning("handlers_cancelled", handlers=len(running), waited_ms=int(timeout_s * 1000))
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*workers, return_exceptions=True)
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
-
-    async def _run(self) -> None:
-        work = self._work
-        loop = asyncio.get_running_loop()
-        own = asyncio.current_task()
-        assert own is not None
-        is_cancelled = own.cancelling
-        turn = 0
-        while not self._stopping:
-            if not work:
-                sleeper = loop.create_future()
-                self._idle.append(sleeper)
-                await sleeper
-                continue
-            process_queue, handler, is_async, message = work.popleft()
-            if process_queue.dropped:
-                continue
-            try:
-                if is_async:
-                    await handler(message)
-                else:
-                    result = await loop.run_in_executor(self._thread_pool(), handler, message)
-                    if inspect.isawaitable(
-                        result
-                    ):  # an object whose __call__ is async, a partial of a coroutine function
-                        await result
-            except (Exception, asyncio.CancelledError) as error:
-                if isinstance(error, asyncio.CancelledError) and is_cancelled():
-                    raise  # else the handler awaited something that was cancelled: that is its failure, not our end
-                self._log.error(
-                    "handler_failed",
-                    message=message,
-                    error=repr(error),
-                    retry_after_ms=int(self._retry_delay_s * 1000),
-                    exc_info=error,
-                )
-                self._again(process_queue, handler, message)
-            else:
-                was_full = process_queue.full()
-                process_queue.finished(message)
-                if was_full and not process_queue.full():
-                    self._drained(process_queue)
-            turn += 1
-            if turn == TURN_MESSAGES:
-                turn = 0
-                await asyncio.sleep(0)
-
-    def _again(self, process_queue: ProcessQueue, handler: Handler, message: ReceivedMessage) -> None:
-        """Try a message once more after the delay; until then it is unfinished, and its queue's commit waits for it."""
-        if self._stopping:
-            return
-
-        def put_back() -> None:
-            self._later.pop(handle, None)
-            if not process_queue.dropped:
-                self.put(process_queue, handler, (message,))
-
-        handle = asyncio.get_running_loop().call_later(self._retry_delay_s, put_back)
-        self._later[handle] = None
-
-    def _thread_pool(self) -> ThreadPoolExecutor:
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(self._concurrency, thread_name_prefix="pocketmq-handler")
-        return self._threads
+        cancelled = 0
+        for lane in self._lanes.values():  # in the caller's task: a handler that stops its consumer is not waited for
+            cancelled += await lane.stop(timeout_s)
+        if cancelled:
+            self._context.instance.log.warning(
+                "handlers_cancelled", handlers=cancelled, waited_ms=int(timeout_s * 1000)
+            )

@@ -11,7 +11,7 @@ import platform
 import random
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pocketmq.client.errors import BrokerNotExist, ForkedClient, NoRoute, NotStarted, answer_error
 from pocketmq.client.log import StandardLog
@@ -19,20 +19,33 @@ from pocketmq.client.name_servers import NameServers, parse_addresses
 from pocketmq.client.refusal_facts import refusal_facts
 from pocketmq.client.route import BrokerAddresses, RouteTable, TopicRoute, route_from_data
 from pocketmq.common.clock import Clock, SystemClock
-from pocketmq.common.errors import PocketMQError
+from pocketmq.common.errors import ConfigError, PocketMQError
 from pocketmq.common.events import EventLog
 from pocketmq.common.message_id import UniqueIdGenerator
 from pocketmq.common.topics import AUTO_CREATE_TOPIC
 from pocketmq.remoting.bodies import Announcement, ConsumerData, HeartbeatData, ProducerData, encode_body
 from pocketmq.remoting.channel import ChannelConfig, ClientChannel
 from pocketmq.remoting.channel_pool import ChannelPool
-from pocketmq.remoting.codec import Request, Response
+from pocketmq.remoting.codec import Request, Response, encode_response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import ConnectFailed
 from pocketmq.remoting.headers import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
 
+if TYPE_CHECKING:
+    from pocketmq.client.request_reply import ReplyTable
+
 DOUBT_GAP_MS = 200
 """A route that is younger is not doubted: each lost frame of a dead broker asks."""
+
+
+_CONSUMER_REQUESTS = frozenset(
+    {
+        RequestCode.GET_CONSUMER_RUNNING_INFO,
+        RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+        RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+        RequestCode.CONSUME_MESSAGE_DIRECTLY,
+    }
+)
 
 
 def _look_away(task: "asyncio.Task[Any]") -> None:
@@ -49,6 +62,10 @@ class ClientOptions:
     heartbeat_broker_interval_ms: int = 30_000
     api_timeout_ms: int = 3_000
     connect_timeout_ms: int = 3_000
+
+
+RequestHandler = Callable[[ClientChannel, Request], None]
+"""Takes one request of a broker, on the event loop; must not wait. Its errors are logged."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -123,11 +140,20 @@ class ClientInstance:
         self._producers: dict[str, int] = {}
         self._consumers: dict[str, Callable[[], ConsumerData]] = {}
         self._consumer_changes: dict[str, Callable[[], None]] = {}
+        self._consumer_asked: dict[str, Callable[[ClientChannel, Request], None]] = {}
         self._fetching: dict[str, asyncio.Task[TopicRoute]] = {}
         self._opening: dict[str, asyncio.Task[Link]] = {}
         self._links: dict[str, Link] = {}
         self._tasks = TaskSet()
         self.on_route_changed: list[Callable[[str], None]] = []
+        self._request_handlers: dict[int, list[RequestHandler]] = {}
+        self.reply_table: ReplyTable | None = None
+        """Who waits for replies; made with the first request (``request_reply``)."""
+
+    @property
+    def addresses(self) -> list[str]:
+        """The name servers, as ``host:port``."""
+        return list(self._addresses)
 
     @property
     def running(self) -> bool:
@@ -193,6 +219,14 @@ class ClientInstance:
         """
         if self.routes.is_older(topic, DOUBT_GAP_MS, self.clock.monotonic_ns()):
             self._fetch(topic, True)
+
+    def doubt_broker(self, broker_name: str) -> None:
+        """Ask for the routes that name a broker anew, in the background: it did not answer a read."""
+        for topic in self.routes.topics():
+            route = self.routes.get(topic)
+            named = route is not None and broker_name in route.brokers
+            if named and self.routes.is_older(topic, DOUBT_GAP_MS, self.clock.monotonic_ns()):
+                self._fetch(topic, False)
 
     def _fetch(self, topic: str, for_send: bool) -> "asyncio.Task[TopicRoute]":
         key = f"{topic}\x00{for_send}"
@@ -321,10 +355,27 @@ class ClientInstance:
         """Name a producer group in the heartbeats."""
         self._producers[group] = self._producers.get(group, 0) + 1
 
-    def add_consumer(self, group: str, describe: Callable[[], ConsumerData], changed: Callable[[], None]) -> None:
-        """Name a consumer group in the heartbeats; ``changed`` is called when a broker reports new members."""
+    def add_consumer(
+        self,
+        group: str,
+        describe: Callable[[], ConsumerData],
+        changed: Callable[[], None],
+        asked: Callable[[ClientChannel, Request], None] | None = None,
+    ) -> None:
+        """Name a consumer group in the heartbeats; ``changed`` is called when a broker reports new members.
+
+        ``asked``: answers what an administrator asks this group's consumer through a broker.
+        """
+        if group in self._consumers:
+            raise ConfigError(
+                "consumer refused",
+                why=f"this client has a consumer of group {group}",
+                hint="give each consumer of a group an instance of its own",
+            )
         self._consumers[group] = describe
         self._consumer_changes[group] = changed
+        if asked is not None:
+            self._consumer_asked[group] = asked
 
     async def remove_producer(self, group: str) -> None:
         """Tell the brokers that a producer group has left; answers are awaited, failures only logged."""
@@ -338,6 +389,7 @@ class ClientInstance:
         """Tell the brokers that a consumer group has left."""
         if self._consumers.pop(group, None) is not None:
             self._consumer_changes.pop(group, None)
+            self._consumer_asked.pop(group, None)
             await self._unregister(UnregisterClientRequestHeader(client_id=self.client_id, consumer_group=group))
 
     async def _unregister(self, header: UnregisterClientRequestHeader) -> None:
@@ -373,6 +425,13 @@ class ClientInstance:
 
         await asyncio.gather(*(beat(address, name) for address, name in wanted.items()))
 
+    async def beat(self, link: Link, *, timeout_ms: int) -> None:
+        """Send one heartbeat, so that a broker knows now which groups this client has. Raises its refusal."""
+        response = await link.channel.request(
+            RequestCode.HEART_BEAT, None, self._heartbeat_body(), timeout_ms=timeout_ms
+        )
+        check_answer(response, f"heartbeat to {link.broker_name} refused", link.address)
+
     def _heartbeat_body(self) -> bytes:
         return encode_body(
             HeartbeatData(
@@ -387,13 +446,49 @@ class ClientInstance:
             await asyncio.sleep(self.options.heartbeat_broker_interval_ms / 1000)
             await self.heartbeat()
 
+    def link_of(self, channel: ClientChannel) -> Link | None:
+        """Return the open link that uses ``channel``."""
+        link = self._links.get(channel.address)
+        return link if link is not None and link.channel is channel and not channel.closed else None
+
+    def add_request_handler(self, code: int, handler: RequestHandler) -> None:
+        """Let ``handler`` see every request of this code that a broker sends; several may."""
+        self._request_handlers.setdefault(int(code), []).append(handler)
+
+    def remove_request_handler(self, code: int, handler: RequestHandler) -> None:
+        """Let it see no more."""
+        handlers = self._request_handlers.get(int(code), [])
+        if handler in handlers:
+            handlers.remove(handler)
+
     def _on_request(self, channel: ClientChannel, request: Request) -> None:
-        """Take a request that a broker sent; those of other message kinds and of admin tools come with their issues."""
+        """Take a request that a broker sent."""
+        for handler in list(self._request_handlers.get(request.code, ())):
+            try:
+                handler(channel, request)
+            except Exception as error:  # one user's fault is no reason to lose the connection of all
+                self.log.error("request_handler_failed", code=request.code, error=repr(error), exc_info=error)
         header = request.header
         if request.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED and isinstance(header, ConsumerGroupRequestHeader):
             changed = self._consumer_changes.get(header.consumer_group)
             if changed is not None:
                 changed()
+        elif request.code in _CONSUMER_REQUESTS:
+            group = getattr(header, "consumer_group", "") or getattr(header, "group", "")
+            asked = self._consumer_asked.get(group)
+            if asked is not None:
+                asked(channel, request)
+            elif not request.oneway:
+                text = f"The Consumer Group <{group}> not exist in this consumer"
+                channel.respond(
+                    encode_response(
+                        ResponseCode.SYSTEM_ERROR,
+                        request.opaque,
+                        request.code,
+                        remark=text,
+                        serialize_type=request.serialize_type,
+                    )
+                )
 
 
 def check_answer(response: Response, what: str, address: str, *accepted: int) -> Response:

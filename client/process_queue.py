@@ -2,8 +2,7 @@
 
 Lives here: the ordering rule of commits (smallest unfinished, else the end of what was pulled), the limits on what is
 in hand.
-Not here: pulling, running handlers (``push_consumer``); the broker's lock on a queue and the order of handlers belong
-to ordered consumption, an issue of its own: ``ProcessQueue`` gets its ``locked`` state there.
+Not here: pulling (``queue_pull``), running handlers (``handlers``, ``ordered``), the broker's lock on a queue.
 """
 
 from collections import deque
@@ -12,15 +11,47 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pocketmq.client.rebalance import MessageQueue
+from pocketmq.common.errors import ConfigError
+
+LIMIT_MAX = (1 << 63) - 1
 
 
 @dataclass(slots=True, frozen=True)
 class ProcessLimits:
-    """When a queue is pulled no further (DefaultMQPushConsumer.java)."""
+    """When a queue is pulled no further (DefaultMQPushConsumer.java: pullThresholdForQueue, pullThresholdSizeForQueue,
+    consumeConcurrentlyMaxSpan, pullThresholdForTopic, pullThresholdSizeForTopic).
+
+    Counts of messages, sizes in bytes. The limits of a topic are shared evenly by its queues and then replace those of
+    a queue; -1: off.
+    """
 
     count_max: int = 1000
     size_bytes_max: int = 100 << 20
     span_max: int = 2000
+    topic_count_max: int = -1
+    topic_size_bytes_max: int = -1
+
+    def __post_init__(self) -> None:
+        for name in ("count_max", "size_bytes_max", "span_max"):
+            value = getattr(self, name)
+            if type(value) is not int or not 1 <= value <= LIMIT_MAX:
+                raise ConfigError("limits refused", why=f"{name}={value!r}", hint=f"1 to {LIMIT_MAX}")
+        for name in ("topic_count_max", "topic_size_bytes_max"):
+            value = getattr(self, name)
+            if type(value) is not int or not (value == -1 or 1 <= value <= LIMIT_MAX):
+                raise ConfigError("limits refused", why=f"{name}={value!r}", hint=f"-1 (off), or 1 to {LIMIT_MAX}")
+
+    def shared_by(self, queues: int, *, ordered: bool = False) -> "ProcessLimits":
+        """Return what holds for one of so many queues of a topic (RebalancePushImpl.messageQueueChanged).
+
+        Ordered consumption has no span (DefaultMQPushConsumerImpl.pullMessage).
+        """
+        count, size_bytes = self.count_max, self.size_bytes_max
+        if self.topic_count_max != -1:
+            count = max(1, self.topic_count_max // max(1, queues))
+        if self.topic_size_bytes_max != -1:
+            size_bytes = max(1, self.topic_size_bytes_max // max(1, queues))
+        return ProcessLimits(count, size_bytes, LIMIT_MAX if ordered else self.span_max)
 
 
 class Held(Protocol):
@@ -41,7 +72,17 @@ class ProcessQueue:
     goes back. After ``drop`` nothing is committed any more: the queue may belong to another consumer.
     """
 
-    __slots__ = ("_done", "_limits", "_open", "commit_offset", "dropped", "next_pull_offset", "queue", "size_bytes")
+    __slots__ = (
+        "_done",
+        "_open",
+        "commit_offset",
+        "dropped",
+        "limits",
+        "next_pull_offset",
+        "queue",
+        "size_bytes",
+        "wants_room",
+    )
 
     def __init__(self, queue: MessageQueue, start_offset: int, limits: ProcessLimits) -> None:
         self.queue = queue
@@ -49,7 +90,9 @@ class ProcessQueue:
         self.commit_offset = start_offset
         self.dropped = False
         self.size_bytes = 0
-        self._limits = limits
+        self.limits = limits
+        self.wants_room = False
+        """The pull found the queue full and waits to be told that it is not."""
         self._open: deque[int] = deque()
         self._done: set[int] = set()
 
@@ -82,21 +125,53 @@ class ProcessQueue:
             self.commit_offset = offset
 
     def finished(self, message: Held) -> None:
-        """Count one message as done, in any order; the commit offset follows when it was the oldest."""
+        """Count one message as done, in any order; the commit offset follows when it was the oldest.
+
+        A message that was done before, by somebody else, counts no more.
+        """
         offset = message.queue_offset
-        self.size_bytes -= message.size_bytes
         opened, done = self._open, self._done
         if not opened or offset != opened[0]:
-            done.add(offset)
+            if opened and offset > opened[0] and offset not in done:
+                done.add(offset)
+                self.size_bytes -= message.size_bytes
             return
+        self.size_bytes -= message.size_bytes
         opened.popleft()
-        while opened and opened[0] in done:
+        while done and opened and opened[0] in done:
             done.remove(opened.popleft())
         self.commit_offset = opened[0] if opened else max(self.next_pull_offset, offset + 1)
 
+    def finished_all(self, messages: Sequence[Held]) -> None:
+        """Count several as done."""
+        for message in messages:
+            self.finished(message)
+
+    def holds(self, message: Held) -> bool:
+        """Tell whether a message is in hand and not done."""
+        offset = message.queue_offset
+        return bool(self._open) and offset >= self._open[0] and offset not in self._done
+
+    @property
+    def room(self) -> int:
+        """How many more messages the limit on the count allows."""
+        return self.limits.count_max - len(self._open)
+
+    @property
+    def oldest_offset(self) -> int | None:
+        """The offset of the oldest message in hand."""
+        return self._open[0] if self._open else None
+
+    def has_room_again(self) -> bool:
+        """Tell once that a queue which was full is so no longer."""
+        if not self.wants_room or self.full():
+            return False
+        self.wants_room = False
+        return True
+
     def full(self) -> str:
         """Return why the queue is pulled no further now, or an empty string."""
-        limits = self._limits
+        limits = self.limits
         if len(self._open) >= limits.count_max:
             return "count"
         if self.size_bytes >= limits.size_bytes_max:

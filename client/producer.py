@@ -3,8 +3,7 @@
 Lives here: ``Producer``: the four ways to send, checks, choice of queue, start and stop.
 Not here: settings (``producer_options``), how a batch is taken apart (``batches``), frames (``accumulator``), limits
 (``in_flight``), delivery and retries (``sender``, ``attempt_plan``), columns (``arrow_records``).
-Transactions (``TransactionProducer``), the durable retry store and compression come with their issue: they wrap or
-extend this class.
+Transactions (``transaction_producer``), requests and replies (``request_reply``), compression, trace.
 """
 
 import asyncio
@@ -14,38 +13,46 @@ from typing import TYPE_CHECKING, Any
 from pocketmq.client.accumulator import FRAME_BYTES_TARGET, UNBUILT_EXTRA_BYTES, Accumulator, Frame, Section
 from pocketmq.client.attempt_plan import AttemptPlan
 from pocketmq.client.batches import collect, cut_into_parts, sort_by_queue
+from pocketmq.client.compression import OVER_HOWMUCH_BYTES, Compression
 from pocketmq.client.errors import NotStarted, WrongLoop
 from pocketmq.client.fault_items import LATENCY_TABLE_5_3, FaultItems, LatencyTable
+from pocketmq.client.identified_message import uniq_keys_of
 from pocketmq.client.in_flight import ASYNC_PERMITS, IN_FLIGHT_BYTES_MAX, ONEWAY_PERMITS, InFlight
 from pocketmq.client.instance import ClientInstance, TaskSet
 from pocketmq.client.lifecycle import Lifecycle
 from pocketmq.client.producer_options import SEND_TIMEOUT_MS_MAX, ProducerOptions, check_range
 from pocketmq.client.rebalance import MessageQueue
 from pocketmq.client.receipts import Receipt
+from pocketmq.client.request_reply import ReplyDone, ReplyMessage, Requests
 from pocketmq.client.retry import DEFAULT_RETRY_RESPONSE_CODES, RetryPolicy
 from pocketmq.client.retry_budget import FLOOR, RATIO, RetryBudget
 from pocketmq.client.retry_gate import RetryGate
 from pocketmq.client.route import TopicRoute
 from pocketmq.client.selectors import QueueChooser, QueueSelector, select_by_hash, select_by_user
 from pocketmq.client.sender import SectionSender
+from pocketmq.client.trace import SendTrace, TraceDispatcher, trace_group
+from pocketmq.client.transaction_message import HalfMessage
 from pocketmq.client.validation import MAX_MESSAGE_SIZE, check_message
+from pocketmq.common.body_codec import LEVEL_DEFAULT, CompressionType
 from pocketmq.common.errors import MessageIllegal, PocketMQError
-from pocketmq.common.message import Message
-from pocketmq.common.topics import check_group_name, is_plain_topic
+from pocketmq.common.message import Message, ReceivedMessage
+from pocketmq.common.topics import TRACE_TOPIC, check_group_name, is_plain_topic
 from pocketmq.remoting.errors import RemotingTooMuchRequestError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from pocketmq.client.durable.retry import DurableRetry
+
 STOP_SLACK_S = 0.25
 """How much longer than the send timeout a stop waits: timeouts are noticed a little late."""
-_IDS_AT_ONCE = 256
+IDS_AT_ONCE = 256
 _DEADLINE_STEP_NS = 10_000_000
 """Sends whose own deadlines are no further apart than this may share a frame, which ends at the earliest."""
 
 
 class _Parked:
-    """A send that waits for the route of its topic."""
+    """A send that waits for the route of its topic, or for its body to be compressed."""
 
     __slots__ = (
         "attempts_max",
@@ -54,6 +61,7 @@ class _Parked:
         "message",
         "oneway",
         "own_time",
+        "packing",
         "plain",
         "selector",
         "started_ns",
@@ -80,6 +88,7 @@ class _Parked:
         self.deadline_ns = deadline_ns
         self.own_time = own_time
         self.attempts_max = attempts_max
+        self.packing: asyncio.Future[None] | None = None  # a thread compresses the body
 
     @property
     def size_bytes(self) -> int:
@@ -119,6 +128,12 @@ class Producer(Lifecycle):
         in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX,
         in_flight_sends_max: int = ASYNC_PERMITS,
         in_flight_oneways_max: int = ONEWAY_PERMITS,
+        durable_retry: "DurableRetry | None" = None,
+        compress_type: CompressionType | str | None = None,
+        compress_level: int = LEVEL_DEFAULT,
+        compress_msg_body_over_howmuch: int = OVER_HOWMUCH_BYTES,
+        enable_message_trace: bool = False,
+        trace_topic: str = TRACE_TOPIC,
         instance: ClientInstance | None = None,
     ) -> None:
         check_group_name(group)
@@ -164,13 +179,26 @@ class Producer(Lifecycle):
             self.instance.random,
             retry_another_broker_when_not_store_ok=retry_another_broker_when_not_store_ok,
         )
-        self._sender = SectionSender(self.instance, group, plan, self._settled)
+        self._compression: Compression | None = None
+        if compress_type is not None:
+            self._compression = Compression(compress_type, compress_level, compress_msg_body_over_howmuch)
+        self._trace: SendTrace | None = None
+        if enable_message_trace:
+            inner = Producer(trace_group(group, "PRODUCE"), instance=self.instance)
+            self._trace = SendTrace(group, self.instance, TraceDispatcher(inner, trace_topic))
+        self._simple_bytes_max = self._simple_bytes()
+        self._requests = Requests(self)
+        self.durable_retry = durable_retry
+        rescue = durable_retry.take_section if durable_retry is not None else None
+        self._sender = SectionSender(self.instance, group, plan, self._settled, rescue)
         self._ids: list[bytes] = []
         self._parked: dict[str, list[_Parked]] = {}
         self._tasks = TaskSet()
         self._flush_handle: asyncio.Handle | None = None
         self._loop: asyncio.AbstractEventLoop
         self._running = False
+        if durable_retry is not None:
+            durable_retry.attach(self)
 
     # -- life --------------------------------------------------------------------------------------------------
 
@@ -182,20 +210,39 @@ class Producer(Lifecycle):
         self.instance.add_producer(self.group)
         self._loop = asyncio.get_running_loop()
         self._running = True
+        if self._trace is not None:
+            await self._trace.dispatcher.start()
+        if self.durable_retry is not None:
+            try:
+                await self.durable_retry.start()
+            except BaseException:
+                await self.stop()
+                raise
 
     async def stop(self) -> None:
         """Deliver what was sent, within ``send_msg_timeout_ms``; fail the rest with ``NotStarted``; close."""
         if not self._running:
             return
         self._flush()
-        self._running = False
+        self._requests.close()
+        await self._requests.wait_closed()
         timeout_s = self.send_msg_timeout_ms / 1000
+        durable_retry = self.durable_retry
+        if durable_retry is not None:
+            await durable_retry.stop_resending(timeout_s)
+            await self._tasks.wait(timeout_s)
+            await durable_retry.quiesce(timeout_s)
+        self._running = False
         await self._tasks.wait(timeout_s)
         self._flush()
         await self._sender.drain(timeout_s + STOP_SLACK_S)
         await self._tasks.cancel()
         await self._sender.close()
         self.in_flight.fail_waiting(_stopped())
+        if durable_retry is not None:
+            await durable_retry.stop()
+        if self._trace is not None:
+            await self._trace.dispatcher.stop(timeout_s)
         await self.instance.remove_producer(self.group)
         await self.instance.stop()
 
@@ -253,7 +300,7 @@ class Producer(Lifecycle):
                 # the hot path: a section for this topic is open, and nothing about the message is special
                 ids = self._ids
                 if not ids:
-                    ids.extend(self.instance.ids.next_bytes(_IDS_AT_ONCE))
+                    ids.extend(self.instance.ids.next_bytes(IDS_AT_ONCE))
                 future: asyncio.Future[Receipt] = self._loop.create_future()
                 if self._accumulator.add(section, message, ids.pop(), future):
                     self._cut(section)
@@ -268,6 +315,30 @@ class Producer(Lifecycle):
         Raises ``RemotingTooMuchRequestError`` when ``in_flight_oneways_max`` messages have not left yet.
         """
         self._submit(message, selector, None, True, None, 1)
+
+    async def request(
+        self, message: Message, *, selector: QueueSelector | None = None, timeout_ms: int | None = None
+    ) -> ReceivedMessage:
+        """Send a request and return the reply that a consumer sends with ``reply_to``.
+
+        ``timeout_ms`` (``send_msg_timeout_ms`` if not given) is for everything. Raises ``NoReply`` when it is over,
+        what ``send_nowait`` raises, and ``RemotingTooMuchRequestError`` when 10,000 requests wait. A request is never
+        kept by the durable retry: nobody would wait for its reply.
+        """
+        self._check_running()
+        return await self._requests.request(message, selector, timeout_ms)
+
+    def request_nowait(
+        self,
+        message: Message,
+        done: ReplyDone | None = None,
+        *,
+        selector: QueueSelector | None = None,
+        timeout_ms: int | None = None,
+    ) -> "asyncio.Task[ReceivedMessage]":
+        """Send a request in the background; ``done`` is called with the reply, or with the error."""
+        self._check_running()
+        return self._requests.request_nowait(message, selector, timeout_ms, done)
 
     async def send_batch(self, messages: Iterable[Message], *, timeout_ms: int | None = None) -> list[Receipt]:
         """Send many and return their receipts in the same order.
@@ -290,6 +361,12 @@ class Producer(Lifecycle):
                     group.append(index)
                     continue
             plain = check_message(message, self.max_message_size)
+            if not message.is_plain_kind:
+                raise MessageIllegal(
+                    "batch refused",
+                    why=f"message {index} is a {type(message).__name__}",
+                    hint="send requests and replies by themselves",
+                )
             if message.delay_time_level or message.is_timed:
                 raise MessageIllegal(
                     "batch refused",
@@ -300,7 +377,10 @@ class Producer(Lifecycle):
             group.append(index)
             if is_simple:
                 judged[message.topic, message.tags] = group
+        if self._in_order and any(message.sharding_key for message in batch):
+            return await self._send_each(batch, timeout_ms)
         receipts: list[Receipt | None] = [None] * len(batch)
+        begun_ms, begun_ns = self._clock.now_ms(), self._clock.monotonic_ns()
         waits: list[tuple[list[int], asyncio.Future[list[Receipt]]]] = []
         for (topic, wait, plain), indexes in groups.items():
             route = await self._route(topic, timeout_ms)
@@ -322,10 +402,13 @@ class Producer(Lifecycle):
                         may_move,
                     )
                     section.messages = [batch[index] for index in part]
-                    section.uniq_keys = self.instance.ids.next_bytes(len(part))
+                    section.uniq_keys = uniq_keys_of(section.messages, self.instance.ids)
                     waits.append((part, self._send_whole(section)))
                     await asyncio.sleep(0)  # this part leaves while the next is built
-        return await collect(waits, receipts)
+        stored = await collect(waits, receipts)
+        if self._trace is not None:
+            self._trace.batch(batch, stored, begun_ms, begun_ns)
+        return stored
 
     async def send_arrow(
         self,
@@ -343,6 +426,12 @@ class Producer(Lifecycle):
         from pocketmq.client.arrow_records import ArrowRows, read_rows
 
         rows = read_rows(data, topic, self.max_message_size)
+        if self._in_order and rows.sharding_keys is not None and any(rows.sharding_keys):
+            batch: list[Message | None] = [None] * len(rows)
+            for name, indexes in rows.by_topic().items():
+                for index, message in zip(indexes, ArrowRows(rows, name, indexes, []).messages(), strict=True):
+                    batch[index] = message
+            return await self._send_each([message for message in batch if message is not None], timeout_ms)
         receipts: list[Receipt | None] = [None] * len(rows)
         waits: list[tuple[list[int], asyncio.Future[list[Receipt]]]] = []
         for name, indexes in rows.by_topic().items():
@@ -370,14 +459,48 @@ class Producer(Lifecycle):
                     await asyncio.sleep(0)  # this part leaves while the next is built
         return await collect(waits, receipts)
 
+    @property
+    def _in_order(self) -> bool:
+        """Whether the durable retry keeps the order of keys: then no batch may go past what waits."""
+        return self.durable_retry is not None and self.durable_retry.keyed is not None
+
+    async def _send_each(self, batch: list[Message], timeout_ms: int | None) -> list[Receipt]:
+        """Send messages in order, each by itself as far as its fate goes; those for a queue still travel together."""
+        futures: list[asyncio.Future[Receipt]] = []
+        error: PocketMQError | None = None
+        for message in batch:
+            try:
+                await self._wait_for_room(timeout_ms)
+                future = self._loop_future()
+                self._submit(message, None, timeout_ms, False, future, self._sync_attempts)
+            except PocketMQError as refused:  # those before it are under way: their errors are taken, this one raised
+                error = refused
+                break
+            futures.append(future)
+        done = await asyncio.gather(*futures, return_exceptions=True)
+        for result in done:
+            if isinstance(result, BaseException):
+                raise result
+        if error is not None:
+            raise error
+        return [future.result() for future in futures]
+
     # -- the way in --------------------------------------------------------------------------------------------
+
+    def _simple_bytes(self) -> int:
+        """Return up to which size a body needs nothing but a record: none does while sends are traced."""
+        if self._trace is not None:
+            return 0
+        if self._compression is not None:
+            return min(self.max_message_size, self._compression.over_howmuch_bytes - 1)
+        return self.max_message_size
 
     def _is_simple(self, message: Message) -> bool:
         """Tell whether the hot path may take ``message``: nothing to check that the record builder does not check."""
         body = message.body
         return (
             type(body) is bytes
-            and 0 < len(body) <= self.max_message_size
+            and 0 < len(body) <= self._simple_bytes_max
             and not (
                 message.keys != ()
                 or message.properties
@@ -427,6 +550,8 @@ class Producer(Lifecycle):
         self._check_running()
         self.instance.check_process()
         plain = check_message(message, self.max_message_size)
+        if isinstance(message, HalfMessage):
+            plain = plain and message.check_immunity_sec is None
         own_time = timeout_ms is not None
         if started_ns:  # it has waited for room, and has it now
             own_time = True
@@ -436,9 +561,19 @@ class Producer(Lifecycle):
             started_ns = self._clock.monotonic_ns()
         deadline_ns = started_ns + self._timeout_ms(timeout_ms) * 1_000_000
         parked = _Parked(message, plain, selector, oneway, future, started_ns, deadline_ns, own_time, attempts_max)
+        if self._compression is not None:
+            parked.packing = self._compression.pack(message, self._loop)
+        if self._trace is not None and future is not None:
+            self._trace.watch(message, future)
         topic = message.topic
         waiting = self._parked.get(topic)
+        if waiting is None and parked.packing is not None:
+            waiting = self._parked[topic] = []
+            self._tasks.spawn(self._unpark(topic), f"pocketmq-unpark-{topic}")
         if waiting is None:
+            keyed = self.durable_retry.keyed if self.durable_retry is not None else None
+            if keyed is not None and not oneway and keyed.behind(parked):
+                return
             route = self.instance.routes.get(topic)
             if route is not None and route.write_queues:
                 self._put(parked, route)
@@ -458,69 +593,105 @@ class Producer(Lifecycle):
         if waiting is None or parked not in waiting:
             return
         waiting.remove(parked)
+        elapsed_ms = (self._clock.monotonic_ns() - parked.started_ns) / 1e6
+        error = RemotingTooMuchRequestError(
+            "sendDefaultImpl call timeout",
+            why=f"no route of {parked.message.topic} after {elapsed_ms:.0f} ms",
+            hint="it was not sent; check the name server",
+        )
+        self._unparked(parked, error, early=True)
+
+    def _unparked(self, parked: _Parked, error: PocketMQError, *, early: bool = False) -> None:
+        """End a send that found no route; or let the durable retry keep it. ``early``: those before it still wait."""
+        retry = self.durable_retry
+        if retry is None or not retry.take_parked(parked, error, self.settle_parked, early=early):
+            self.settle_parked(parked, error)
+
+    def settle_parked(self, parked: _Parked, result: Receipt | PocketMQError) -> None:
+        """End a send that was held in memory by itself."""
         self.in_flight.remove(parked.size_bytes, 1, parked.oneway)
         if parked.future is not None and not parked.future.done():
-            elapsed_ms = (self._clock.monotonic_ns() - parked.started_ns) / 1e6
-            parked.future.set_exception(
-                RemotingTooMuchRequestError(
-                    "sendDefaultImpl call timeout",
-                    why=f"no route of {parked.message.topic} after {elapsed_ms:.0f} ms",
-                    hint="it was not sent; check the name server",
-                )
-            )
+            if isinstance(result, Receipt):
+                parked.future.set_result(result)
+            else:
+                parked.future.set_exception(result)
 
     async def _unpark(self, topic: str) -> None:
         """Wait for a topic's route, then let its messages in."""
         try:
             route = await self.instance.route(topic, timeout_ms=self.send_msg_timeout_ms, for_send=True)
+            await self._packed(topic, route)
         except (PocketMQError, asyncio.CancelledError) as error:
             refusal = error if isinstance(error, PocketMQError) else _stopped()
             for parked in self._parked.pop(topic, []):
-                self.in_flight.remove(parked.size_bytes, 1, parked.oneway)
-                if parked.future is not None and not parked.future.done():
-                    parked.future.set_exception(refusal)
+                self._unparked(parked, refusal)
             if isinstance(error, asyncio.CancelledError):
                 raise
             return
         for parked in self._parked.pop(topic, []):
-            self.in_flight.remove(parked.size_bytes, 1, parked.oneway)
-            try:
-                self._put(parked, route)
-            except PocketMQError as error:
-                if parked.future is not None and not parked.future.done():
-                    parked.future.set_exception(error)
+            self._enter(parked, route)
+
+    async def _packed(self, topic: str, route: TopicRoute) -> None:
+        """Let in what waits, in order, as long as a thread compresses some of it."""
+        waiting = self._parked.get(topic, [])
+        while any(parked.packing is not None and not parked.packing.done() for parked in waiting):
+            first = waiting[0]
+            if first.packing is not None and not first.packing.done():
+                await asyncio.wait((first.packing,))
+            else:
+                waiting.pop(0)
+                self._enter(first, route)
+
+    def _enter(self, parked: _Parked, route: TopicRoute) -> None:
+        """Let in a send that was held in memory by itself."""
+        self.in_flight.remove(parked.size_bytes, 1, parked.oneway)
+        if parked.packing is not None and parked.packing.exception() is not None:
+            error = parked.packing.exception()
+            self.instance.log.error("compression_failed", topic=parked.message.topic, error=repr(error))
+        try:
+            self._put(parked, route)
+        except PocketMQError as error:
+            if parked.future is not None and not parked.future.done():
+                parked.future.set_exception(error)
 
     def _put(self, parked: _Parked, route: TopicRoute) -> None:
         """Choose the queue of a checked message and add it to the section for that."""
         message = parked.message
         wait, oneway, plain = bool(message.wait_store_msg_ok), parked.oneway, parked.plain
-        attempts_max = parked.attempts_max
+        attempts_max, half = parked.attempts_max, type(message) is HalfMessage
         key: Any
         queue: MessageQueue | None = None
         if parked.selector is not None:
             queue = select_by_user(parked.selector, route.write_queues, message)
+        elif isinstance(message, ReplyMessage):
+            queue = message.queue_of(route.write_queues)
         elif message.sharding_key:
             queue = select_by_hash(message.sharding_key, route.write_queues)
         if queue is not None:
-            key = (queue, wait, oneway, plain, attempts_max)
-        elif wait and not oneway and plain and attempts_max == self._async_attempts:
+            retry = self.durable_retry
+            if retry is not None and not oneway and retry.send_in_order(parked, queue):
+                return
+            key = (queue, wait, oneway, plain, attempts_max, half)
+        elif wait and not oneway and plain and not half and attempts_max == self._async_attempts:
             key = message.topic  # the key of the hot path
         else:
-            key = (message.topic, wait, oneway, plain, attempts_max)
+            key = (message.topic, wait, oneway, plain, attempts_max, half)
         if parked.own_time:
             key = (key, parked.deadline_ns // _DEADLINE_STEP_NS)
         section = self._open.get(key)
         if section is None:
             chosen = queue if queue is not None else self._chooser.first(route)
             started_ns = parked.started_ns
-            section = self._new_section(key, chosen, started_ns, None, attempts_max, plain, wait, oneway, queue is None)
+            section = self._new_section(
+                key, chosen, started_ns, None, attempts_max, plain, wait, oneway, queue is None, half=half
+            )
             if parked.own_time:
                 section.deadline_ns = parked.deadline_ns
             if self._accumulator.begin(section):
                 self._schedule_flush()
         elif parked.own_time and parked.deadline_ns < section.deadline_ns:
             section.deadline_ns = parked.deadline_ns
-        uniq_key = self.instance.ids.next_bytes(1)[0]
+        uniq_key = uniq_keys_of((message,), self.instance.ids)[0]
         if self._accumulator.add(section, message, uniq_key, parked.future):
             self._cut(section)
 
@@ -535,12 +706,14 @@ class Producer(Lifecycle):
         wait: bool,
         oneway: bool,
         may_move: bool,
+        *,
+        half: bool = False,
     ) -> Section:
         """Return an empty section; ``may_move``: a retry may choose another queue."""
         build = None
         if plain:
             link = self.instance.open_link(queue.broker_name)
-            builder = self._sender.builder(link) if link is not None else None
+            builder = self._sender.builder(link, half) if link is not None else None
             build = builder.build if builder is not None else None
         return Section(
             key,
@@ -554,6 +727,7 @@ class Producer(Lifecycle):
             plain=plain,
             wait=wait,
             oneway=oneway,
+            half=half,
         )
 
     def _send_whole(self, section: Section) -> "asyncio.Future[list[Receipt]]":

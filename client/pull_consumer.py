@@ -18,12 +18,12 @@ from pocketmq.client.offsets import ConsumeFromWhere, StartPosition, check_offse
 from pocketmq.client.pull_round import Round, next_round
 from pocketmq.client.pull_wire import NO_OFFSET, PULL_BYTES_DEFAULT, PULL_BYTES_MAX, PullResult, PullWire
 from pocketmq.client.rebalance import MessageQueue
-from pocketmq.client.subscription import ALL, Subscription, parse_subscription
+from pocketmq.client.subscription import ALL, Subscription, parse_subscription, subscription_data
 from pocketmq.common.errors import ConfigError, PocketMQError
 from pocketmq.common.message import ReceivedMessage
 from pocketmq.common.record_columns import received_messages
 from pocketmq.common.topics import check_group_name, check_topic_name
-from pocketmq.remoting.bodies import ConsumerData, SubscriptionData
+from pocketmq.remoting.bodies import ConsumerData
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -308,14 +308,15 @@ class PullConsumer(Lifecycle):
         clock = self.instance.clock
         deadline_ns = clock.monotonic_ns() + timeout_ms * 1_000_000
         batches: list[pa.RecordBatch] = []
-        count = size_bytes = 0
+        count = size_bytes = whole = 0
+        moved: dict[MessageQueue, int] = {}  # noted with the rows that are returned: an error must not skip any
         pulling: asyncio.Task[Round] | None = None
         try:
             while count < max_messages and size_bytes < ARROW_BYTES_MAX:
                 left_ms = max((deadline_ns - clock.monotonic_ns()) // 1_000_000, 0)
                 if pulling is None:
                     round_ = await self._round(
-                        self._positions,
+                        {**self._positions, **moved},
                         queues,
                         subscription,
                         max_messages,
@@ -327,7 +328,7 @@ class PullConsumer(Lifecycle):
                     pulling = None
                 records = sum(max(result.count, 0) for result in round_.results)
                 if round_.moved and count + records < max_messages:
-                    ahead = {**self._positions, **round_.after}
+                    ahead = {**self._positions, **moved, **round_.after}
                     pulling = asyncio.get_running_loop().create_task(
                         self._round(ahead, queues, subscription, max_messages - count - records, 0, PULL_BYTES_MAX)
                     )
@@ -338,18 +339,32 @@ class PullConsumer(Lifecycle):
                     batch = records_to_arrow(
                         result.body, result.sizes, result.broker_name, wanted, body_views=not filtering
                     )
-                    size_bytes += len(result.body)
+                    unpacked_bytes = batch.column("body").get_total_buffer_size() if "body" in wanted else 0
+                    size_bytes += max(len(result.body), unpacked_bytes)
+                    if "body" in wanted and batch.column("body").null_count:
+                        self.instance.log.warning(
+                            "bodies_unreadable",
+                            group=self.group,
+                            broker=result.broker_name,
+                            count=batch.column("body").null_count,
+                        )
                     if subscription is not None and subscription.tags:
                         batch = _filtered(batch, result, subscription, wanted)
                     count += len(batch)
                     batches.append(batch)
-                self._positions.update(round_.after)
+                moved.update(round_.after)
+                whole = len(batches)
                 if not round_.moved and (count or clock.monotonic_ns() >= deadline_ns):
                     break
+        except PocketMQError:
+            if not whole:
+                raise
+            del batches[whole:]  # what came before is returned; the next call meets the error again
         finally:
             if pulling is not None:
                 pulling.cancel()
                 await asyncio.gather(pulling, return_exceptions=True)
+        self._positions.update(moved)
         return concat_batches(batches, wanted) if batches else empty_batch(wanted)
 
     # -- inside ------------------------------------------------------------------------------------------------
@@ -464,18 +479,6 @@ class PullConsumer(Lifecycle):
         if subscription is not None and subscription.tags:
             messages = [message for message in messages if message.tags in subscription.tags]
         return messages
-
-
-def subscription_data(subscription: Subscription) -> SubscriptionData:
-    """Return a subscription as heartbeats carry it."""
-    return SubscriptionData(
-        topic=subscription.topic,
-        sub_string=subscription.expression,
-        tags_set=sorted(subscription.tags),
-        code_set=sorted(subscription.codes),
-        sub_version=subscription.version,
-        expression_type="TAG",
-    )
 
 
 def _queue_of(message: ReceivedMessage) -> MessageQueue:

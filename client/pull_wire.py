@@ -17,9 +17,12 @@ from numpy.typing import NDArray
 from pocketmq.client.errors import ClientError, answer_error
 from pocketmq.client.instance import ClientInstance, Link, check_answer
 from pocketmq.client.offsets import ConsumeFromWhere
+from pocketmq.client.read_links import ReadLinks
 from pocketmq.client.rebalance import MessageQueue
+from pocketmq.client.route import MASTER_ID
 from pocketmq.client.subscription import ALL, Subscription
 from pocketmq.common.errors import Cause
+from pocketmq.common.sql_filter import TAG_TYPE
 from pocketmq.remoting.codec import Response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers import (
@@ -70,12 +73,14 @@ class QueueResult:
 
 @dataclass(slots=True, frozen=True)
 class PullResult:
-    """One answer: the queues' results, and the records of all in that order. ``sizes`` None: follow the total sizes."""
+    """One answer: the queues' results, and the records of all in that order. ``sizes`` None: follow the total sizes.
+    ``suggested_id``: which of the name's brokers to pull from next."""
 
     broker_name: str
     queues: list[QueueResult]
     body: memoryview
     sizes: NDArray[Any] | None
+    suggested_id: int = MASTER_ID
 
     @property
     def count(self) -> int:
@@ -89,6 +94,8 @@ class PullWire:
     def __init__(self, instance: ClientInstance, consumer_group: str) -> None:
         self._instance = instance
         self._group = consumer_group
+        self.links = ReadLinks(instance)
+        self._suggested: dict[MessageQueue, int] = {}  # queues that are read from another broker than the master
 
     @property
     def _timeout_ms(self) -> int:
@@ -106,9 +113,47 @@ class PullWire:
     ) -> list[PullResult]:
         """Pull from (queue, offset) pairs of one broker; the broker may hold an empty answer for ``suspend_ms``.
 
-        Raises the errors of the connection, or ``BrokerAnswerError`` for a code that is not about what was found.
+        Each queue is asked for at the broker that the last answer suggested, usually the master, or at another one of
+        the name while that does not answer. Raises the errors of the connection, or ``BrokerAnswerError`` for a code
+        that is not about what was found.
         """
-        link = await self._instance.link(broker_name, timeout_ms=self._timeout_ms)
+        by_id: dict[int, list[tuple[MessageQueue, int]]] = {}
+        for position in positions:
+            by_id.setdefault(self._suggested.get(position[0], MASTER_ID), []).append(position)
+        if len(by_id) > 1:
+            suspend_ms = 0  # a hold at one broker would keep what the others have
+
+        async def pull_from(wanted_id: int) -> list[PullResult]:
+            async def ask(broker_id: int, link: Link) -> list[PullResult]:
+                results = await self._pull_at(link, by_id[wanted_id], subscription, max_messages, max_bytes, suspend_ms)
+                return results if broker_id == MASTER_ID else [_not_back(result, positions) for result in results]
+
+            results = await self.links.ask(broker_name, ask, broker_id=wanted_id)
+            self._note_suggestions(results)
+            return results
+
+        if len(by_id) == 1:
+            return await pull_from(next(iter(by_id)))
+        parts = await asyncio.gather(*map(pull_from, by_id))
+        return [result for part in parts for result in part]
+
+    def _note_suggestions(self, results: Sequence[PullResult]) -> None:
+        for result in results:
+            for queue in result.queues:
+                if result.suggested_id != MASTER_ID:
+                    self._suggested[queue.queue] = result.suggested_id
+                elif self._suggested:
+                    self._suggested.pop(queue.queue, None)
+
+    async def _pull_at(
+        self,
+        link: Link,
+        positions: Sequence[tuple[MessageQueue, int]],
+        subscription: Subscription | None,
+        max_messages: int,
+        max_bytes: int,
+        suspend_ms: int,
+    ) -> list[PullResult]:
         if link.announcement is not None and link.announcement.native:
             return [await self._pull_native(link, positions, subscription, max_messages, max_bytes, suspend_ms)]
         suspend_ms = suspend_ms if len(positions) == 1 else 0
@@ -134,6 +179,7 @@ class PullWire:
             max_messages=min(max_messages, PULL_MESSAGES_MAX),
             suspend_timeout_millis=suspend_ms,
             expression=subscription.expression if subscription is not None else ALL,
+            expression_type=subscription.expression_type if subscription is not None else TAG_TYPE,
         )
         response = await link.channel.request(
             RequestCode.NATIVE_PULL, header, timeout_ms=self._timeout_ms + suspend_ms + ANSWER_EXTRA_MS
@@ -157,7 +203,7 @@ class PullWire:
         sizes = np.frombuffer(body[: 4 * total], ">u4").astype(np.int64)
         if int(sizes.sum()) != len(body) - 4 * total:
             raise _illegal(link, f"sizes add up to {int(sizes.sum())}, {len(body) - 4 * total} bytes follow")
-        return PullResult(link.broker_name, results, body[4 * total :], sizes)
+        return PullResult(link.broker_name, results, body[4 * total :], sizes, answer.suggest_which_broker_id)
 
     async def _pull_typed(
         self,
@@ -179,7 +225,7 @@ class PullWire:
             suspend_timeout_millis=suspend_ms,
             sub_version=subscription.version if subscription is not None else 0,
             subscription=subscription.expression if subscription is not None else ALL,
-            expression_type="TAG",
+            expression_type=subscription.expression_type if subscription is not None else TAG_TYPE,
             bname=queue.broker_name,
         )
         response = await link.channel.request(
@@ -192,7 +238,8 @@ class PullWire:
         result = QueueResult(
             queue, response.code, answer.next_begin_offset, answer.min_offset, answer.max_offset, -1 if found else 0
         )
-        return PullResult(link.broker_name, [result], memoryview(response.body if found else b""), None)
+        body = memoryview(response.body if found else b"")
+        return PullResult(link.broker_name, [result], body, None, answer.suggest_which_broker_id)
 
     # -- bounds and times --------------------------------------------------------------------------------------
 
@@ -216,10 +263,12 @@ class PullWire:
         return await self._offset(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header, queue)
 
     async def _offset(self, code: int, header: Any, queue: MessageQueue) -> int:
-        link = await self._instance.link(queue.broker_name, timeout_ms=self._timeout_ms)
-        response = await link.channel.request(code, header, timeout_ms=self._timeout_ms)
-        answer: Any = check_answer(response, f"offset of {queue} refused", link.address).header
-        return int(answer.offset)
+        async def ask(broker_id: int, link: Link) -> int:
+            response = await link.channel.request(code, header, timeout_ms=self._timeout_ms)
+            answer: Any = check_answer(response, f"offset of {queue} refused", link.address).header
+            return int(answer.offset)
+
+        return await self.links.ask(queue.broker_name, ask)
 
     # -- stored offsets ----------------------------------------------------------------------------------------
 
@@ -236,26 +285,40 @@ class PullWire:
             bname=queue.broker_name,
             set_zero_if_not_found=None if zero_if_young else False,
         )
-        link = await self._instance.link(queue.broker_name, timeout_ms=self._timeout_ms)
-        response = await link.channel.request(RequestCode.QUERY_CONSUMER_OFFSET, header, timeout_ms=self._timeout_ms)
-        check_answer(response, f"offset of {self._group} refused", link.address, ResponseCode.QUERY_NOT_FOUND)
-        if response.code == ResponseCode.QUERY_NOT_FOUND:
-            return NO_OFFSET
-        answer: Any = response.header
-        return int(answer.offset)
 
-    async def store_offset(self, queue: MessageQueue, offset: int) -> None:
-        """Store the group's offset at the queue's broker, and wait for the answer."""
+        async def ask(broker_id: int, link: Link) -> int:
+            code = RequestCode.QUERY_CONSUMER_OFFSET
+            response = await link.channel.request(code, header, timeout_ms=self._timeout_ms)
+            check_answer(response, f"offset of {self._group} refused", link.address, ResponseCode.QUERY_NOT_FOUND)
+            if response.code == ResponseCode.QUERY_NOT_FOUND:
+                return NO_OFFSET
+            answer: Any = response.header
+            return int(answer.offset)
+
+        return await self.links.ask(queue.broker_name, ask)
+
+    async def store_offset(self, queue: MessageQueue, offset: int, *, fencing_token: int = 0) -> int:
+        """Store the group's offset at the queue's broker, wait for the answer, and return the id of the broker that has
+        it: the master, or a slave while the master is away, which hands it on when the master is back.
+
+        ``fencing_token``: of the lock under which an ordered queue was consumed; 0: none.
+        """
         header = UpdateConsumerOffsetRequestHeader(
             consumer_group=self._group,
             topic=queue.topic,
             queue_id=queue.queue_id,
             commit_offset=offset,
             bname=queue.broker_name,
+            fencing_token=fencing_token or None,
         )
-        link = await self._instance.link(queue.broker_name, timeout_ms=self._timeout_ms)
-        response = await link.channel.request(RequestCode.UPDATE_CONSUMER_OFFSET, header, timeout_ms=self._timeout_ms)
-        check_answer(response, f"commit of {queue} refused", link.address)
+
+        async def ask(broker_id: int, link: Link) -> int:
+            code = RequestCode.UPDATE_CONSUMER_OFFSET
+            response = await link.channel.request(code, header, timeout_ms=self._timeout_ms)
+            check_answer(response, f"commit of {queue} refused", link.address)
+            return broker_id
+
+        return await self.links.ask(queue.broker_name, ask)
 
     async def start_offset(
         self, queue: MessageQueue, where: ConsumeFromWhere, timestamp_ms: int, *, stored: int | None = None
@@ -269,6 +332,18 @@ class PullWire:
         if where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
             return await self.offset_by_time(queue, timestamp_ms)
         return await self.max_offset(queue)
+
+
+def _not_back(result: PullResult, positions: Sequence[tuple[MessageQueue, int]]) -> PullResult:
+    """Return a slave's answer without moves to lower offsets: it only does not have yet what the master had."""
+    asked = dict(positions)
+    queues = [
+        QueueResult(each.queue, ResponseCode.PULL_NOT_FOUND, asked[each.queue], each.min_offset, each.max_offset, 0)
+        if each.code == ResponseCode.PULL_OFFSET_MOVED and each.next_offset < asked[each.queue]
+        else each
+        for each in result.queues
+    ]
+    return PullResult(result.broker_name, queues, result.body, result.sizes, result.suggested_id)
 
 
 def _checked(response: Response, what: str, link: Link) -> Response:

@@ -1,45 +1,53 @@
 """The push consumer: handlers get messages; pulling, sharing the queues and committing happen by themselves.
 
-Lives here: ``PushConsumer``: subscriptions, the life of the consumer, sharing of queues with the group, commits.
-Not here: running handlers (``handlers``), the pull of one queue (``queue_pull``), allocation (``rebalance``), what may
-be committed (``process_queue``).
-
-This is plain consumption. The retry topic and dead letters (a failed message goes back to the broker and returns
-later), ordered consumption under the broker's queue locks, batch handlers and SQL92 filters come with the issue on
-consumption; until then a failed message is tried again here, after one second, and holds the commit of its queue.
+Lives here: ``PushConsumer``: subscriptions, the life of the consumer, its parts.
+Not here: sharing of queues and commits (``queue_sharing``), running handlers (``handlers``, ``ordered``), settings
+(``consumer_options``), what an administrator asks it (``consumer_status``), iteration (``message_stream``).
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from pocketmq.client.consume_result import BROKER_DECIDES, DEAD_LETTER, DropFailed, FailurePolicy, Later
+from pocketmq.client.consume_timeout import ConsumeTimeout
+from pocketmq.client.consumer_options import BROADCASTING, STOP_TIMEOUT_MS, ConsumerOptions
+from pocketmq.client.consumer_statistics import ConsumerStatistics
+from pocketmq.client.consumer_status import ConsumerStatus
 from pocketmq.client.errors import NotStarted, SubscriptionIllegal
-from pocketmq.client.handlers import Handler, HandlerPool
-from pocketmq.client.instance import ClientInstance, TaskSet, check_answer
+from pocketmq.client.handler_call import BatchHandler, Handler, HandlerCall
+from pocketmq.client.handler_watch import HandlerWatch
+from pocketmq.client.handlers import ConcurrentMode
+from pocketmq.client.instance import ClientInstance, TaskSet
 from pocketmq.client.lifecycle import Lifecycle
-from pocketmq.client.offsets import BroadcastOffsetFile, ConsumeFromWhere, OffsetTable
-from pocketmq.client.process_queue import ProcessLimits, ProcessQueue
-from pocketmq.client.pull_consumer import subscription_data
-from pocketmq.client.pull_wire import NO_OFFSET, PullWire
+from pocketmq.client.loop_watch import LoopWatch
+from pocketmq.client.message_stream import MessageStream
+from pocketmq.client.offsets import BroadcastOffsetFile, ConsumeFromWhere
+from pocketmq.client.ordered import OrderedMode
+from pocketmq.client.process_queue import ProcessLimits
+from pocketmq.client.producer import Producer
+from pocketmq.client.queue_mode import ConsumeContext
 from pocketmq.client.queue_pull import QueuePull
-from pocketmq.client.rebalance import AllocateStrategy, MessageQueue, rebalance, strategy_of
-from pocketmq.client.route import TopicRoute
-from pocketmq.client.subscription import ALL, Subscription, parse_subscription
-from pocketmq.common.errors import ConfigError, PocketMQError
-from pocketmq.common.topics import check_group_name, check_topic_name
-from pocketmq.remoting.bodies import ConsumerData, ConsumerIdList, decode_body
-from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import ConsumerGroupRequestHeader
+from pocketmq.client.queue_sharing import QueueSharing, TopicConsumption
+from pocketmq.client.rebalance import AllocateStrategy, MessageQueue, strategy_of
+from pocketmq.client.send_back import SendBack, show_origin
+from pocketmq.client.subscription import ALL, Subscription, parse_sql, parse_subscription, subscription_data
+from pocketmq.client.subscription_check import SubscriptionCheck
+from pocketmq.client.trace import ConsumeTrace, TraceDispatcher, trace_group
+from pocketmq.client.traced_handler import traced
+from pocketmq.common.errors import ConfigError
+from pocketmq.common.message import ReceivedMessage
+from pocketmq.common.topics import TRACE_TOPIC, check_group_name, check_topic_name
+from pocketmq.remoting.bodies import ConsumerData
 
-CLUSTERING = "CLUSTERING"
-BROADCASTING = "BROADCASTING"
-REBALANCE_INTERVAL_MS = 20_000
-REBALANCE_RETRY_MS = 1_000
-PERSIST_INTERVAL_MS = 5_000
-CONCURRENCY = 20
-STOP_TIMEOUT_MS = 10_000
-TOPICS_MAX = 10_000
+TOPICS_MAX = 4_000
+"""A broker takes 4,096 subscriptions in one heartbeat."""
+BATCH_MESSAGES_MAX = 65_536
+START_BEFORE_MS = 1_800_000
+"""DefaultMQPushConsumer.consumeTimestamp: half an hour before the start."""
+WATCH_INTERVAL_S = 1.0
 
 
 class PushConsumer(Lifecycle):
@@ -50,14 +58,20 @@ class PushConsumer(Lifecycle):
         @consumer.subscribe("TopicTest", tags="A || B")
         async def charge(message): ...
 
+        @consumer.subscribe_batch("Clicks", max_messages=500)
+        async def count(messages): ...
+
         await consumer.run()
 
     ``message_model`` CLUSTERING: the group shares the queues, offsets live at the brokers. BROADCASTING: every
     consumer gets every message, offsets live in a file below ``offset_store_dir``.
 
-    At least once: an offset is committed when all messages below it are done. A handler that raises is called again
-    with the same message after one second, for as long as it takes. Handlers are ``async def``, or plain functions,
-    which run in a thread pool; at most ``concurrency`` run at once, in no particular order.
+    At least once: an offset is committed when all messages below it are done. Handlers are ``async def``, or plain
+    functions, which run in a thread pool; at most ``concurrency`` calls of one handler run at once, in no particular
+    order, or one a queue and in its order with ``ordered=True``. What they may return: ``consume_result.outcome_of``.
+    A message that failed goes back to the broker and comes again later (``failure_policy``).
+
+    Further settings: ``consumer_options.ConsumerOptions``.
     """
 
     def __init__(
@@ -65,87 +79,224 @@ class PushConsumer(Lifecycle):
         group: str,
         namesrv: str | Sequence[str] = "",
         *,
-        message_model: str = CLUSTERING,
         consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
         consume_timestamp_ms: int | None = None,
         allocate: str | AllocateStrategy = "AVG",
-        concurrency: int = CONCURRENCY,
         limits: ProcessLimits | None = None,
         offset_store_dir: str | Path | None = None,
-        rebalance_interval_ms: int = REBALANCE_INTERVAL_MS,
-        persist_interval_ms: int = PERSIST_INTERVAL_MS,
-        retry_delay_ms: int = 1_000,
+        failure_policy: FailurePolicy | None = None,
+        enable_message_trace: bool = False,
+        trace_topic: str = TRACE_TOPIC,
         instance: ClientInstance | None = None,
+        **settings: Any,
     ) -> None:
         check_group_name(group)
-        if message_model not in (CLUSTERING, BROADCASTING):
-            raise ConfigError(
-                "consumer refused", why=f"message_model={message_model!r}", hint=f"{CLUSTERING} or {BROADCASTING}"
-            )
-        if type(concurrency) is not int or not 1 <= concurrency <= 10_000:
-            raise ConfigError("consumer refused", why=f"concurrency={concurrency!r} is not 1 to 10000")
-        for name, value in (
-            ("rebalance_interval_ms", rebalance_interval_ms),
-            ("persist_interval_ms", persist_interval_ms),
-            ("retry_delay_ms", retry_delay_ms),
-        ):
-            if type(value) is not int or not 1 <= value <= 3_600_000:
-                raise ConfigError("consumer refused", why=f"{name}={value!r} is not 1 to 3600000")
+        unknown = set(settings) - ConsumerOptions.names()
+        if unknown:
+            names = ", ".join(sorted(ConsumerOptions.names()))
+            raise ConfigError("consumer refused", why=f"no setting {sorted(unknown)[0]!r}", hint=names)
+        if not isinstance(consume_from_where, ConsumeFromWhere):
+            raise ConfigError("consumer refused", why=f"consume_from_where={consume_from_where!r}")
         self.group = group
-        self.message_model = message_model
-        self.consume_from_where = consume_from_where
+        self.options = ConsumerOptions(**settings)
         self.instance = instance if instance is not None else ClientInstance(namesrv)
-        self.consume_timestamp_ms = (
-            self.instance.clock.now_ms() - 1_800_000 if consume_timestamp_ms is None else consume_timestamp_ms
-        )
-        self._allocate = strategy_of(allocate)
-        self._limits = limits or ProcessLimits()
-        self._rebalance_interval_s = rebalance_interval_ms / 1000
-        self._persist_interval_s = persist_interval_ms / 1000
+        self.statistics = ConsumerStatistics(self.instance.clock)
+        started_ms = self.instance.clock.now_ms()
+        timestamp_ms = started_ms - START_BEFORE_MS if consume_timestamp_ms is None else consume_timestamp_ms
         directory = Path(offset_store_dir) if offset_store_dir is not None else Path.home() / ".pocketmq_offsets"
-        # a broadcast consumer must find its file again after a restart, so that the client id has no place in the path
-        self._file = BroadcastOffsetFile(directory / group)
-        self._offsets = OffsetTable()
-        self._subscriptions: dict[str, Subscription] = {}
-        self._handlers: dict[str, Handler] = {}
-        self._pulls: dict[MessageQueue, QueuePull] = {}
-        self._pool = HandlerPool(self.instance.log, concurrency, retry_delay_ms, self._drained)
-        self._wire = PullWire(self.instance, group)
+        self._topics: dict[str, TopicConsumption] = {}
+        self._paused = False
+        self._check = SubscriptionCheck(self.instance, group)
+        self._sharing = QueueSharing(
+            group,
+            self.instance,
+            self.options,
+            allocate=strategy_of(allocate),
+            limits=limits or ProcessLimits(),
+            consume_from_where=consume_from_where,
+            consume_timestamp_ms=timestamp_ms,
+            topics=self._topics,
+            statistics=self.statistics,
+            # a broadcast consumer must find its file again after a restart: the client id has no place in the path
+            offsets_file=BroadcastOffsetFile(directory / group),
+            paused=lambda: self._paused,
+            on_conflict=self._check.conflict,
+        )
+        self._watch = HandlerWatch(self.instance.clock)
+        self._policy = failure_policy if failure_policy is not None else self._make_policy()
+        context = ConsumeContext(
+            group=group,
+            message_model=self.options.message_model,
+            instance=self.instance,
+            policy=self._policy,
+            watch=self._watch,
+            drained=self._sharing.drained,
+            rebalance_soon=self._rebalance_soon,
+            concurrency=self.options.concurrency,
+            consume_retry_ms=self.options.retry_delay_ms,
+            max_reconsume_times=self.options.max_reconsume_times,
+            suspend_current_queue_time_millis=self.options.suspend_current_queue_time_millis,
+            statistics=self.statistics,
+        )
+        self._concurrent = ConcurrentMode(context)
+        self._ordered = OrderedMode(
+            context,
+            lock_interval_ms=self.options.lock_interval_ms,
+            lock_max_live_ms=self.options.lock_max_live_ms,
+        )
+        self._timeouts = ConsumeTimeout(
+            self._watch, self._concurrent, self._policy, self.options, self.instance.clock, self.instance.log
+        )
+        self._loop_watch = LoopWatch(self._watch, self.options.loop_block_ms, self.instance.clock, self.instance.log)
+        self._status = ConsumerStatus(self, self._sharing, self.statistics, self._watch)
         self._tasks = TaskSet()
-        self._changed: asyncio.Event
+        self._streams: list[MessageStream] = []
+        self._trace: TraceDispatcher | None = None
+        if enable_message_trace:
+            self._trace = TraceDispatcher(Producer(trace_group(group, "CONSUME"), instance=self.instance), trace_topic)
+        self._threads: ThreadPoolExecutor | None = None
         self._stop_asked: asyncio.Event
         self._stop_done: asyncio.Event
         self._running = False
         self._stopped = False
 
+    def _make_policy(self) -> FailurePolicy:
+        if self.options.message_model == BROADCASTING:
+            return DropFailed()
+        return SendBack(self.instance, self.group, self.options.max_reconsume_times)
+
     # -- subscriptions -----------------------------------------------------------------------------------------
 
-    def subscribe(self, topic: str, tags: str = ALL) -> Callable[[Handler], Handler]:
-        """Register the decorated function as the handler of a topic. Before ``start``, one handler a topic."""
-        check_topic_name(topic)
-        if self._running:
-            raise SubscriptionIllegal(
-                "subscription refused", why="the consumer is running", hint="subscribe before start"
-            )
-        if topic in self._subscriptions:
-            raise SubscriptionIllegal("subscription refused", why=f"{topic} has a handler", hint="one handler a topic")
-        if len(self._subscriptions) >= TOPICS_MAX:
-            raise SubscriptionIllegal("subscription refused", why=f"{TOPICS_MAX} topics are subscribed")
-        subscription = parse_subscription(topic, tags, self.instance.clock.now_ms())
+    def subscribe(
+        self, topic: str, tags: str = ALL, *, sql: str | None = None, ordered: bool = False
+    ) -> Callable[[Handler], Handler]:
+        """Register the decorated function as the handler of a topic; one handler a topic, before ``start``.
+
+        ``tags``: ``"A || B"``; ``sql``: a filter on properties instead, ``"price > 5 AND region = 'north'"``.
+        ``ordered``: one call at a time a queue, in the queue's order, under the broker's lock.
+        """
+        subscription = self._subscription(topic, tags, sql)
 
         def register(handler: Handler) -> Handler:
-            if not callable(handler):
-                raise SubscriptionIllegal("handler refused", why=f"{handler!r} cannot be called")
-            self._subscriptions[topic] = subscription
-            self._handlers[topic] = handler
+            self._register(subscription, handler, 0, ordered)
             return handler
 
         return register
 
+    def subscribe_batch(
+        self, topic: str, tags: str = ALL, *, max_messages: int = 32, sql: str | None = None, ordered: bool = False
+    ) -> Callable[[BatchHandler], BatchHandler]:
+        """Register a function that takes a list of 1 to ``max_messages`` messages of one queue.
+
+        It gets what is there, and never waits for a list to fill. Its answer counts for the whole list; ``Later`` can
+        name the messages that failed.
+        """
+        if type(max_messages) is not int or not 1 <= max_messages <= BATCH_MESSAGES_MAX:
+            raise SubscriptionIllegal(
+                "subscription refused", why=f"max_messages={max_messages!r}", hint=f"1 to {BATCH_MESSAGES_MAX}"
+            )
+        subscription = self._subscription(topic, tags, sql)
+
+        def register(handler: BatchHandler) -> BatchHandler:
+            self._register(subscription, handler, max_messages, ordered)
+            return handler
+
+        return register
+
+    def messages(
+        self, topic: str, tags: str = ALL, *, sql: str | None = None, auto_ack: bool = True, prefetch: int = 32
+    ) -> MessageStream:
+        """Return an iterator over the messages of a topic: ``async for message in consumer.messages("TopicTest")``.
+
+        It starts the consumer if nobody has. ``auto_ack``: a message counts as done when the next one is asked for;
+        else ``await stream.ack(message)``. At most ``prefetch`` messages wait for the caller.
+        """
+        subscription = self._subscription(topic, tags, sql)
+        stream = MessageStream(self, topic, auto_ack=auto_ack, prefetch=prefetch)
+        self._register(subscription, stream.deliver, 0, False)
+        self._streams.append(stream)
+        return stream
+
+    def _subscription(self, topic: str, tags: str, sql: str | None) -> Subscription:
+        check_topic_name(topic)
+        if self._running or self._stopped:
+            raise SubscriptionIllegal(
+                "subscription refused", why="the consumer is running", hint="subscribe before start"
+            )
+        if topic in self._topics:
+            raise SubscriptionIllegal("subscription refused", why=f"{topic} has a handler", hint="one handler a topic")
+        if len(self._topics) >= TOPICS_MAX:
+            raise SubscriptionIllegal("subscription refused", why=f"{TOPICS_MAX} topics are subscribed")
+        version = self.instance.clock.now_ms()
+        if sql is None:
+            return parse_subscription(topic, tags, version)
+        if tags != ALL:
+            raise SubscriptionIllegal("subscription refused", why="tags and sql are both given", hint="give one")
+        return parse_sql(topic, sql, version)
+
+    def _register(
+        self, subscription: Subscription, handler: Callable[[Any], Any], batch_max: int, ordered: bool
+    ) -> None:
+        topic = subscription.topic
+        if topic in self._topics:
+            raise SubscriptionIllegal("subscription refused", why=f"{topic} has a handler", hint="one handler a topic")
+        call = HandlerCall(handler, batch_max=batch_max, log=self.instance.log, threads=self._thread_pool)
+        if self._trace is not None:
+            call = HandlerCall(
+                traced(call, ConsumeTrace(self.group, self.instance, self._trace)),
+                batch_max=batch_max,
+                log=self.instance.log,
+                threads=self._thread_pool,
+            )
+        self._topics[topic] = TopicConsumption(
+            subscription, call, self._ordered if ordered else self._concurrent, ordered
+        )
+
+    def _thread_pool(self) -> Executor:
+        if self._threads is None:
+            handlers = sum(not consumption.call.is_async for consumption in self._topics.values())
+            # twice: a call that hangs past the consume timeout is replaced by another one
+            threads = min(2 * self.options.concurrency * max(1, handlers), 10_000)
+            self._threads = ThreadPoolExecutor(threads, thread_name_prefix="pocketmq-handler")
+        return self._threads
+
+    def _subscribe_to_retries(self) -> None:
+        """Add the retry topic: its messages go to the handler of the topic that they come from."""
+        topic = self._policy.retry_topic
+        if not topic or topic in self._topics:
+            return
+        calls = {name: consumption.call for name, consumption in self._topics.items()}
+        only = next(iter(calls.values())) if len(calls) == 1 else None
+
+        async def dispatch(message: ReceivedMessage) -> Any:
+            call = calls.get(message.topic, only)
+            if call is None:
+                self.instance.log.warning("retry_of_unknown_topic", message=message, topic=message.topic)
+                # not lost: another member may subscribe to it, and in the end it becomes a dead letter
+                return Later(delay_level=DEAD_LETTER if ordered else BROKER_DECIDES)
+            return await call.invoke([message])
+
+        ordered = all(consumption.ordered for consumption in self._topics.values())
+        self._register(parse_subscription(topic, ALL, self.instance.clock.now_ms()), dispatch, 0, ordered)
+        for name, call in calls.items():
+            if ordered:
+                self._ordered.add_topic(name, call)
+            else:
+                self._concurrent.add_topic(name, call)
+
     @property
     def assigned(self) -> list[MessageQueue]:
-        """The queues that this consumer reads now."""
-        return sorted(self._pulls)
+        """The queues that this consumer reads now, those of retry topics not counted."""
+        return sorted(queue for queue in self._sharing.pulls if queue.topic != self._policy.retry_topic)
+
+    @property
+    def message_model(self) -> str:
+        """CLUSTERING or BROADCASTING."""
+        return self.options.message_model
+
+    @property
+    def _pulls(self) -> dict[MessageQueue, QueuePull]:
+        return self._sharing.pulls
 
     # -- life --------------------------------------------------------------------------------------------------
 
@@ -162,219 +313,157 @@ class PushConsumer(Lifecycle):
         await self._stop_asked.wait()
 
     async def start(self) -> None:
-        """Join the group and begin to consume."""
+        """Join the group and begin to consume.
+
+        Raises ``SubscriptionIllegal`` when a broker that can be asked refuses a filter.
+        """
         if self._running:
             return
         if self._stopped:
             raise NotStarted("consumer was stopped", why="it cannot start twice", hint="make a new one")
-        if not self._subscriptions:
+        if not self._topics:
             raise SubscriptionIllegal(
                 "nothing to consume", why="no topic is subscribed", hint="use @consumer.subscribe(topic)"
             )
-        self._changed = asyncio.Event()
         self._stop_asked = asyncio.Event()
         self._stop_done = asyncio.Event()
         await self.instance.start()
+        try:
+            await self._check.filters(self.subscriptions)
+            self.instance.add_consumer(self.group, self._describe, self._rebalance_soon, self._status.answer)
+        except BaseException:
+            await self.instance.stop()
+            raise
         self._running = True
-        if self.message_model == BROADCASTING:
-            for queue, offset in (await asyncio.to_thread(self._file.load)).items():
-                self._offsets.loaded(queue, offset)
-        self.instance.add_consumer(self.group, self._describe, self._changed.set)
+        self._concurrent.start()
+        self._ordered.start()
+        self._subscribe_to_retries()
+        if self._trace is not None:
+            await self._trace.start()
+        await self._sharing.start(self._tasks)
         self.instance.on_route_changed.append(self._route_changed)
-        self._pool.start()
-        self._tasks.spawn(self._rebalance_loop(), "pocketmq-rebalance")
-        self._tasks.spawn(self._persist_loop(), "pocketmq-persist")
+        self._tasks.spawn(self._watch_loop(), "pocketmq-consumer-watch")
+        if any(consumption.call.is_async for consumption in self._topics.values()):
+            self._loop_watch.start()
 
     async def stop(self, timeout_ms: int = STOP_TIMEOUT_MS) -> None:
-        """Stop pulling, let running handlers finish (at most ``timeout_ms``), commit, leave the group."""
+        """Stop pulling, let running handlers finish (at most ``timeout_ms``), commit, leave the group.
+
+        Messages that no handler has begun are given back: the offset stays before them.
+        """
         if not self._running:
-            if self._stopped and not self._pool.runs_here():  # another caller stops it, and waits for its handlers
+            if self._stopped and not self._concurrent.runs_here():  # another caller stops it; wait for its handlers
                 await self._stop_done.wait()
             return
         self._running = False
         self._stopped = True
         self._stop_asked.set()
         try:
-            await self._close(timeout_ms)
+            await self._close(timeout_ms / 1000)
         finally:
             self._stop_done.set()
 
-    async def _close(self, timeout_ms: int) -> None:
-        self._pool.start_no_more()
+    async def _close(self, timeout_s: float) -> None:
         await self._tasks.cancel()
+        await self._status.tasks.cancel()
+        self._loop_watch.stop()
+        self._concurrent.start_no_more()
+        for stream in self._streams:
+            stream.give_back()
         self.instance.on_route_changed.remove(self._route_changed)
-        await asyncio.gather(*(pull.stop() for pull in self._pulls.values()))
-        await self._pool.stop(timeout_ms / 1000)
-        await self._persist()
-        for pull in self._pulls.values():
-            pull.process_queue.drop()
-        self._pulls.clear()
+        await self._sharing.close(timeout_s)
         await self.instance.remove_consumer(self.group)
+        await self._concurrent.stop(0)
+        await self._ordered.stop(0)
+        if self._trace is not None:
+            await self._trace.stop()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
         await self.instance.stop()
+
+    async def consume_directly(self, message: ReceivedMessage) -> tuple[str, str]:
+        """Call the handler with one message that an administrator chose; return RocketMQ's result name and a remark.
+
+        Nothing is committed and nothing sent back, whatever comes of it.
+        """
+        show_origin([message])
+        consumption = self._topics.get(message.topic)
+        if consumption is None:
+            return "CR_THROW_EXCEPTION", f"the consumer does not subscribe to {message.topic}"
+        outcome = await consumption.call.run([message])
+        if outcome.error is not None:
+            return "CR_THROW_EXCEPTION", outcome.reason
+        return ("CR_LATER", outcome.reason) if outcome.later else ("CR_SUCCESS", "")
+
+    def pause(self) -> None:
+        """Pull nothing until ``resume``; what is in hand is still handled (DefaultMQPushConsumer.suspend)."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Pull again."""
+        self._paused = False
+        for pull in self._sharing.pulls.values():
+            pull.wake()
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and not stopped."""
+        return self._running
+
+    @property
+    def ever_started(self) -> bool:
+        """Whether it is running or was stopped."""
+        return self._running or self._stopped
+
+    @property
+    def paused(self) -> bool:
+        """Whether ``pause`` holds the pulls."""
+        return self._paused
+
+    @property
+    def subscriptions(self) -> list[Subscription]:
+        """What it is subscribed to, the retry topic included."""
+        return [consumption.subscription for consumption in self._topics.values()]
+
+    @property
+    def ordered(self) -> bool:
+        """Whether any topic is consumed in order."""
+        return any(consumption.ordered for consumption in self._topics.values())
+
+    @property
+    def lock_waits(self) -> list[dict[str, Any]]:
+        """Ordered queues of this consumer whose lock another client has, the longest wait first: ``queue``,
+        ``waited_ms``, ``why``, and as the broker says ``holder``, ``holder_address``, ``holder_age_ms``,
+        ``expires_in_ms``."""
+        return self._ordered.lock_waits()
+
+    @property
+    def consume_from_where(self) -> ConsumeFromWhere:
+        """Where a new group starts."""
+        return self._sharing.consume_from_where
 
     def _describe(self) -> ConsumerData:
         return ConsumerData(
             group_name=self.group,
             consume_type="CONSUME_PASSIVELY",
-            message_model=self.message_model,
+            message_model=self.options.message_model,
             consume_from_where=self.consume_from_where.value,
-            subscription_data_set=[subscription_data(each) for each in self._subscriptions.values()],
+            subscription_data_set=[subscription_data(each) for each in self.subscriptions],
         )
 
-    # -- sharing the queues ------------------------------------------------------------------------------------
+    def _rebalance_soon(self) -> None:
+        self._sharing.changed.set()
 
     def _route_changed(self, topic: str) -> None:
-        if topic in self._subscriptions:
-            self._changed.set()
+        if topic in self._topics:
+            self._sharing.changed.set()
 
-    async def _rebalance_loop(self) -> None:
-        known = False
+    async def _watch_loop(self) -> None:
         while True:
-            self._changed.clear()
-            complete = True
+            shortest_ms = min(self.options.slow_handler_ms, self.options.consume_timeout_ms)
+            await asyncio.sleep(min(WATCH_INTERVAL_S, shortest_ms / 2000))
+            self.statistics.sample()
             try:
-                routes = await self._routes()
-                complete = len(routes) == len(self._subscriptions)
-                if routes and not known:
-                    await (
-                        self.instance.heartbeat()
-                    )  # the brokers must know us before they are asked who is in the group
-                    known = True
-                for topic, route in routes.items():
-                    complete &= await self._rebalance_topic(topic, route)
-            except PocketMQError as error:
-                complete = False
-                self.instance.log.warning("rebalance_failed", group=self.group, error=str(error))
-            pause_s = (
-                self._rebalance_interval_s if complete else min(REBALANCE_RETRY_MS / 1000, self._rebalance_interval_s)
-            )
-            try:
-                async with asyncio.timeout(pause_s):  # not wait_for: before 3.12 it can swallow a cancellation
-                    await self._changed.wait()
-            except TimeoutError:
-                pass
-
-    async def _routes(self) -> dict[str, TopicRoute]:
-        routes: dict[str, TopicRoute] = {}
-        for topic in self._subscriptions:
-            try:
-                routes[topic] = await self.instance.route(topic, timeout_ms=self.instance.options.api_timeout_ms)
-            except PocketMQError as error:
-                self.instance.log.info("topic_not_consumed_yet", topic=topic, error=str(error))
-        return routes
-
-    async def _rebalance_topic(self, topic: str, route: TopicRoute) -> bool:
-        """Give up and take queues of one topic; return False if that should be tried again soon."""
-        held = [queue for queue in self._pulls if queue.topic == topic]
-        if self.message_model == BROADCASTING:
-            members = [self.instance.client_id]
-        else:
-            members = await self._members(route)
-            if self.instance.client_id not in members:
-                return False
-        change = rebalance(self._allocate, self.group, self.instance.client_id, route.read_queues, members, held)
-        for queue in change.revoked:
-            await self._give_up(queue)
-        started = await asyncio.gather(*(self._take(queue) for queue in change.assigned))
-        if change.revoked or change.assigned:
-            self.instance.log.info("queues_assigned", group=self.group, queues=len(self._pulls))
-        return all(started)
-
-    async def _members(self, route: TopicRoute) -> list[str]:
-        """Ask any broker of the topic who is in the group."""
-        failure: PocketMQError | None = None
-        for broker in route.brokers.values():
-            try:
-                link = await self.instance.link(broker.broker_name, timeout_ms=self.instance.options.api_timeout_ms)
-                response = await link.channel.request(
-                    RequestCode.GET_CONSUMER_LIST_BY_GROUP,
-                    ConsumerGroupRequestHeader(consumer_group=self.group),
-                    timeout_ms=self.instance.options.api_timeout_ms,
-                )
-                check_answer(response, f"members of {self.group} unknown", link.address, ResponseCode.SYSTEM_ERROR)
-                if response.code == ResponseCode.SUCCESS:
-                    return decode_body(response.body, ConsumerIdList).consumer_id_list
-            except PocketMQError as error:
-                failure = error
-        if failure is not None:
-            raise failure
-        return []
-
-    async def _take(self, queue: MessageQueue) -> bool:
-        try:
-            offset = await self._start_offset(queue)
-        except PocketMQError as error:
-            self.instance.log.warning("start_offset_unknown", queue=str(queue), error=str(error))
-            return False
-        process_queue = ProcessQueue(queue, offset, self._limits)
-        pull = QueuePull(
-            self._wire,
-            process_queue,
-            self._subscriptions[queue.topic],
-            self._pool,
-            self._handlers[queue.topic],
-            self.instance,
-        )
-        self._pulls[queue] = pull
-        pull.start()
-        return True
-
-    async def _start_offset(self, queue: MessageQueue) -> int:
-        known = self._offsets.get(queue)
-        if self.message_model == BROADCASTING:
-            stored = NO_OFFSET if known is None else known
-            return await self._wire.start_offset(
-                queue, self.consume_from_where, self.consume_timestamp_ms, stored=stored
-            )
-        return await self._wire.start_offset(queue, self.consume_from_where, self.consume_timestamp_ms)
-
-    async def _give_up(self, queue: MessageQueue) -> None:
-        pull = self._pulls.pop(queue)
-        await pull.stop()
-        pull.process_queue.drop()
-        self._offsets.update(queue, pull.process_queue.commit_offset)
-        await self._persist_these({queue: pull.process_queue.commit_offset})
-        if self.message_model == CLUSTERING:
-            self._offsets.forget(queue)
-
-    def _drained(self, process_queue: ProcessQueue) -> None:
-        """A queue has room again."""
-        pull = self._pulls.get(process_queue.queue)
-        if pull is not None:
-            pull.wake()
-
-    # -- offsets -----------------------------------------------------------------------------------------------
-
-    async def _persist_loop(self) -> None:
-        while True:
-            await asyncio.sleep(self._persist_interval_s)
-            await self._persist()
-
-    async def _persist(self) -> None:
-        for queue, pull in self._pulls.items():
-            if pull.offset_known:
-                self._offsets.update(queue, pull.process_queue.commit_offset)
-        await self._persist_these(self._offsets.dirty())
-
-    async def _persist_these(self, offsets: dict[MessageQueue, int]) -> None:
-        if not offsets:
-            return
-        if self.message_model == BROADCASTING:
-            items: Iterable[tuple[MessageQueue, int]] = list(self._offsets.all().items())
-            try:
-                await asyncio.to_thread(self._file.save, items)
-            except OSError as error:
-                self.instance.log.error("broadcast_offsets_not_saved", group=self.group, error=str(error))
-                return
-            self._offsets.persisted(offsets)
-            return
-        done: list[Any] = await asyncio.gather(
-            *(self._wire.store_offset(queue, offset) for queue, offset in offsets.items()), return_exceptions=True
-        )
-        for (queue, offset), result in zip(offsets.items(), done, strict=True):
-            if result is None:
-                self._offsets.persisted({queue: offset})
-            elif isinstance(result, PocketMQError):
-                self.instance.log.warning("commit_failed", queue=str(queue), error=str(result))
-            else:
-                raise result
+                await self._timeouts.look()
+            except Exception as error:  # a failure policy of the user's own must not end the watch
+                self.instance.log.error("consume_timeout_failed", group=self.group, exc_info=error)

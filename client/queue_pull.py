@@ -1,55 +1,75 @@
 """The pull of one queue for a push consumer: ask, hand over, ask again.
 
 Lives here: ``QueuePull``, the loop of one queue with RocketMQ's pauses (facts §6.4).
-Not here: what is in hand (``process_queue``), who runs handlers (``handlers``).
+Not here: what is in hand (``process_queue``), who runs handlers (``queue_mode``).
 """
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
 
+from pocketmq.client.consumer_statistics import TopicCounts
 from pocketmq.client.errors import BrokerAnswerError
-from pocketmq.client.handlers import Handler, HandlerPool
 from pocketmq.client.instance import ClientInstance
 from pocketmq.client.process_queue import ProcessQueue
 from pocketmq.client.pull_wire import PullWire
+from pocketmq.client.queue_mode import QueueMode, QueueRunner
+from pocketmq.client.send_back import show_origin
 from pocketmq.client.subscription import Subscription
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.record_columns import received_messages
+from pocketmq.common.topics import is_retry_topic
 from pocketmq.remoting.codes import ResponseCode
 
-PULL_MESSAGES = 256
 SUSPEND_MS = 15_000
 """How long the broker may hold a pull (DefaultMQPushConsumerImpl.java BROKER_SUSPEND_MAX_TIME_MILLIS)."""
+PULL_MESSAGES_MIN = 32
+"""Asked for however little room there is, so that a full queue is not pulled message by message."""
 FULL_PAUSE_MS = 50
 FLOW_CONTROL_PAUSE_MS = 20
 ERROR_PAUSE_MS = 1_000
+PAUSED_PAUSE_MS = 1_000
+FULL_TOLD_EVERY = 1_000
+"""A full queue is told every so many times (DefaultMQPushConsumerImpl.queueFlowControlTimes)."""
+
+
+@dataclass(slots=True, frozen=True)
+class PullSettings:
+    """What all pulls of a consumer have in common. ``paused`` tells whether the user has stopped them for now."""
+
+    batch_size: int
+    interval_ms: int
+    paused: Callable[[], bool]
 
 
 class QueuePull:
-    """Pulls one queue until stopped."""
+    """Pulls one queue until stopped. ``leaving``: the queue is being given up."""
 
     def __init__(
         self,
         wire: PullWire,
-        process_queue: ProcessQueue,
+        mode: QueueMode,
+        runner: QueueRunner,
         subscription: Subscription,
-        pool: HandlerPool,
-        handler: Handler,
         instance: ClientInstance,
+        settings: PullSettings,
+        counts: TopicCounts,
     ) -> None:
-        self.process_queue = process_queue
+        self.process_queue: ProcessQueue = runner.process_queue
+        self.mode = mode
+        self.runner = runner
+        self.leaving = False
+        self.last_pull_ms = 0
         self._wire = wire
-        self._subscription = subscription if subscription.tags else None
+        self._subscription = None if subscription.is_all else subscription
         self._filter = subscription
-        self._pool = pool
-        self._handler = handler
+        self._is_retry = is_retry_topic(subscription.topic)
         self._instance = instance
+        self._settings = settings
+        self._counts = counts
+        self._full_times = 0
         self._room = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-
-    @property
-    def offset_known(self) -> bool:
-        """Whether there is an offset to commit."""
-        return not self.process_queue.dropped
 
     def start(self) -> None:
         """Begin."""
@@ -58,7 +78,7 @@ class QueuePull:
         )
 
     def wake(self) -> None:
-        """Look again at once: there is room."""
+        """Look again at once: there is room, or the pause is over."""
         self._room.set()
 
     async def stop(self) -> None:
@@ -70,49 +90,86 @@ class QueuePull:
 
     async def _run(self) -> None:
         while True:
-            pause_ms = await self._pull_once()
+            self._room.clear()
+            try:
+                pause_ms = await self._pull_once()
+            except PocketMQError as error:
+                pause_ms = self._failed(error)
+            except Exception as error:  # a fault of ours must not end the pull of a queue without a word
+                self._instance.log.error("pull_failed", queue=str(self.process_queue.queue), exc_info=error)
+                pause_ms = ERROR_PAUSE_MS
             if pause_ms:
-                self._room.clear()
                 try:
                     async with asyncio.timeout(pause_ms / 1000):  # not wait_for, which can swallow a cancellation
                         await self._room.wait()
                 except TimeoutError:
                     pass
 
+    def _failed(self, error: PocketMQError) -> int:
+        if isinstance(error, BrokerAnswerError) and error.answer_code == ResponseCode.FLOW_CONTROL:
+            return FLOW_CONTROL_PAUSE_MS
+        self._instance.log.warning("pull_failed", queue=str(self.process_queue.queue), error=str(error))
+        return ERROR_PAUSE_MS
+
+    def _wait_ms(self) -> int:
+        """Return how long there is a reason not to pull."""
+        if self._settings.paused():
+            return PAUSED_PAUSE_MS
+        process_queue = self.process_queue
+        full = process_queue.full()
+        if full:
+            process_queue.wants_room = True
+            if self._full_times % FULL_TOLD_EVERY == 0:
+                self._instance.log.info(
+                    "pull_flow_control",
+                    queue=str(process_queue.queue),
+                    limit=full,
+                    messages=len(process_queue),
+                    size_bytes=process_queue.size_bytes,
+                    oldest_offset=process_queue.oldest_offset,
+                    times=self._full_times + 1,
+                )
+            self._full_times += 1
+            return FULL_PAUSE_MS
+        return self.runner.pull_pause_ms()
+
     async def _pull_once(self) -> int:
         """Pull once; return the ms to pause."""
-        process_queue = self.process_queue
-        if process_queue.full():
-            return FULL_PAUSE_MS
+        wait_ms = self._wait_ms()
+        if wait_ms:
+            return wait_ms
+        process_queue, clock = self.process_queue, self._instance.clock
         queue, offset = process_queue.queue, process_queue.next_pull_offset
-        try:
-            results = await self._wire.pull(
-                queue.broker_name,
-                [(queue, offset)],
-                self._subscription,
-                max_messages=PULL_MESSAGES,
-                suspend_ms=SUSPEND_MS,
-            )
-            result = results[0]
-            messages = received_messages(result.body, result.sizes, result.broker_name) if len(result.body) else []
-        except BrokerAnswerError as error:
-            if error.answer_code == ResponseCode.FLOW_CONTROL:
-                return FLOW_CONTROL_PAUSE_MS
-            self._instance.log.warning("pull_failed", queue=str(queue), error=str(error))
-            return ERROR_PAUSE_MS
-        except PocketMQError as error:
-            self._instance.log.warning("pull_failed", queue=str(queue), error=str(error))
-            return ERROR_PAUSE_MS
+        started_ns = clock.monotonic_ns()
+        self.last_pull_ms = clock.now_ms()
+        results = await self._wire.pull(
+            queue.broker_name,
+            [(queue, offset)],
+            self._subscription,
+            max_messages=min(self._settings.batch_size, max(PULL_MESSAGES_MIN, process_queue.room)),
+            suspend_ms=SUSPEND_MS,
+        )
+        result = results[0]
+        messages = received_messages(result.body, result.sizes, result.broker_name) if len(result.body) else []
         answer = result.queues[0]
         if answer.code == ResponseCode.PULL_OFFSET_MOVED:
             self._instance.log.warning("offset_moved", queue=str(queue), asked=offset, next=answer.next_offset)
+            if answer.next_offset < offset and len(process_queue):
+                # the broker has lost what is in hand here, and gives its offsets away again: they must not be mixed up
+                self.mode.restart(self.runner)
+                return ERROR_PAUSE_MS
             process_queue.moved(answer.next_offset)
             return 0
-        wanted = (
-            [message for message in messages if self._filter.matches(message.tags)] if self._filter.tags else messages
-        )
-        next_offset = max(answer.next_offset, offset)
-        process_queue.pulled(wanted, next_offset)
-        if wanted:
-            self._pool.put(process_queue, self._handler, wanted)
-        return 0
+        tags = self._filter.tags
+        wanted = [message for message in messages if message.tags in tags] if tags else messages
+        if self._is_retry:
+            show_origin(wanted)
+        process_queue.pulled(wanted, max(answer.next_offset, offset))
+        if not wanted:
+            return 0
+        counts = self._counts
+        counts.pulls += 1
+        counts.pulled += len(wanted)
+        counts.pull_ns += clock.monotonic_ns() - started_ns
+        self.runner.put(wanted)
+        return self._settings.interval_ms

@@ -88,6 +88,61 @@ def allocate_by_consistent_hash(virtual_nodes: int = 10) -> AllocateStrategy:
     return allocate
 
 
+def allocate_by_machine_room(rooms: Iterable[str]) -> AllocateStrategy:
+    """Return a strategy that shares only the queues of brokers named ``room@name``, for these rooms
+    (AllocateMessageQueueByMachineRoom.java)."""
+    chosen = frozenset(rooms)
+
+    def allocate(
+        consumer_group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
+        index = _position(client_id, client_ids)
+        if index < 0:
+            return []
+        ours = [queue for queue in queues if _room_of_broker(queue.broker_name) in chosen]
+        share, rest = divmod(len(ours), len(client_ids))
+        result = ours[share * index : share * (index + 1)]
+        if index < rest:
+            result.append(ours[index + share * len(client_ids)])
+        return result
+
+    return allocate
+
+
+def allocate_machine_room_nearby(
+    strategy: AllocateStrategy,
+    room_of_queue: Callable[[MessageQueue], str],
+    room_of_client: Callable[[str], str],
+) -> AllocateStrategy:
+    """Return a strategy by which clients read the queues of their own room (AllocateMachineRoomNearby.java).
+
+    ``strategy`` shares the queues of a room among its clients, and those of a room without clients among all. Both
+    functions return the name of a room; an empty name is an error, because members that disagree would share wrongly.
+    """
+
+    def allocate(
+        consumer_group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+    ) -> list[MessageQueue]:
+        if _position(client_id, client_ids) < 0:
+            return []
+        queues_of: dict[str, list[MessageQueue]] = {}
+        for queue in queues:
+            queues_of.setdefault(_room(room_of_queue(queue), f"queue {queue}"), []).append(queue)
+        clients_of: dict[str, list[str]] = {}
+        for member in client_ids:
+            clients_of.setdefault(_room(room_of_client(member), f"client {member}"), []).append(member)
+        own = _room(room_of_client(client_id), f"client {client_id}")
+        result = []
+        if own in queues_of:
+            result += strategy(consumer_group, client_id, queues_of[own], clients_of[own])
+        for room in sorted(queues_of):
+            if room != own and room not in clients_of:
+                result += strategy(consumer_group, client_id, queues_of[room], client_ids)
+        return result
+
+    return allocate
+
+
 STRATEGIES: Mapping[str, AllocateStrategy] = {
     "AVG": allocate_averagely,
     "AVG_BY_CIRCLE": allocate_by_circle,
@@ -96,10 +151,23 @@ STRATEGIES: Mapping[str, AllocateStrategy] = {
 """The strategies that need no settings, under the names that RocketMQ prints."""
 
 
+_WITH_SETTINGS: Mapping[str, str] = {
+    "CONFIG": "allocate_by_config(queues)",
+    "MACHINE_ROOM": "allocate_by_machine_room(rooms)",
+    "MACHINE_ROOM_NEARBY": "allocate_machine_room_nearby(strategy, room_of_queue, room_of_client)",
+}
+
+
 def strategy_of(chosen: str | AllocateStrategy) -> AllocateStrategy:
     """Return the strategy of that name, or the function itself; raise ``SubscriptionIllegal`` for an unknown name."""
     if not isinstance(chosen, str):
+        if not callable(chosen):
+            raise SubscriptionIllegal("unknown allocation strategy", why=repr(chosen), hint="a name, or a function")
         return chosen
+    if chosen.upper() in _WITH_SETTINGS:
+        raise SubscriptionIllegal(
+            f"allocation strategy {chosen.upper()} needs settings", hint=f"pass {_WITH_SETTINGS[chosen.upper()]}"
+        )
     strategy = STRATEGIES.get(chosen.upper())
     if strategy is None:
         raise SubscriptionIllegal(
@@ -131,8 +199,14 @@ def rebalance(
     members = sorted(set(client_ids))
     if client_id not in members:
         return Change([], [])
-    wanted = strategy(consumer_group, client_id, sorted(set(queues)), members)
+    queues = sorted(set(queues))
+    wanted = strategy(consumer_group, client_id, queues, members)
     wanted_set, held_set = set(wanted), set(held)
+    foreign = wanted_set.difference(queues)
+    if foreign:
+        raise SubscriptionIllegal(
+            "allocation refused", why=f"the strategy gave {min(foreign)}, which is no queue of the topic"
+        )
     return Change(sorted(held_set - wanted_set), [queue for queue in wanted if queue not in held_set])
 
 
@@ -141,6 +215,17 @@ def _position(client_id: str, client_ids: Sequence[str]) -> int:
         return client_ids.index(client_id)
     except ValueError:
         return -1
+
+
+def _room_of_broker(broker_name: str) -> str | None:
+    parts = broker_name.split("@")
+    return parts[0] if len(parts) == 2 else None
+
+
+def _room(name: str, what: str) -> str:
+    if not name or not isinstance(name, str):
+        raise SubscriptionIllegal("allocation refused", why=f"no machine room for {what}", hint="name a room for each")
+    return name
 
 
 def _ring_point(text: str) -> int:

@@ -13,12 +13,16 @@ from pocketmq.remoting.codes import ResponseCode
 
 
 class SendStatus(enum.Enum):
-    """What is true of a stored message (RocketMQ SendStatus.java). All four mean: it is in the broker's log."""
+    """What is true of a stored message (RocketMQ SendStatus.java). The first four mean: it is in the broker's log.
+
+    The last is ours: no broker has confirmed it, the client's retry store holds it (``durable.receipt``).
+    """
 
     SEND_OK = "SEND_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
     FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
     SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+    STORED_FOR_RETRY = "STORED_FOR_RETRY"
 
 
 STATUS_OF_CODE: dict[int, SendStatus] = {
@@ -33,6 +37,7 @@ _DURABILITY = {
     SendStatus.SEND_OK: "stored as the broker's flush and replication settings demand",
     SendStatus.FLUSH_DISK_TIMEOUT: "stored, but the disk did not confirm in time: a power loss may lose it",
     SendStatus.FLUSH_SLAVE_TIMEOUT: "stored, but no slave confirmed in time: losing the master may lose it",
+    SendStatus.STORED_FOR_RETRY: "stored by this client alone, to be resent: no broker has confirmed it",
     SendStatus.SLAVE_NOT_AVAILABLE: "stored, but no usable slave is connected: losing the master may lose it",
 }
 _NO_WAIT = "stored in the broker's memory; the answer did not wait for disk or slaves"
@@ -53,6 +58,9 @@ _BY_FLUSH = {
 table behind these words, with the tests that prove it: docs/durability.md.
 """
 
+_REPLICATED = "; {} copies have it, the broker's included: it survives the loss of any one of their machines"
+"""Added under a synchronous master that announces ``in_sync_replicas`` above 1 (docs/replication.md)."""
+
 
 class SectionOutcome:
     """The broker's answer for messages that went to one queue together.
@@ -69,13 +77,16 @@ class SectionOutcome:
         "duplicate_possible",
         "first_queue_offset",
         "flush",
+        "in_sync_replicas",
         "offset_ids",
         "queue_id",
+        "region",
         "runs",
         "sizes",
         "status",
         "store_host",
         "topic",
+        "trace_on",
         "waited",
     )
 
@@ -95,8 +106,15 @@ class SectionOutcome:
         offset_ids: Sequence[str] = (),
         duplicate_possible: bool = False,
         flush: str = "",
+        in_sync_replicas: int = 1,
+        region: str = "DefaultRegion",
+        trace_on: bool = True,
     ) -> None:
-        """``flush``: how the broker flushes, as it announces it; empty where it does not."""
+        """``flush``: how the broker flushes, as it announces it; empty where it does not. ``in_sync_replicas``: copies
+        that had the messages before SEND_OK, as it announces it. ``region``, ``trace_on``: for message trace.
+        """
+        self.region = region
+        self.trace_on = trace_on
         self.topic = topic
         self.broker = broker
         self.queue_id = queue_id
@@ -110,6 +128,7 @@ class SectionOutcome:
         self.offset_ids = offset_ids
         self.duplicate_possible = duplicate_possible
         self.flush = flush
+        self.in_sync_replicas = in_sync_replicas
         self._run_starts: list[int] | None = None
 
     def physical_offset(self, index: int) -> int:
@@ -160,6 +179,11 @@ class Receipt:
         return self._outcome.offset_msg_id(self._index)
 
     @property
+    def physical_offset(self) -> int:
+        """Where the message starts in the broker's log, or -1 where only ``offset_msg_id`` says so."""
+        return self._outcome.physical_offset(self._index)
+
+    @property
     def topic(self) -> str:
         """The topic."""
         return self._outcome.topic
@@ -190,13 +214,26 @@ class Receipt:
         return self._outcome.duplicate_possible
 
     @property
+    def region(self) -> str:
+        """The broker's region."""
+        return self._outcome.region
+
+    @property
+    def trace_on(self) -> bool:
+        """Whether the broker wants the message traced."""
+        return self._outcome.trace_on
+
+    @property
     def durability(self) -> str:
         """What the broker's answer promises, in words."""
         outcome = self._outcome
         if outcome.status is not SendStatus.SEND_OK:
             return _DURABILITY[outcome.status]
         by_flush = _BY_FLUSH.get((outcome.flush, outcome.waited))
-        return by_flush or (_DURABILITY[outcome.status] if outcome.waited else _NO_WAIT)
+        words = by_flush or (_DURABILITY[outcome.status] if outcome.waited else _NO_WAIT)
+        if outcome.waited and outcome.in_sync_replicas > 1:
+            words += _REPLICATED.format(outcome.in_sync_replicas)
+        return words
 
     def __repr__(self) -> str:
         return (

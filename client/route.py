@@ -34,8 +34,13 @@ class BrokerAddresses:
 
     def readable(self, broker_id: int = MASTER_ID) -> str:
         """Return the address of ``broker_id``, else the master's, else that of any slave."""
-        addresses = self.addresses
-        return addresses.get(broker_id) or self.master or next(iter(addresses.values()), "")
+        return next(iter(self.readers(broker_id)), (MASTER_ID, ""))[1]
+
+    def readers(self, broker_id: int = MASTER_ID) -> list[tuple[int, str]]:
+        """Return (broker id, address) of all that can be read from, in the order in which to try them: ``broker_id``,
+        the master, slaves."""
+        order = sorted(self.addresses.items(), key=lambda item: (item[0] != broker_id, item[0]))
+        return [(number, address) for number, address in order if address]
 
 
 @dataclass(slots=True, frozen=True)

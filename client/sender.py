@@ -13,7 +13,7 @@ from typing import Any
 
 from pocketmq.client.accumulator import Frame, Section, native_body
 from pocketmq.client.attempt_plan import OVERTAKEN, AttemptPlan
-from pocketmq.client.errors import Attempt, BrokerNotExist, ClientError, NotStarted
+from pocketmq.client.errors import ROLE_CAUSES, Attempt, BrokerNotExist, ClientError, NotStarted
 from pocketmq.client.instance import ClientInstance, Link, TaskSet
 from pocketmq.client.rebalance import MessageQueue
 from pocketmq.client.receipts import STATUS_OF_CODE, Receipt, SectionOutcome, SendStatus
@@ -26,8 +26,11 @@ from pocketmq.common.record import encode_host
 from pocketmq.common.record_codec import PlainRecordBuilder
 from pocketmq.remoting.codec import Response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.errors import ConnectFailed, ConnectionLost, RemotingTooMuchRequestError
+from pocketmq.remoting.errors import ConnectFailed, ConnectionLost, RemotingTooMuchRequestError, RequestTimeout
 from pocketmq.remoting.headers import Header, NativeAppendRequestHeader
+
+Rescue = Callable[[Section, Exception, Callable[[Section, list[Receipt] | Exception], None]], bool]
+"""Takes a section that failed, with its error (``durable.retry``); returns whether it did. Then it calls back once."""
 
 TOGETHER_NS = 10_000_000
 """Sections travel in one request only if their attempts end no further apart than this."""
@@ -45,11 +48,13 @@ class SectionSender:
         producer_group: str,
         plan: AttemptPlan,
         settled: Callable[[Section], None],
+        rescue: "Rescue | None" = None,
     ) -> None:
         self._instance = instance
         self._group = producer_group
         self._plan = plan
         self._settled = settled
+        self._rescue = rescue
         self.oneway_lost = 0
         """Oneway messages that found no connection, or a full one."""
         self._clock = instance.clock
@@ -63,10 +68,10 @@ class SectionSender:
         """How many sections are not settled."""
         return len(self._in_flight)
 
-    def builder(self, link: Link) -> PlainRecordBuilder | None:
-        """Return the record builder for a broker, or None if it takes typed requests only."""
+    def builder(self, link: Link, half: bool = False) -> PlainRecordBuilder | None:
+        """Return the record builder for a broker, or None if it takes typed requests only (for ``half`` messages)."""
         announcement = link.announcement
-        if announcement is None or not announcement.native:
+        if announcement is None or not announcement.native or (half and not announcement.transactions):
             return None
         key = (announcement.cluster, announcement.family)
         builder = self._builders.get(key)
@@ -177,7 +182,7 @@ class SectionSender:
             self._finish(section, error)
 
     def _send_to(self, section: Section, link: Link, until_ns: int) -> None:
-        builder = self.builder(link) if section.plain else None
+        builder = self.builder(link, section.half) if section.plain else None
         if builder is None:
             self._send_typed(section, link, until_ns)
             return
@@ -204,15 +209,16 @@ class SectionSender:
             sections=[(section.queue.topic, section.queue_id, len(section.records)) for section in sections],
             timeout_ms=max(int(left_ms), 1),
         )
+        code = RequestCode.NATIVE_HALF_APPEND if sections[0].half else RequestCode.NATIVE_APPEND
         body = native_body(sections)
         if oneway:
-            self._send_oneway(link, RequestCode.NATIVE_APPEND, header, body, sections)
+            self._send_oneway(link, code, header, body, sections)
             return
 
         def done(result: Response | PocketMQError) -> None:
             self._native_answer(link, sections, now_ns, result)
 
-        self._request(link, RequestCode.NATIVE_APPEND, header, body, left_ms, done)
+        self._request(link, code, header, body, left_ms, done)
 
     def _send_typed(self, section: Section, link: Link, until_ns: int) -> None:
         """Send as RocketMQ's clients do: one request per message, or one for a batch."""
@@ -325,6 +331,9 @@ class SectionSender:
                 store_host=self._store_host(link.address),
                 duplicate_possible=bool(attempts) and _maybe_stored(attempts),
                 flush=_flush_of(link),
+                in_sync_replicas=_copies_of(link),
+                region=_region_of(link),
+                trace_on=link.announcement is None or link.announcement.trace_on,
             )
             self._stored(section, link, outcome, sent_ns)
         if stored_ok:
@@ -350,6 +359,9 @@ class SectionSender:
             offset_ids=header.msg_id.split(","),
             duplicate_possible=_maybe_stored(section.attempts),
             flush=_flush_of(link),
+            in_sync_replicas=_copies_of(link),
+            region=header.msg_region,
+            trace_on=header.trace_on,
         )
         if status is SendStatus.SEND_OK:
             self._plan.budget.stored(link.broker_name)
@@ -409,7 +421,7 @@ class SectionSender:
         if not result.retriable and section.doubtful is None:
             self._finish(section, result)
             return
-        if isinstance(result, ConnectFailed | ConnectionLost):
+        if isinstance(result, ConnectFailed | ConnectionLost | RequestTimeout):
             self._instance.doubt_route(section.queue.topic)
         if isinstance(result, ConnectFailed):
             phase = "connect"
@@ -458,6 +470,8 @@ class SectionSender:
     def _attempted(self, section: Section, attempt: Attempt, now_ns: int) -> None:
         if attempt.answer_code == ResponseCode.TOPIC_NOT_EXIST:
             self._instance.routes.forget(section.queue.topic)
+        elif attempt.cause in ROLE_CAUSES or attempt.answer_code == ResponseCode.SERVICE_NOT_AVAILABLE:
+            self._instance.doubt_route(section.queue.topic)  # another broker may lead this name by now
         decision = self._plan.failed(section, attempt, now_ns)
         if section.oneway:
             self.oneway_lost += section.count
@@ -490,6 +504,22 @@ class SectionSender:
         self._succeeded(section, outcome)
 
     def _finish(self, section: Section, error: Exception) -> None:
+        if self._rescue is None or not self._rescue(section, error, self._rescued):
+            self._fail(section, error)
+
+    def _rescued(self, section: Section, result: list[Receipt] | Exception) -> None:
+        """Settle a section that the durable retry took, or could not keep."""
+        if isinstance(result, Exception):
+            self._fail(section, result)
+            return
+        if section.batch_future is not None and not section.batch_future.done():
+            section.batch_future.set_result(result)
+        for future, receipt in zip(section.futures, result, strict=False):  # a batch has no futures of its own
+            if not future.done():
+                future.set_result(receipt)
+        self._release(section)
+
+    def _fail(self, section: Section, error: Exception) -> None:
         futures: list[asyncio.Future[Any]] = list(section.futures)
         if section.batch_future is not None:
             futures.append(section.batch_future)
@@ -551,6 +581,16 @@ class SectionSender:
         await self._tasks.cancel()
         for section in list(self._in_flight):
             self._give_up(section)
+
+
+def _copies_of(link: Link) -> int:
+    """Return how many copies a synchronous master's SEND_OK stands for; 1 for every other broker."""
+    told = link.announcement
+    return told.in_sync_replicas if told is not None and told.replication == "SYNC_MASTER" else 1
+
+
+def _region_of(link: Link) -> str:
+    return "DefaultRegion" if link.announcement is None else link.announcement.region
 
 
 def _flush_of(link: Link) -> str:

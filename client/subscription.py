@@ -1,14 +1,16 @@
 """What a consumer wants of a topic: ``*`` or ``A || B``.
 
 Lives here: parsing of tag expressions, the form in which heartbeats and pulls carry them, the client's own second
-check.
-Not here: SQL92 filters, which come with the issue on consumption and get an ``expression_type`` of their own here.
+check; SQL92 expressions in the same form.
+Not here: the language of SQL92 filters (``common.sql_filter``), which the broker evaluates.
 """
 
 from dataclasses import dataclass
 
 from pocketmq.client.errors import SubscriptionIllegal
 from pocketmq.common.java_hash import java_string_hash
+from pocketmq.common.sql_filter import SQL92_TYPE, TAG_TYPE, FilterIllegal, compile_filter
+from pocketmq.remoting.bodies import SubscriptionData
 
 ALL = "*"
 TAGS_MAX = 1_000
@@ -23,6 +25,12 @@ class Subscription:
     expression: str
     tags: frozenset[str]
     version: int
+    expression_type: str = TAG_TYPE
+
+    @property
+    def is_all(self) -> bool:
+        """Whether everything is wanted."""
+        return self.expression_type == TAG_TYPE and not self.tags
 
     @property
     def codes(self) -> frozenset[int]:
@@ -53,3 +61,24 @@ def parse_subscription(topic: str, expression: str, version: int) -> Subscriptio
         if "|" in tag:
             raise SubscriptionIllegal("tags refused", why=f"{tag!r} holds a single |", hint='separate tags by "||"')
     return Subscription(topic, expression.strip(), tags, version)
+
+
+def parse_sql(topic: str, expression: str, version: int) -> Subscription:
+    """Check a SQL92 filter on properties; raise ``SubscriptionIllegal``, which says where it does not parse."""
+    try:
+        compile_filter(expression)
+    except FilterIllegal as error:
+        raise SubscriptionIllegal(error.what, why=error.why, hint=error.hint) from error
+    return Subscription(topic, expression, frozenset(), version, SQL92_TYPE)
+
+
+def subscription_data(subscription: Subscription) -> SubscriptionData:
+    """Return a subscription as heartbeats carry it."""
+    return SubscriptionData(
+        topic=subscription.topic,
+        sub_string=subscription.expression,
+        tags_set=sorted(subscription.tags),
+        code_set=sorted(subscription.codes),
+        sub_version=subscription.version,
+        expression_type=subscription.expression_type,
+    )

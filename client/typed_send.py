@@ -1,17 +1,19 @@
 """Messages as RocketMQ's own clients send them: SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE.
 
 Lives here: the request of one section for a broker that takes no native append, or for messages that are not plain.
-Not here: when that is the case (``sender``). Half messages, replies and compressed bodies set their ``sys_flag`` here
-when their issue brings them.
+Not here: when that is the case (``sender``). Batches travel unpacked, as RocketMQ's do.
 """
 
 import struct
 
 from pocketmq.client.accumulator import Section
+from pocketmq.client.request_reply import ReplyMessage
+from pocketmq.client.transaction_message import HalfMessage
 from pocketmq.common import properties as names
 from pocketmq.common.errors import MessageIllegal
 from pocketmq.common.message import Message
 from pocketmq.common.properties import encode_properties
+from pocketmq.common.record import TRANSACTION_PREPARED
 from pocketmq.common.topics import AUTO_CREATE_TOPIC
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers import SendMessageV2RequestHeader
@@ -25,19 +27,26 @@ def typed_request(
 ) -> tuple[int, SendMessageV2RequestHeader, bytes]:
     """Return (request code, header, body) of a section: one message, or a batch of one topic."""
     batch = section.count > 1
+    code, sys_flag = (RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2), 0
     if batch:
         properties, body = "", batch_body(section)
     else:
         message = section.messages[0]
         properties = encode_properties(message.property_map(section.uniq_keys[0].decode("ascii"))).decode()
         body = message.body
+        if message.packed is not None and message.packed[0] is body:
+            _, sys_flag, body = message.packed
+        if isinstance(message, HalfMessage):
+            sys_flag |= TRANSACTION_PREPARED
+        elif isinstance(message, ReplyMessage):
+            code = RequestCode.SEND_REPLY_MESSAGE_V2
     header = SendMessageV2RequestHeader(
         producer_group=producer_group,
         topic=section.queue.topic,
         default_topic=AUTO_CREATE_TOPIC,
         default_topic_queue_nums=queue_nums,
         queue_id=section.queue_id,
-        sys_flag=0,
+        sys_flag=sys_flag,
         born_timestamp=section.born_ms,
         flag=0 if batch else section.messages[0].flag,
         properties=properties,
@@ -46,7 +55,7 @@ def typed_request(
         batch=batch,
         bname=section.queue.broker_name,
     )
-    return (RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2), header, body
+    return code, header, body
 
 
 def batch_body(section: Section) -> bytes:

@@ -94,7 +94,7 @@ def check_message(message: Message, max_message_size: int) -> bool:
         if type(message.properties) is not dict and not isinstance(message.properties, Mapping):
             raise _illegal("properties", f"it is {type(message.properties).__name__}, no mapping")
         plain = _check_properties(message.properties) and plain
-    return plain and level == 0 and not timed
+    return plain and level == 0 and not timed and message.is_plain_kind
 
 
 def _check_times(message: Message) -> None:

@@ -102,7 +102,7 @@ async def test_a_push_consumer_shows_its_model(admin: Admin, broker: PocketBroke
             except NotFound:
                 continue
         assert (description.message_model, description.consume_type) == ("CLUSTERING", "CONSUME_PASSIVELY")
-        assert description.subscriptions == {topic: "A || B"}
+        assert description.subscriptions == {topic: "A || B", f"%RETRY%{group}": "*"}
 
 
 async def test_an_admin_that_does_not_run(broker: PocketBroker) -> None:

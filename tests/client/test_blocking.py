@@ -76,3 +76,28 @@ def test_a_closed_client_says_so(broker: PocketBroker, topic: str, group: str) -
     with pytest.raises(NotStarted):
         producer.send(Message(topic, b"x"))
     producer.stop()
+
+
+def test_a_plain_loop_over_pushed_messages(broker: PocketBroker, topic: str, group: str) -> None:
+    """It starts the consumer; what was asked past is acknowledged, the message at which the loop was left is not."""
+    with Producer(group, broker.namesrv) as producer:
+        for number in range(5):
+            producer.send(Message(topic, b"%d" % number, sharding_key="one queue"))
+    seen = []
+    consumer = PushConsumer(group, broker.namesrv, consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+    for message in consumer.messages(topic, prefetch=1):
+        seen.append(message.body)
+        if len(seen) == 3:
+            break
+    consumer.pause()
+    consumer.resume()
+    consumer.stop()
+    again = PushConsumer(group, broker.namesrv)
+    rest = []
+    for message in again.messages(topic):
+        rest.append(message.body)
+        if len(rest) == 5 - len(seen) + 1:
+            break
+    again.stop()
+    assert sorted({*seen, *rest}) == [b"0", b"1", b"2", b"3", b"4"]
+    assert seen[-1] in rest

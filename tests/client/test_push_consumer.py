@@ -10,6 +10,7 @@ import pytest
 
 from pocketmq.client import ConsumeFromWhere, Message, NotStarted, Producer, PushConsumer, ReceivedMessage
 from pocketmq.client.admin import Admin
+from pocketmq.client.consume_result import KeepHere
 from pocketmq.client.errors import SubscriptionIllegal
 from pocketmq.common.errors import ConfigError
 from pocketmq.testing.broker import PocketBroker
@@ -97,10 +98,10 @@ async def test_tags_are_filtered(broker: PocketBroker, producer: Producer, topic
 async def test_a_failed_message_is_tried_again_and_holds_the_commit(
     broker: PocketBroker, producer: Producer, topic: str, group: str
 ) -> None:
-    """Nothing at or above the failure is committed until it has succeeded."""
+    """With a policy that takes nothing: no offset at or above the failure is committed until it has succeeded."""
     await producer.send_batch([Message(topic, b"%d" % n) for n in range(10)])
     attempts, done, fail = [], [], True
-    consumer = consumer_of(broker, group + "c", retry_delay_ms=20, persist_interval_ms=10)
+    consumer = consumer_of(broker, group + "c", retry_delay_ms=20, persist_interval_ms=10, failure_policy=KeepHere())
 
     @consumer.subscribe(topic)
     async def handle(message: ReceivedMessage) -> None:
@@ -126,7 +127,7 @@ async def test_a_handler_that_is_cancelled_from_inside_has_failed(
     await producer.send_batch([Message(topic, b"%d" % n) for n in range(10)])
     done: list[bytes] = []
     attempts = 0
-    consumer = consumer_of(broker, group + "c", retry_delay_ms=10, concurrency=1)
+    consumer = consumer_of(broker, group + "c", retry_delay_ms=10, concurrency=1, failure_policy=KeepHere())
 
     @consumer.subscribe(topic)
     async def handle(message: ReceivedMessage) -> None:

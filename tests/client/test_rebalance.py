@@ -13,6 +13,8 @@ from pocketmq.client.rebalance import (
     allocate_averagely,
     allocate_by_circle,
     allocate_by_config,
+    allocate_by_machine_room,
+    allocate_machine_room_nearby,
     rebalance,
     strategy_of,
 )
@@ -86,3 +88,50 @@ def test_an_unknown_strategy_is_refused_with_the_known_names() -> None:
     assert strategy_of("avg") is allocate_averagely
     with pytest.raises(SubscriptionIllegal, match="AVG_BY_CIRCLE"):
         strategy_of("AVERAGE")
+
+
+ROOMS = [
+    MessageQueue("T", f"{room}@{number}", queue) for room in ("r1", "r2", "r3") for number in (1, 2) for queue in (0, 1)
+]
+
+
+def test_machine_room_shares_the_queues_of_its_rooms() -> None:
+    """As AllocateMessageQueueByMachineRoom: contiguous blocks, the remainder from the end, foreign rooms to nobody."""
+    strategy = allocate_by_machine_room(["r1", "r2"])
+    queues = sorted(ROOMS)
+    shares = [strategy("g", client, queues, ["a", "b", "c"]) for client in ("a", "b", "c")]
+    assert [len(share) for share in shares] == [3, 3, 2]
+    assert shares[0] == [*queues[0:2], queues[6]]
+    assert shares[1] == [*queues[2:4], queues[7]]
+    assert sorted(queue for share in shares for queue in share) == queues[:8]
+    assert strategy("g", "x", queues, ["a"]) == []
+    plain = [MessageQueue("T", "broker-a", 0)]
+    assert strategy("g", "a", plain, ["a"]) == []
+
+
+def test_machine_room_nearby_reads_at_home_and_shares_the_orphans() -> None:
+    """A room with clients is read by them alone; the queues of a room without clients go to everybody."""
+    strategy = allocate_machine_room_nearby(
+        STRATEGIES["AVG"], lambda queue: queue.broker_name.split("@")[0], lambda client: client.split("-")[0]
+    )
+    clients = ["r1-a", "r1-b", "r2-a"]
+    shares = {client: strategy("g", client, sorted(ROOMS), clients) for client in clients}
+    assert sorted(queue for share in shares.values() for queue in share) == sorted(ROOMS)
+    assert {queue.broker_name[:2] for queue in shares["r2-a"]} == {"r2", "r3"}
+    assert {queue.broker_name[:2] for queue in shares["r1-a"]} == {"r1", "r3"}
+    nowhere = allocate_machine_room_nearby(STRATEGIES["AVG"], lambda queue: "", lambda client: "r1")
+    with pytest.raises(SubscriptionIllegal, match="no machine room for queue"):
+        nowhere("g", "a", ROOMS, ["a"])
+
+
+def test_strategies_with_settings_say_how_to_pass_them() -> None:
+    """By name alone they cannot work; a strategy that gives foreign queues is refused."""
+    for name in ("CONFIG", "MACHINE_ROOM", "machine_room_nearby"):
+        with pytest.raises(SubscriptionIllegal, match="pass allocate_"):
+            strategy_of(name)
+    number: Any = 5
+    with pytest.raises(SubscriptionIllegal, match="unknown"):
+        strategy_of(number)
+    foreign = MessageQueue("U", "b", 0)
+    with pytest.raises(SubscriptionIllegal, match="U@b:0"):
+        rebalance(lambda *_: [foreign], "g", "a", ROOMS, ["a"], [])

@@ -41,7 +41,7 @@ def test_durability_says_what_is_true() -> None:
     """Each status has its own words, and not waiting is not the same as being safe."""
     words = {Receipt(outcome(status=status), 0, b"").durability for status in SendStatus}
     words.add(Receipt(outcome(waited=False), 0, b"").durability)
-    assert len(words) == 5
+    assert len(words) == 6
     assert all(word.startswith("stored") for word in words)
 
 

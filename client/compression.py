@@ -1,0 +1,85 @@
+"""Compressing what a producer sends: which bodies, and where.
+
+Lives here: ``Compression``: the settings, whether a message is worth it, packing here or in a thread.
+Not here: the formats (``common.body_codec``), unpacking (``common.message``, ``arrow``).
+
+As in RocketMQ a body of ``compress_msg_body_over_howmuch`` bytes or more is compressed, and its sysFlag says how; the
+log keeps it so, and whoever reads it unpacks it. Batches (``send_batch``, ``send_arrow``) travel unpacked, as there.
+Ours: a body that does not get smaller is sent as it is, and no type is the default (docs/message-kinds.md).
+"""
+
+import asyncio
+from typing import Final
+
+from pocketmq.common.body_codec import LEVEL_DEFAULT, CompressionType, compress_body, load_library
+from pocketmq.common.errors import ConfigError
+from pocketmq.common.message import Message
+from pocketmq.common.record import COMPRESSED_FLAG
+
+OVER_HOWMUCH_BYTES: Final = 4096
+"""RocketMQ DefaultMQProducer.compressMsgBodyOverHowmuch."""
+LEVEL_MAX: Final = 9
+OFF_LOOP_BYTES: Final = {
+    CompressionType.ZLIB: 32 << 10,
+    CompressionType.ZSTD: 32 << 10,
+    CompressionType.LZ4: 512 << 10,
+}
+"""Bodies from here on are compressed in a thread: about 0.4 ms of work (``python -m bench compression``), below which
+the way there and back costs as much."""
+
+
+def compression_type_of(value: object) -> CompressionType:
+    """Return the type that a setting names: ``ZLIB``, ``LZ4``, ``ZSTD`` in any case. Raises ``ConfigError``."""
+    if isinstance(value, CompressionType):
+        return value
+    if isinstance(value, str) and value.upper() in CompressionType.__members__:
+        return CompressionType[value.upper()]
+    raise ConfigError(
+        "producer refused", why=f"compress_type={value!r}", hint=f"one of {', '.join(CompressionType.__members__)}"
+    )
+
+
+class Compression:
+    """How one producer compresses. Raises ``ConfigError``, or ``CompressionMissing`` for a library that is not there:
+    now, not at the first large message.
+    """
+
+    def __init__(
+        self,
+        compress_type: CompressionType | str,
+        level: int = LEVEL_DEFAULT,
+        over_howmuch_bytes: int = OVER_HOWMUCH_BYTES,
+    ) -> None:
+        self.kind = compression_type_of(compress_type)
+        if type(level) is not int or not 0 <= level <= LEVEL_MAX:
+            raise ConfigError("producer refused", why=f"compress_level={level!r} is not from 0 to {LEVEL_MAX}")
+        if type(over_howmuch_bytes) is not int or over_howmuch_bytes < 1:
+            raise ConfigError(
+                "producer refused", why=f"compress_msg_body_over_howmuch={over_howmuch_bytes!r} is not 1 or more"
+            )
+        load_library(self.kind)
+        self._level = level
+        self._sys_flag = COMPRESSED_FLAG | self.kind.value
+        self.over_howmuch_bytes = over_howmuch_bytes
+        self._off_loop_bytes = OFF_LOOP_BYTES[self.kind]
+
+    def pack(self, message: Message, loop: asyncio.AbstractEventLoop) -> "asyncio.Future[None] | None":
+        """Compress the body of a checked message where that is worth it; return a future if a thread does it.
+
+        What is sent is ``message.packed`` as long as ``message.body`` is the same object.
+        """
+        body = message.body
+        if len(body) < self.over_howmuch_bytes:
+            message.packed = None
+            return None
+        packed = message.packed
+        if packed is not None and packed[0] is body and packed[1] == self._sys_flag:
+            return None
+        if len(body) < self._off_loop_bytes:
+            self._pack(message, body)
+            return None
+        return loop.run_in_executor(None, self._pack, message, body)
+
+    def _pack(self, message: Message, body: bytes) -> None:
+        smaller = compress_body(body, self.kind, self._level)
+        message.packed = (body, self._sys_flag, smaller) if len(smaller) < len(body) else None

@@ -1,0 +1,98 @@
+"""Errors of the durable retry: what a store could not do, and what the caller of a send is told then.
+
+Lives here: ``RetryStoreError`` and its kinds, ``NotSafe``, ``GivenUp``.
+Not here: errors of the send itself (``pocketmq.client.errors``).
+"""
+
+from typing import ClassVar
+
+from pocketmq.client.errors import ClientError, SendFailed
+from pocketmq.common.errors import Cause, PocketMQError, Stored
+
+
+class RetryStoreError(ClientError):
+    """The retry store could not do what was asked; of what was to be added, nothing may be relied on."""
+
+    retriable = True
+
+
+class StoreFull(RetryStoreError):
+    """A limit of the retry store (messages, bytes, keys) is reached, or its disk or memory is full."""
+
+    default_cause = Cause.QUEUE_FULL
+
+
+class StoreLocked(RetryStoreError):
+    """Another process, or another producer of this one, owns the retry store."""
+
+    default_cause = Cause.CONFIG
+
+
+class StoreCorrupt(RetryStoreError):
+    """What the retry store holds is damaged."""
+
+    default_cause = Cause.CORRUPT
+
+
+class StoreUnreachable(RetryStoreError):
+    """The retry store does not answer: its server is away, its disk fails, or it is not open."""
+
+    default_cause = Cause.CONNECTION
+
+
+class StoreRefused(RetryStoreError):
+    """The retry store works, but does not take this message."""
+
+    retriable = False
+    default_cause = Cause.BAD_REQUEST
+
+
+class EntryUnreadable(RetryStoreError):
+    """One entry of the store is no message: damaged, or written by a later version."""
+
+    retriable = False
+    default_cause = Cause.CORRUPT
+
+
+class NotSafe(SendFailed):
+    """A message was not delivered, and the retry store did not take it either: nobody keeps it but the caller.
+
+    ``send_error`` is why it was not delivered, ``store_error`` why it is not kept; ``attempts``, ``stored``, ``cause``
+    and ``retry_after_ms`` are those of the send.
+    """
+
+    default_cause: ClassVar[Cause] = Cause.NONE
+
+    def __init__(self, what: str, *, send_error: PocketMQError, store_error: PocketMQError) -> None:
+        stored = send_error.stored
+        if stored is Stored.UNKNOWN:
+            hint = "it is not safe: a broker may have it, perhaps not; keep it, and send it again"
+        else:
+            hint = "it is not safe: no broker has it, and it will not be resent; keep it, and send it again"
+        super().__init__(
+            what,
+            attempts=getattr(send_error, "attempts", ()),
+            answer_code=getattr(send_error, "answer_code", send_error.code),
+            hint=hint,
+            cause=send_error.cause,
+            stored=stored,
+            retry_after_ms=send_error.retry_after_ms,
+        )
+        self.send_error = send_error
+        self.store_error = store_error
+
+    def __str__(self) -> str:
+        return f"{self.what}\n  send: {self.send_error}\n  retry store: {self.store_error}\n  ({self.hint})"
+
+
+def not_safe(topic: str, send_error: PocketMQError, store_error: PocketMQError) -> NotSafe:
+    """Return the error for a message that neither a broker nor the retry store took."""
+    what = f"message for {topic} is NOT safe: not delivered, and not kept for a retry"
+    return NotSafe(what, send_error=send_error, store_error=store_error)
+
+
+class GivenUp(ClientError):
+    """A message that was kept for a retry is not tried any more: its attempts or its time are used up, or a broker
+    refused it for good. It stays in the store as given up unless ``on_given_up`` took it."""
+
+    default_cause = Cause.TIMEOUT

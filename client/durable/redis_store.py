@@ -1,0 +1,325 @@
+"""Messages that wait in a Redis server (extra ``redis``): they survive the loss of this machine.
+
+Lives here: ``RedisStore``, its keys. Not here: the contract (``store``).
+
+Keys, all with the hash tag ``{pocketmq-retry:NAME}``, so that a cluster keeps them together:
+
+    …:owner      string   token of the process that owns the store; expires after the lease
+    …:m          hash     seq -> payload of an entry that waits
+    …:x          hash     seq -> msgpack (lane, order key, payload bytes): what the opening counts
+    …:due        zset     due_ms 16 hex · seq 16 hex · ":" · attempts; all scores 0, so Redis sorts by the text
+    …:lane:LANE  zset     seq 16 hex · ":" · attempts
+    …:seqs       zset     seq 16 hex: which is the oldest
+    …:g          hash     seq -> msgpack (due_ms, attempts, lane, order key, why, payload), given up
+
+A write is one transaction that is carried out only while the token is ours. What it survives is up to the server's
+``appendonly`` and ``appendfsync``; a server that evicts keys (a ``maxmemory-policy`` but ``noeviction``) is refused.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from pocketmq.client.durable.entry import Entry, entry_bytes
+from pocketmq.client.durable.errors import (
+    RetryStoreError,
+    StoreCorrupt,
+    StoreFull,
+    StoreLocked,
+    StoreRefused,
+    StoreUnreachable,
+)
+from pocketmq.client.durable.store import Changes, Summary
+from pocketmq.common.errors import ConfigError
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+SCAN_COUNT: Final = 1_000
+"""Entries asked for at once while the store is counted."""
+_TIME_DIGITS: Final = 16
+
+
+class RedisStore:
+    """One name on one server, owned by one process through a lease."""
+
+    def __init__(self, url: str, name: str, *, timeout_ms: int, lease_ms: int) -> None:
+        try:
+            import redis
+        except ImportError as error:
+            raise ConfigError(
+                "retry store refused", why="redis is not installed", hint="pip install 'pocketmq[redis]'"
+            ) from error
+        self._redis = redis
+        self._url = url
+        self._lease_ms = lease_ms
+        self._timeout_s = timeout_ms / 1000
+        self._prefix = f"{{pocketmq-retry:{name}}}:"
+        parts = urlsplit(url)
+        self._name = f"{parts.scheme}://{parts.hostname}:{parts.port or 6379}{parts.path}?name={name}"
+        self._token = ""
+        self._read_only = False
+        self._client: Redis | None = None
+
+    @property
+    def name(self) -> str:
+        """The URL without a password."""
+        return self._name
+
+    @property
+    def durability(self) -> str:
+        """What a written entry survives."""
+        return "kept in Redis: it survives the loss of this machine, and of Redis as its persistence settings say"
+
+    # -- life --------------------------------------------------------------------------------------------------
+
+    def open(self, *, read_only: bool = False) -> Summary:
+        """Connect, take the lease and count what is there."""
+        assert self._client is None
+        self._read_only = read_only
+        try:
+            # No retries in the client: a write that timed out may have been carried out, and is not to be repeated.
+            client = self._client = self._redis.Redis.from_url(
+                self._url, socket_timeout=self._timeout_s, socket_connect_timeout=self._timeout_s, retry=None
+            )
+            if not read_only:
+                self._refuse_eviction(client)
+                token = os.urandom(16).hex()
+                if not client.set(self._prefix + "owner", token, nx=True, px=self._lease_ms):
+                    left_ms = client.pttl(self._prefix + "owner")
+                    raise StoreLocked(
+                        "retry store not opened",
+                        why=f"another process owns {self._name}; its lease ends in {left_ms} ms unless it is renewed",
+                        hint="give each process a name of its own: redis://…?name=NAME",
+                    )
+                self._token = token
+            return self._summary(client)
+        except RetryStoreError:
+            self.close()
+            raise
+        except (self._redis.RedisError, OSError, ValueError) as error:
+            self.close()
+            raise self._translated("retry store not opened", error) from error
+
+    def _refuse_eviction(self, client: "Redis") -> None:
+        try:
+            found: Any = client.config_get("maxmemory-policy")
+        except self._redis.ResponseError:
+            return  # a hosted Redis may not tell
+        policy = found.get("maxmemory-policy", "noeviction")
+        if policy != "noeviction":
+            raise StoreRefused(
+                "retry store not opened",
+                why=f"Redis would evict messages that wait: maxmemory-policy is {policy}",
+                hint="use a server with noeviction",
+            )
+
+    def _summary(self, client: "Redis") -> Summary:
+        summary = Summary()
+        for seq, value in client.hscan_iter(self._prefix + "x", count=SCAN_COUNT):
+            lane, order_key, payload_bytes = _index(value)
+            summary.add(int(seq), entry_bytes(payload_bytes, order_key), lane, order_key)
+        for seq, value in client.hscan_iter(self._prefix + "g", count=SCAN_COUNT):
+            summary.add_given_up(int(seq), len(value))
+        return summary
+
+    def close(self) -> None:
+        """Give the lease back, if it is still ours, and disconnect."""
+        client, self._client = self._client, None
+        token, self._token = self._token, ""
+        if client is None:
+            return
+        try:
+            if token:
+                with client.pipeline() as opened:
+                    pipe: Any = opened
+                    pipe.watch(self._prefix + "owner")
+                    if pipe.get(self._prefix + "owner") == token.encode():
+                        pipe.multi()
+                        pipe.delete(self._prefix + "owner")
+                        pipe.execute()
+            client.close()
+        except (self._redis.RedisError, OSError):  # the lease ends by itself
+            pass
+
+    def keep_alive(self) -> None:
+        """Renew the lease."""
+        self._transaction([])
+
+    def repair(self) -> str:
+        """Refuse: a program cannot know what to do with damaged keys of a server."""
+        raise StoreCorrupt(
+            "retry store not repaired", why=f"{self._name} holds keys of another form", hint="use another name"
+        )
+
+    # -- writing -----------------------------------------------------------------------------------------------
+
+    def write(self, changes: Changes) -> None:
+        """Carry out one transaction."""
+        commands: list[tuple[Any, ...]] = []
+        add = commands.append
+        if changes.added:
+            payloads: list[Any] = []
+            indexes: list[Any] = []
+            for entry in changes.added:
+                payloads += (entry.seq, entry.payload)
+                indexes += (entry.seq, _ENCODE((entry.lane, entry.order_key, len(entry.payload))))
+                add(("ZADD", self._order_name(entry), 0, _member(entry, entry.due_ms, entry.attempts)))
+            members = [part for entry in changes.added for part in (0, f"{entry.seq:016x}")]
+            add(("ZADD", self._prefix + "seqs", *members))
+            add(("HSET", self._prefix + "m", *payloads))
+            add(("HSET", self._prefix + "x", *indexes))
+        gone = [*changes.removed, *(entry for entry, _ in changes.given_up)]
+        for entry in gone:
+            add(("ZREM", self._order_name(entry), _member(entry, entry.due_ms, entry.attempts)))
+        if gone:
+            seqs = [entry.seq for entry in gone]
+            add(("HDEL", self._prefix + "m", *seqs))
+            add(("HDEL", self._prefix + "x", *seqs))
+            add(("ZREM", self._prefix + "seqs", *(f"{seq:016x}" for seq in seqs)))
+        for entry, due_ms, attempts in changes.moved:
+            name = self._order_name(entry)
+            add(("ZREM", name, _member(entry, entry.due_ms, entry.attempts)))
+            add(("ZADD", name, 0, _member(entry, due_ms, attempts)))
+        for entry, why in changes.given_up:
+            value = _ENCODE((entry.due_ms, entry.attempts, entry.lane, entry.order_key, why, entry.payload))
+            add(("HSET", self._prefix + "g", entry.seq, value))
+        self._transaction(commands)
+
+    def _transaction(self, commands: list[tuple[Any, ...]]) -> None:
+        client = self._opened()
+        owner = self._prefix + "owner"
+        try:
+            with client.pipeline(transaction=True) as opened:
+                pipe: Any = opened  # its methods are not typed
+                pipe.watch(owner)
+                if pipe.get(owner) != self._token.encode():
+                    raise self._lost()
+                pipe.multi()
+                for command in commands:
+                    pipe.execute_command(*command)
+                pipe.pexpire(owner, self._lease_ms)
+                pipe.execute()
+        except self._redis.WatchError as error:
+            raise self._lost() from error
+        except (self._redis.RedisError, OSError) as error:
+            raise self._translated("retry store not written", error) from error
+
+    def _lost(self) -> StoreLocked:
+        return StoreLocked(
+            "retry store not written",
+            why=f"the lease of {self._name} ran out, and another process may own it now",
+            hint="give each process a name of its own; raise lease_ms if this one was only slow",
+        )
+
+    def _order_name(self, entry: Entry) -> str:
+        return f"{self._prefix}lane:{entry.lane}" if entry.lane else self._prefix + "due"
+
+    # -- reading -----------------------------------------------------------------------------------------------
+
+    def due(self, start: tuple[int, int], until_ms: int, count: int, size_bytes: int) -> list[Entry]:
+        """Return entries without a lane."""
+        low, high = f"[{start[0]:016x}{start[1]:016x}", f"({until_ms + 1:016x}"
+        return self._entries(self._prefix + "due", low, high, count, size_bytes, "")
+
+    def first_due_ms(self, start: tuple[int, int]) -> int | None:
+        """Return the due time of the first entry without a lane."""
+        members = self._members(self._prefix + "due", f"[{start[0]:016x}{start[1]:016x}", "+", 1)
+        return int(members[0][:_TIME_DIGITS], 16) if members else None
+
+    def lane(self, lane: str, start_seq: int, count: int, size_bytes: int) -> list[Entry]:
+        """Return entries of a lane."""
+        return self._entries(f"{self._prefix}lane:{lane}", f"[{start_seq:016x}", "+", count, size_bytes, lane)
+
+    def _members(self, name: str, low: str, high: str, count: int) -> list[bytes]:
+        try:
+            members: Any = self._opened().zrangebylex(name, low, high, start=0, num=count)
+        except (self._redis.RedisError, OSError) as error:
+            raise self._translated("retry store not read", error) from error
+        return list(members)
+
+    def _entries(self, name: str, low: str, high: str, count: int, size_bytes: int, lane: str) -> list[Entry]:
+        heads: list[tuple[int, int, int]] = []
+        try:
+            for member in self._members(name, low, high, count):
+                place, _, attempts = member.partition(b":")
+                due = int(place[:-_TIME_DIGITS], 16) if len(place) > _TIME_DIGITS else 0
+                heads.append((due, int(place[-_TIME_DIGITS:], 16), int(attempts)))
+        except ValueError as error:
+            raise StoreCorrupt("retry store not read", why=f"{name}: {error}") from error
+        found: list[Entry] = []
+        for at in range(0, len(heads), 100):  # payloads in parts: how large they are is not known before
+            part = heads[at : at + 100]
+            seqs = [str(seq) for _, seq, _ in part]
+            try:
+                payloads: Any = self._opened().hmget(self._prefix + "m", seqs)
+                keys: Any = self._opened().hmget(self._prefix + "x", seqs) if lane else [None] * len(seqs)
+            except (self._redis.RedisError, OSError) as error:
+                raise self._translated("retry store not read", error) from error
+            for (due_ms, seq, tries), payload, index in zip(part, payloads, keys, strict=True):
+                order_key = _index(index)[1] if index else ""
+                found.append(Entry(seq, due_ms, tries, lane, order_key, payload or b""))
+                size_bytes -= found[-1].size_bytes
+                if size_bytes <= 0:
+                    return found
+        return found
+
+    def oldest_seq(self, start_seq: int) -> int:
+        """Return the smallest seq of what waits."""
+        members = self._members(self._prefix + "seqs", f"[{start_seq:016x}", "+", 1)
+        return int(members[0], 16) if members else 0
+
+    def given_up(self, start_seq: int, count: int) -> list[tuple[Entry, str]]:
+        """Return what was given up."""
+        client = self._opened()
+        try:
+            seqs = sorted(int(seq) for seq in client.hkeys(self._prefix + "g"))
+            seqs = [seq for seq in seqs if seq >= start_seq][:count]
+            values: Any = client.hmget(self._prefix + "g", [str(seq) for seq in seqs]) if seqs else []
+        except (self._redis.RedisError, OSError) as error:
+            raise self._translated("retry store not read", error) from error
+        found: list[tuple[Entry, str]] = []
+        for seq, value in zip(seqs, values, strict=True):
+            due_ms, attempts, lane, order_key, why, payload = msgspec.msgpack.decode(
+                value, type=tuple[int, int, str, str, str, bytes]
+            )
+            found.append((Entry(seq, due_ms, attempts, lane, order_key, payload), why))
+        return found
+
+    def purge_given_up(self, entries: Sequence[Entry]) -> None:
+        """Remove what was given up."""
+        if entries:
+            self._transaction([("HDEL", self._prefix + "g", *(entry.seq for entry in entries))])
+
+    def _opened(self) -> "Redis":
+        if self._client is None:
+            raise StoreUnreachable("retry store not used", why=f"{self._name} is not open")
+        return self._client
+
+    def _translated(self, what: str, error: Exception) -> RetryStoreError:
+        errors = self._redis.exceptions
+        text = f"{self._name}: {error}"
+        if isinstance(error, errors.OutOfMemoryError) or str(error).startswith(("OOM", "MISCONF")):
+            return StoreFull(what, why=text, hint="give Redis more memory, or look at its disk")
+        if isinstance(error, errors.ResponseError) and "WRONGTYPE" in str(error):
+            return StoreCorrupt(what, why=text, hint="use another name")
+        return StoreUnreachable(what, why=text, hint="check the Redis server")
+
+
+_ENCODE = msgspec.msgpack.Encoder().encode
+
+
+def _member(entry: Entry, due_ms: int, attempts: int) -> str:
+    if entry.lane:
+        return f"{entry.seq:016x}:{attempts}"
+    return f"{due_ms:016x}{entry.seq:016x}:{attempts}"
+
+
+def _index(value: bytes) -> tuple[str, str, int]:
+    try:
+        return msgspec.msgpack.decode(value, type=tuple[str, str, int])
+    except msgspec.DecodeError as error:
+        raise StoreCorrupt("retry store not read", why=str(error)) from error

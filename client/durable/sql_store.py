@@ -1,0 +1,436 @@
+"""Messages that wait in a SQL database through SQLAlchemy (extra ``sql``): MySQL and MariaDB, PostgreSQL, SQLite.
+
+Lives here: ``SqlStore``, its two tables. Not here: the contract (``store``).
+
+``pocketmq_retry`` holds the entries of all names, ``pocketmq_retry_owner`` one row for each name that is owned: a
+token, and a beat that grows with every write and renewal. A row whose beat has stood still for the lease, by this
+process's own clock, may be taken over; so the clocks of two machines are never compared.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from pocketmq.client.durable.entry import Entry, entry_bytes
+from pocketmq.client.durable.errors import (
+    RetryStoreError,
+    StoreCorrupt,
+    StoreFull,
+    StoreLocked,
+    StoreRefused,
+    StoreUnreachable,
+)
+from pocketmq.client.durable.store import Changes, Summary
+from pocketmq.common.clock import Clock
+from pocketmq.common.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine, Table
+
+LANE_CHARS_MAX: Final = 400
+"""Of a topic (127), a broker's name (up to 255) and a number; more does not fit into an index key of MySQL."""
+DELETE_AT_ONCE: Final = 500
+WAITING, GIVEN_UP = 0, 1
+
+
+class SqlStore:
+    """The entries of one name in a database, owned by one process through a row that it keeps changing."""
+
+    def __init__(self, url: str, name: str, *, clock: Clock, timeout_ms: int, lease_ms: int, sync: bool) -> None:
+        try:
+            import sqlalchemy
+        except ImportError as error:
+            raise ConfigError(
+                "retry store refused", why="SQLAlchemy is not installed", hint="pip install 'pocketmq[sql]'"
+            ) from error
+        self._sql = sqlalchemy
+        try:
+            parsed = sqlalchemy.make_url(url)
+        except sqlalchemy.exc.ArgumentError as error:
+            raise ConfigError("retry store refused", why=str(error)) from error
+        if parsed.drivername in ("mysql", "mariadb"):
+            parsed = parsed.set(drivername=f"{parsed.drivername}+pymysql")
+        elif parsed.drivername == "postgresql":
+            parsed = parsed.set(drivername="postgresql+psycopg")
+        self._parsed = parsed
+        self._dialect = parsed.get_backend_name()
+        self._sync = sync
+        self._clock = clock
+        self._timeout_s = max(timeout_ms / 1000, 1.0)
+        self._lease_ms = lease_ms
+        self._store_name = name
+        self._token = ""
+        self._seen: tuple[str, int] = ("", -1)
+        self._seen_ns = 0
+        self._engine: Engine | None = None
+        self._tables()
+
+    def _tables(self) -> None:
+        sql = self._sql
+        from sqlalchemy.dialects.mysql import LONGBLOB, VARCHAR
+
+        metadata = sql.MetaData()
+        # compared byte by byte, as everywhere else: MySQL's usual order knows no upper and lower case
+        exact = {"mysql": "utf8mb4_bin", "mariadb": "utf8mb4_bin"}.get(self._dialect)
+
+        def text(size: int) -> Any:
+            base = sql.String(size)
+            return base.with_variant(VARCHAR(size, charset="utf8mb4", collation=exact), "mysql", "mariadb")
+
+        binary = sql.LargeBinary().with_variant(LONGBLOB(), "mysql", "mariadb")
+        self._table: Table = sql.Table(
+            "pocketmq_retry",
+            metadata,
+            sql.Column("name", text(64), primary_key=True),
+            sql.Column("seq", sql.BigInteger, primary_key=True, autoincrement=False),
+            sql.Column("state", sql.SmallInteger, nullable=False),
+            sql.Column("lane", text(LANE_CHARS_MAX), nullable=False),
+            sql.Column("due_ms", sql.BigInteger, nullable=False),
+            sql.Column("attempts", sql.Integer, nullable=False),
+            sql.Column("payload_bytes", sql.Integer, nullable=False),
+            sql.Column("order_key", sql.LargeBinary, nullable=False),
+            sql.Column("why", sql.LargeBinary, nullable=False),
+            sql.Column("payload", binary, nullable=False),
+            sql.Index("pocketmq_retry_due", "name", "state", "lane", "due_ms", "seq"),
+            mysql_engine="InnoDB",
+            mariadb_engine="InnoDB",
+        )
+        self._owners: Table = sql.Table(
+            "pocketmq_retry_owner",
+            metadata,
+            sql.Column("name", text(64), primary_key=True),
+            sql.Column("token", sql.String(32), nullable=False),
+            sql.Column("beat", sql.BigInteger, nullable=False),
+            mysql_engine="InnoDB",
+            mariadb_engine="InnoDB",
+        )
+        self._metadata = metadata
+
+    @property
+    def name(self) -> str:
+        """The URL without a password."""
+        return f"{self._parsed.render_as_string(hide_password=True)}?name={self._store_name}"
+
+    @property
+    def durability(self) -> str:
+        """What a written entry survives."""
+        if self._dialect == "sqlite":
+            if self._sync:
+                return "kept in SQLite on this machine's disk and synced: it survives a power loss"
+            return "kept in SQLite on this machine's disk: it survives the end of the process, a power loss may lose it"
+        return f"committed in {self._dialect}: it survives the loss of this machine, and what the database survives"
+
+    # -- life --------------------------------------------------------------------------------------------------
+
+    def open(self, *, read_only: bool = False) -> Summary:
+        """Connect, make the tables where they are missing, take ownership, count."""
+        assert self._engine is None
+        path = self._parsed.database
+        if read_only and self._dialect == "sqlite" and path and path != ":memory:" and not os.path.exists(path):
+            raise StoreUnreachable("retry store not opened", why=f"{path} does not exist")  # SQLite would make it
+        try:
+            engine = self._engine = self._make_engine()
+            if not read_only:
+                self._metadata.create_all(engine)
+                self._take()
+            return self._summary()
+        except RetryStoreError:
+            self.close()
+            raise
+        except (self._sql.exc.SQLAlchemyError, OSError, ImportError) as error:
+            self.close()
+            raise self._translated("retry store not opened", error) from error
+
+    def _make_engine(self) -> "Engine":
+        sql = self._sql
+        arguments: dict[str, Any] = {}
+        if self._dialect in ("mysql", "mariadb"):
+            timeout_s = self._timeout_s
+            arguments = {"connect_timeout": timeout_s, "read_timeout": timeout_s, "write_timeout": timeout_s}
+        elif self._dialect == "postgresql":
+            milliseconds = int(self._timeout_s * 1000)
+            arguments = {"connect_timeout": int(self._timeout_s), "options": f"-c statement_timeout={milliseconds}"}
+        elif self._dialect == "sqlite":
+            arguments = {"timeout": self._timeout_s, "check_same_thread": False}
+        engine: Engine = sql.create_engine(
+            self._parsed,
+            connect_args=arguments,
+            pool_size=1,
+            max_overflow=0,
+            pool_pre_ping=False,
+            poolclass=sql.QueuePool,
+        )
+        if self._dialect == "sqlite":
+            synchronous = "FULL" if self._sync else "NORMAL"
+
+            def settings(connection: Any, _record: Any) -> None:
+                connection.execute("PRAGMA journal_mode=WAL")
+                connection.execute(f"PRAGMA synchronous={synchronous}")
+
+            sql.event.listen(engine, "connect", settings)
+        return engine
+
+    def _take(self) -> None:
+        """Become the owner, or raise ``StoreLocked``."""
+        owners, token = self._owners, os.urandom(16).hex()
+        mine = owners.c.name == self._store_name
+        with self._transaction("retry store not opened", own=False) as connection:
+            row = connection.execute(self._sql.select(owners.c.token, owners.c.beat).where(mine)).first()
+            if row is None:
+                try:
+                    connection.execute(owners.insert().values(name=self._store_name, token=token, beat=0))
+                except self._sql.exc.IntegrityError as error:
+                    raise self._locked("it was taken at the same moment") from error
+            else:
+                seen, now_ns = (str(row[0]), int(row[1])), self._clock.monotonic_ns()
+                if seen != self._seen:
+                    self._seen, self._seen_ns = seen, now_ns
+                still_ms = (now_ns - self._seen_ns) // 1_000_000
+                if still_ms < self._lease_ms:
+                    raise self._locked(
+                        f"its owner may live: without a sign of it for {still_ms} of {self._lease_ms} ms"
+                    )
+                same = mine & (owners.c.token == seen[0]) & (owners.c.beat == seen[1])
+                if connection.execute(owners.update().where(same).values(token=token, beat=0)).rowcount != 1:
+                    raise self._locked("its owner lives")
+        self._token, self._seen = token, ("", -1)
+
+    def _locked(self, why: str) -> StoreLocked:
+        return StoreLocked(
+            "retry store not opened",
+            why=f"another process owns {self.name}: {why}",
+            hint="give each process a name of its own: …?name=NAME",
+        )
+
+    def _summary(self) -> Summary:
+        table = self._table
+        summary = Summary()
+        columns = (table.c.seq, table.c.state, table.c.lane, table.c.payload_bytes, table.c.order_key)
+        query = self._sql.select(*columns).where(table.c.name == self._store_name)
+        with self._transaction("retry store not opened", own=False) as connection:
+            rows = connection.execution_options(yield_per=1_000).execute(query)
+            for seq, state, lane, payload_bytes, order_key in rows:
+                key = bytes(order_key).decode()
+                if state == WAITING:
+                    summary.add(seq, entry_bytes(payload_bytes, key), lane, key)
+                else:
+                    summary.add_given_up(seq, entry_bytes(payload_bytes, key))
+        return summary
+
+    def close(self) -> None:
+        """Give the ownership back, if it is still ours, and disconnect."""
+        engine, token = self._engine, self._token
+        self._token = ""
+        if engine is None:
+            return
+        try:
+            if token:
+                owners = self._owners
+                ours = (owners.c.name == self._store_name) & (owners.c.token == token)
+                with self._transaction("retry store not closed", own=False) as connection:
+                    connection.execute(owners.delete().where(ours))
+        except RetryStoreError:  # the ownership ends by itself
+            pass
+        finally:
+            self._engine = None
+            engine.dispose()
+
+    def keep_alive(self) -> None:
+        """Move the beat."""
+        with self._transaction("retry store not renewed"):
+            pass
+
+    def repair(self) -> str:
+        """Move a damaged SQLite file aside; refuse for a server, whose tables are not this program's to drop."""
+        path = self._parsed.database
+        if self._dialect != "sqlite" or not path or path == ":memory:":
+            raise StoreCorrupt(
+                "retry store not repaired",
+                why=f"{self.name} holds what this program cannot read",
+                hint="ask its operator",
+            )
+        self.close()
+        aside = f"{path}.corrupt-{self._clock.now_ms()}"
+        try:
+            for suffix in ("", "-wal", "-shm"):
+                if os.path.exists(path + suffix):
+                    os.rename(path + suffix, aside + suffix)
+        except OSError as error:
+            raise StoreCorrupt("retry store not repaired", why=f"not moved aside: {error}") from error
+        return f"moved aside to {aside}, its messages are NOT resent; begun anew, empty"
+
+    # -- writing -----------------------------------------------------------------------------------------------
+
+    def write(self, changes: Changes) -> None:
+        """Carry out one transaction."""
+        table, sql = self._table, self._sql
+        ours = table.c.name == self._store_name
+        for entry in changes.added:
+            if len(entry.lane) > LANE_CHARS_MAX:
+                raise StoreRefused(
+                    "retry store not written", why=f"topic and broker have over {LANE_CHARS_MAX} characters"
+                )
+        with self._transaction("retry store not written") as connection:
+            if changes.added:
+                connection.execute(table.insert(), [self._row(entry) for entry in changes.added])
+            gone = [entry.seq for entry in changes.removed]
+            for at in range(0, len(gone), DELETE_AT_ONCE):
+                connection.execute(table.delete().where(ours & table.c.seq.in_(gone[at : at + DELETE_AT_ONCE])))
+            if changes.moved:
+                one = ours & (table.c.seq == sql.bindparam("moved_seq"))
+                connection.execute(
+                    table.update()
+                    .where(one)
+                    .values(due_ms=sql.bindparam("new_due_ms"), attempts=sql.bindparam("new_attempts")),
+                    [
+                        {"moved_seq": entry.seq, "new_due_ms": due_ms, "new_attempts": attempts}
+                        for entry, due_ms, attempts in changes.moved
+                    ],
+                )
+            if changes.given_up:
+                one = ours & (table.c.seq == sql.bindparam("gone_seq"))
+                connection.execute(
+                    table.update().where(one).values(state=GIVEN_UP, why=sql.bindparam("reason")),
+                    [{"gone_seq": entry.seq, "reason": why.encode()[:60_000]} for entry, why in changes.given_up],
+                )
+
+    def _row(self, entry: Entry) -> dict[str, Any]:
+        return {
+            "name": self._store_name,
+            "seq": entry.seq,
+            "state": WAITING,
+            "lane": entry.lane,
+            "due_ms": entry.due_ms,
+            "attempts": entry.attempts,
+            "payload_bytes": len(entry.payload),
+            "order_key": entry.order_key.encode(),
+            "why": b"",
+            "payload": entry.payload,
+        }
+
+    @contextmanager
+    def _transaction(self, what: str, *, own: bool = True) -> "Iterator[Connection]":
+        """Open a transaction; with ``own`` it fails unless the ownership is still ours."""
+        engine = self._engine
+        if engine is None:
+            raise StoreUnreachable(what, why=f"{self.name} is not open")
+        owners = self._owners
+        try:
+            with engine.begin() as connection:
+                if own:
+                    ours = (owners.c.name == self._store_name) & (owners.c.token == self._token)
+                    if connection.execute(owners.update().where(ours).values(beat=owners.c.beat + 1)).rowcount != 1:
+                        raise StoreLocked(
+                            what,
+                            why=f"the lease of {self.name} ran out, and another process owns it now",
+                            hint="give each process a name of its own; raise lease_ms if this one was only slow",
+                        )
+                yield connection
+        except (self._sql.exc.SQLAlchemyError, OSError) as error:
+            raise self._translated(what, error) from error
+
+    # -- reading -----------------------------------------------------------------------------------------------
+
+    def due(self, start: tuple[int, int], until_ms: int, count: int, size_bytes: int) -> list[Entry]:
+        """Return entries without a lane."""
+        table = self._table
+        behind = (table.c.due_ms > start[0]) | ((table.c.due_ms == start[0]) & (table.c.seq >= start[1]))
+        where = self._waiting("") & (table.c.due_ms >= start[0]) & behind & (table.c.due_ms <= until_ms)
+        return self._entries(where, (table.c.due_ms, table.c.seq), count, size_bytes)
+
+    def first_due_ms(self, start: tuple[int, int]) -> int | None:
+        """Return the due time of the first entry without a lane."""
+        table = self._table
+        behind = (table.c.due_ms > start[0]) | ((table.c.due_ms == start[0]) & (table.c.seq >= start[1]))
+        query = self._sql.select(self._sql.func.min(table.c.due_ms)).where(self._waiting("") & behind)
+        with self._transaction("retry store not read", own=False) as connection:
+            found: int | None = connection.execute(query).scalar()
+            return found
+
+    def lane(self, lane: str, start_seq: int, count: int, size_bytes: int) -> list[Entry]:
+        """Return entries of a lane."""
+        table = self._table
+        return self._entries(self._waiting(lane) & (table.c.seq >= start_seq), (table.c.seq,), count, size_bytes)
+
+    def _waiting(self, lane: str) -> Any:
+        table = self._table
+        return (table.c.name == self._store_name) & (table.c.state == WAITING) & (table.c.lane == lane)
+
+    def _entries(self, where: Any, order: tuple[Any, ...], count: int, size_bytes: int) -> list[Entry]:
+        """Read in parts of growing numbers: how large the payloads are is not known before."""
+        table = self._table
+        columns = (
+            table.c.seq,
+            table.c.due_ms,
+            table.c.attempts,
+            table.c.lane,
+            table.c.order_key,
+            table.c.payload_bytes,
+        )
+        found: list[Entry] = []
+        with self._transaction("retry store not read", own=False) as connection:
+            heads = connection.execute(self._sql.select(*columns).where(where).order_by(*order).limit(count)).all()
+            wanted: list[Any] = []
+            for head in heads:
+                if size_bytes <= 0:
+                    break
+                wanted.append(head)
+                size_bytes -= entry_bytes(head.payload_bytes, "")
+            ours = table.c.name == self._store_name
+            for at in range(0, len(wanted), DELETE_AT_ONCE):
+                part = wanted[at : at + DELETE_AT_ONCE]
+                query = self._sql.select(table.c.seq, table.c.payload).where(
+                    ours & table.c.seq.in_([head.seq for head in part])
+                )
+                payloads = {seq: bytes(payload) for seq, payload in connection.execute(query)}
+                for head in part:
+                    due_ms = 0 if head.lane else head.due_ms
+                    key = bytes(head.order_key).decode()
+                    found.append(Entry(head.seq, due_ms, head.attempts, head.lane, key, payloads.get(head.seq, b"")))
+        return found
+
+    def oldest_seq(self, start_seq: int) -> int:
+        """Return the smallest seq of what waits."""
+        table = self._table
+        waiting = (table.c.name == self._store_name) & (table.c.state == WAITING) & (table.c.seq >= start_seq)
+        query = self._sql.select(table.c.seq).where(waiting).order_by(table.c.seq).limit(1)
+        with self._transaction("retry store not read", own=False) as connection:
+            return connection.execute(query).scalar() or 0
+
+    def given_up(self, start_seq: int, count: int) -> list[tuple[Entry, str]]:
+        """Return what was given up."""
+        table = self._table
+        query = (
+            self._sql.select(table)
+            .where((table.c.name == self._store_name) & (table.c.state == GIVEN_UP) & (table.c.seq >= start_seq))
+            .order_by(table.c.seq)
+            .limit(count)
+        )
+        found: list[tuple[Entry, str]] = []
+        with self._transaction("retry store not read", own=False) as connection:
+            for row in connection.execute(query):
+                key = bytes(row.order_key).decode()
+                entry = Entry(row.seq, row.due_ms, row.attempts, row.lane, key, bytes(row.payload))
+                found.append((entry, bytes(row.why).decode(errors="replace")))
+        return found
+
+    def purge_given_up(self, entries: Sequence[Entry]) -> None:
+        """Remove what was given up."""
+        table = self._table
+        seqs = [entry.seq for entry in entries]
+        ours = (table.c.name == self._store_name) & (table.c.state == GIVEN_UP)
+        with self._transaction("retry store not written") as connection:
+            for at in range(0, len(seqs), DELETE_AT_ONCE):
+                connection.execute(table.delete().where(ours & table.c.seq.in_(seqs[at : at + DELETE_AT_ONCE])))
+
+    def _translated(self, what: str, error: Exception) -> RetryStoreError:
+        text = f"{self.name}: {getattr(error, 'orig', None) or error}"
+        low = text.lower()
+        if "malformed" in low or "not a database" in low or "file is encrypted" in low:
+            return StoreCorrupt(what, why=text, hint="it is moved aside at the next opening")
+        if "database or disk is full" in low or "is full" in low or "no space" in low:
+            return StoreFull(what, why=text, hint="free space in the database")
+        if isinstance(error, self._sql.exc.DataError | self._sql.exc.IntegrityError):
+            return StoreRefused(what, why=text)
+        return StoreUnreachable(what, why=text, hint="check the database server")

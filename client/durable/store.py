@@ -1,0 +1,224 @@
+"""What every retry store can do, and how one is named.
+
+Lives here: the ``RetryStore`` protocol, what is written together (``Changes``), what a store finds when it is opened
+(``Summary``), ``open_url``.
+Not here: the stores (``memory_store``, ``rocksdb_store``, ``redis_store``, ``sql_store``), the thread that uses one
+(``worker``).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from pocketmq.client.durable.entry import Entry
+from pocketmq.common.clock import Clock
+from pocketmq.common.errors import ConfigError
+
+DUE_MS_MAX = 1 << 60
+"""Later than every due time."""
+
+
+@dataclass(slots=True)
+class Changes:
+    """What becomes durable together: all of it or nothing.
+
+    ``moved``: (entry as it is stored, its new due time, its new attempts). ``given_up``: (entry, why).
+    """
+
+    added: list[Entry] = field(default_factory=list)
+    removed: list[Entry] = field(default_factory=list)
+    moved: list[tuple[Entry, int, int]] = field(default_factory=list)
+    given_up: list[tuple[Entry, str]] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.moved or self.given_up)
+
+    def merge(self, other: "Changes") -> None:
+        """Take in what another one holds, behind this one's."""
+        self.added += other.added
+        self.removed += other.removed
+        self.moved += other.moved
+        self.given_up += other.given_up
+
+
+@dataclass(slots=True)
+class Summary:
+    """What waits in a store. ``lanes``: lane -> order key -> entries. ``oldest_seq``: 0 if nothing waits."""
+
+    count: int = 0
+    size_bytes: int = 0
+    oldest_seq: int = 0
+    last_seq: int = 0
+    given_up_count: int = 0
+    given_up_bytes: int = 0
+    lanes: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def add(self, seq: int, size_bytes: int, lane: str, order_key: str) -> None:
+        """Count an entry that waits."""
+        self.count += 1
+        self.size_bytes += size_bytes
+        self.last_seq = max(self.last_seq, seq)
+        self.oldest_seq = min(self.oldest_seq, seq) if self.oldest_seq else seq
+        if lane:
+            keys = self.lanes.setdefault(lane, {})
+            keys[order_key] = keys.get(order_key, 0) + 1
+
+    def add_given_up(self, seq: int, size_bytes: int) -> None:
+        """Count an entry that is given up."""
+        self.given_up_count += 1
+        self.given_up_bytes += size_bytes
+        self.last_seq = max(self.last_seq, seq)
+
+
+class RetryStore(Protocol):
+    """Where messages wait. Used by one thread at a time; every call may block for as long as its own timeouts say.
+
+    One process owns a store while it is open: ``open`` raises ``StoreLocked`` where another one does, and where
+    ownership can be lost (a lease that ran out), each ``write`` checks it. Entries leave by ``write`` alone, so what
+    was fetched and not settled is there again after a crash.
+
+    Raises ``RetryStoreError``: ``StoreLocked``, ``StoreCorrupt``, ``StoreUnreachable``, ``StoreFull``,
+    ``StoreRefused``. After the first three the store is to be closed, and opened anew.
+    """
+
+    @property
+    def name(self) -> str:
+        """The store in messages and metrics: its URL without a password."""
+        ...
+
+    @property
+    def durability(self) -> str:
+        """What is true of an entry once ``write`` returned, in words."""
+        ...
+
+    def open(self, *, read_only: bool = False) -> Summary:
+        """Take ownership (not if ``read_only``) and return what is there."""
+        ...
+
+    def write(self, changes: Changes) -> None:
+        """Make changes durable, all or none."""
+        ...
+
+    def due(self, start: tuple[int, int], until_ms: int, count: int, size_bytes: int) -> list[Entry]:
+        """Return entries without a lane from (due time, seq) ``start`` on whose due time is at most ``until_ms``.
+
+        At most ``count``, and about ``size_bytes`` (but one at least), by due time and seq.
+        """
+        ...
+
+    def first_due_ms(self, start: tuple[int, int]) -> int | None:
+        """Return the due time of the first entry without a lane from ``start`` on, or None."""
+        ...
+
+    def lane(self, lane: str, start_seq: int, count: int, size_bytes: int) -> list[Entry]:
+        """Return the entries of a lane from ``start_seq`` on, in order."""
+        ...
+
+    def oldest_seq(self, start_seq: int) -> int:
+        """Return the smallest seq of what waits, 0 if nothing does; none is smaller than ``start_seq``."""
+        ...
+
+    def given_up(self, start_seq: int, count: int) -> list[tuple[Entry, str]]:
+        """Return what was given up, and why, from ``start_seq`` on."""
+        ...
+
+    def purge_given_up(self, entries: Sequence[Entry]) -> None:
+        """Remove entries that were given up."""
+        ...
+
+    def keep_alive(self) -> None:
+        """Renew the ownership; called every few seconds. Raises ``StoreLocked`` if it is lost."""
+        ...
+
+    def repair(self) -> str:
+        """Try to make a corrupt store usable, return what was done; raise ``StoreCorrupt`` if it cannot be."""
+        ...
+
+    def close(self) -> None:
+        """Give ownership back; never raises, may be called twice."""
+        ...
+
+
+def split_name(url: str, default: str) -> tuple[str, str]:
+    """Take ``name=`` out of a URL's query; return (URL without it, name)."""
+    parts = urlsplit(url)
+    pairs = parse_qsl(parts.query, keep_blank_values=True)
+    name = next((value for key, value in pairs if key == "name"), default)
+    rest = [(key, value) for key, value in pairs if key != "name"]
+    if not name or len(name) > 64 or not all(c.isalnum() or c in "-_.%" for c in name):
+        raise ConfigError(
+            "retry store refused", why=f"name {name[:80]!r}", hint="1 to 64 letters, digits, '-', '_', '.' or '%'"
+        )
+    cut = len(parts.scheme) + 1
+    if url[cut : cut + 2] != "//" or not parts.netloc:  # urlunsplit would drop the slashes of sqlite:///path
+        base = url.split("?", 1)[0]
+        return (f"{base}?{urlencode(rest)}" if rest else base), name
+    return urlunsplit(parts._replace(query=urlencode(rest))), name
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class StoreOptions:
+    """What the stores are told. ``timeout_ms`` bounds each call to a server; ``lease_ms``: how long an owner that says
+    nothing keeps a store on a server. ``sync``: each write of an embedded store is synced to the disk."""
+
+    name: str = "default"
+    sync: bool = False
+    timeout_ms: int = 3_000
+    lease_ms: int = 10_000
+
+
+def open_url(url: str, options: StoreOptions, clock: Clock) -> RetryStore:
+    """Return the store that a URL names, not opened yet. Raises ``ConfigError``, also for a missing extra."""
+    scheme = url.split(":", 1)[0].split("+", 1)[0]
+    make = _KINDS.get(scheme)
+    if make is None or ":" not in url:
+        raise ConfigError(
+            "retry store refused",
+            why=f"{url!r} is no URL of a store",
+            hint="memory:, rocksdb:///path, redis://host:6379/0, mysql://, postgresql:// or sqlite:///path",
+        )
+    return make(url, options, clock)
+
+
+def _memory(url: str, options: StoreOptions, clock: Clock) -> RetryStore:
+    from pocketmq.client.durable.memory_store import MemoryStore
+
+    return MemoryStore()
+
+
+def _rocksdb(url: str, options: StoreOptions, clock: Clock) -> RetryStore:
+    from pocketmq.client.durable.rocksdb_store import RocksDBStore
+
+    path = url.split(":", 1)[1]
+    if path.startswith("//"):
+        path = path[2:]
+    if not path:
+        raise ConfigError("retry store refused", why=f"{url!r} names no directory", hint="rocksdb:///var/lib/app/retry")
+    return RocksDBStore(path, sync=options.sync, clock=clock)
+
+
+def _redis(url: str, options: StoreOptions, clock: Clock) -> RetryStore:
+    from pocketmq.client.durable.redis_store import RedisStore
+
+    url, name = split_name(url, options.name)
+    return RedisStore(url, name, timeout_ms=options.timeout_ms, lease_ms=options.lease_ms)
+
+
+def _sql(url: str, options: StoreOptions, clock: Clock) -> RetryStore:
+    from pocketmq.client.durable.sql_store import SqlStore
+
+    url, name = split_name(url, options.name)
+    return SqlStore(url, name, clock=clock, timeout_ms=options.timeout_ms, lease_ms=options.lease_ms, sync=options.sync)
+
+
+_KINDS: dict[str, Callable[[str, StoreOptions, Clock], RetryStore]] = {
+    "memory": _memory,
+    "rocksdb": _rocksdb,
+    "redis": _redis,
+    "rediss": _redis,
+    "mysql": _sql,
+    "mariadb": _sql,
+    "postgresql": _sql,
+    "sqlite": _sql,
+}

@@ -1,0 +1,410 @@
+"""A producer with a durable retry, against real and scripted brokers: what is kept, what is told, what arrives."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pocketmq.client import Message, Producer, PullConsumer, SendFailed, SendStatus, blocking
+from pocketmq.client.durable import (
+    DurableRetry,
+    GivenUp,
+    NotSafe,
+    RetryRule,
+    StoreCorrupt,
+    StoredForRetry,
+    StoreFull,
+    StoreUnreachable,
+)
+from pocketmq.client.durable.memory_store import MemoryStore
+from pocketmq.client.errors import NotStarted
+from pocketmq.common.errors import ConfigError, Stored
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from tests.client.durable.fakes import FaultyStore
+from tests.client.real_cluster import RealCluster
+
+SOON = (RetryRule(backoff_ms_first=20, backoff_ms_max=40),)
+REFUSED = (
+    ResponseCode.SYSTEM_BUSY,
+    "[REJECTREQUEST]system busy",
+    None,
+    b"",
+    {"cause": "page_cache_busy", "stored": "no"},
+)
+
+
+@pytest.fixture
+async def real(tmp_path: Path) -> AsyncIterator[RealCluster]:
+    """A name server and one broker with topic Orders, two queues."""
+    running = RealCluster(tmp_path)
+    await running.start("a")
+    await running.create_topic("Orders")
+    yield running
+    await running.stop_all()
+
+
+def producer_of(namesrv: str, retry: DurableRetry, **options: Any) -> Producer:
+    return Producer("orders", namesrv=namesrv, durable_retry=retry, **{"send_msg_timeout_ms": 400, **options})
+
+
+async def bodies(namesrv: str, topic: str = "Orders") -> list[tuple[bytes, str]]:
+    async with PullConsumer("audit", namesrv=namesrv) as consumer:
+        return [(m.body, m.msg_id) async for m in consumer.stream(topic, start="earliest", stop_at_end=True)]
+
+
+async def test_a_refused_message_is_kept_told_and_delivered_later(real: RealCluster) -> None:
+    """The caller gets STORED_FOR_RETRY at once; later the broker has it once, under the same id."""
+    real.refuse("a")
+    delivered: list[Any] = []
+    retry = DurableRetry(
+        MemoryStore(), rules=SOON, on_delivered=lambda kept, receipt: delivered.append((kept.uniq_key, receipt.broker))
+    )
+    async with producer_of(real.namesrv, retry) as producer:
+        receipt = await producer.send(Message("Orders", b"one", keys="k", tags="t"))
+        assert isinstance(receipt, StoredForRetry)
+        assert receipt.status is SendStatus.STORED_FOR_RETRY
+        assert (receipt.broker, receipt.queue_id, receipt.queue_offset) == ("", -1, -1)
+        assert "no broker has confirmed it" in receipt.durability
+        assert "memory" in receipt.durability
+        assert not receipt.duplicate_possible
+        assert isinstance(receipt.error, SendFailed)
+        assert retry.state.waiting == 1
+        assert not receipt.is_delivered
+        real.refuse("a", None)
+        final = await receipt.delivered()
+        assert final.status is SendStatus.SEND_OK
+        assert final.msg_id == receipt.msg_id
+        assert receipt.is_delivered
+        assert delivered == [(receipt.msg_id.encode(), "a")]
+        assert (retry.state.waiting, retry.delivered_total, retry.kept_total) == (0, 1, 1)
+    assert await bodies(real.namesrv) == [(b"one", receipt.msg_id)]
+
+
+async def test_every_way_to_send_is_covered(real: RealCluster) -> None:
+    """send, send_nowait, send_batch, send_arrow, with and without keys, with a selector: all are kept and arrive."""
+    pa = pytest.importorskip("pyarrow")
+    real.refuse("a")
+    retry = DurableRetry(MemoryStore(), rules=SOON)
+    async with producer_of(real.namesrv, retry) as producer:
+        receipts = [await producer.send_nowait(Message("Orders", b"1"))]
+        receipts.append(await producer.send(Message("Orders", b"2", sharding_key="k")))
+        receipts.append(await producer.send(Message("Orders", b"3"), selector=lambda queues, message: 1))
+        receipts += await producer.send_batch([Message("Orders", b"4"), Message("Orders", b"5", sharding_key="k")])
+        receipts += await producer.send_arrow(pa.RecordBatch.from_pydict({"body": [b"6", b"7"]}), topic="Orders")
+        receipts.append(await producer.send(Message("Orders", b"8", delay_time_ms=1)))
+        assert {receipt.status for receipt in receipts} == {SendStatus.STORED_FOR_RETRY}
+        real.refuse("a", None)
+        finals = [await receipt.delivered() for receipt in receipts if isinstance(receipt, StoredForRetry)]
+        assert finals[2].queue_id == 1
+    seen: set[bytes] = set()
+    async with asyncio.timeout(10):
+        while len(seen) < 8:  # the delayed one takes its way through the broker
+            seen = {body for body, _ in await bodies(real.namesrv)}
+    assert seen == {b"%d" % number for number in range(1, 9)}
+
+
+async def test_messages_wait_for_the_next_process(real: RealCluster, tmp_path: Path) -> None:
+    """What a producer leaves in its store the next one with the same store delivers; the first one says so."""
+    pytest.importorskip("rocksdict")
+    real.refuse("a")
+    url = f"rocksdb://{tmp_path / 'retry'}"
+    async with producer_of(real.namesrv, DurableRetry(url, rules=SOON)) as producer:
+        receipts = [await producer.send(Message("Orders", b"%d" % number)) for number in range(5)]
+        assert "end of the process" in receipts[0].durability
+    assert isinstance(receipts[0], StoredForRetry)
+    with pytest.raises(NotStarted):
+        await receipts[0].delivered()
+    real.refuse("a", None)
+    retry = DurableRetry(url, rules=SOON)
+    async with producer_of(real.namesrv, retry):
+        async with asyncio.timeout(10):
+            while retry.delivered_total < 5:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    assert sorted(await bodies(real.namesrv)) == sorted((b"%d" % n, r.msg_id) for n, r in enumerate(receipts))
+
+
+async def test_a_stop_keeps_what_is_in_flight(cluster: Any) -> None:
+    """A send without an answer at the end of the producer is kept, and its caller told that it may be a duplicate."""
+    broker = await cluster.add("a")
+    cluster.topics["Orders"] = ["a"]
+    broker.answers[RequestCode.NATIVE_APPEND] = lambda connection, request: None
+    store = MemoryStore()
+    producer = producer_of(cluster.namesrv.address, DurableRetry(store), retry_times_when_send_failed=0)
+    await producer.start()
+    future = producer.send_nowait(Message("Orders", b"x"))
+    await producer.stop()
+    receipt = await future
+    assert receipt.status is SendStatus.STORED_FOR_RETRY
+    assert receipt.duplicate_possible
+    assert store.open().count == 1
+
+
+async def test_no_route_and_no_name_server_are_kept_too(real: RealCluster) -> None:
+    """A message for a topic that nobody has yet waits for it; with an order its key stays in order."""
+    retry = DurableRetry(MemoryStore(), rules=SOON, order_by_key=True)
+    async with producer_of(real.namesrv, retry) as producer:
+        receipts = [await producer.send(Message("New", b"%d" % n, sharding_key="k")) for n in range(3)]
+        plain = await producer.send(Message("New", b"plain"))
+        assert retry.state.waiting == 4
+        await real.create_topic("New")
+        async with asyncio.timeout(10):
+            finals = [await each.delivered() for each in (*receipts, plain) if isinstance(each, StoredForRetry)]
+    assert len({(final.broker, final.queue_id) for final in finals[:3]}) == 1
+    got = [body for body, _ in await bodies(real.namesrv, "New") if body != b"plain"]
+    assert got == [b"0", b"1", b"2"]
+
+
+async def test_later_messages_of_a_key_go_behind(real: RealCluster) -> None:
+    """While a message of a key waits its later ones wait too, others do not; in the end each key is in order."""
+    retry = DurableRetry(MemoryStore(), rules=(RetryRule(backoff_ms_first=300, backoff_ms_max=300),), order_by_key=True)
+    async with producer_of(real.namesrv, retry) as producer:
+        await producer.send(Message("Orders", b"a0", sharding_key="a"))
+        real.refuse("a")
+        first = await producer.send(Message("Orders", b"a1", sharding_key="a"))
+        real.refuse("a", None)
+        second = await producer.send(Message("Orders", b"a2", sharding_key="a"))
+        other = await producer.send(Message("Orders", b"b0", sharding_key="b"))
+        batch = await producer.send_batch(
+            [Message("Orders", b"a3", sharding_key="a"), Message("Orders", b"b1", sharding_key="b")]
+        )
+        assert isinstance(first, StoredForRetry)
+        assert isinstance(second, StoredForRetry)
+        assert "an earlier message of its key waits" in str(second.error)
+        assert [other.status, batch[1].status] == [SendStatus.SEND_OK] * 2
+        assert isinstance(batch[0], StoredForRetry)
+        await batch[0].delivered()
+        last = await producer.send(Message("Orders", b"a4", sharding_key="a"))
+        assert last.status is SendStatus.SEND_OK
+        assert retry.keyed is not None
+        assert len(retry.keyed) == 0
+    got = [body for body, _ in await bodies(real.namesrv)]
+    assert [body for body in got if body.startswith(b"a")] == [b"a0", b"a1", b"a2", b"a3", b"a4"]
+
+
+@pytest.mark.parametrize("error", [StoreFull("full"), StoreUnreachable("away"), StoreCorrupt("damaged")])
+async def test_what_nobody_keeps_is_told_with_both_reasons(real: RealCluster, error: Any) -> None:
+    """A store that is full, away or damaged: the caller learns that the message is not safe, and why twice."""
+    real.refuse("a")
+    store = FaultyStore()
+    store.write_error = error
+    retry = DurableRetry(store)
+    async with producer_of(real.namesrv, retry) as producer:
+        with pytest.raises(NotSafe) as caught:
+            await producer.send(Message("Orders", b"x"))
+    assert caught.value.stored is Stored.NO
+    assert caught.value.store_error is error
+    assert len(caught.value.attempts) >= 2
+    assert "NOT safe" in str(caught.value)
+    assert "REJECTREQUEST" in str(caught.value)
+    assert str(error) in str(caught.value)
+    assert retry.not_safe_total == 1
+
+
+async def test_a_store_that_hangs_is_told_in_time(real: RealCluster) -> None:
+    """The caller waits for the store as long as store_timeout_ms and then knows that nothing is sure."""
+    real.refuse("a")
+    store = FaultyStore()
+    retry = DurableRetry(store, store_timeout_ms=100, rules=SOON)
+    async with producer_of(real.namesrv, retry) as producer:
+        store.hang.clear()
+        with pytest.raises(NotSafe, match="did not answer"):
+            await producer.send(Message("Orders", b"x"))
+        store.hang.set()
+        real.refuse("a", None)
+        async with asyncio.timeout(10):
+            while retry.delivered_total < 1:  # noqa: ASYNC110 - the store took it after all, and so it is resent
+                await asyncio.sleep(0.01)
+    assert [body for body, _ in await bodies(real.namesrv)] == [b"x"]
+
+
+async def test_a_producer_works_without_its_store_and_says_so(real: RealCluster) -> None:
+    """Sends that arrive need no store; the store comes back later; with order_by_key the start fails instead."""
+    store = FaultyStore()
+    store.open_error = StoreUnreachable("away")
+    retry = DurableRetry(store, reopen_ms=20)
+    async with producer_of(real.namesrv, retry) as producer:
+        assert (await producer.send(Message("Orders", b"1"))).status is SendStatus.SEND_OK
+        real.refuse("a")
+        with pytest.raises(NotSafe, match="away"):
+            await producer.send(Message("Orders", b"2"))
+        store.open_error = None
+        async with asyncio.timeout(10):
+            while not retry.state.open:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert (await producer.send(Message("Orders", b"3"))).status is SendStatus.STORED_FOR_RETRY
+    store.open_error = StoreUnreachable("away")
+    strict = producer_of(real.namesrv, DurableRetry(store, order_by_key=True))
+    with pytest.raises(StoreUnreachable):
+        await strict.start()
+    with pytest.raises(NotStarted):
+        await strict.send(Message("Orders", b"x"))
+
+
+async def test_what_cannot_be_helped_is_not_kept(cluster: Any) -> None:
+    """A message that the broker refuses for good, or whose topic or kind no rule keeps, gets the error of its send."""
+    broker = await cluster.add("a")
+    cluster.topics["Orders"] = cluster.topics["Audit"] = ["a"]
+    broker.answers[RequestCode.NATIVE_APPEND] = lambda *_: (ResponseCode.MESSAGE_ILLEGAL, "no", None, b"")
+    rules = (RetryRule(topics=("Audit*",), keep=False), RetryRule(kinds=("plain",)))
+    retry = DurableRetry(MemoryStore(), rules=rules)
+    async with producer_of(cluster.namesrv.address, retry, retry_times_when_send_failed=0) as producer:
+        with pytest.raises(SendFailed, match="not retried") as caught:
+            await producer.send(Message("Orders", b"x"))
+        assert not isinstance(caught.value, NotSafe)
+        broker.answers[RequestCode.NATIVE_APPEND] = broker.answers[RequestCode.SEND_MESSAGE_V2] = lambda *_: REFUSED
+        for message in (Message("Audit", b"x"), Message("Orders", b"x", delay_time_level=3)):
+            with pytest.raises(SendFailed) as caught:
+                await producer.send(message)
+            assert not isinstance(caught.value, NotSafe)
+        producer.send_oneway(Message("Orders", b"x"))
+        assert (await producer.send(Message("Orders", b"x"))).status is SendStatus.STORED_FOR_RETRY
+        assert retry.state.waiting == 1
+
+
+async def test_too_many_attempts_and_too_long_a_wait_give_up(real: RealCluster) -> None:
+    """What is given up stays in the store with its reason, or goes to who wants it; who waits for it is told."""
+    real.refuse("a")
+    taken: list[Any] = []
+
+    def take(kept: Any, why: str) -> bool:
+        taken.append((kept.body, why))
+        return bool(kept.body == b"taken")
+
+    rules = (RetryRule(attempts_max=2, backoff_ms_first=10, backoff_ms_max=10),)
+    store = MemoryStore()
+    retry = DurableRetry(store, rules=rules, on_given_up=take)
+    async with producer_of(real.namesrv, retry) as producer:
+        receipts = [await producer.send(Message("Orders", body)) for body in (b"taken", b"kept")]
+        for receipt in receipts:
+            assert isinstance(receipt, StoredForRetry)
+            async with asyncio.timeout(10):
+                with pytest.raises(GivenUp, match="2 of 2 resends failed"):
+                    await receipt.delivered()
+        assert (retry.state.given_up, retry.given_up_total, retry.state.waiting) == (1, 2, 0)
+    assert {body for body, _ in taken} == {b"taken", b"kept"}
+    [(entry, why)] = store.given_up(0, 10)
+    assert b"kept" in entry.payload
+    assert "REJECTREQUEST" in why
+
+
+async def test_one_bad_message_does_not_hold_up_the_rest(cluster: Any) -> None:
+    """A section that is refused for good is taken apart: only the message to blame is given up."""
+    broker = await cluster.add("a", native=0)
+    cluster.topics["Orders"] = ["a"]
+    seen: list[bytes] = []
+
+    def answer(connection: Any, request: Any) -> Any:
+        if not healthy:
+            return REFUSED
+        if b"bad" in bytes(request.body):
+            return ResponseCode.MESSAGE_ILLEGAL, "bad", None, b""
+        seen.append(bytes(request.body))
+        return ResponseCode.SUCCESS, "", _stored(request), b""
+
+    healthy = False
+    for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
+        broker.answers[code] = answer
+    retry = DurableRetry(MemoryStore(), rules=SOON)
+    async with producer_of(cluster.namesrv.address, retry, retry_times_when_send_failed=0) as producer:
+        receipts = [await producer.send(Message("Orders", body)) for body in (b"one", b"bad", b"two", b"three")]
+        healthy = True
+        async with asyncio.timeout(10):
+            results = await asyncio.gather(
+                *(each.delivered() for each in receipts if isinstance(each, StoredForRetry)), return_exceptions=True
+            )
+    assert [isinstance(result, GivenUp) for result in results] == [False, True, False, False]
+    assert retry.state.given_up == 1
+
+
+def _stored(request: Any) -> Any:
+    from pocketmq.remoting.headers import SendMessageResponseHeader
+
+    return SendMessageResponseHeader(msg_id="0" * 32, queue_id=0, queue_offset=0)
+
+
+async def test_a_lost_answer_makes_a_duplicate_with_the_same_id(cluster: Any) -> None:
+    """The receipt says that a duplicate is possible, and both copies carry the id of the receipt."""
+    broker = await cluster.add("a", native=0)
+    cluster.topics["Orders"] = ["a"]
+    ids: list[str] = []
+    silent = True
+
+    def answer(connection: Any, request: Any) -> Any:
+        ids.append(dict(each.split("\x01") for each in request.header.properties.split("\x02") if each)["UNIQ_KEY"])
+        return None if silent else (ResponseCode.SUCCESS, "", _stored(request), b"")
+
+    broker.answers[RequestCode.SEND_MESSAGE_V2] = answer
+    retry = DurableRetry(MemoryStore(), rules=SOON)
+    async with producer_of(
+        cluster.namesrv.address, retry, retry_times_when_send_failed=0, send_msg_timeout_ms=50
+    ) as producer:
+        receipt = await producer.send(Message("Orders", b"x"))
+        assert isinstance(receipt, StoredForRetry)
+        assert receipt.duplicate_possible
+        silent = False
+        async with asyncio.timeout(10):
+            await receipt.delivered()
+    assert len(ids) >= 2
+    assert set(ids) == {receipt.msg_id}
+
+
+async def test_the_numbers_can_be_scraped(real: RealCluster) -> None:
+    """The collector exports what waits, and counts."""
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    real.refuse("a")
+    retry = DurableRetry(MemoryStore())
+    registry = CollectorRegistry()
+    async with producer_of(real.namesrv, retry) as producer:
+        await producer.send(Message("Orders", b"x"))
+        registry.register(retry.state)
+        text = generate_latest(registry).decode()
+    assert 'pocketmq_retry_waiting{store="memory:"} 1.0' in text
+    assert 'pocketmq_retry_kept_total{store="memory:"} 1.0' in text
+    assert 'pocketmq_retry_store_open{store="memory:"} 1.0' in text
+
+
+async def test_a_retry_belongs_to_one_producer(real: RealCluster) -> None:
+    """A second one is refused while the first runs."""
+    retry = DurableRetry(MemoryStore())
+    async with producer_of(real.namesrv, retry):
+        with pytest.raises(ConfigError, match="another producer"):
+            producer_of(real.namesrv, retry)
+
+
+@pytest.mark.parametrize(
+    "options", [{"count_max": 0}, {"bogus": 1}, {"rules": ("Orders",)}, {"lease_ms": 1.5}, {"resend_sections_max": 0}]
+)
+def test_a_bad_option_is_named(options: Any) -> None:
+    """Unknown names, wrong types and values out of range stop the construction."""
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        DurableRetry(MemoryStore(), **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kinds": ("transactional",)},
+        {"topics": "Orders"},
+        {"attempts_max": 0},
+        {"backoff_ms_first": 9, "backoff_ms_max": 1},
+    ],
+)
+def test_a_bad_rule_is_named(options: Any) -> None:
+    """A half message can never be kept; limits make sense."""
+    with pytest.raises(ConfigError, match="retry rule refused"):
+        RetryRule(**options)
+
+
+def test_the_blocking_face_has_it_too(broker: Any, topic: str) -> None:
+    """Threads get the same receipt and wait for the delivery without a loop."""
+    retry = DurableRetry(MemoryStore(), rules=SOON)
+    with blocking.Producer("g", namesrv="127.0.0.1:1", durable_retry=retry, send_msg_timeout_ms=200) as producer:
+        receipt = producer.send(Message(topic, b"x"))
+        assert isinstance(receipt, StoredForRetry)
+        with pytest.raises(TimeoutError):
+            receipt.wait_delivered(0.01)
+    with pytest.raises(NotStarted):
+        receipt.wait_delivered(1)

@@ -1,0 +1,79 @@
+"""What is kept of a message comes back as it was, or not at all."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pocketmq.client.durable.entry import (
+    SEQ_TIME_SHIFT,
+    Entry,
+    KeptMessage,
+    decode_kept,
+    encode_kept,
+    lane_of,
+    queue_of,
+)
+from pocketmq.client.durable.errors import EntryUnreadable
+from pocketmq.client.rebalance import MessageQueue
+
+texts = st.text(max_size=20)
+messages = st.builds(
+    KeptMessage,
+    topic=texts,
+    body=st.binary(max_size=200),
+    uniq_key=st.binary(max_size=56),
+    tags=texts,
+    keys=texts,
+    properties=st.none() | st.dictionaries(texts, texts, max_size=4),
+    flag=st.integers(-(1 << 31), (1 << 31) - 1),
+    wait_store_msg_ok=st.booleans(),
+    sharding_key=st.none() | texts,
+    delay_time_level=st.integers(0, 18),
+    deliver_time_ms=st.none() | st.integers(0, 1 << 50),
+    broker=texts,
+    queue_id=st.integers(-1, 1000),
+    order_key=texts,
+    maybe_stored=st.booleans(),
+    why=texts,
+)
+
+
+@given(messages)
+def test_a_kept_message_comes_back_as_it_was(message: KeptMessage) -> None:
+    """The round trip, and what a producer would send from it."""
+    assert decode_kept(encode_kept(message)) == message
+    sent = message.message()
+    assert (sent.topic, sent.body, sent.tags, sent.keys) == (message.topic, message.body, message.tags, message.keys)
+    assert (sent.properties, sent.flag, sent.sharding_key) == (message.properties, message.flag, message.sharding_key)
+    assert (sent.delay_time_level, sent.deliver_time_ms) == (message.delay_time_level, message.deliver_time_ms)
+    assert sent.wait_store_msg_ok == message.wait_store_msg_ok
+
+
+@given(messages, st.data())
+def test_any_flipped_bit_is_noticed(message: KeptMessage, data: st.DataObject) -> None:
+    """A damaged entry is refused, never sent as something else."""
+    payload = bytearray(encode_kept(message))
+    bit = data.draw(st.integers(0, len(payload) * 8 - 1))
+    payload[bit // 8] ^= 1 << bit % 8
+    with pytest.raises(EntryUnreadable):
+        decode_kept(bytes(payload))
+
+
+@given(st.binary(max_size=40))
+def test_garbage_is_refused(payload: bytes) -> None:
+    """Whatever is not an entry raises the typed error."""
+    with pytest.raises(EntryUnreadable):
+        decode_kept(payload)
+
+
+def test_a_lane_names_its_queue() -> None:
+    """Both ways; what is no lane is refused."""
+    queue = MessageQueue("Orders", "broker-a", 3)
+    assert queue_of(lane_of(queue)) == queue
+    with pytest.raises(EntryUnreadable):
+        queue_of("Orders")
+
+
+def test_a_number_tells_the_time() -> None:
+    """The sequence number holds the ms at which an entry was kept."""
+    assert Entry(1_700_000_000_123 << SEQ_TIME_SHIFT, 0, 0, "", "", b"").kept_ms == 1_700_000_000_123

@@ -1,0 +1,228 @@
+"""Every store keeps the same contract: the memory one is the model of the others."""
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pocketmq.client.durable.entry import Entry
+from pocketmq.client.durable.errors import RetryStoreError, StoreLocked, StoreRefused, StoreUnreachable
+from pocketmq.client.durable.memory_store import MemoryStore
+from pocketmq.client.durable.store import DUE_MS_MAX, Changes, RetryStore, StoreOptions, open_url, split_name
+from pocketmq.common.clock import SystemClock
+from pocketmq.common.errors import ConfigError
+from tests.servers import free_port, redis_at
+
+NewStore = Callable[..., RetryStore]
+LANE = "T\x1fbroker-a\x1f3"
+
+
+def entry(seq: int, due_ms: int = 0, *, lane: str = "", key: str = "", payload: bytes = b"payload") -> Entry:
+    return Entry(seq, due_ms, 0, lane, key, payload)
+
+
+def everything(store: RetryStore) -> Any:
+    due = store.due((0, 0), DUE_MS_MAX, 10_000, 1 << 30)
+    lanes = [store.lane(lane, 0, 10_000, 1 << 30) for lane in (LANE, LANE + "0", "U\x1f\x1f-1")]
+    return due, lanes, store.given_up(0, 10_000), store.oldest_seq(0), store.first_due_ms((0, 0))
+
+
+@pytest.mark.slow
+def test_any_changes_leave_what_the_model_has(new_store: NewStore) -> None:
+    """Random transactions, with a new opening now and then, give the same contents and the same summary."""
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    store, model = new_store(), MemoryStore()
+    store.open()
+    seq = 1 << 40
+    for step in range(40):
+        known: list[Entry] = list(model._entries.values())
+        rng.shuffle(known)
+        changes = Changes()
+        for _ in range(rng.randrange(20)):
+            seq += rng.randrange(1, 1 << 21)
+            lane = rng.choice(["", "", LANE, LANE + "0", "U\x1f\x1f-1"])
+            key = rng.choice(["AA", "UA", "ключ", "\x1eb\x1e2"]) if lane else ""
+            due_ms = 0 if lane else rng.randrange(1 << 41)
+            changes.added.append(entry(seq, due_ms, lane=lane, key=key, payload=rng.randbytes(rng.randrange(300))))
+        for kind in range(3):
+            for each in known[kind::4][: rng.randrange(6)]:
+                if kind == 0:
+                    changes.removed.append(each)
+                elif kind == 1:
+                    changes.moved.append((each, 0 if each.lane else rng.randrange(1 << 41), each.attempts + 1))
+                else:
+                    changes.given_up.append((each, f"why {each.seq} ü"))
+        if store is not model:
+            store.write(changes)
+        model.write(changes)
+        if step % 10 == 9:
+            gone = [each for each, _ in model.given_up(0, 3)]
+            store.purge_given_up(gone)
+            model.purge_given_up(gone)
+            store.close()
+            store = new_store()
+            found, wanted = store.open(), model.open()
+            assert (found.count, found.lanes, found.oldest_seq, found.given_up_count) == (
+                wanted.count,
+                wanted.lanes,
+                wanted.oldest_seq,
+                wanted.given_up_count,
+            )
+            assert found.size_bytes == wanted.size_bytes
+            assert found.last_seq == wanted.last_seq
+        assert everything(store) == everything(model)
+    store.close()
+
+
+def test_reads_begin_where_they_are_told_and_stay_within_their_bounds(new_store: NewStore) -> None:
+    """By due time and number, at most so many, about so many bytes but one at least."""
+    store = new_store()
+    store.open()
+    store.write(Changes(added=[entry(seq, 100 + seq // 2, payload=bytes(1000)) for seq in range(1, 11)]))
+    store.write(Changes(added=[entry(seq, lane=LANE, key="k", payload=bytes(1000)) for seq in range(11, 21)]))
+
+    def seqs(found: list[Entry]) -> list[int]:
+        return [each.seq for each in found]
+
+    assert seqs(store.due((0, 0), 103, 100, 1 << 20)) == [1, 2, 3, 4, 5, 6, 7]
+    assert seqs(store.due((102, 5), 105, 100, 1 << 20)) == [5, 6, 7, 8, 9, 10]
+    assert seqs(store.due((0, 0), 105, 3, 1 << 20)) == [1, 2, 3]
+    assert len(store.due((0, 0), 105, 100, 2500)) == 3
+    assert len(store.due((0, 0), 105, 100, 1)) == 1
+    assert store.due((106, 0), DUE_MS_MAX, 100, 1 << 20) == []
+    assert (store.first_due_ms((103, 7)), store.first_due_ms((106, 0))) == (103, None)
+    assert seqs(store.lane(LANE, 15, 3, 1 << 20)) == [15, 16, 17]
+    assert seqs(store.lane(LANE, 0, 100, 2500)) == [11, 12, 13]
+    assert store.lane("T\x1fbroker-a\x1f30", 0, 100, 1 << 20) == []
+    assert store.oldest_seq(0) == 1
+    store.close()
+
+
+def test_a_closed_store_says_so(new_store: NewStore) -> None:
+    """A read or write of a store that is not open raises a typed error, and closing twice is allowed."""
+    store = new_store()
+    if isinstance(store, MemoryStore):
+        pytest.skip("memory needs no opening")
+    store.open()
+    store.close()
+    store.close()
+    with pytest.raises(StoreUnreachable):
+        store.write(Changes(added=[entry(1)]))
+    with pytest.raises(StoreUnreachable):
+        store.due((0, 0), 1, 1, 1)
+
+
+def test_a_second_owner_is_refused(new_store: NewStore) -> None:
+    """While one owns the store another one is told; a read-only look is allowed; after the end it is free."""
+    first, second, reader = new_store(lease_ms=60_000), new_store(lease_ms=60_000), new_store()
+    if first is second:
+        pytest.skip("memory has one owner anyway")
+    first.open()
+    first.write(Changes(added=[entry(1)]))
+    with pytest.raises(StoreLocked, match="own"):
+        second.open()
+    assert reader.open(read_only=True).count == 1
+    reader.close()
+    first.keep_alive()
+    first.close()
+    assert second.open().count == 1
+    second.close()
+
+
+@pytest.mark.parametrize("kind", ["redis", "mysql", "sqlite"])
+@pytest.mark.slow
+def test_an_owner_that_says_nothing_loses_the_store(kind: str, request: Any, tmp_path: Any) -> None:
+    """After the lease another process takes over, and nothing that the first one writes afterwards counts."""
+    from tests.client.durable.conftest import url_of
+
+    url = url_of(kind, request, tmp_path)
+    first, second = (open_url(url, StoreOptions(lease_ms=300), SystemClock()) for _ in range(2))
+    first.open()
+    first.write(Changes(added=[entry(1)]))
+    give_up_s = time.monotonic() + 10
+    while True:
+        try:
+            summary = second.open()
+            break
+        except StoreLocked:
+            assert time.monotonic() < give_up_s
+            time.sleep(0.05)
+    assert summary.count == 1
+    with pytest.raises(StoreLocked):
+        first.write(Changes(added=[entry(2)], removed=[entry(1)]))
+    with pytest.raises(StoreLocked):
+        first.keep_alive()
+    first.close()
+    assert [each.seq for each in second.due((0, 0), 1, 10, 1 << 20)] == [1]
+    second.keep_alive()
+    second.close()
+
+
+@pytest.mark.slow
+def test_a_redis_that_goes_away_is_told_in_time(tmp_path: Any) -> None:
+    """A server that stops or hangs raises within the timeout; after a restart the entries are there."""
+    pytest.importorskip("redis")
+    port = free_port()
+    store = open_url(f"redis://127.0.0.1:{port}/0?name=x", StoreOptions(timeout_ms=300, lease_ms=300), SystemClock())
+    with pytest.raises(StoreUnreachable):
+        store.open()
+    with redis_at(tmp_path, port, appendfsync="always") as server:
+        store.open()
+        store.write(Changes(added=[entry(1)]))
+        server.send_signal(19)  # SIGSTOP: it hangs
+        begin_s = time.monotonic()
+        with pytest.raises(StoreUnreachable):
+            store.write(Changes(added=[entry(2)]))
+        assert time.monotonic() - begin_s < 5
+        server.send_signal(18)  # SIGCONT
+    with pytest.raises(RetryStoreError):
+        store.due((0, 0), 1, 1, 1)
+    store.close()
+    with redis_at(tmp_path, port):
+        give_up_s = time.monotonic() + 10
+        while True:  # the lease of the first opening may be in the file, too
+            try:
+                assert store.open().count in (1, 2)  # what timed out may have been carried out
+                break
+            except StoreLocked:
+                assert time.monotonic() < give_up_s
+                time.sleep(0.05)
+        store.close()
+
+
+def test_a_redis_that_evicts_is_refused(tmp_path: Any) -> None:
+    """A server that would throw messages away is no place for them."""
+    pytest.importorskip("redis")
+    port = free_port()
+    with redis_at(tmp_path, port, **{"maxmemory": "100mb", "maxmemory-policy": "allkeys-lru"}):
+        store = open_url(f"redis://127.0.0.1:{port}/0", StoreOptions(), SystemClock())
+        with pytest.raises(StoreRefused, match="allkeys-lru"):
+            store.open()
+
+
+def test_a_database_that_is_not_there_is_told() -> None:
+    """A port without a server gives a typed error that names the store, without the password."""
+    pytest.importorskip("sqlalchemy")
+    store = open_url(f"mysql://root:secret@127.0.0.1:{free_port()}/x", StoreOptions(timeout_ms=500), SystemClock())
+    with pytest.raises(StoreUnreachable) as caught:
+        store.open()
+    assert "secret" not in str(caught.value)
+    assert "secret" not in store.name
+
+
+@pytest.mark.parametrize("url", ["", "rocksdb", "rocksdb:", "ftp://x", "redis://h/0?name=a b", "oracle://x"])
+def test_a_bad_url_is_refused(url: str) -> None:
+    """The error names what can be written instead."""
+    with pytest.raises(ConfigError):
+        open_url(url, StoreOptions(), SystemClock())
+
+
+def test_the_name_is_taken_out_of_the_url() -> None:
+    """What is left is the server's own URL, other options included."""
+    assert split_name("redis://h:1/0?name=n&x=1", "d") == ("redis://h:1/0?x=1", "n")
+    assert split_name("sqlite:////a/b?name=n", "d") == ("sqlite:////a/b", "n")
+    assert split_name("mysql://u@h/d?charset=utf8", "d") == ("mysql://u@h/d?charset=utf8", "d")

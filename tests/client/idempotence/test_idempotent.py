@@ -1,0 +1,662 @@
+"""Handlers around which duplicates stop, and what happens when something fails between claim and end."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from pocketmq.client.consume_result import ConsumeResult, Later
+from pocketmq.client.handler_call import HandlerCall
+from pocketmq.client.idempotence import Idempotent, MarkStore, MarkStoreUnavailable, MemoryStore
+from pocketmq.client.idempotence.counts import CountsCollector
+from pocketmq.client.idempotence.store import Claim
+from pocketmq.common.clock import ManualClock
+from pocketmq.common.errors import ConfigError
+from pocketmq.common.events import NullLog
+from pocketmq.common.logs import CapturedLog
+from pocketmq.common.message import ReceivedMessage
+from pocketmq.common.retries import RESENT_FROM
+from tests.client.idempotence.conftest import message_of
+
+EACH = pytest.mark.parametrize("store", ["memory", "sqlite", "rocksdb", "redis"], indirect=True)
+
+
+@EACH
+async def test_a_duplicate_reaches_the_handler_once(store: MarkStore) -> None:
+    """The second time it is done before the handler hears of it; what the handler returned is passed on."""
+    idempotent = Idempotent(store, scope="s")
+    seen: list[bytes] = []
+
+    @idempotent
+    async def handle(message: ReceivedMessage) -> ConsumeResult:
+        seen.append(message.body)
+        return ConsumeResult.SUCCESS
+
+    assert await handle(message_of(b"1", "U1")) is ConsumeResult.SUCCESS
+    assert await handle(message_of(b"again", "U1")) is None
+    assert await handle(message_of(b"2", "U2")) is ConsumeResult.SUCCESS
+    assert seen == [b"1", b"2"]
+    assert (idempotent.counts.first, idempotent.counts.done, idempotent.counts.skipped) == (2, 2, 1)
+
+
+@EACH
+async def test_a_handler_that_fails_gets_the_message_again(store: MarkStore) -> None:
+    """It raises, or asks for later: the claim is given up, so that the retry runs; then it is done."""
+    idempotent = Idempotent(store, scope="s")
+    answers: list[Any] = [ValueError("boom"), ConsumeResult.LATER, Later(delay_level=4), False, True]
+
+    @idempotent
+    async def handle(message: ReceivedMessage) -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    message = message_of()
+    with pytest.raises(ValueError, match="boom"):
+        await handle(message)
+    assert await handle(message) is ConsumeResult.LATER
+    assert await handle(message) == Later(delay_level=4)
+    assert await handle(message) is False
+    assert await handle(message) is True
+    assert await handle(message) is None
+    assert (answers, idempotent.counts.failed, idempotent.counts.skipped) == ([], 4, 1)
+
+
+@EACH
+async def test_of_two_that_race_one_runs_and_the_other_comes_later(store: MarkStore) -> None:
+    """While one instance is at work the other asks for a later try, which finds it done."""
+    here, there = Idempotent(store, scope="s"), Idempotent(store, scope="s")
+    entered, go_on = asyncio.Event(), asyncio.Event()
+    runs: list[str] = []
+
+    @here
+    async def first(message: ReceivedMessage) -> None:
+        runs.append("first")
+        entered.set()
+        await go_on.wait()
+
+    @there
+    async def second(message: ReceivedMessage) -> None:
+        runs.append("second")
+
+    message = message_of()
+    running = asyncio.create_task(first(message))
+    await entered.wait()
+    assert await second(message) == Later()
+    go_on.set()
+    await running
+    assert await second(message) is None
+    assert (runs, there.counts.busy, there.counts.skipped) == (["first"], 1, 1)
+
+
+async def test_a_plain_handler_runs_in_a_thread(tmp_path: Path) -> None:
+    """The event loop stays free, and the name of the handler is still to be seen."""
+    threads: set[int] = set()
+    async with Idempotent("memory:") as idempotent:
+
+        @idempotent
+        def handle(message: ReceivedMessage) -> None:
+            threads.add(threading.get_ident())
+
+        await handle(message_of(b"x", "U1"))
+        await handle(message_of(b"x", "U1"))
+    assert threads
+    assert threading.get_ident() not in threads
+    unused: Any = None
+    assert HandlerCall(handle, log=NullLog(), threads=unused).name.endswith("handle")
+
+
+async def test_a_batch_holds_back_what_is_done() -> None:
+    """The handler gets the rest, twins once; what it did not finish comes again, what is busy as well."""
+    store = MemoryStore()
+    idempotent = Idempotent(store, scope="s")
+    batches: list[list[bytes]] = []
+    messages = [message_of(b"%d" % number, f"U{number}") for number in range(6)]
+
+    @idempotent
+    async def handle(batch: list[ReceivedMessage]) -> Any:
+        batches.append([message.body for message in batch])
+        unfinished = [message for message in batch if message.body == b"3"]
+        return Later(delay_level=7, messages=unfinished) if unfinished else None
+
+    assert await handle(messages[:2]) is None
+    twin = message_of(b"twin", "U2")
+    again = await handle([*messages[1:4], twin])
+    assert (again.delay_level, [message.body for message in again.messages]) == (7, [b"3"])
+    await store.claim([f"s:{messages[4].msg_id}"], "somebody", idempotent.clock.now_ms(), 60_000, 60_000)
+    again = await handle(messages[3:])
+    assert (again.delay_level, {message.body for message in again.messages}) == (0, {b"3", b"4"})
+    assert batches == [[b"0", b"1"], [b"2", b"3"], [b"3", b"5"]]
+    assert await handle([messages[0], messages[5]]) is None
+    assert len(batches) == 3
+
+
+async def test_a_key_function_decides_what_is_the_same() -> None:
+    """By order number, say; scopes do not know each other; long keys are kept short; no key is an error."""
+    store = MemoryStore()
+    seen: list[bytes] = []
+
+    def order(message: ReceivedMessage) -> str:
+        return message.body.decode().split(":")[0]
+
+    async def handle(message: ReceivedMessage) -> None:
+        seen.append(message.body)
+
+    billing = Idempotent(store, scope="billing", key=order)(handle)
+    stock = Idempotent(store, scope="stock", key=order)(handle)
+    await billing(message_of(b"o1:first"))
+    await billing(message_of(b"o1:second"))
+    await stock(message_of(b"o1:third"))
+    assert seen == [b"o1:first", b"o1:third"]
+    await billing(message_of(b"a" * 1000 + b"b"))
+    await billing(message_of(b"a" * 1000 + b"c"))
+    assert len(seen) == 4
+    assert max(map(len, store._done)) <= 200
+    with pytest.raises(ConfigError, match="key function"):
+        await billing(message_of(b""))
+
+
+async def lost_owner(store: MarkStore, clock: ManualClock) -> None:
+    """Leave what a process leaves that died in its handler."""
+    await store.claim(["s:U1"], "dead", clock.now_ms(), 1000, 10_000)
+    clock.advance_ms(1001)
+
+
+async def test_an_effect_that_is_not_known_runs_again_or_goes_to_a_person() -> None:
+    """After a death between claim and end: by default the handler runs, else dead letters, else the user's answer."""
+    clock, log = ManualClock(), CapturedLog()
+    for decision, expected, runs in (
+        ("run", None, 1),
+        ("dead_letter", -1, 0),
+        (lambda message: True, None, 0),
+        (lambda message: False, None, 1),
+    ):
+        store = MemoryStore()
+        idempotent = Idempotent(store, scope="s", unknown_effect=decision, clock=clock, log=log)
+        seen: list[bytes] = []
+
+        @idempotent
+        async def handle(message: ReceivedMessage, seen: list[bytes] = seen) -> None:
+            seen.append(message.body)
+
+        await lost_owner(store, clock)
+        answer = await handle(message_of(b"x", "U1"))
+        assert (None if answer is None else answer.delay_level, len(seen)) == (expected, runs)
+        assert idempotent.counts.taken_over == 1
+        resent = message_of(b"resent", "U1")
+        resent.properties[RESENT_FROM] = "where the dead letter is"
+        clock.advance_ms(60_001)
+        assert await handle(resent) is None
+        assert len(seen) == (runs if expected is None else 1)
+    assert log.of("effect_unknown")
+
+
+async def test_what_could_not_become_a_dead_letter_is_not_run_instead() -> None:
+    """The send-back failed: the same message comes again here, and nobody knows more than before."""
+    clock, store = ManualClock(), MemoryStore()
+    idempotent = Idempotent(store, scope="s", unknown_effect="dead_letter", clock=clock, lease_ms=1000)
+
+    @idempotent
+    async def handle(message: ReceivedMessage) -> None:
+        raise AssertionError("must not run")
+
+    await lost_owner(store, clock)
+    message = message_of(b"x", "U1")
+    assert (await handle(message)).delay_level == -1
+    assert await handle(message) == Later()
+    clock.advance_ms(1001)
+    assert (await handle(message)).delay_level == -1
+
+
+async def test_a_question_about_an_effect_that_fails_is_asked_again() -> None:
+    """The handler does not run instead; what was claimed with it is free again."""
+    clock, store = ManualClock(), MemoryStore()
+    answers: list[Any] = [OSError("no answer"), True]
+    seen: list[bytes] = []
+
+    def happened(message: ReceivedMessage) -> bool:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return bool(answer)
+
+    idempotent = Idempotent(store, scope="s", unknown_effect=happened, clock=clock, lease_ms=1000)
+
+    @idempotent
+    async def handle(batch: list[ReceivedMessage]) -> None:
+        seen.extend(message.body for message in batch)
+
+    await lost_owner(store, clock)
+    unknown = message_of(b"unknown", "U1")
+    with pytest.raises(OSError, match="no answer"):
+        await handle([message_of(b"before", "U0"), unknown, message_of(b"after", "U2")])
+    await handle([message_of(b"before", "U0")])
+    await handle([message_of(b"after", "U2")])
+    clock.advance_ms(1001)
+    await handle([unknown])
+    assert (seen, answers) == ([b"before", b"after"], [])
+
+
+async def test_a_call_that_is_canceled_while_it_claims_leaves_no_claim() -> None:
+    """Nothing has begun: the message must not count as one whose effect is unknown."""
+    began = asyncio.Event()
+
+    class Slow(MemoryStore):
+        async def claim(self, *arguments: Any) -> Any:
+            claims = await super().claim(*arguments)
+            began.set()
+            await asyncio.sleep(60)
+            return claims
+
+    store = Slow()
+    idempotent = Idempotent(store, scope="s")
+
+    @idempotent
+    async def handle(message: ReceivedMessage) -> None:
+        raise AssertionError("must not run")
+
+    call = asyncio.get_running_loop().create_task(handle(message_of(b"x", "U1")))
+    await began.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert len(store) == 0
+
+
+@pytest.mark.parametrize("store", ["redis"], indirect=True)
+async def test_a_handler_may_run_for_longer_than_the_window(store: MarkStore) -> None:
+    """The server forgets done marks after the window; a claim that is renewed is not one of them."""
+    assert await store.claim(["k"], "one", 0, 100, 1) == [Claim.NEW]
+    await store.renew(["k"], "one", 0, 10_000)
+    await asyncio.sleep(0.25)
+    assert await store.claim(["k"], "two", 0, 100, 1) == [Claim.BUSY]
+
+
+async def test_a_plain_handler_outlives_the_cancellation_of_its_call() -> None:
+    """A thread cannot be canceled: nobody else gets the message while it runs, and it is done when the thread is."""
+    store, began, end = MemoryStore(), threading.Event(), threading.Event()
+    seen: list[bytes] = []
+    idempotent = Idempotent(store, scope="s")
+
+    @idempotent
+    def handle(message: ReceivedMessage) -> None:
+        seen.append(message.body)
+        began.set()
+        end.wait(10)
+
+    call = asyncio.get_running_loop().create_task(handle(message_of(b"x", "U1")))
+    await asyncio.to_thread(began.wait)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    try:
+        assert await handle(message_of(b"again", "U1")) == Later()
+    finally:
+        end.set()
+    await idempotent.close()
+    assert await handle(message_of(b"again", "U1")) is None
+    assert seen == [b"x"]
+
+
+async def test_a_plain_handler_that_raises_stop_iteration_comes_to_an_end() -> None:
+    """It cannot pass a future, which would wait for ever."""
+    idempotent = Idempotent(MemoryStore(), scope="s")
+
+    @idempotent
+    def handle(message: ReceivedMessage) -> None:
+        next(iter(()))
+
+    async with asyncio.timeout(5):
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await handle(message_of(b"x", "U1"))
+
+
+async def test_a_dead_letter_in_a_batch_waits_for_a_batch_of_its_own() -> None:
+    """One answer has one level; what must not run does not run meanwhile."""
+    clock, store = ManualClock(), MemoryStore()
+    idempotent = Idempotent(store, scope="s", unknown_effect="dead_letter", clock=clock, lease_ms=1000)
+    seen: list[bytes] = []
+
+    @idempotent
+    async def handle(batch: list[ReceivedMessage]) -> Any:
+        seen.extend(message.body for message in batch)
+        return ConsumeResult.LATER
+
+    await lost_owner(store, clock)
+    unknown, other = message_of(b"unknown", "U1"), message_of(b"other", "U2")
+    answer = await handle([unknown, other])
+    assert (answer.delay_level, {message.body for message in answer.messages}) == (0, {b"unknown", b"other"})
+    answer = await handle([unknown])
+    assert answer == Later()
+    clock.advance_ms(1001)
+    answer = await handle([unknown])
+    assert (answer.delay_level, seen) == (-1, [b"other"])
+
+
+class FailingStore(MemoryStore):
+    """Memory that fails on demand: ``failing`` names the methods, with how often."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failing: dict[str, int] = {}
+
+    def _check(self, name: str) -> None:
+        if self.failing.get(name, 0) > 0:
+            self.failing[name] -= 1
+            raise MarkStoreUnavailable(f"{name} failed", why="the test wants it")
+
+    async def claim(self, *arguments: Any) -> Any:
+        self._check("claim")
+        return await super().claim(*arguments)
+
+    async def finish(self, *arguments: Any) -> Any:
+        self._check("finish")
+        return await super().finish(*arguments)
+
+    async def release(self, *arguments: Any) -> None:
+        self._check("release")
+        await super().release(*arguments)
+
+
+async def test_a_store_that_fails_costs_no_message_and_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No claim: the handler is not called and the message comes later. No end: tried again, then told and counted."""
+    monkeypatch.setattr("pocketmq.client.idempotence.idempotent.FINISH_PAUSE_S", 0.0)
+    store, log = FailingStore(), CapturedLog()
+    idempotent = Idempotent(store, scope="s", log=log)
+    runs: list[int] = []
+
+    @idempotent
+    async def handle(message: ReceivedMessage) -> None:
+        runs.append(1)
+        if message.body == b"bad":
+            raise ValueError("bad")
+
+    message = message_of()
+    store.failing["claim"] = 1
+    with pytest.raises(MarkStoreUnavailable):
+        await handle(message)
+    assert runs == []
+    store.failing["finish"] = 2
+    assert await handle(message) is None
+    assert await handle(message) is None
+    assert (len(runs), idempotent.counts.unmarked, idempotent.counts.skipped) == (1, 0, 1)
+    store.failing["finish"] = 3
+    assert await handle(message_of()) is None
+    assert (idempotent.counts.unmarked, log.of("done_not_marked")[0]["messages"]) == (1, 1)
+    store.failing["release"] = 1
+    with pytest.raises(ValueError, match="bad"):
+        await handle(message_of(b"bad"))
+    assert log.of("claim_not_given_up")
+    registry = CollectorRegistry()
+    registry.register(CountsCollector("s", idempotent.counts))
+    text = generate_latest(registry).decode()
+    assert 'pocketmq_idempotent_messages_total{outcome="unmarked",scope="s"} 1.0' in text
+
+
+async def test_a_long_handler_keeps_its_lease_and_a_lost_one_is_told() -> None:
+    """The lease is renewed each third of it; an owner that was overtaken all the same says so."""
+    store, log = MemoryStore(), CapturedLog()
+    idempotent = Idempotent(store, scope="s", lease_ms=60, log=log)
+    go_on = asyncio.Event()
+
+    @idempotent
+    async def handle(message: ReceivedMessage) -> None:
+        await go_on.wait()
+
+    running = asyncio.create_task(handle(message_of(b"x", "U1")))
+    for _ in range(8):
+        await asyncio.sleep(0.02)
+        assert (await store.claim(["s:U1"], "other", idempotent.clock.now_ms(), 1, 1))[0].name == "BUSY"
+    store._running["s:U1"] = ("thief", 1 << 60)
+    go_on.set()
+    await running
+    assert idempotent.counts.lease_lost == 1
+    assert log.of("lease_lost")[0]["messages"] == 1
+
+
+async def test_a_handler_that_is_cancelled_gives_its_claim_up() -> None:
+    """A consumer that stops in the middle leaves nothing behind."""
+    store = MemoryStore()
+    idempotent = Idempotent(store, scope="s")
+    entered = asyncio.Event()
+
+    @idempotent
+    async def handle(message: ReceivedMessage) -> None:
+        entered.set()
+        await asyncio.Event().wait()
+
+    running = asyncio.create_task(handle(message_of()))
+    await entered.wait()
+    assert len(store) == 1
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert (len(store), idempotent.counts.failed) == (0, 1)
+
+
+CHILD = """
+import asyncio, os, sys
+from pocketmq.client.idempotence import Idempotent
+from tests.client.idempotence.conftest import message_of
+
+async def main():
+    idempotent = Idempotent(sys.argv[1], scope="s", lease_ms=400)
+    @idempotent
+    async def handle(message):
+        print("effect", flush=True)
+        await asyncio.sleep(60)
+    await handle(message_of(b"x", "U1"))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["sqlite", "rocksdb", "redis"])
+async def test_a_process_that_is_killed_in_its_handler(kind: str, tmp_path: Path, request: Any) -> None:
+    """Its message is busy until the lease is over; then the effect counts as not known, and the choice decides."""
+    text = {"sqlite": f"sqlite:///{tmp_path}/m.db", "rocksdb": f"rocksdb://{tmp_path}/r"}.get(kind)
+    text = text or request.getfixturevalue("redis_server")
+    root = Path(__file__).parents[3]
+    process = subprocess.Popen(  # noqa: ASYNC220
+        [sys.executable, "-c", CHILD, text],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=root,
+        env={"PYTHONPATH": f"{root / 'src'}:{root}"},
+    )
+    assert process.stdout is not None
+    assert await asyncio.to_thread(process.stdout.readline) == "effect\n"
+    process.kill()
+    await asyncio.to_thread(process.communicate)
+    async with Idempotent(text, scope="s", unknown_effect="dead_letter") as idempotent:
+
+        @idempotent
+        async def handle(message: ReceivedMessage) -> None:
+            raise AssertionError("must not run")
+
+        answer = Later()
+        async with asyncio.timeout(20):
+            while answer == Later():
+                answer = await handle(message_of(b"x", "U1"))
+                await asyncio.sleep(0.02)
+        assert answer.delay_level == -1
+        assert idempotent.counts.taken_over == 1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"window_ms": 0},
+        {"lease_ms": -1},
+        {"threads": 1.5},
+        {"unknown_effect": "skip"},
+    ],
+)
+def test_settings_that_cannot_be_meant_are_refused(settings: dict[str, Any]) -> None:
+    """With the name of the setting."""
+    with pytest.raises(ConfigError, match=next(iter(settings))):
+        Idempotent("memory:", **settings)
+
+
+@pytest.fixture
+def sql_text(request: Any, tmp_path: Path) -> str:
+    """A URL of a database that the test and the store share."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/m.db"
+    text: str = request.getfixturevalue("mariadb_server")
+    return text
+
+
+SQL = pytest.mark.parametrize("sql_text", ["sqlite", pytest.param("mariadb", marks=pytest.mark.slow)], indirect=True)
+
+
+def effects(idempotent: Idempotent) -> list[int]:
+    import sqlalchemy as sa
+
+    store: Any = idempotent.store
+    with store.engine.begin() as connection:
+        return [row[0] for row in connection.execute(sa.text("SELECT cents FROM charges ORDER BY cents"))]
+
+
+def make_table(idempotent: Idempotent) -> None:
+    import sqlalchemy as sa
+
+    store: Any = idempotent.store
+    with store.engine.begin() as connection:
+        connection.execute(sa.text("DROP TABLE IF EXISTS charges"))
+        connection.execute(sa.text("CREATE TABLE charges (cents INTEGER)"))
+
+
+@SQL
+async def test_effect_and_mark_commit_together_or_not_at_all(sql_text: str) -> None:
+    """A transaction that fails leaves neither; one that commits leaves both; a duplicate sees that and adds nothing."""
+    async with Idempotent(sql_text, scope=f"t{id(sql_text)}") as idempotent:
+        make_table(idempotent)
+        message = message_of()
+
+        async def fails() -> None:
+            async with idempotent.transaction(message) as transaction:
+                assert transaction.is_first
+                assert await transaction.execute("INSERT INTO charges VALUES (:cents)", {"cents": 1}) == 1
+                raise ValueError("after the effect")
+
+        with pytest.raises(ValueError, match="after the effect"):
+            await fails()
+        assert effects(idempotent) == []
+        for _ in range(2):
+            async with idempotent.transaction(message) as transaction:
+                if transaction.is_first:
+                    await transaction.execute("INSERT INTO charges VALUES (:cents)", {"cents": 2})
+        assert effects(idempotent) == [2]
+        counts = idempotent.counts
+        assert (counts.first, counts.failed, counts.done, counts.skipped) == (2, 1, 1, 1)
+        with pytest.raises(ConfigError, match="ended"):
+            await transaction.execute("SELECT 1")
+
+
+@SQL
+async def test_of_two_transactions_the_second_waits_for_the_first(sql_text: str) -> None:
+    """If the first commits, the second finds it done; if it rolls back, the second does it."""
+    async with Idempotent(sql_text, scope=f"r{id(sql_text)}") as idempotent:
+        make_table(idempotent)
+
+        async def racer(message: ReceivedMessage, cents: int, fails: bool) -> None:
+            async with idempotent.transaction(message) as transaction:
+                if transaction.is_first:
+                    await transaction.execute("INSERT INTO charges VALUES (:cents)", {"cents": cents})
+                    await asyncio.sleep(0.05)
+                    if fails:
+                        raise ValueError("no")
+
+        for fails, left in ((False, [1]), (True, [1, 2])):
+            message = message_of()
+            first = asyncio.create_task(racer(message, 1 if not fails else 9, fails))
+            await asyncio.sleep(0.02)
+            second = asyncio.create_task(racer(message, 2, False))
+            await asyncio.gather(first, second, return_exceptions=True)
+            assert effects(idempotent) == left
+
+
+@SQL
+async def test_a_plain_handler_in_its_transaction(sql_text: str) -> None:
+    """``transactional``: single messages and batches; later and exceptions roll back; duplicates are held back."""
+    import sqlalchemy as sa
+
+    async with Idempotent(sql_text, scope=f"p{id(sql_text)}") as idempotent:
+        make_table(idempotent)
+        answers: list[Any] = [ConsumeResult.LATER, ValueError("boom"), None]
+
+        @idempotent.transactional
+        def charge(message: ReceivedMessage, connection: Any) -> Any:
+            connection.execute(sa.text("INSERT INTO charges VALUES (:cents)"), {"cents": int(message.body)})
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        message = message_of(b"7")
+        assert (await charge(message)).delay_level == 0
+        with pytest.raises(ValueError, match="boom"):
+            await charge(message)
+        assert effects(idempotent) == []
+        assert await charge(message) is None
+        assert await charge(message) is None
+        assert (effects(idempotent), answers) == ([7], [])
+
+        @idempotent.transactional
+        def charge_all(batch: list[ReceivedMessage], connection: Any) -> None:
+            values = [{"cents": int(each.body)} for each in batch]
+            connection.execute(sa.text("INSERT INTO charges VALUES (:cents)"), values)
+
+        batch = [message_of(b"8", "B8"), message_of(b"9", "B9"), message_of(b"99", "B9")]
+        await charge_all(batch)
+        await charge_all(batch)
+        assert effects(idempotent) == [7, 8, 9]
+
+
+async def test_only_sql_has_transactions() -> None:
+    """Other stores say so at once."""
+    idempotent = Idempotent("memory:")
+    with pytest.raises(ConfigError, match="SQL"):
+        idempotent.transaction(message_of())
+
+
+async def test_many_transactions_at_once_do_not_starve_each_other(tmp_path: Path) -> None:
+    """Thirty at a time over a database that writes one at a time: all end, each effect is there once."""
+    async with Idempotent(f"sqlite:///{tmp_path}/m.db", scope="s") as idempotent:
+        make_table(idempotent)
+        messages = [message_of(b"%d" % number, f"M{number}") for number in range(15)] * 2
+
+        async def handle(message: ReceivedMessage) -> None:
+            async with idempotent.transaction(message) as transaction:
+                if transaction.is_first:
+                    await transaction.execute("INSERT INTO charges VALUES (:cents)", {"cents": int(message.body)})
+
+        async with asyncio.timeout(60):
+            await asyncio.gather(*map(handle, messages))
+        assert effects(idempotent) == list(range(15))
+
+
+async def test_a_cancelled_beginning_leaves_no_lock(tmp_path: Path) -> None:
+    """The next transaction begins at once."""
+    async with Idempotent(f"sqlite:///{tmp_path}/m.db", scope="s") as idempotent:
+        make_table(idempotent)
+
+        async def handle(message: ReceivedMessage) -> None:
+            async with idempotent.transaction(message):
+                pass
+
+        for number in range(5):
+            task = asyncio.create_task(handle(message_of(b"x", f"C{number}")))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        async with asyncio.timeout(20):
+            await handle(message_of(b"x", "last"))

@@ -1,0 +1,114 @@
+"""Real Redis and MariaDB servers for tests: on loopback, with a directory of their own, ended by their process.
+
+They are skipped, with a line that says so, where their packages (``redis-server``, ``mariadb-server``) are missing.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+START_S = 60.0
+STOP_S = 20.0
+
+
+def free_port() -> int:
+    """Return a port of the loopback address that nobody uses now."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def needs(*programs: str) -> str:
+    """Return the path of the first of these programs that exists; skip the test when none does."""
+    for program in programs:
+        found = shutil.which(program) or shutil.which(program, path="/usr/sbin:/usr/libexec:/usr/bin")
+        if found:
+            return found
+    pytest.skip(f"{programs[0]} is not installed: this test needs the real server")
+
+
+@contextmanager
+def running(command: list[str], directory: Path, is_up: Callable[[], bool]) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a server until the block ends; its output is shown when it does not come up."""
+    with (directory / "output").open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, cwd=directory)
+    try:
+        give_up_s = time.monotonic() + START_S
+        while not is_up():
+            if process.poll() is not None or time.monotonic() > give_up_s:
+                raise RuntimeError(f"{command[0]} did not start: {(directory / 'output').read_text()[-2000:]}")
+            time.sleep(0.02)
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def redis_at(directory: Path, port: int, **settings: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a Redis server at a port, with an append-only file in ``directory``."""
+    options = {"port": port, "bind": "127.0.0.1", "dir": directory, "save": "", "appendonly": "yes", **settings}
+    command = [needs("redis-server"), *(text for name, value in options.items() for text in (f"--{name}", str(value)))]
+
+    def is_up() -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", port), 1) as connection:
+                connection.sendall(b"PING\r\n")
+                return connection.recv(16).startswith(b"+PONG")
+        except OSError:
+            return False
+
+    with running(command, directory, is_up) as process:
+        yield process
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URL of a Redis server."""
+    port = free_port()
+    with redis_at(tmp_path_factory.mktemp("redis"), port):
+        yield f"redis://127.0.0.1:{port}/0"
+
+
+@pytest.fixture(scope="session")
+def mariadb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """SQLAlchemy URL of an empty database in a MariaDB server."""
+    program, make = needs("mariadbd", "mysqld"), needs("mariadb-install-db", "mysql_install_db")
+    pymysql = pytest.importorskip("pymysql")
+    directory, port = tmp_path_factory.mktemp("mariadb"), free_port()
+    common = ["--no-defaults", f"--datadir={directory / 'data'}"]
+    user = ["--user=root"] if os.geteuid() == 0 else []
+    small = ["--innodb-buffer-pool-size=16M", "--innodb-log-file-size=8M"]
+    done = subprocess.run(
+        [make, *common, *user, *small, "--auth-root-authentication-method=normal", "--skip-test-db"],
+        capture_output=True,
+        timeout=START_S,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    command = [program, *common, *user, *small, f"--port={port}", "--bind-address=127.0.0.1"]
+    command += [f"--socket={directory / 's'}", "--skip-grant-tables", "--skip-networking=0"]
+
+    def is_up() -> bool:
+        try:
+            pymysql.connect(host="127.0.0.1", port=port, user="root", connect_timeout=1).close()
+        except pymysql.err.OperationalError:
+            return False
+        return True
+
+    with running(command, directory, is_up):
+        connection = pymysql.connect(host="127.0.0.1", port=port, user="root")
+        with connection, connection.cursor() as cursor:
+            cursor.execute("CREATE DATABASE pocketmq CHARACTER SET utf8mb4")
+        yield f"mysql+pymysql://root@127.0.0.1:{port}/pocketmq"
