@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pocketmq.cli import options
+from pocketmq.cli.exit_codes import CommandFailed
 from pocketmq.cli.output import ProgressBar, print_note
 from pocketmq.cli.run import run_async
 from pocketmq.common.clock import SystemClock
@@ -81,6 +82,12 @@ def consume(
             await writing.run(topic, position, follow=follow, count_max=count, tags=tags)
             if not sys.stdout.isatty():
                 print_note(f"{writing.count:,} messages in {time.monotonic() - begin:.2f} s")
+            if writing.unreadable:
+                raise CommandFailed(
+                    f"{writing.unreadable:,} messages not written",
+                    why="their compressed bodies cannot be unpacked",
+                    hint="pocketmq message get shows what is known of one",
+                )
 
     run_async(body())
 
@@ -96,9 +103,13 @@ class Writing:
         self._reader_gone = False
         self._task: asyncio.Task[object] | None = None
         self.count = 0
+        self.unreadable = 0
+        """Messages with a compressed body that could not be unpacked; they count as read."""
 
     async def run(self, topic: str, position: str | int, *, follow: bool, count_max: int | None, tags: str) -> None:
         """Read and write until the end, or ``count_max``, or for ever; ``BrokenPipeError``: nobody reads any more."""
+        from pocketmq.common.body_codec import BodyUnreadable  # NumPy: not for --help
+
         out, render = sys.stdout.buffer, self._render
         since_ms = position if isinstance(position, int) else 0  # a broker goes to the nearest message: RocketMQ's rule
         loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
@@ -109,7 +120,12 @@ class Writing:
                     async for message in messages:
                         if message.store_timestamp < since_ms:
                             continue
-                        out.write(render(message))
+                        try:
+                            out.write(render(message))
+                        except BodyUnreadable as error:  # one damaged body must not hide what comes after it
+                            self.unreadable += 1
+                            print_note(f"not written: {message!r}: {error.why}")
+                            continue
                         self.count += 1
                         if not self._flushing:
                             self._flushing = True

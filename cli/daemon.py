@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -121,14 +121,25 @@ async def _serve(shape: Shape, settings: Settings, logs: Logs) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
-    async with _started(shape, settings, logs) as ready:
+    failed: list[BaseException] = []
+
+    def on_failed(error: BaseException) -> None:
+        failed.append(error)
+        stop.set()
+
+    async with _started(shape, settings, logs, on_failed) as ready:
         print(ready, flush=True)
         await stop.wait()
+    if failed:
+        with _start_errors():
+            raise failed[0]
 
 
 @contextlib.asynccontextmanager
-async def _started(shape: Shape, settings: Settings, logs: Logs) -> AsyncIterator[str]:
-    """Start what the shape names, yield the ready line, stop in reverse order."""
+async def _started(
+    shape: Shape, settings: Settings, logs: Logs, on_failed: Callable[[BaseException], None]
+) -> AsyncIterator[str]:
+    """Start what the shape names, yield the ready line, stop in reverse order. ``on_failed``: see ``BrokerApp``."""
     clock = SystemClock()
     server_config = room_for_files(
         settings.get(ServerConfig), int(shape.namesrv) + int(shape.broker), logs.logger("remoting")
@@ -138,7 +149,7 @@ async def _started(shape: Shape, settings: Settings, logs: Logs) -> AsyncIterato
     async with contextlib.AsyncExitStack() as stack:
         if shape.namesrv:
             namesrv = NamesrvApp(
-                settings.get(NamesrvConfig), server_config=server_config, log=logs.logger("namesrv"), clock=clock
+                _namesrv_config(settings), server_config=server_config, log=logs.logger("namesrv"), clock=clock
             )
             with _start_errors():
                 await namesrv.start()
@@ -159,6 +170,7 @@ async def _started(shape: Shape, settings: Settings, logs: Logs) -> AsyncIterato
                 file_system=_fault_file_system(settings, logs),
                 metrics_config=settings.get(MetricsConfig),
                 recovery_progress=progress,
+                on_failed=on_failed,
                 metrics_required=settings.origin("metrics", "listen_port") != DEFAULT_ORIGIN,
             )
             with _start_errors():
@@ -171,6 +183,18 @@ async def _started(shape: Shape, settings: Settings, logs: Logs) -> AsyncIterato
             if settings.get(FaultConfig).enable:
                 ready += " faults=on"
         yield ready
+
+
+def _namesrv_config(settings: Settings) -> NamesrvConfig:
+    """Return the name server's settings; its epochs lie beside the broker's data unless told otherwise.
+
+    Not on a port of the system's choice: such a name server lives for a test.
+    """
+    config = settings.get(NamesrvConfig)
+    if config.epoch_store_dir or config.listen_port == 0:
+        return config
+    root = settings.get(StoreConfig).store_path_root_dir
+    return msgspec.structs.replace(config, epoch_store_dir=f"{root}/namesrv-{config.listen_port}")
 
 
 def _fault_file_system(settings: Settings, logs: Logs) -> FaultFileSystem | None:

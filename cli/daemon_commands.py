@@ -67,6 +67,12 @@ def broker(
     data_dir: options.DataDir = None,
     broker_port: options.BrokerPort = None,
     host: options.Host = None,
+    accept_loss: Annotated[
+        bool,
+        typer.Option(
+            "--accept-loss", help="Start as a master without what only slaves have, or cut a slave's confirmed log."
+        ),
+    ] = False,
     config: options.Config = None,
     settings: options.Set = None,
     log_format: options.LogFormat = None,
@@ -80,6 +86,7 @@ def broker(
         "--data-dir": {"store.store_path_root_dir": data_dir},
         "--broker-port": {"broker.listen_port": broker_port},
         "--host": {"broker.bind_address": host},
+        "--accept-loss": {"store.accept_loss": accept_loss or None},
         "--log-format": {"log.format": log_format},
         "--log-level": {"log.level": log_level},
     }

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from pocketmq.cli import options
+from pocketmq.cli.group_running import ask_members, print_running, running_json
 from pocketmq.cli.output import print_json, print_note, print_table
 from pocketmq.cli.run import run_async
 from pocketmq.common.clock import SystemClock
@@ -58,6 +59,7 @@ def list_groups(
 def describe(
     group: Name,
     topic: Annotated[str, typer.Option("--topic", "-t", help="Only this topic.")] = "",
+    running: Annotated[bool, typer.Option("--running", help="Also ask each member what it does now.")] = False,
     as_json: options.Json = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
@@ -69,6 +71,8 @@ def describe(
 
         async with Admin(namesrv) as admin:
             found = await admin.describe_group(group, topic=topic)
+            client_ids = [each.client_id for each in found.members] if running else []
+            answers = await ask_members(admin, group, client_ids)
         rows = [
             (
                 each.queue.topic,
@@ -94,12 +98,15 @@ def describe(
                     "subscriptions": found.subscriptions,
                     "members": members,
                     "queues": queues,
+                    **({"running": running_json(answers)} if running else {}),
                 }
             )
             return
         print_table(columns, rows, title=f"{group}: {found.lag:,} behind, {len(members)} members")
         for member in members:
             print_note(f"member {member['client_id']} at {member['address']}")
+        if running:
+            print_running(answers)
 
     run_async(body())
 

@@ -11,7 +11,23 @@ from typing import Annotated
 
 import typer
 
-from pocketmq.cli import bench, consume, daemon_commands, group, message, produce, topic
+from pocketmq.cli import (
+    bench,
+    cluster,
+    consume,
+    daemon_commands,
+    dlq,
+    group,
+    ha,
+    lock,
+    message,
+    produce,
+    request,
+    retry_store,
+    topic,
+    trace,
+    transaction,
+)
 from pocketmq.cli.doctor import commands as doctor
 from pocketmq.cli.exit_codes import EXIT_CODES_HELP, CommandFailed, ExitCode, exit_code_of
 from pocketmq.cli.log import app as log
@@ -55,15 +71,26 @@ def build_app(root: RootOptions) -> typer.Typer:
     ) -> None:
         root.debug = debug
 
-    serve: list[Callable[..., None]] = [daemon_commands.standalone, daemon_commands.namesrv, daemon_commands.broker]
-    use: list[Callable[..., None]] = [produce.produce, consume.consume, bench.bench]
+    serve: list[Callable[..., None]] = [
+        daemon_commands.standalone,
+        daemon_commands.namesrv,
+        daemon_commands.broker,
+        cluster.cluster,
+    ]
+    use: list[Callable[..., None]] = [produce.produce, consume.consume, request.request, bench.bench]
     for panel, commands in (("Serve", serve), ("Use", use)):
         for command in commands:
             app.command(rich_help_panel=panel)(command)
     app.command(rich_help_panel="Explain")(scenario)
+    app.command(rich_help_panel="Explain")(trace.trace)
     app.add_typer(topic.build_app(), name="topic", rich_help_panel="Use")
     app.add_typer(group.build_app(), name="group", rich_help_panel="Use")
+    app.add_typer(ha.build_app(), name="ha", rich_help_panel="Use")
     app.add_typer(message.build_app(), name="message", rich_help_panel="Use")
+    app.add_typer(lock.build_app(), name="lock", rich_help_panel="Use")
+    app.add_typer(dlq.build_app(), name="dlq", rich_help_panel="Use")
+    app.add_typer(transaction.build_app(), name="transaction", rich_help_panel="Use")
+    app.add_typer(retry_store.build_app(), name="retry-store", rich_help_panel="Use")
     app.add_typer(log.build_app(), name="log", rich_help_panel="Check")
     app.add_typer(doctor.build_app(), name="doctor", rich_help_panel="Explain")
     return app

@@ -165,14 +165,14 @@ def _print(found: "Found", as_json: bool, nothing: str) -> None:
 
 def _print_message(message: "ReceivedMessage") -> None:
     print(f"{message.topic}  {message.broker_name}  queue {message.queue_id}  offset {message.queue_offset}")
-    print(f"  msg_id         {_clean(message.msg_id)}")
+    print(f"  msg_id         {clean(message.msg_id)}")
     print(f"  offset_msg_id  {message.offset_msg_id}")
     print(f"  stored         {time_text(message.store_timestamp)} at {message.store_host}")
     print(f"  born           {time_text(message.born_timestamp)} at {message.born_host}")
     if message.reconsume_times:
         print(f"  reconsumed     {message.reconsume_times} times")
     for name, value in message.properties.items():
-        print(f"  property       {_clean(name)}={_clean(value)}")
+        print(f"  property       {clean(name)}={clean(value)}")
     try:
         body = bytes(message.body)
     except PocketMQError as error:
@@ -183,9 +183,9 @@ def _print_message(message: "ReceivedMessage") -> None:
     except UnicodeDecodeError:
         text = body[:64].hex(" ")
     more = f" ... {len(body):,} bytes" if len(text) > _BODY_SHOWN or (len(body) > 64 and not text.isprintable()) else ""
-    print(f"  body           {_clean(text[:_BODY_SHOWN])}{more}")
+    print(f"  body           {clean(text[:_BODY_SHOWN])}{more}")
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
     """Return text without control characters: a message must not move the cursor of a terminal."""
     return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)

@@ -14,6 +14,7 @@ from pocketmq.cli.doctor.figures import NOT_KNOWN, BrokerSettings, Figures, Snap
 from pocketmq.cli.doctor.finding import Area, Diagnosis, Finding
 from pocketmq.cli.doctor.rules_reads import read_rules
 from pocketmq.cli.doctor.rules_refusals import refusal_rules
+from pocketmq.cli.doctor.rules_replication import replication_rules
 from pocketmq.cli.doctor.rules_send import send_rules
 from pocketmq.cli.doctor.rules_settings import setting_rules
 from pocketmq.cli.doctor.rules_store import store_rules
@@ -24,6 +25,7 @@ RULES: Final[tuple[Callable[[Figures], Iterator[Finding]], ...]] = (
     send_rules,
     store_rules,
     read_rules,
+    replication_rules,
     setting_rules,
 )
 _ORDER: Final = {area: place for place, area in enumerate(Area)}

@@ -34,6 +34,7 @@ class Area(enum.Enum):
     PAGE_CACHE = "page cache"
     POOL = "pool"
     FLUSH = "flush"
+    REPLICATION = "slaves"
     READS = "reads"
     DISK = "disk"
 

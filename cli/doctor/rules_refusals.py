@@ -223,6 +223,13 @@ _PUT_FAILURES: Final = {
         "A sync failed, so what was written before it may not be on disk; nothing is acknowledged since.",
         "See the store_error log and the kernel log, repair the disk, then restart the broker: it reads the log anew.",
     ),
+    "fenced_by_epoch": (
+        Area.REPLICATION,
+        Severity.ERROR,
+        "sends are refused: this master was replaced",
+        "Another broker was promoted under this name; producers with an old route still come here.",
+        "Let it follow: pocketmq ha demote BROKER_NAME.",
+    ),
     "not_master": (
         Area.ADMISSION,
         Severity.ERROR,

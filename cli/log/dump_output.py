@@ -15,6 +15,7 @@ from pocketmq.cli.exit_codes import CommandFailed, ExitCode
 from pocketmq.cli.log.selecting import Wanted, messages_of, safe_json_line
 from pocketmq.cli.output import print_json, print_table
 from pocketmq.cli.time_text import time_text
+from pocketmq.common.errors import PocketMQError
 from pocketmq.common.message import ReceivedMessage
 
 if TYPE_CHECKING:
@@ -83,7 +84,11 @@ def _first_offset(reader: "StoreReader", wanted: Wanted) -> int:
 
 
 def _print_text(message: ReceivedMessage) -> None:
-    body = bytes(message.raw_body)
+    note = ""
+    try:
+        body = bytes(message.body)
+    except PocketMQError as error:
+        body, note = bytes(message.raw_body), f"  (compressed, {error.why})"
     text = _text_of(body)
     shown = body[:64].hex(" ") if text is None else text[:_BODY_SHOWN]
     more = f" ... {len(body):,} bytes" if len(body) > (64 if text is None else _BODY_SHOWN) else ""
@@ -98,7 +103,7 @@ def _print_text(message: ReceivedMessage) -> None:
             "                "
             + "  ".join(f"{_printable(key)}={_printable(value)}" for key, value in properties.items())
         )
-    print(f"                {_printable(shown)}{more}")
+    print(f"                {_printable(shown)}{more}{note}")
 
 
 def _text_of(body: bytes) -> str | None:

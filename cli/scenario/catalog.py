@@ -24,11 +24,13 @@ class Scenario:
     name: str
     incident: str
     question: str
+    has_full: bool = False
+    """Its times are scaled down unless ``--full`` is given."""
 
-    def load(self) -> tuple[Run, str, str]:
+    def load(self, *, full: bool = False) -> tuple[Run, str, str]:
         """Return how it runs, its cure, and the cure's price."""
         module = importlib.import_module(f"pocketmq.cli.scenario.{self.name.replace('-', '_')}")
-        return module.run, module.CURE, module.PRICE
+        return module.run_full if full else module.run, module.CURE, module.PRICE
 
 
 CATALOG: Final[tuple[Scenario, ...]] = (
@@ -66,6 +68,32 @@ CATALOG: Final[tuple[Scenario, ...]] = (
         "pool-loss",
         "messages lost although SEND_OK was answered: the price of the write-buffer pool",
         "What does kill -9 lose with the pool, and what without?",
+    ),
+    Scenario(
+        "ordered-lock-stuck",
+        "an ordered queue stands still for a minute: message queue locked by other client",
+        "Who has the lock of a queue whose consumer was killed, and what gets it back sooner?",
+        has_full=True,
+    ),
+    Scenario(
+        "slave-readonly",
+        "sends time out on a synchronous master although it is well: its slave's disk refuses writes",
+        "Why do sends of 30 s fail, and what should their senders have been told?",
+    ),
+    Scenario(
+        "slave-killed",
+        "SLAVE_NOT_AVAILABLE: the slave of a synchronous master is gone",
+        "What do senders notice when a slave dies, and when there is a second one?",
+    ),
+    Scenario(
+        "slave-frozen",
+        "FLUSH_SLAVE_TIMEOUT: the slave of a synchronous master stands still with open connections",
+        "How long does a slave that says nothing hold up each send?",
+    ),
+    Scenario(
+        "network-cut",
+        "acknowledged messages are gone after a promotion: master and slave had lost each other before",
+        "What does a cut between master and slave cost when the master's machine is lost in it?",
     ),
 )
 

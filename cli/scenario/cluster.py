@@ -21,6 +21,7 @@ from typing import Any, Final, Self
 
 from pocketmq.cli.exit_codes import CannotStart
 
+COMMAND: Final = "pocketmq.cli.main"
 READY: Final = re.compile(r"(namesrv|broker)=(\S+)")
 START_S_MAX: Final = 30.0
 SWEEPS_AFTER_S: Final = 1.2
@@ -43,8 +44,8 @@ COMMITS: Final[Rule] = {"operations": ["write_at"], "path": "commitlog/*"}
 class Process:
     """One daemon. ``kill`` ends it as ``kill -9`` does."""
 
-    def __init__(self, arguments: Sequence[str], errors: Path) -> None:
-        self._arguments = [sys.executable, "-m", "pocketmq.cli.main", *arguments]
+    def __init__(self, arguments: Sequence[str], errors: Path, module: str = COMMAND) -> None:
+        self._arguments = [sys.executable, "-m", module, *arguments]
         self._errors = errors
         self._process: asyncio.subprocess.Process | None = None
 
@@ -74,9 +75,20 @@ class Process:
 
     def kill_now(self) -> None:
         """Send the signal that ends it, and do not wait; ``kill`` does."""
+        self._signal(signal.SIGKILL)
+
+    def freeze(self) -> None:
+        """Let it stand still, with open connections."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(signal.SIGKILL)
+                self._process.send_signal(number)
 
     async def kill(self) -> None:
         """End it now; nothing happens if it has ended."""
@@ -89,7 +101,10 @@ class Process:
 class BrokerProcess:
     """One broker. It keeps directory and log over ``kill`` and ``start``."""
 
-    def __init__(self, name: str, directory: Path, namesrv: str, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, directory: Path, namesrv: str, settings: Mapping[str, str], module: str = COMMAND
+    ) -> None:
+        """``module``: what runs as ``pocketmq``."""
         self.name = name
         self.address = ""
         self.started_s = 0.0
@@ -109,12 +124,24 @@ class BrokerProcess:
         }
         arguments = ["broker", "--namesrv", namesrv, "--data-dir", str(directory / "store"), "--broker-port", "0"]
         arguments += [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
-        self._process = Process(arguments, directory / "stderr.txt")
+        self._process = Process(arguments, directory / "stderr.txt", module)
 
     async def start(self) -> None:
         """Start it, or start it again on the same store."""
         self.address = (await self._process.start())["broker"]
         self.started_s = time.monotonic()
+
+    def freeze(self) -> None:
+        """Stop it where it is (SIGSTOP); its connections stay open."""
+        self._process.freeze()
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self._process.thaw()
+
+    def wipe(self) -> None:
+        """Throw its store away; it must have been killed."""
+        shutil.rmtree(self._directory / "store")
 
     def kill_now(self) -> None:
         """``kill -9``, without waiting for the end."""
@@ -178,6 +205,12 @@ class Cluster:
             if isinstance(result, BaseException):
                 raise result
         return started
+
+    def add(self, name: str, settings: Mapping[str, str], module: str = COMMAND) -> BrokerProcess:
+        """Add a broker that does not run yet; it ends with the cluster."""
+        broker = BrokerProcess(name, self.directory / name, self.namesrv, settings, module)
+        self._brokers.append(broker)
+        return broker
 
     async def kill(self, brokers: Sequence[BrokerProcess]) -> None:
         """Kill the brokers of a phase: what they have to say was asked before."""

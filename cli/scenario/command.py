@@ -35,6 +35,9 @@ def scenario(
         str | None, typer.Option("--picture", metavar="FILE", help="Draw the sends into a .png or .svg file.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer sends, shorter times: about 15 s.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="RocketMQ's times as they are, where the scenario divides them.")
+    ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Leave stores and logs, and say where.")] = False,
 ) -> None:
     """Provoke an incident in real processes: what clients see, what brokers measure, and what cures it.
@@ -49,12 +52,15 @@ def scenario(
     if chosen is None:
         known = ", ".join(each.name for each in CATALOG)
         raise typer.BadParameter(f"{name!r} is no scenario; there are: {known}", param_hint="NAME")
+    if full and (quick or not chosen.has_full):
+        why = "not together with --quick" if quick else f"{name} divides no times"
+        raise typer.BadParameter(why, param_hint="--full")
     if picture is not None:
         from pocketmq.cli.scenario import picture_file
 
         picture_file.check(picture)  # before the minute, not after it
     try:
-        report = run_async(run_scenario(chosen, quick=quick, keep=keep))
+        report = run_async(run_scenario(chosen, quick=quick, keep=keep, full=full))
     except asyncio.CancelledError:  # SIGTERM
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     if report is None:
@@ -62,7 +68,12 @@ def scenario(
     if picture is not None:
         from pocketmq.cli.scenario import picture_file
 
-        picture_file.draw(report, picture)
+        if any(phase.spans for phase in report.phases):
+            from pocketmq.cli.scenario import timeline_picture
+
+            timeline_picture.draw(report, picture)
+        else:
+            picture_file.draw(report, picture)
         _progress(f"picture: {picture}")
     if as_json:
         print_json(report)
@@ -70,7 +81,12 @@ def scenario(
         from pocketmq.cli.scenario import tables, terminal_picture
 
         tables.print_report(report)
-        terminal_picture.print_picture(report)
+        if any(phase.spans for phase in report.phases):
+            from pocketmq.cli.scenario import timeline_picture
+
+            timeline_picture.print_timeline(report)
+        else:
+            terminal_picture.print_picture(report)
     if not report.ok:
         raise typer.Exit(ExitCode.FAILED)
 
@@ -87,12 +103,12 @@ def _progress(text: str) -> None:
     print(f"  {text} …" if not text.startswith("picture") else f"  {text}", file=sys.stderr, flush=True)
 
 
-async def run_scenario(chosen: Scenario, *, quick: bool, keep: bool) -> "Report":
+async def run_scenario(chosen: Scenario, *, quick: bool, keep: bool, full: bool = False) -> "Report":
     """Run one scenario and return its report; processes and files are gone then, also after an error or a signal."""
     from pocketmq.cli.scenario.cluster import Cluster
     from pocketmq.cli.scenario.report import Report
 
-    run, cure, price = chosen.load()
+    run, cure, price = chosen.load(full=full)
     task = asyncio.current_task()
     assert task is not None
     with contextlib.suppress(NotImplementedError, RuntimeError):

@@ -109,19 +109,24 @@ async def warm_up(producer: Producer, topic: str, brokers: int) -> int:
 
 
 async def run_load(
-    producer: Producer, topic: str, load: Load, at: Sequence[tuple[float, Callable[[], object]]] = ()
+    producer: Producer,
+    topic: str,
+    load: Load,
+    at: Sequence[tuple[float, Callable[[], object]]] = (),
+    *,
+    first_number: int = 0,
 ) -> list[Send]:
     """Make the sends, each a request of its own, and return how they ended, in the order they were due.
 
-    ``at``: (second, what to do then). Latency counts from the moment a send was due, so that a client that is late does
-    not hide a broker that is (no coordinated omission).
+    ``at``: (second, what to do then). ``first_number``: of the numbers in the bodies. Latency counts from the moment a
+    send was due, so that a client that is late does not hide a broker that is (no coordinated omission).
     """
     loop = asyncio.get_running_loop()
     start_s = clock_s()
     handles = [loop.call_later(second, action) for second, action in at]
     tasks: list[asyncio.Task[Send]] = []
     try:
-        for number, due_s in enumerate(load.due_s()):
+        for number, due_s in enumerate(load.due_s(), first_number):
             wait_s = start_s + due_s - clock_s()
             await asyncio.sleep(max(0.0, wait_s))  # at least one turn of the loop: the frame before leaves alone
             body = f"{number:09d}".encode().ljust(BODY_BYTES, b".")

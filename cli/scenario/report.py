@@ -83,6 +83,16 @@ class Point(msgspec.Struct, frozen=True, array_like=True):
     outcome: int
 
 
+class Span(msgspec.Struct, frozen=True, array_like=True):
+    """Something that lasted, in the timeline of a phase: ``lane`` ``lock`` (who had it) or ``work`` (who called its
+    handler), what, and from which second to which."""
+
+    lane: str
+    what: str
+    from_s: float
+    to_s: float
+
+
 class Phase(msgspec.Struct, frozen=True):
     """One run: settings, load, what the clients saw, what the broker says, what was expected.
 
@@ -105,6 +115,10 @@ class Phase(msgspec.Struct, frozen=True):
     acknowledged_lost: int = 0
     says: str = ""
     points: list[Point] = []
+    spans: list[Span] = []
+    """A timeline; empty where there is none to draw."""
+    ended_s: float = 0
+    """Second in which the first consumer ended, in a timeline."""
 
     @property
     def ok(self) -> bool:

@@ -5,13 +5,20 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from pocketmq.cli.log.app import build_app
 from pocketmq.cli.log.opening import locked_by_broker
+from pocketmq.common.body_codec import CompressionType, compress_body
 from pocketmq.common.errors import ConfigError, PocketMQError
+from pocketmq.common.record import COMPRESSED_FLAG
+from pocketmq.common.record_codec import encode_record
+from pocketmq.common.record_group import GroupSection, RecordGroup, record_meta
+from pocketmq.store.config import StoreConfig
+from pocketmq.store.message_store import MessageStore
 from pocketmq.store.offline.errors import NotAStore
 from tests.cli.conftest import RunCommand, StartDaemon
 from tests.store.offline.rocketmq_files import RocketStore, some_messages, tree
@@ -194,3 +201,22 @@ def test_a_live_brokers_store_can_be_read_and_not_repaired(
     report = json.loads(run_command("log", "verify", str(data), "--json", "--full").stdout)
     assert report["ok"] is True, report
     assert report["records"] == 3
+
+
+def test_dump_shows_what_was_compressed(tmp_path: Path) -> None:
+    """Packed bodies are shown unpacked; of one that is damaged the bytes, and why."""
+    settings: dict[str, Any] = {"mapped_file_size_commit_log": 1 << 20, "mapped_file_size_consume_queue": 20_000}
+    store = MessageStore(StoreConfig(store_path_root_dir=str(tmp_path / "s"), **settings))
+    store.store_host = host = bytes([127, 0, 0, 1, 0, 0, 42, 159])
+    store.open()
+    bodies = [compress_body(b"readable " * 1000, CompressionType.ZLIB), b"no zlib at all"]
+    records = [
+        encode_record("T", body, queue_id=0, sys_flag=COMPRESSED_FLAG, born_host=host, store_host=host)
+        for body in bodies
+    ]
+    sections = [GroupSection("T", 0, 0, len(bodies))]
+    assert store.append(RecordGroup.from_records(records, [record_meta("T", 0, 0, {})] * 2, sections)).status.is_stored
+    store.close()
+    shown = run("dump", tmp_path / "s").stdout
+    assert "readable readable" in shown
+    assert "no zlib at all  (compressed, " in shown

@@ -46,6 +46,8 @@ HEALTHY_RUNTIME: Mapping[str, str] = {
     "pullHolds": "4",
     "msgPutTotalTodayNow": "5000",
     "msgGetTotalTodayNow": "4000",
+    "haRole": "ASYNC_MASTER",
+    "haEpoch": "1",
 }
 
 

@@ -26,7 +26,7 @@ def plans_of(name: str, quick: bool) -> list[Plan]:
 
 
 def test_the_issue_s_scenarios_are_there() -> None:
-    """Seven names; an unknown one is not found."""
+    """Twelve names; an unknown one is not found."""
     assert set(NAMES) == {
         "timeout-clean-queue",
         "pcbusy",
@@ -35,6 +35,11 @@ def test_the_issue_s_scenarios_are_there() -> None:
         "too-many-requests",
         "retry-codes",
         "pool-loss",
+        "ordered-lock-stuck",
+        "slave-readonly",
+        "slave-killed",
+        "slave-frozen",
+        "network-cut",
     }
     assert find("nonsense") is None
 

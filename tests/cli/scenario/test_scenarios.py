@@ -35,6 +35,8 @@ def test_the_list_names_them_all(run_command: RunCommand) -> None:
     [
         (("nonsense",), "there are: timeout-clean-queue"),
         (("pcbusy", "--picture", "out.pdf"), "neither .png nor .svg"),
+        (("pcbusy", "--full"), "pcbusy divides no times"),
+        (("ordered-lock-stuck", "--full", "--quick"), "not together with --quick"),
     ],
 )
 def test_wrong_usage_is_refused_before_anything_starts(
@@ -63,7 +65,7 @@ def run_quick(name: str, run_command: RunCommand, tmp_path: Path) -> dict[str, A
     return report
 
 
-@pytest.mark.slow
+@pytest.mark.scenario
 def test_too_many_requests(run_command: RunCommand, tmp_path: Path) -> None:
     """The exact text at the client, the line in the broker's log, and all delivered with a second broker."""
     full, longer, cured = run_quick("too-many-requests", run_command, tmp_path)["phases"]
@@ -85,14 +87,43 @@ def test_retry_codes(run_command: RunCommand, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.scenario
-@pytest.mark.parametrize("name", ["timeout-clean-queue", "pcbusy", "pc-synchronized", "reject-request", "pool-loss"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *["timeout-clean-queue", "pcbusy", "pc-synchronized", "reject-request", "pool-loss"],
+        *["slave-readonly", "slave-killed", "slave-frozen", "network-cut"],
+    ],
+)
 def test_the_others(name: str, run_command: RunCommand, tmp_path: Path) -> None:
     """Each shows its fault and its cure."""
     run_quick(name, run_command, tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.scenario
+def test_ordered_lock_stuck(run_command: RunCommand, tmp_path: Path) -> None:
+    """A killed consumer's queue waits for the expiry, and says whom for; each cure is shorter than that."""
+    killed, graceful, shorter, early = run_quick("ordered-lock-stuck", run_command, tmp_path)["phases"]
+    texts = [each["value"] for each in killed["evidence"]]
+    assert any("tryLockBatch, message queue locked by other client. Group: billing" in text for text in texts)
+    assert any("tryLockBatch, message queue lock expired, I got it." in text for text in texts)
+    assert any(each["what"] == "queue_waits_for_lock" for each in killed["evidence"])
+    still_s = {
+        phase["name"]: float(each["value"])
+        for phase in (killed, graceful, shorter, early)
+        for each in phase["evidence"]
+        if each["what"] == "the queue stood still, s"
+    }
+    assert len(still_s) == 4
+    assert max(still_s, key=lambda name: still_s[name]) == killed["name"]
+    assert {span[0] for span in killed["spans"]} == {"lock", "work"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, *(pytest.param(each, marks=pytest.mark.scenario) for each in (signal.SIGTERM, signal.SIGHUP))],
+)
 def test_a_signal_leaves_no_process_and_no_file(number: signal.Signals, tmp_path: Path) -> None:
     """Ctrl-C in the middle of a run: exit code 130, brokers gone, directory gone."""
     process = subprocess.Popen(

@@ -1,0 +1,180 @@
+"""``pocketmq cluster``: a name server, a synchronous pair and a second master, each a process of its own.
+
+Lives here: what runs where, starting it, one screen that says so, stopping it.
+Not here: the daemons (``daemon``), clusters of tests and scenarios (``scenario.cluster``).
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from pocketmq.cli.exit_codes import CannotStart
+from pocketmq.cli.run import run_async
+
+START_S_MAX: Final = 60.0
+STOP_S_MAX: Final = 30.0
+PORT_STEP: Final = 10
+"""Between two brokers: the port beside a broker's is its HA port."""
+
+
+@dataclass(slots=True)
+class Member:
+    """One process: what it is, and the command that makes it."""
+
+    name: str
+    what: str
+    arguments: list[str]
+    log: Path
+    process: asyncio.subprocess.Process | None = None
+    told: dict[str, str] = field(default_factory=dict)
+
+    async def start(self) -> None:
+        """Start it and wait until it serves. Raises ``CannotStart``."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "pocketmq.cli.main",
+                *self.arguments,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for the command, which stops them in order
+            )
+        assert self.process.stdout is not None
+        line = ""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(START_S_MAX):
+                line = (await self.process.stdout.readline()).decode()
+        if not line.startswith("ready"):
+            said = self.log.read_text("utf-8", "replace")[-2000:].strip()
+            raise CannotStart(f"{self.name} did not start", why=said or "it said nothing", hint=f"see {self.log}")
+        self.told = dict(word.split("=", 1) for word in line.split()[1:] if "=" in word)
+
+    async def stop(self) -> None:
+        """End it cleanly; kill it if that takes too long."""
+        process = self.process
+        if process is None:
+            return
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(STOP_S_MAX):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+def members(directory: Path, host: str, namesrv_port: int, broker_port: int, settings: Sequence[str]) -> list[Member]:
+    """Return the processes in the order in which they start."""
+    namesrv = f"{host}:{namesrv_port}"
+    sets = [word for each in settings for word in ("--set", each)]
+
+    def member(name: str, what: str, number: int, role: str, broker_name: str, broker_id: int) -> Member:
+        arguments = ["broker", "--namesrv", namesrv, "--data-dir", str(directory / name), "--host", host]
+        arguments += ["--broker-port", str(broker_port + number * PORT_STEP)]
+        values = {
+            "broker.broker_name": broker_name,
+            "broker.broker_id": str(broker_id),
+            "store.broker_role": role,
+            "metrics.listen_port": "0",
+        }
+        arguments += [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+        return Member(name, what, arguments + sets, directory / f"{name}.log")
+
+    name_server = Member(
+        "namesrv",
+        "name server",
+        [
+            *["namesrv", "--namesrv-port", str(namesrv_port), "--host", host],
+            *["--set", f"namesrv.epoch_store_dir={directory / 'namesrv'}"],
+        ],
+        directory / "namesrv.log",
+    )
+    return [
+        name_server,
+        member("broker-a-0", "synchronous master of broker-a", 0, "SYNC_MASTER", "broker-a", 0),
+        member("broker-a-1", "slave of broker-a", 1, "SLAVE", "broker-a", 1),
+        member("broker-b-0", "second master, broker-b, alone", 2, "ASYNC_MASTER", "broker-b", 0),
+    ]
+
+
+def screen(started: Sequence[Member], directory: Path) -> str:
+    """Return what runs where, and what to try."""
+    namesrv = started[0].told.get("namesrv", "")
+    lines = [f"{'process':<12} {'address':<22} {'pid':<8} what"]
+    for member in started:
+        address = member.told.get("broker") or member.told.get("namesrv", "")
+        pid = "" if member.process is None else str(member.process.pid)
+        lines.append(f"{member.name:<12} {address:<22} {pid:<8} {member.what}")
+    option = f"--namesrv {namesrv}"
+    lines += [
+        "",
+        f"data and logs   {directory}",
+        f"see it          pocketmq ha status {option}",
+        f"send            echo hello | pocketmq produce TopicTest {option}",
+        f"planned switch  pocketmq ha promote broker-a {option}",
+        "crash           kill -9 the pid of broker-a-0, then promote; start it again and:",
+        f"                pocketmq ha demote broker-a {option}",
+        "end             Ctrl-C",
+    ]
+    return "\n".join(lines)
+
+
+def cluster(
+    data_dir: Annotated[str, typer.Option("--data-dir", "-d", metavar="DIR", help="Stores and logs.")] = (
+        "./pocketmq-cluster"
+    ),
+    namesrv_port: Annotated[int, typer.Option("--namesrv-port", min=1, max=65535)] = 9876,
+    broker_port: Annotated[
+        int, typer.Option("--broker-port", min=1, max=65500, help="Of the first broker; the others come 10 behind it.")
+    ] = 10911,
+    host: Annotated[str, typer.Option("--host", help="Address of all of them.")] = "127.0.0.1",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting of every broker; repeatable.")
+    ] = None,
+) -> None:
+    """Run a name server, a synchronous master with its slave, and a second master, until Ctrl-C."""
+    directory = Path(data_dir).absolute()
+    run_async(_run(members(directory, host, namesrv_port, broker_port, settings or []), directory))
+
+
+async def _run(started: list[Member], directory: Path) -> None:
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    try:
+        for member in started:
+            await member.start()
+            if ended.is_set():
+                return
+        print(screen(started, directory), flush=True)
+        watchers = [asyncio.create_task(_watch(member)) for member in started]
+        await ended.wait()
+        print("stopping", file=sys.stderr, flush=True)
+        for watcher in watchers:
+            watcher.cancel()
+    finally:
+        for member in reversed(started):
+            await member.stop()
+
+
+async def _watch(member: Member) -> None:
+    """Say when a process has ended; the others go on, as they would on their own machines."""
+    assert member.process is not None
+    code = await member.process.wait()
+    why = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    restart = " ".join(["pocketmq", *member.arguments])
+    print(f"{member.name} has ended ({why}); start it again with{os.linesep}  {restart}", flush=True)

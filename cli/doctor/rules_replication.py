@@ -1,0 +1,131 @@
+"""Rules: masters and slaves.
+
+Lives here: a master that was replaced, sends that are stored on too few machines, a slave that does not follow.
+Not here: refusals in general (``rules_refusals``), the whole picture of a broker name (``pocketmq ha status``).
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from pocketmq.cli.doctor.figures import Figures
+from pocketmq.cli.doctor.finding import Area, Finding, Severity
+from pocketmq.cli.doctor.words import bytes_text, clean, count_text
+
+SYNC_MASTER: Final = "SYNC_MASTER"
+SLAVE_BEHIND_BYTES: Final = 64 << 20
+_REFERENCE: Final = "docs/replication.md"
+
+
+def replication_rules(figures: Figures) -> Iterator[Finding]:
+    """Yield what is wrong with replication; nothing for a broker that tells no role."""
+    role = figures.runtime("haRole")
+    if role == "FENCED":
+        by = clean(figures.runtime("haFencedBy") or "another broker")
+        yield Finding(
+            key="fenced-by-epoch",
+            area=Area.REPLICATION,
+            severity=Severity.ERROR,
+            title="this master was replaced: it takes no sends",
+            evidence=(f"replaced by {by}; newest own epoch {clean(figures.runtime('haEpoch') or '?')}",),
+            cause="Another broker was promoted under this name, so nothing that this one stored could be confirmed.",
+            cure="Let it follow: pocketmq ha demote BROKER_NAME. Producers go to the new master by themselves.",
+            reference=_REFERENCE,
+        )
+    elif role == "SLAVE":
+        yield from _slave(figures)
+    elif role is not None:
+        yield from _master(figures)
+
+
+def _master(figures: Figures) -> Iterator[Finding]:
+    copies, needed = figures.number("haInSyncCopies"), figures.number("haInSyncCopiesNeeded")
+    missing = copies is not None and needed is not None and copies < needed
+    refused, late = figures.grown("haSlaveNotAvailable"), figures.grown("haSlaveTimeouts")
+    refused_ever, late_ever = figures.number("haSlaveNotAvailable") or 0, figures.number("haSlaveTimeouts") or 0
+    behind = figures.size_bytes("haSlaveBehindBytesMax") or 0
+    if missing or refused:
+        yield Finding(
+            key="slave-not-available",
+            area=Area.REPLICATION,
+            severity=Severity.ERROR,
+            title="sends get SLAVE_NOT_AVAILABLE: they are stored on the master alone",
+            evidence=(
+                f"{count_text(int(copies or 0))} of {count_text(int(needed or 0))} copies in sync, the slave furthest "
+                f"behind lacks {bytes_text(behind)}; {count_text(int(refused_ever))} such answers since the start",
+            ),
+            cause="A synchronous master waits for its slaves only while enough of them are connected and less than "
+            "ha_slave_fallbehind_max behind; else it says at once that losing it may lose the message.",
+            cure="See pocketmq ha status which slave is missing, and its ha log; the answers change by themselves when "
+            "it has caught up.",
+            reference=_REFERENCE,
+        )
+    if late:
+        yield Finding(
+            key="slave-timeout",
+            area=Area.REPLICATION,
+            severity=Severity.ERROR,
+            title="sends get FLUSH_SLAVE_TIMEOUT: no slave confirms in time",
+            evidence=(
+                f"{count_text(int(late))} since the last look, {count_text(int(late_ever))} since the start; "
+                f"{count_text(int(figures.number('haWaiters') or 0))} drains wait now, the slave furthest behind lacks "
+                f"{bytes_text(behind)}",
+            ),
+            cause="A slave is connected but slow: its disk, its CPU or the network. Each send waits slave_timeout.",
+            cure="Find what is slow on the slave (its ha and store logs, pocketmq doctor disk DIR there). A smaller "
+            "ha_slave_fallbehind_max turns the waits into SLAVE_NOT_AVAILABLE at once.",
+            reference=_REFERENCE,
+        )
+    elif late is None and late_ever:
+        yield Finding(
+            key="slave-timeouts-before",
+            area=Area.REPLICATION,
+            severity=Severity.NOTE,
+            title="some sends were answered FLUSH_SLAVE_TIMEOUT since the start",
+            evidence=(f"{count_text(int(late_ever))} of them; watch whether it grows (--watch 5)",),
+            cause="A slave did not confirm within slave_timeout.",
+            cure="Nothing if it is over.",
+            reference=_REFERENCE,
+        )
+
+
+def _slave(figures: Figures) -> Iterator[Finding]:
+    behind = figures.size_bytes("haBehindBytes") or 0
+    if figures.runtime("haConnected") == "false":
+        error = clean(figures.runtime("haLastError") or "no reason told")
+        yield Finding(
+            key="slave-follows-nobody",
+            area=Area.REPLICATION,
+            severity=Severity.ERROR,
+            title="this slave follows no master",
+            evidence=(error,),
+            cause="Its master is away, or one of the two refuses the other: another cluster, a log that differs.",
+            cure="See pocketmq ha status. Without a master: pocketmq ha promote BROKER_NAME.",
+            reference=_REFERENCE,
+        )
+    elif behind > SLAVE_BEHIND_BYTES:
+        yield Finding(
+            key="slave-behind",
+            area=Area.REPLICATION,
+            severity=Severity.WARNING,
+            title=f"this slave is {bytes_text(behind)} behind its master",
+            evidence=(f"not copied yet: {bytes_text(behind)} now",),
+            cause="It started late and catches up, or its disk or the network takes less than producers send.",
+            cure="Watch whether it falls (--watch 5).",
+            reference=_REFERENCE,
+        )
+
+
+def replication_line(figures: Figures) -> Iterator[str]:
+    """Yield the figures of the area's line."""
+    role = figures.runtime("haRole")
+    if role is None:
+        return
+    yield f"{clean(role)}, epoch {clean(figures.runtime('haEpoch') or '?')}"
+    if role == "SLAVE":
+        follows = "follows" if figures.runtime("haConnected") == "true" else "follows nobody"
+        yield f"{follows}, {bytes_text(figures.size_bytes('haBehindBytes') or 0)} behind"
+    elif figures.number("haSlaves"):
+        copies, needed = figures.number("haInSyncCopies") or 0, figures.number("haInSyncCopiesNeeded") or 0
+        lack = bytes_text(figures.size_bytes("haSlaveBehindBytesMax") or 0)
+        yield f"{count_text(int(copies))} copies in sync, SEND_OK needs {count_text(int(needed))}"
+        yield f"slaves at most {lack} behind"

@@ -1,0 +1,37 @@
+"""``pocketmq request TOPIC``: send a request, print the reply.
+
+Lives here: options and the printing. Not here: request-reply itself (``client.request_reply``).
+"""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from pocketmq.cli import options
+from pocketmq.cli.run import run_async
+
+
+def request(
+    topic: Annotated[str, typer.Argument(help="Topic whose consumers reply.")],
+    message: Annotated[str, typer.Option("--message", "-m", metavar="BODY", help="Body of the request.")],
+    key: Annotated[str, typer.Option("--key", help="Key of the request.")] = "",
+    tags: Annotated[str, typer.Option("--tags", help="Tag of the request.")] = "",
+    timeout_ms: options.TimeoutMs = 3000,
+    as_json: options.Json = False,
+    namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
+) -> None:
+    """Send one request and print the body of the reply; exit code 0 only if one came in time."""
+
+    async def body() -> None:
+        from pocketmq.cli.message_format import json_line
+        from pocketmq.client import Message, Producer
+
+        asked = Message(topic, os.fsencode(message), keys=key, tags=tags)
+        async with Producer(group="pocketmq-cli", namesrv=namesrv) as producer:
+            reply = await producer.request(asked, timeout_ms=timeout_ms)
+        sys.stdout.buffer.write(json_line(reply) if as_json else reply.body + b"\n")
+        sys.stdout.buffer.flush()
+
+    run_async(body())
