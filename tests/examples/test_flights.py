@@ -1,5 +1,6 @@
-"""The flights examples, whole: every row through a broker and back, and a reminder for each."""
+"""The flights examples, whole: every row through a broker and back, a reminder for each, aircraft through a crash."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,3 +27,28 @@ def test_each_flight_has_its_reminder_in_time() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "842 reminders of 842 flights, 0 twice, 0 early" in done.stdout
+
+
+@pytest.mark.slow
+def test_each_aircraft_keeps_its_order_through_a_killed_consumer() -> None:
+    """One of three processes dies in the middle: every flight has its effect once, in the order of the package."""
+    command = [sys.executable, str(SCRIPT.with_name("aircraft.py")), "--flights", "4000"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+    killed = re.search(r"(worker-\d) killed when ([\d,]+) flights were written down, ([\d,]+) by it", done.stdout)
+    assert killed is not None
+    assert 0 < int(killed[3].replace(",", "")) <= int(killed[2].replace(",", "")) < 4000
+    assert re.search(r"^[1-9][\d,]* messages came again to them, and had no effect$", done.stdout, re.MULTILINE)
+    assert "4,000 effects of 4,000 flights by worker-1" in done.stdout
+    assert " aircraft: 0 with another order, 0 with other sums" in done.stdout
+    assert done.stdout.rstrip().endswith("equal: yes")
+
+
+def test_bookings_and_messages_agree_whoever_is_killed() -> None:
+    """Agent, then broker, killed with -9 at each step of a transaction: a message for each booking, once, no other."""
+    command = [sys.executable, str(SCRIPT.with_name("booking.py"))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for party in ("agent", "broker"):
+        assert done.stdout.count(f"{party} killed: ") == 5
+    assert "28 bookings, 28 messages: 0 missing, 0 without a booking, 0 twice" in done.stdout
