@@ -23,17 +23,35 @@ CASES = {
     "queues": "dispatch, index, get",
     "client": "producer and decoder without a broker",
     "core": "a whole broker: produce, consume, beside echo and socket-to-file",
+    "consume": "push consumption: async, batch and plain handlers, 100 consumers joining, a stop handing over",
+    "ordered": "ordered push consumption over 16 queues, a stop handing over",
     "overload": "goodput and refusals at 0.5 to 10 times capacity, open loop",
+    "compression": "packing and unpacking by type and size, and through a broker (COUNT, default 20000)",
     "delay": "sends beside a million delayed messages, accuracy, restart (PENDING)",
     "pool": "tails of sends with and without the write-buffer pool on a busy disk",
     "sync_flush": "group commit against the disk's own rate of syncs, plain and with each sync slowed to 5 ms",
     "telemetry": "what counting times costs: two brokers, with and without",
+    "transactions": "transactions beside plain sends, with RocketMQ's requests, beside open ones (TRANSACTIONS)",
     "verify": "pocketmq log verify in GB/s, by checksums and by records, beside a plain read",
     "recovery": "verification and start after a kill in GB/s, start after a clean stop (GIGABYTES, default 2)",
+    "replication": "sends with and without a slave, async and sync; catch-up of a new slave (GIGABYTES, default 2)",
+    "durable_retry": "the retry store's intake and the resends from it, beside plain sends (COUNT, default 200000)",
     "restart": "time to ready after --gigabytes of messages, clean and after kill -9",
 }
 
-LONG = ("delay", "overload", "pool", "recovery", "restart", "sync_flush", "telemetry")
+LONG = (
+    "compression",
+    "delay",
+    "durable_retry",
+    "overload",
+    "pool",
+    "recovery",
+    "replication",
+    "restart",
+    "sync_flush",
+    "telemetry",
+    "transactions",
+)
 """Cases that take minutes: run only when named."""
 
 
