@@ -67,6 +67,7 @@ _RANGES: Final[dict[str, tuple[int, int]]] = {
     "ha_send_heartbeat_interval": (10, _DAY_MS),
     "ha_housekeeping_interval": (20, _DAY_MS),
     "ha_transfer_batch_size": (PAGE_BYTES, 8 << 20),
+    "max_ha_transfer_byte_in_second": (0, 1 << 50),
     "ha_recover_wait_ms": (0, _DAY_MS),
 }
 """Every number but file sizes: lowest and highest value. The highest keep an index file below 9 GB and a wait below a
@@ -208,6 +209,9 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """A connection that has brought nothing for so long is closed, on either side."""
     ha_transfer_batch_size: int = 1 << 20
     """Most bytes of the log in one frame (RocketMQ: 32 KiB; toward RocketMQ's slaves it stays at that)."""
+    max_ha_transfer_byte_in_second: int = 0
+    """To each slave, while it catches up; 0: no limit (RocketMQ 5: 100 MiB, off unless ``haFlowControlEnable``). What
+    was just appended is never held."""
     ha_recover_wait_ms: int = 10_000
     """Ours: how long a master that did not stop cleanly waits for slaves that may have what it lost."""
     slave_ack_policy: Literal["WRITTEN", "FLUSHED"] = "WRITTEN"

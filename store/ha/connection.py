@@ -27,6 +27,9 @@ RECEIVE_WAIT_MS: Final = 1000.0
 BLOCKED_WAIT_MS: Final = 100.0
 BATCHES_PER_STEP: Final = 8
 PUSH_BYTES_MAX: Final = 256 << 10
+PAUSE_MS_MIN: Final = 2.0
+"""Shorter rests are not worth the wake-up."""
+_NS_PER_S: Final = 1_000_000_000
 """More than this is left to the sender: the thread that appends must not copy for long."""
 _NS_PER_MS: Final = 1_000_000
 
@@ -73,6 +76,7 @@ class SlaveConnection:
         clock: Clock,
         *,
         batch_bytes: int,
+        bytes_per_s: int,
         heartbeat_ms: int,
         housekeeping_ms: int,
     ) -> None:
@@ -98,6 +102,8 @@ class SlaveConnection:
         self._log = log
         self._clock = clock
         self._batch_bytes = min(batch_bytes, wire.BODY_BYTES_MAX)
+        self._bytes_per_s = bytes_per_s  # 0: no limit
+        self._paced_ns = 0  # until then what is sent stays within the limit
         self._heartbeat_ns = heartbeat_ms * _NS_PER_MS
         self._housekeeping_ns = housekeeping_ms * _NS_PER_MS
         self._received_ns = self._sent_ns = self.connected_ns
@@ -353,6 +359,7 @@ class SlaveConnection:
             with self._send_lock:
                 self._is_tail = False
                 before = transfer.sent_offset
+                begin_ns = self._clock.monotonic_ns()
                 pumped = transfer.pump(BATCHES_PER_STEP)
                 now_ns = self._clock.monotonic_ns()
                 if transfer.sent_offset != before:
@@ -368,12 +375,20 @@ class SlaveConnection:
         except (PocketMQError, OSError) as error:
             self.fail(str(error))
             return None
-        if pumped is Pumped.BLOCKED:
-            self._link.wait_writable(BLOCKED_WAIT_MS)
-            return 0
-        if pumped is Pumped.MORE:
-            return 0
+        if pumped is not Pumped.DONE:
+            pause_ms = self._pause_ms(transfer.sent_offset - before, begin_ns, now_ns)
+            if pumped is Pumped.BLOCKED and not pause_ms:
+                self._link.wait_writable(BLOCKED_WAIT_MS)
+            return pause_ms
         return max(1.0, (self._sent_ns + self._heartbeat_ns - now_ns) / _NS_PER_MS)
+
+    def _pause_ms(self, sent_bytes: int, begin_ns: int, now_ns: int) -> float:
+        """Return how long to rest, so that a slave that catches up leaves the sends their share of disk and cores."""
+        if not self._bytes_per_s:
+            return 0
+        self._paced_ns = max(self._paced_ns, begin_ns) + sent_bytes * _NS_PER_S // self._bytes_per_s
+        ahead_ms = (self._paced_ns - now_ns) / _NS_PER_MS
+        return ahead_ms if ahead_ms >= PAUSE_MS_MIN else 0
 
     def _heartbeat(self, transfer: LogTransfer) -> None:
         if self.protocol == "rocketmq":

@@ -234,6 +234,7 @@ class HaService:
                         self._store.log,
                         self._clock,
                         batch_bytes=self._config.ha_transfer_batch_size,
+                        bytes_per_s=self._config.max_ha_transfer_byte_in_second,
                         heartbeat_ms=self._config.ha_send_heartbeat_interval,
                         housekeeping_ms=self._config.ha_housekeeping_interval,
                     )
