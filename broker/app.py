@@ -413,15 +413,19 @@ class BrokerApp:
     def _close(self, running: Running) -> None:
         """Serve what is queued, write the tables, close the store. Blocks; worker thread."""
         deadline_ns = self._clock.monotonic_ns() + self.config.shutdown_timeout_mills * 1_000_000
-        for executor in running.table.executors():
-            executor.finish(deadline_ns)
-        for service in reversed(running.services):
-            service.stop()
-        self._observation.stop()
-        running.housekeeping.stop()
-        self.thread_dumper.stop()
-        running.replication.stop()
-        running.store.close()
+        try:
+            for executor in running.table.executors():
+                executor.finish(deadline_ns)
+            for service in reversed(running.services):
+                service.stop()
+            self._observation.stop()
+            running.housekeeping.stop()
+            self.thread_dumper.stop()
+        finally:  # whatever could not be written before: slaves are let go, and the log is closed
+            try:
+                running.replication.stop()
+            finally:
+                running.store.close()
         running.replication.closed()
 
     def _announce(self, connection: Connection) -> Announcement:
