@@ -131,7 +131,9 @@ class Network:
         self.heal()
 
     def _remove(self) -> None:
-        for host in self._others():
+        for at, host in enumerate(self._others(), 1):
+            with contextlib.suppress(subprocess.CalledProcessError):
+                _ip("link", "del", f"{self._bridge}p{at}")  # the system forgets the links of a namespace only later
             with contextlib.suppress(subprocess.CalledProcessError):
                 _ip("netns", "del", host.namespace)
         with contextlib.suppress(subprocess.CalledProcessError):
