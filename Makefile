@@ -37,7 +37,7 @@ check: $(VENV)/.dev     ## ruff, mypy --strict, layers
 	$(BIN)/mypy
 	PYTHONPATH=src $(BIN)/lint-imports
 
-scenarios: $(VENV)/.dev ## every incident in real processes, ten minutes
+scenarios: $(VENV)/.dev ## every incident in real processes, and what else takes long
 	$(BIN)/python -m pytest -m scenario $(ARGS)
 
 torture: $(VENV)/.dev   ## crashes, bit flips and kill -9 for an hour (ARGS="--minutes 5")

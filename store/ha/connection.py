@@ -161,11 +161,6 @@ class SlaveConnection:
     # ---- what is known
 
     @property
-    def is_streaming(self) -> bool:
-        """Whether the slave has agreed on where its log ends, and is served."""
-        return self._transfer is not None and not self.is_ended
-
-    @property
     def sent_bytes(self) -> int:
         """Bytes of the log that were sent."""
         return 0 if self._transfer is None else self._transfer.sent_bytes

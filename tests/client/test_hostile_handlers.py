@@ -123,6 +123,7 @@ async def test_a_handler_that_cannot_be_canceled_does_not_keep_the_consumer_from
     await until(lambda: len(bench.watch.running()) == 1)
     async with asyncio.timeout(5):
         await bench.stop()
+    assert not end.is_set(), "the handler was still at work when the stop ended"
     end.set()
 
 
