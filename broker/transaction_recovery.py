@@ -99,13 +99,18 @@ def recover(
     if low == half_end:
         return
     done = np.zeros(half_end - low, np.bool_)
-    for _, data, _, _ in _records(store, OP_HALF_TOPIC, op_low, op_end, None):
+    holes = _holes(store)
+    doubted = 0
+    for _, data, physical_offset, _ in _records(store, OP_HALF_TOPIC, op_low, op_end, None):
         try:
-            body = decode_record(data, check_crc=False).body
+            op = decode_record(data, check_crc=False)
         except CorruptRecord as error:  # what it ended is open again, and found as ended by its messages
             log.error("op_message_unreadable", error=str(error))
             continue
-        for offset in parse_op(body):
+        if any(start <= physical_offset and time == op.store_timestamp for start, time in holes):
+            doubted += 1
+            continue
+        for offset in parse_op(op.body):
             if low <= offset < half_end:
                 done[offset - low] = True
     found: dict[int, Half] = {}
@@ -135,11 +140,35 @@ def recover(
         )
     for half in found.values():
         table.restore(half)
+    if doubted:
+        log.warning(
+            "op_messages_doubted",
+            count=doubted,
+            why="their append lost bytes in a power failure, maybe the messages that they end; what they end is open",
+        )
     if gone:
         log.error("half_messages_lost", count=gone, why="their queue names them, the log does not have them any more")
     log.info("transactions_recovered", open=len(found), half_offset=low, half_end=half_end, op_offset=op_low)
     if len(found) > table.pending_max:
         log.warning("transactions_above_limit", open=len(found), transaction_pending_max=table.pending_max)
+
+
+def _holes(store: MessageStore) -> list[tuple[int, int]]:
+    """Return for each damaged range of the log where it ends, and the store time of the first record behind it.
+
+    An append writes messages before the op messages that end them, all with one store time. So an op message behind
+    damage with the time of the first record behind it may have lost its messages (ADR 0006 keeps what is behind).
+    """
+    holes = []
+    for part in store.log.damaged:
+        try:
+            group = next(store.log.walk(part.end, store.log.committed_offset), None)
+        except CorruptRecord:  # damage that no start has seen yet
+            continue
+        if group is not None:
+            times = group.store_timestamps
+            holes.append((part.end, group.store_timestamp if times is None else int(times[0])))
+    return holes
 
 
 def _records(

@@ -6,9 +6,10 @@ Not here: who decides (``end_transaction_processor``, ``transaction_service``), 
 (``transaction_records``).
 
 One decision, or many, is one append group: first the messages, then the op messages. A group is in the log as a whole
-or not at all after a kill of the process, unless it crosses into the next segment of the log; then, and after a power
-failure, a beginning of it can be what is left. So what a crash can leave is a message without its op message, never the
-other way round: the half message is open again, and ``delivered`` finds that its message is there already.
+or not at all after a kill of the process, unless it crosses into the next segment of the log; then a beginning of it
+can be what is left: a message without its op message. The half message is open again, and ``delivered`` finds that its
+message is there already. A power failure can take any page of it; ``transaction_recovery`` doubts the op messages that
+lie behind such a hole.
 """
 
 from collections.abc import Callable, Sequence
