@@ -1,6 +1,7 @@
 # PocketMQ: few verbs, the same in CI. Needs Python 3.11+ and make; everything else is installed into .venv.
 PYTHON ?= python3
 VENV   ?= .venv
+JOBS   ?= 2
 BIN     = $(VENV)/bin
 SHELL   = /bin/sh
 
@@ -28,8 +29,8 @@ cluster: $(VENV)/.runtime ## name server, synchronous pair, second master (ARGS=
 
 setup: $(VENV)/.dev     ## everything a developer needs
 
-test: $(VENV)/.dev      ## the tests, under ten minutes on two cores (ARGS="tests/store -k recovery")
-	$(BIN)/python -m pytest $(ARGS)
+test: $(VENV)/.dev      ## the tests, under ten minutes on two cores (ARGS="tests/store -k recovery" JOBS=0)
+	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
 check: $(VENV)/.dev     ## ruff, mypy --strict, layers
 	$(BIN)/ruff check .
