@@ -17,7 +17,7 @@ from typing import Final
 
 from tests.e2e.network import why_not
 from tests.e2e.rounds import Tally, a_life, faults_of
-from tests.sim.seeds import base_seed
+from tests.sim.seeds import fresh_seed
 
 ROUNDS_OF_LIFE: Final = 6
 ROUND_S_MAX: Final = 120.0
@@ -47,7 +47,7 @@ def main() -> int:
     parser.add_argument("--links", choices=["network", "proxy", "both"], default="both")
     parser.add_argument("--copies", type=int, choices=[2, 3], default=None, help="default: 2, sometimes 3")
     arguments = parser.parse_args()
-    seed = base_seed() if arguments.seed is None else arguments.seed
+    seed = fresh_seed() if arguments.seed is None else arguments.seed
     why = why_not()
     if why:
         print(f"all lives with proxies: {why}")

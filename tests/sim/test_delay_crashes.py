@@ -128,6 +128,11 @@ def test_delayed_messages_survive_any_crash(offset: int) -> None:
     """Kills and power cuts anywhere: what was acknowledged and safe arrives, with its id, and never early."""
     seed = base_seed() + offset
     print(f"POCKETMQ_SEED={seed}")
+    check_lives(seed)
+
+
+def check_lives(seed: int) -> None:
+    """Live and die some times, come back, and look for what was safe."""
     life = Life(seed)
     for _ in range(life.rng.randint(1, 4)):
         life.live()

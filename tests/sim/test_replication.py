@@ -33,7 +33,7 @@ def test_known_lives(seed: int) -> None:
 
 @pytest.mark.slow
 def test_random_lives_for_eight_seconds(capsys: pytest.CaptureFixture[str]) -> None:
-    """Other seeds each day; the seed of a life that fails is printed."""
+    """As many as fit; the seed of a life that fails is printed."""
     seed, number = base_seed(), 0
     totals: dict[str, int] = {}
     deadline_ns = time.monotonic_ns() + 8_000_000_000

@@ -1,8 +1,8 @@
 """``make torture``: an hour of crashes. ``python -m tests.torture --minutes 60 [--only lives]``.
 
-Four parts share the time: kills of a real daemon, every flipped bit, every crash in every three steps, random lives;
-what one leaves over goes to the last. A failure is printed with its seed at once, and the run goes on. POCKETMQ_SEED
-repeats a run.
+Five parts share the time: kills of a real daemon, every flipped bit, every crash in every three steps, random lives of
+delayed messages, transactions and replicas, and of the store; what one leaves over goes to the last. A failure is
+printed with its seed at once, and the run goes on. POCKETMQ_SEED repeats a run.
 """
 
 import argparse
@@ -20,7 +20,10 @@ from pathlib import Path
 
 from tests.sim.bit_flips import Small, check_log_bit, check_other_bit, small_store, used_bits
 from tests.sim.schedules import Outcome, random_life, run_schedule
-from tests.sim.seeds import KNOWN, base_seed
+from tests.sim.seeds import KNOWN, fresh_seed
+from tests.sim.test_delay_crashes import check_lives as check_delay
+from tests.sim.test_replication import run as check_replicas
+from tests.sim.test_transaction_crashes import check_lives as check_transactions
 from tests.torture.kill_daemon import KillRounds
 
 KILL_ROUNDS = 200
@@ -106,6 +109,23 @@ def lives(seed: int) -> Generator[Case, None, None]:
         yield f"POCKETMQ_SEED={number}", partial(random_life, number)
 
 
+def services(seed: int) -> Generator[Case, None, None]:
+    """Lives of delayed messages, of transactions and of replicas in turn."""
+    for number in itertools.count(seed):
+        for name, check in (("delay", check_delay), ("transactions", check_transactions), ("replicas", replicas)):
+
+            def one(check: Callable[[int], object] = check, number: int = number) -> Outcome:
+                check(number)
+                return Outcome(1)
+
+            yield f"{name}, POCKETMQ_SEED={number}", one
+
+
+def replicas(seed: int) -> None:
+    """One life of a replicated broker."""
+    check_replicas(seed, 40)
+
+
 @dataclass(slots=True)
 class Part:
     """One part of a run: ``share`` of the time, at most ``count`` cases if given."""
@@ -152,15 +172,16 @@ def main() -> int:
     """Run the parts, print a summary, return 1 if anything failed."""
     parser = argparse.ArgumentParser("python -m tests.torture", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--only", choices=["kills", "bits", "schedules", "lives"])
+    parser.add_argument("--only", choices=["kills", "bits", "schedules", "services", "lives"])
     arguments = parser.parse_args()
-    seed = base_seed()
+    seed = fresh_seed()
     print(f"POCKETMQ_SEED={seed}", flush=True)
     parts = [
         Part("kills", kills, 0.35, KILL_ROUNDS),
         Part("bits", bits, 0.1),
-        Part("schedules", schedules, 0.3),
-        Part("lives", lives, 0.25, LIVES),
+        Part("schedules", schedules, 0.25),
+        Part("services", services, 0.1),
+        Part("lives", lives, 0.2, LIVES),
     ]
     parts = [part for part in parts if arguments.only in (None, part.name)]
     begin = time.monotonic()
