@@ -134,6 +134,14 @@ class RecordColumns:
     def __len__(self) -> int:
         return len(self.starts)
 
+    def take(self, rows: Int64s) -> "RecordColumns":
+        """Return some of the records, of the same buffer."""
+        taken = RecordColumns.__new__(RecordColumns)
+        for name in RecordColumns.__slots__:
+            value = getattr(self, name)
+            setattr(taken, name, value if name == "buffer" else value[rows])
+        return taken
+
 
 def walk_sizes(buffer: Bytes) -> Int64s:
     """Return the sizes of the records that fill ``buffer``: the chain of total sizes. Raises ``CorruptRecord``."""

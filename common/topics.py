@@ -31,6 +31,8 @@ HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 TRANS_CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+NAMED_TOPIC: Final = "rmq_sys_pocketmq_named_transactions"
+"""Ours: what named transactions stage, and what became of them (``broker.named_records``)."""
 SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
 OFFSET_MOVED_EVENT: Final = "OFFSET_MOVED_EVENT"
 
@@ -56,11 +58,13 @@ SEND_FORBIDDEN_TOPICS: Final = frozenset(
         HALF_TOPIC,
         OP_HALF_TOPIC,
         TRANS_CHECK_MAX_TIME_TOPIC,
+        NAMED_TOPIC,
         SELF_TEST_TOPIC,
         OFFSET_MOVED_EVENT,
     }
 )
-"""System topics to which no client may send (RocketMQ TopicValidator.isNotAllowedSendTopic; the timer's is ours)."""
+"""System topics to which no client may send (RocketMQ TopicValidator.isNotAllowedSendTopic; the timer's and the
+named transactions' are ours)."""
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
 _NAME_TEXT: Final = "^[%|a-zA-Z0-9_-]+$"
@@ -98,6 +102,11 @@ def perm_string(perm: int) -> str:
     return read + write + inherit
 
 
+TOPIC_ID_ATTRIBUTE: Final = "pocketmq.topic.id"
+"""Attribute (RocketMQ 5.3 has a map of them) with a random text that a topic gets when it is made: after it was
+deleted and made anew it is another one, and offsets of the first mean nothing in the second."""
+
+
 class TopicConfig(msgspec.Struct, kw_only=True, rename="camel"):
     """Settings of one topic on one broker; the JSON form is that of RocketMQ's ``config/topics.json``.
 
@@ -112,6 +121,13 @@ class TopicConfig(msgspec.Struct, kw_only=True, rename="camel"):
     topic_filter_type: str = "SINGLE_TAG"
     topic_sys_flag: int = 0
     order: bool = False
+    attributes: dict[str, str] | None = {}
+    """RocketMQ 5's, kept as they are in a table that it wrote (null from some of its tools); ``TOPIC_ID_ATTRIBUTE``."""
+
+    @property
+    def is_batch_queue(self) -> bool:
+        """Whether RocketMQ 5 keeps the topic in queues of its own format (``queue.type`` BatchCQ)."""
+        return (self.attributes or {}).get("queue.type") == "BatchCQ"
 
 
 def check_topic_name(name: str) -> None:

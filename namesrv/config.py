@@ -27,6 +27,16 @@ class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Ours: where the epochs of replicated brokers are kept (docs/replication.md); empty: in memory only."""
     epochs_max: int = 10_000
 
+    def properties(self, *, listen_port: int) -> bytes:
+        """Return GET_NAMESRV_CONFIG's answer, ``name=value`` lines in RocketMQ's spelling; ``listen_port``: the one
+        that was given where the system chose."""
+        values = {name: getattr(self, name) for name in self.__struct_fields__} | {"listen_port": listen_port}
+        lines = []
+        for name, value in values.items():
+            first, *rest = name.split("_")
+            lines.append(f"{first}{''.join(map(str.capitalize, rest))}={value}\n")
+        return "".join(lines).encode()
+
     def __post_init__(self) -> None:
         if not 0 <= self.listen_port <= 65_535:
             raise ConfigError("bad setting", why=f"namesrv.listen_port={self.listen_port} is no port")

@@ -111,6 +111,8 @@ class NamesrvApp:
             RequestCode.GET_KV_CONFIG: self._get_kv,
             RequestCode.DELETE_KV_CONFIG: self._delete_kv,
             RequestCode.GET_KVLIST_BY_NAMESPACE: self._kv_list,
+            RequestCode.GET_NAMESRV_CONFIG: self._settings,
+            RequestCode.UPDATE_NAMESRV_CONFIG: self._update_settings,
         }
 
     @property
@@ -135,6 +137,7 @@ class NamesrvApp:
             announce=lambda connection: Announcement(native=0, frame_bytes_max=self._server_config.frame_bytes_max),
             log=self._log,
             clock=self._clock,
+            serves=lambda code: code in self._handlers or code == RequestCode.HA_EPOCH,
         )
         await server.start(self.config.bind_address, self.config.listen_port)
         self._server = server
@@ -417,6 +420,18 @@ class NamesrvApp:
             text = f"No config item, Namespace: {header.namespace}"
             raise Refused(ResponseCode.QUERY_NOT_FOUND, text)
         return None, encode_body(KVTableBody(table=dict(values)))
+
+    # ---- settings ----------------------------------------------------------------------------------------------------
+
+    def _settings(self, connection: Connection, request: Request) -> Answer:
+        return None, self.config.properties(listen_port=self.port)
+
+    def _update_settings(self, connection: Connection, request: Request) -> Answer:
+        raise Refused(
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+            f" request type {request.code} not supported: settings are read at the start of a name server;"
+            " change its configuration and start it again",
+        )
 
 
 def _topic_list(topics: list[str]) -> bytes:

@@ -267,6 +267,8 @@ class OffsetWrapper(Body):
     broker_offset: int = 0
     consumer_offset: int = 0
     last_timestamp: int = 0
+    pull_offset: int = 0
+    """5.3: how far the group has pulled; PocketMQ answers the committed offset."""
 
 
 class TopicOffset(Body):
@@ -380,6 +382,8 @@ class Announcement(msgspec.Struct, frozen=True):
     """The broker's ``region_id``."""
     transactions: int = 0
     """Version of the native end of transactions; 0: only END_TRANSACTION, without an answer to count on."""
+    named_transactions: int = 0
+    """Version of named transactions; 0: there are none."""
 
 
 # ---- to and from bytes ---------------------------------------------------------------------------------------------

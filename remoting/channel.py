@@ -5,7 +5,7 @@
     channel.request_nowait(code, header, body, timeout_ms=3000, done=callback)      # no future, no task
 
 The first request, ``hello``, is JSON, which every RocketMQ server understands. Where the answer carries an
-``Announcement`` the channel speaks msgpack from then on, else JSON.
+``Announcement`` the channel speaks msgpack from then on, else JSON. RocketMQ's servers refuse it, or drop it.
 
 Lives here: ``ClientChannel``: opaque matching, timeouts, outgoing limits, requests that come from the server.
 Not here: reconnecting (``channel_pool``), retries and routes (``client``).
@@ -20,6 +20,7 @@ import msgspec
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import PocketMQError, Stored
 from pocketmq.common.events import EventLog
+from pocketmq.common.topics import AUTO_CREATE_TOPIC
 from pocketmq.remoting.bodies import Announcement
 from pocketmq.remoting.codec import Body, Request, Response, decode_request, decode_response_of, encode_request
 from pocketmq.remoting.codes import RequestCode, request_name
@@ -35,7 +36,7 @@ from pocketmq.remoting.errors import (
 )
 from pocketmq.remoting.frame import FRAME_BYTES_MAX, JSON, MSGPACK, Buffer, Frame, FrameDecoder, new_scratch
 from pocketmq.remoting.frame_budget import FRAME_BUDGET_BYTES, FrameBudget
-from pocketmq.remoting.headers import Header
+from pocketmq.remoting.headers import GetRouteInfoRequestHeader, Header
 from pocketmq.remoting.output import Output
 from pocketmq.remoting.pending import PENDING_MAX, Pending, PendingTable
 
@@ -49,6 +50,9 @@ class ChannelConfig(msgspec.Struct, frozen=True, kw_only=True):
     connect_timeout_ms: int = 3_000
     """RocketMQ's ``connectTimeoutMillis``."""
     hello_timeout_ms: int = 3_000
+    hello_probe_after_ms: int = 200
+    """When ``hello`` has no answer after this, a request is sent behind it that every RocketMQ server answers: the name
+    server of 4.9 drops codes that it does not know."""
     frame_bytes_max: int = FRAME_BYTES_MAX
     pending_max: int = PENDING_MAX
     unwritten_bytes_max: int = 64 * 1024 * 1024
@@ -57,6 +61,9 @@ class ChannelConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Above it ``writable`` is false, until half of it has left."""
     sweep_interval_ms: int = 50
     """How late a timeout may be noticed."""
+    serialize_type: int | None = None
+    """The form of headers behind the first request, whatever the server announces: ``JSON``, ``BINARY`` or ``MSGPACK``.
+    None: msgpack where it is announced, else JSON."""
     linger_ms: int = 1_000
     """How long a closed channel may still write what was added before."""
 
@@ -139,16 +146,44 @@ class ClientChannel(asyncio.BufferedProtocol):
         )
 
     async def hello(self) -> Announcement | None:
-        """Learn what the server can do; None: no PocketMQ. Raise ``ConnectFailed``; the channel is closed then."""
+        """Learn what the server can do; None: no PocketMQ. Raise ``ConnectFailed``; the channel is closed then.
+
+        A PocketMQ server answers the first request first. Where the second one, the probe, is answered alone, the
+        server has dropped the first: it is no PocketMQ, and speaks JSON.
+        """
+        timeout_ms = self.config.hello_timeout_ms
+        answered: asyncio.Future[None] = self._loop_of().create_future()
+
+        def done(result: Response | PocketMQError) -> None:
+            if answered.done():
+                return
+            if isinstance(result, PocketMQError):
+                answered.set_exception(result)
+            else:
+                answered.set_result(None)
+
+        def probe() -> None:
+            try:
+                header = GetRouteInfoRequestHeader(topic=AUTO_CREATE_TOPIC)
+                self.request_nowait(RequestCode.GET_ROUTEINFO_BY_TOPIC, header, timeout_ms=timeout_ms, done=done)
+            except PocketMQError as error:
+                done(error)
+
+        timer = self._loop.call_later(self.config.hello_probe_after_ms / 1000, probe)
         try:
-            await self.request(
-                RequestCode.HELLO, None, timeout_ms=self.config.hello_timeout_ms, extra={ANNOUNCEMENT_FIELD: "1"}
+            self.request_nowait(
+                RequestCode.HELLO, None, timeout_ms=timeout_ms, done=done, extra={ANNOUNCEMENT_FIELD: "1"}
             )
+            await answered
         except PocketMQError as error:
             self.close(f"no answer to the first request: {error}")
             raise ConnectFailed(
                 f"cannot use {self.address}", why=str(error), hint="does a RocketMQ or PocketMQ server listen there?"
             ) from error
+        finally:
+            timer.cancel()
+        if self.config.serialize_type is not None:
+            self.serialize_type = self.config.serialize_type
         return self.announcement
 
     def close(self, reason: str = "closed by the client") -> None:

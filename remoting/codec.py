@@ -286,7 +286,7 @@ def decode_response_of(frame: Frame, code_of: Callable[[int], int | None]) -> Re
     spec = HEADERS.get(request_code)
     header = None
     if spec is not None and spec.response is not None and (fields or code == _SUCCESS):
-        saved = dict(fields)
+        saved = fields if code == _SUCCESS else dict(fields)
         try:
             header = READERS[spec.response](fields)
         except HeaderIllegal as error:

@@ -20,6 +20,10 @@ _SHORT = Struct(">h")
 _INT = Struct(">i")
 _PYTHON = int(LanguageCode.PYTHON)
 _RESERVE = b"\0" * PREFIX_BYTES
+_LENGTHS = [_INT.pack(length) for length in range(512)]
+_NAMES_MAX = 4_096
+_name_bytes: dict[str, bytes] = {}
+"""Names of fields with their lengths, as they are written. Only this side's own names come here, and they are few."""
 
 
 def encode_binary(code: int, opaque: int, flag: int, remark: str, fields: dict[str, str]) -> bytearray:
@@ -29,17 +33,26 @@ def encode_binary(code: int, opaque: int, flag: int, remark: str, fields: dict[s
     text = remark.encode()
     head += _INT.pack(len(text))
     head += text
-    parts = bytearray()
+    parts: list[bytes] = []
+    add, lengths = parts.append, _LENGTHS
     for name, value in fields.items():
-        key = name.encode()
         item = value.encode()
-        parts += _SHORT.pack(len(key))
-        parts += key
-        parts += _INT.pack(len(item))
-        parts += item
-    head += _INT.pack(len(parts))
-    head += parts
+        count = len(item)
+        add(_name_bytes.get(name) or _encode_name(name))
+        add(lengths[count] if count < 512 else _INT.pack(count))
+        add(item)
+    packed = b"".join(parts)
+    head += _INT.pack(len(packed))
+    head += packed
     return head
+
+
+def _encode_name(name: str) -> bytes:
+    key = name.encode()
+    packed = _SHORT.pack(len(key)) + key
+    if len(_name_bytes) < _NAMES_MAX:
+        _name_bytes[name] = packed
+    return packed
 
 
 def decode_binary(header: Buffer) -> tuple[int, int, int, int, int, str, dict[str, str]]:
@@ -53,16 +66,51 @@ def decode_binary(header: Buffer) -> tuple[int, int, int, int, int, str, dict[st
         fields_bytes, at = _length(data, at, len(data), _INT, "fields")
         if at + fields_bytes != len(data):
             raise _illegal(f"its fields end at byte {at + fields_bytes}, the header at byte {len(data)}")
-        fields: dict[str, str] = {}
-        while at < len(data):
-            name, at = _take(data, at, len(data), _SHORT, "name of a field")
-            value, at = _take(data, at, len(data), _INT, "value of a field")
-            if name:
-                fields[name] = value
+        fields = _usual_fields(data, at)
+        if fields is None:
+            fields = _fields(data, at)
     except HeaderIllegal as error:
         error.opaque, error.request_code, error.oneway = opaque, code, flag & (FLAG_ONEWAY | FLAG_RESPONSE) != 0
         raise
     return code, opaque, flag, version, language, remark, fields
+
+
+def _usual_fields(data: bytes, at: int) -> dict[str, str] | None:
+    """Return the fields from ``at`` to the end, or None if anything is odd: then ``_fields`` says what."""
+    end = len(data)
+    text = data.decode("latin-1")  # cut as text once, where the bytes are ASCII: one object a name and value
+    fields: dict[str, str] = {}
+    unpack = _INT.unpack_from
+    while at < end:
+        middle = at + 2 + (data[at] << 8 | data[at + 1]) if at + 2 <= end else end
+        if middle + 4 > end:
+            return None
+        (count,) = unpack(data, middle)
+        name, value_at = text[at + 2 : middle], middle + 4
+        at = value_at + count
+        if count < 0 or at > end:
+            return None
+        value = text[value_at:at]
+        if not value.isascii():
+            try:
+                value = data[value_at:at].decode()
+            except UnicodeDecodeError:
+                return None
+        if not name or not name.isascii():
+            return None
+        fields[name] = value
+    return fields
+
+
+def _fields(data: bytes, at: int) -> dict[str, str]:
+    """Return the fields from ``at`` to the end; raise ``HeaderIllegal``."""
+    fields: dict[str, str] = {}
+    while at < len(data):
+        name, at = _take(data, at, len(data), _SHORT, "name of a field")
+        value, at = _take(data, at, len(data), _INT, "value of a field")
+        if name:
+            fields[name] = value
+    return fields
 
 
 def _length(data: bytes, at: int, end: int, size: Struct, what: str) -> tuple[int, int]:

@@ -21,7 +21,7 @@ _OTHER = int(LanguageCode.OTHER)
 _RESERVE = b"\0" * PREFIX_BYTES
 
 
-class _Outgoing(msgspec.Struct, omit_defaults=True):
+class _Outgoing(msgspec.Struct, omit_defaults=True, gc=False):
     code: int
     extFields: dict[str, str] | None = None
     flag: int = -1
@@ -30,6 +30,18 @@ class _Outgoing(msgspec.Struct, omit_defaults=True):
     remark: str | None = None
     serializeTypeCurrentRPC: str = ""
     version: int = -1
+
+
+class _Usual(msgspec.Struct, gc=False):
+    """As RocketMQ writes it: every value is a string."""
+
+    code: Int = 0
+    extFields: dict[str, str] | None = None
+    flag: Int = 0
+    language: str | None = None
+    opaque: Int = 0
+    remark: str | None = None
+    version: Int = 0
 
 
 class _Incoming(msgspec.Struct):
@@ -49,6 +61,7 @@ class _Identity(msgspec.Struct):
 
 
 _encode = msgspec.json.Encoder().encode
+_decode_usual = msgspec.json.Decoder(_Usual).decode
 _decode = msgspec.json.Decoder(_Incoming).decode
 _decode_identity = msgspec.json.Decoder(_Identity).decode
 _Errors = (msgspec.MsgspecError, RecursionError, UnicodeError, ValueError)
@@ -63,6 +76,19 @@ def encode_json(code: int, opaque: int, flag: int, remark: str, fields: dict[str
 
 def decode_json(header: Buffer) -> tuple[int, int, int, int, int, str, dict[str, str]]:
     """Return code, opaque, flag, version, language, remark and the fields. Raise ``HeaderIllegal``."""
+    try:
+        usual = _decode_usual(header)
+    except _Errors:
+        return _decode_lenient(header)
+    number = _LANGUAGES.get(usual.language, _OTHER) if usual.language is not None else _OTHER
+    fields = usual.extFields
+    if fields is None:
+        fields = {}
+    return usual.code, usual.opaque, usual.flag, usual.version, number, usual.remark or "", fields
+
+
+def _decode_lenient(header: Buffer) -> tuple[int, int, int, int, int, str, dict[str, str]]:
+    """Decode what other clients write: values that are no strings, a language as a number."""
     try:
         incoming = _decode(header)
     except _Errors as error:

@@ -80,6 +80,7 @@ class RequestCode(enum.IntEnum):
     INVOKE_BROKER_TO_RESET_OFFSET = 222
     INVOKE_BROKER_TO_GET_CONSUMER_STATUS = 223
     GET_TOPICS_BY_CLUSTER = 224
+    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST = 225  # 5.3
     QUERY_TOPIC_CONSUME_BY_WHO = 300
     REGISTER_FILTER_SERVER = 301
     REGISTER_MESSAGE_FILTER_CLASS = 302
@@ -110,6 +111,8 @@ class RequestCode(enum.IntEnum):
     ADD_WRITE_PERM_OF_BROKER = 327
     GET_ALL_PRODUCER_INFO = 328
     DELETE_EXPIRED_COMMITLOG = 329
+    QUERY_TOPICS_BY_CONSUMER = 343  # 5.3
+    QUERY_SUBSCRIPTION_BY_CONSUMER = 345  # 5.3
     GET_TOPIC_CONFIG = 351  # 5.3
     GET_SUBSCRIPTIONGROUP_CONFIG = 352  # 5.3
     LITE_PULL_MESSAGE = 361  # 5.3
@@ -117,6 +120,8 @@ class RequestCode(enum.IntEnum):
     QUERY_ASSIGNMENT = 400  # 5.3
     SET_MESSAGE_REQUEST_MODE = 401  # 5.3
     GET_ALL_MESSAGE_REQUEST_MODE = 402  # 5.3
+    GET_BROKER_HA_STATUS = 907  # 5.3
+    GET_BROKER_EPOCH_CACHE = 1007  # 5.3
 
     HELLO = 30001
     """PocketMQ: what can the server do? Answered by the remoting layer itself; RocketMQ answers "not supported"."""
@@ -126,6 +131,8 @@ class RequestCode(enum.IntEnum):
     """PocketMQ: the decisions on many half messages of one producer group, each with its answer."""
     TRANSACTION_LIST = 30039
     """PocketMQ: the half messages that wait for a decision."""
+    NAMED_TRANSACTION_END = 30040
+    """PocketMQ: seal, commit, abort a named transaction, or ask what became of it."""
     GROUP_LIST = 30200
     """PocketMQ: the consumer groups a broker knows."""
     HA_STATUS = 30400
@@ -148,6 +155,8 @@ class RequestCode(enum.IntEnum):
     """PocketMQ: an administrator takes a queue lock away."""
     NATIVE_HALF_APPEND = 30311
     """PocketMQ: the same, as halves of transactions of the producer group; the answer has a run for each record."""
+    NAMED_TRANSACTION_STAGE = 30312
+    """PocketMQ: the same, staged under the name of a transaction: no message before its commit."""
 
 
 class ResponseCode(enum.IntEnum):

@@ -88,6 +88,7 @@ class ConnectionOwner(Protocol):
     read_times: SampledHistogram | None
     slow_read_ns: int
     on_slow_read: "Callable[[Connection, Request, int], None] | None"
+    serves: Callable[[int], bool] | None
 
     def opened(self, connection: "Connection") -> bool:
         """Count it in; False refuses it."""
@@ -302,7 +303,12 @@ class Connection(asyncio.BufferedProtocol):
         self._owner.log.warning(
             "header_illegal", remote=self.remote, code=error.request_code, field=error.field, why=error.why
         )
-        self._answer_error(error.opaque, error.request_code or 0, error.oneway, frame.serialize_type, error)
+        code, serves = error.request_code, self._owner.serves
+        if code is None or serves is None or serves(code):
+            self._answer_error(error.opaque, code or 0, error.oneway, frame.serialize_type, error)
+        elif not error.oneway:
+            refused, text = ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {code} not supported"
+            self.respond(encode_response(refused, error.opaque, code, remark=text, serialize_type=frame.serialize_type))
 
     def _answer_error(self, opaque: int, code: int, oneway: bool, serialize_type: int, error: PocketMQError) -> None:
         """Refuse with the fields that every refusal has: else a client would not know that nothing was stored."""

@@ -164,6 +164,53 @@ class NativeEndTransactionResponseHeader(Header, frozen=True):
     """(response code, remark) of each."""
 
 
+class NamedStageRequestHeader(Header, frozen=True):
+    """NAMED_TRANSACTION_STAGE: a chunk of one attempt; the body is that of NATIVE_APPEND."""
+
+    producer_group: str
+    name: str
+    sequence: Long
+    attempt: str
+    index: Int
+    """Which chunk of the attempt, from 0; one that is there already is not stored again."""
+    sections: list[tuple[str, Int, Int]]
+    """(topic, queue id, record count) of each section."""
+    timeout_ms: Int
+    wait: bool = True
+    """For the flush and slaves, as the settings say."""
+
+
+class NamedEndRequestHeader(Header, frozen=True):
+    """NAMED_TRANSACTION_END. ``action``: 0 ask, 1 seal, 2 commit, 3 abort."""
+
+    producer_group: str
+    name: str
+    sequence: Long
+    action: Int
+    attempts: list[tuple[str, Int]]
+    """(attempt, its chunks): all that belongs to the transaction, in order; of an abort: what is given up."""
+    token: str = ""
+    """Which seal is meant; empty: none."""
+    lead: str = ""
+    """Of a seal: the broker whose commit decides."""
+    participants: list[str] = []
+    """Of a seal and a commit: the brokers that have a part."""
+    keep_hours: Int = 720
+    """How long the commit is remembered at least."""
+
+
+class NamedResponseHeader(Header, frozen=True):
+    """NAMED_TRANSACTION_STAGE, NAMED_TRANSACTION_END: what the transaction is now."""
+
+    state: Int
+    """0 unknown, 1 staged, 2 sealed, 3 committed."""
+    delivered: bool = False
+    """Committed, and its messages are all in their queues."""
+    token: str = ""
+    lead: str = ""
+    participants: list[str] = []
+
+
 class TransactionListRequestHeader(Header, frozen=True):
     """TRANSACTION_LIST: those from the half-queue offset ``from_offset`` on, at most ``count``; the body is JSON."""
 
@@ -423,14 +470,15 @@ class ConsumeMessageDirectlyRequestHeader(Header, frozen=True):
 
 
 class DeleteSubscriptionGroupRequestHeader(Header, frozen=True):
-    """DELETE_SUBSCRIPTIONGROUP."""
+    """DELETE_SUBSCRIPTIONGROUP; the offsets go too with ``clean_offset`` (5.3's name) or ``remove_offset`` (4.9's)."""
 
     group_name: str
     clean_offset: bool = False
+    remove_offset: bool = False
 
 
 class GroupRequestHeader(Header, frozen=True):
-    """GET_SUBSCRIPTIONGROUP_CONFIG (5.3)."""
+    """GET_SUBSCRIPTIONGROUP_CONFIG, QUERY_TOPICS_BY_CONSUMER (5.3)."""
 
     group: str
 
@@ -440,6 +488,13 @@ class ConsumeStatsRequestHeader(Header, frozen=True):
 
     consumer_group: str
     topic: str = ""
+
+
+class QuerySubscriptionRequestHeader(Header, frozen=True):
+    """QUERY_SUBSCRIPTION_BY_CONSUMER (5.3)."""
+
+    group: str
+    topic: str
 
 
 class ConsumeTimeSpanRequestHeader(Header, frozen=True):
@@ -747,6 +802,7 @@ HEADERS: Mapping[int, HeaderSpec] = {
         _R.GET_ROUTEINFO_BY_TOPIC: HeaderSpec(GetRouteInfoRequestHeader),
         _R.GET_BROKER_CLUSTER_INFO: HeaderSpec(),
         _R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: HeaderSpec(),
+        _R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: HeaderSpec(),
         _R.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: HeaderSpec(),
         _R.GET_TOPIC_STATS_INFO: HeaderSpec(TopicRequestHeader),
         _R.GET_CONSUMER_CONNECTION_LIST: HeaderSpec(ConsumerGroupRequestHeader),
@@ -794,11 +850,17 @@ HEADERS: Mapping[int, HeaderSpec] = {
         _R.DELETE_EXPIRED_COMMITLOG: HeaderSpec(),
         _R.GET_TOPIC_CONFIG: HeaderSpec(TopicRequestHeader),
         _R.GET_SUBSCRIPTIONGROUP_CONFIG: HeaderSpec(GroupRequestHeader),
+        _R.QUERY_TOPICS_BY_CONSUMER: HeaderSpec(GroupRequestHeader),
+        _R.QUERY_SUBSCRIPTION_BY_CONSUMER: HeaderSpec(QuerySubscriptionRequestHeader),
+        _R.GET_BROKER_HA_STATUS: HeaderSpec(),
+        _R.GET_BROKER_EPOCH_CACHE: HeaderSpec(),
         _R.LITE_PULL_MESSAGE: HeaderSpec(PullMessageRequestHeader, PullMessageResponseHeader),
         _R.RECALL_MESSAGE: HeaderSpec(RecallMessageRequestHeader, MessageIdResponseHeader),
         _R.HELLO: HeaderSpec(),
         _R.NATIVE_PULL: HeaderSpec(NativePullRequestHeader, NativePullResponseHeader),
         _R.NATIVE_END_TRANSACTION: HeaderSpec(NativeEndTransactionRequestHeader, NativeEndTransactionResponseHeader),
+        _R.NAMED_TRANSACTION_STAGE: HeaderSpec(NamedStageRequestHeader, NamedResponseHeader),
+        _R.NAMED_TRANSACTION_END: HeaderSpec(NamedEndRequestHeader, NamedResponseHeader),
         _R.TRANSACTION_LIST: HeaderSpec(TransactionListRequestHeader),
         _R.GROUP_LIST: HeaderSpec(),
         _R.NATIVE_APPEND: HeaderSpec(NativeAppendRequestHeader, NativeAppendResponseHeader),

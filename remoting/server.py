@@ -42,15 +42,19 @@ class RemotingServer:
         read_times: SampledHistogram | None = None,
         slow_read_ms: int = 500,
         on_slow_read: Callable[[Connection, Request, int], None] | None = None,
+        serves: Callable[[int], bool] | None = None,
     ) -> None:
         """``read_times`` counts, in the loop's thread, how long each frame took from its first byte until it was
         decoded and handed on; of several frames in one read each but the first counts from that read to its end.
         ``on_slow_read(connection, request, took_ns)`` hears of frames that took more than ``slow_read_ms`` to arrive.
+        ``serves(request code)``: whether ``handler`` has an answer to it; asked where the header of a request is bad:
+        RocketMQ refuses a code that it does not serve without a look at its fields, and so do we.
         """
         self.config = config
         self.read_times = read_times
         self.slow_read_ns = slow_read_ms * 1_000_000
         self.on_slow_read = on_slow_read
+        self.serves = serves
         self.handler = handler
         self.announce = announce
         self.log = log

@@ -23,6 +23,9 @@ Writer = Callable[[Any], dict[str, str]]
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _BOOLS = {"true": True, "false": False, "True": True, "False": False, "TRUE": True, "FALSE": False}
+_SMALL = {str(number): number for number in range(1024)}
+"""Most numbers of a header are ids and flags: looked up, not read."""
+_NONE: dict[str, Any] = {}
 
 
 def camel_case(name: str) -> str:
@@ -45,7 +48,7 @@ def _illegal(header: type[Header], wire: str, why: str) -> HeaderIllegal:
 class _Field:
     """How one field is read and written."""
 
-    __slots__ = ("convert", "default", "is_text", "name", "required", "skip_empty", "wire", "write")
+    __slots__ = ("convert", "default", "is_text", "known", "name", "required", "skip_empty", "wire", "write")
 
     def __init__(self, header: type[Header], name: str, wire: str, annotation: Any, default: Any) -> None:
         self.name = name
@@ -59,12 +62,15 @@ class _Field:
         self.skip_empty = self.is_text and default == ""
         self.convert: Callable[[str], Any]
         self.write: Callable[[Any], str]
+        self.known: Mapping[str, Any] = _NONE
         if base is str:
             self.convert = self.write = str
         elif base is bool:
-            self.convert, self.write = _read_bool(header, wire), _write_bool
+            self.convert, self.write, self.known = _read_bool(header, wire), _write_bool, _BOOLS
         elif base is int:
             self.convert, self.write = _read_int(header, wire, low, high), str
+            if low <= 0 and high >= len(_SMALL):
+                self.known = _SMALL
         else:
             self.convert, self.write = _read_compound(header, wire, annotation), _write_compound
 
@@ -84,7 +90,8 @@ def _bounds(annotation: Any) -> tuple[int, int]:
 
 def _read_int(header: type[Header], wire: str, low: int, high: int) -> Callable[[str], int]:
     def read(text: str) -> int:
-        if not _INTEGER.fullmatch(text):
+        is_plain = len(text) < 20 and text.isascii() and text.isdigit()
+        if not is_plain and not _INTEGER.fullmatch(text):
             raise _illegal(header, wire, f"{text[:40]!r} is not a number")
         value = int(text)
         if low <= value <= high:
@@ -133,19 +140,22 @@ def _fields(header: type[Header]) -> list[_Field]:
 
 def make_reader(header: type[Header]) -> Reader:
     """Return the reader of one header."""
-    plan = [(f.wire, f.convert, f.is_text, f.required, f.default) for f in _fields(header)]
+    plan = [(f.wire, f.is_text, f.known.get, f.convert, f.required, f.default) for f in _fields(header)]
 
     def read(fields: dict[str, str]) -> Header:
         values: list[Any] = []
-        take = fields.pop
-        for wire, convert, is_text, required, default in plan:
+        take, add = fields.pop, values.append
+        for wire, is_text, known, convert, required, default in plan:
             text = take(wire, None)
             if text is None or (not text and not is_text):
                 if required:
                     raise _illegal(header, wire, "is missing")
-                values.append(default)
+                add(default)
+            elif is_text:
+                add(text)
             else:
-                values.append(text if is_text else convert(text))
+                value = known(text)
+                add(convert(text) if value is None else value)
         return header(*values)
 
     return read
@@ -153,12 +163,12 @@ def make_reader(header: type[Header]) -> Reader:
 
 def make_writer(header: type[Header]) -> Writer:
     """Return the writer of one header."""
-    plan = [(f.name, f.wire, f.write, f.skip_empty, f.is_text) for f in _fields(header)]
+    plan = [(f.wire, f.write, f.skip_empty, f.is_text) for f in _fields(header)]
+    items_of = msgspec.structs.astuple
 
     def write(value: Any) -> dict[str, str]:
         fields: dict[str, str] = {}
-        for name, wire, to_text, skip_empty, is_text in plan:
-            item = getattr(value, name)
+        for (wire, to_text, skip_empty, is_text), item in zip(plan, items_of(value), strict=True):
             if item is None or (skip_empty and not item):
                 continue
             fields[wire] = item if is_text else to_text(item)

@@ -110,6 +110,15 @@ def test_unique_across_a_fork() -> None:
     assert not theirs & ours
 
 
+@given(st.integers(0, 3000), st.binary(min_size=4, max_size=4) | st.binary(min_size=16, max_size=16))
+def test_ids_in_rows_are_the_same_ids(count: int, ip: bytes) -> None:
+    """next_rows goes on where next_bytes ended, in the same form."""
+    one, other = (UniqueIdGenerator(ManualClock(), ip=ip, pid=7, instance=9) for _ in range(2))
+    assert one.next() == other.next()
+    assert one.next_rows(count).tobytes() == b"".join(other.next_bytes(count))
+    assert one.next() == other.next()
+
+
 def test_a_bad_address_is_refused() -> None:
     """Only 4 or 16 bytes."""
     with pytest.raises(MessageIllegal):

@@ -84,5 +84,6 @@ def test_topic_config_has_rocketmqs_json_form() -> None:
         "topicFilterType": "SINGLE_TAG",
         "topicSysFlag": 0,
         "order": False,
+        "attributes": {},
     }
     assert msgspec.json.decode(text, type=TopicConfig) == config

@@ -254,6 +254,16 @@ async def test_unknown_codes_and_a_port_in_use(world: World) -> None:
         await second.start()
 
 
+async def test_settings_are_shown_and_not_changed(world: World) -> None:
+    """GET_NAMESRV_CONFIG in RocketMQ's spelling, with the port that was given; a change is refused with a reason."""
+    lines = bytes((await world.ask(RequestCode.GET_NAMESRV_CONFIG)).body).decode().splitlines()
+    assert f"listenPort={world.namesrv.port}" in lines
+    assert "scanNotActiveBrokerInterval=10000" in lines
+    response = await world.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=b"brokersMax=9")
+    assert response.code == 3
+    assert response.remark.startswith(" request type 318 not supported: settings are read at the start")
+
+
 def test_impossible_settings_are_refused() -> None:
     """The error names the key."""
     with pytest.raises(ConfigError, match=r"namesrv\.listen_port"):

@@ -22,7 +22,7 @@ from pocketmq.remoting.errors import (
     RemotingTooMuchRequestError,
     RequestTimeout,
 )
-from pocketmq.remoting.frame import FRAME_BYTES_MAX, JSON, MSGPACK, FrameDecoder, new_scratch
+from pocketmq.remoting.frame import BINARY, FRAME_BYTES_MAX, JSON, MSGPACK, FrameDecoder, new_scratch
 from pocketmq.remoting.frame_budget import FrameBudget
 from pocketmq.remoting.headers import ConsumerGroupRequestHeader, PullMessageRequestHeader
 from tests.remoting.conftest import MemoryLog, Run
@@ -38,6 +38,7 @@ class RocketMQ:
         self.requests: list[Request] = []
         self.answer = b""
         self.silent = False
+        self.drops: set[int] = set()
         self.writers: list[asyncio.StreamWriter] = []
         self.server: asyncio.Server
 
@@ -54,7 +55,7 @@ class RocketMQ:
                 self.requests.append(request)
                 if self.answer:
                     writer.write(self.answer)
-                elif not self.silent:
+                elif not self.silent and request.code not in self.drops:
                     writer.write(
                         b"".join(encode_response(3, request.opaque, 0, remark="not supported", serialize_type=JSON))
                     )
@@ -547,6 +548,44 @@ def test_callers_share_one_connect(run: Run) -> None:
         assert len(handler.opened) == 1
         assert channels[0].announcement == ANNOUNCED
         await pool.close()
+        await server.stop()
+
+    run(scenario)
+
+
+def test_a_name_server_that_drops_the_first_request_is_found_out_by_a_second(run: Run) -> None:
+    """RocketMQ 4.9's name server does not answer codes that it does not know; it answers a question for a route."""
+
+    async def scenario() -> None:
+        rocketmq = RocketMQ()
+        rocketmq.drops = {RequestCode.HELLO}
+        config = ChannelConfig(hello_probe_after_ms=1)
+        channel = ClientChannel(await rocketmq.start(), clock=SystemClock(), log=NullLog(), config=config)
+        await channel.open()
+        assert await channel.hello() is None
+        assert [request.code for request in rocketmq.requests] == [
+            RequestCode.HELLO,
+            RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        ]
+        assert channel.serialize_type == JSON
+        channel.close()
+        await channel.wait_closed()
+        await rocketmq.stop()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("serialize_type", [JSON, BINARY, MSGPACK])
+def test_a_form_of_headers_can_be_forced(run: Run, serialize_type: int) -> None:
+    """Behind the first request every request has it, and every answer."""
+
+    async def scenario() -> None:
+        server = await start_server(EchoHandler(echo))
+        channel = await open_channel(server, serialize_type=serialize_type)
+        response = await channel.request(HEART_BEAT, None, b"x", timeout_ms=5000)
+        assert (channel.serialize_type, response.serialize_type) == (serialize_type, serialize_type)
+        channel.close()
+        await channel.wait_closed()
         await server.stop()
 
     run(scenario)
