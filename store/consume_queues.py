@@ -75,6 +75,8 @@ class ConsumeQueues:
         self._clock = clock
         self._runner = runner
         self._log: EventLog = NullLog() if log is None else log
+        self._batch_directory = f"{config.store_path_root_dir}/batchconsumequeue"
+        self._batch_topics: frozenset[str] = frozenset()  # RocketMQ 5's BatchCQ: it refuses to find them here as well
         self._files = FileCache(file_system, files_open_max)
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._resident: dict[ConsumeQueue, None] = {}  # queues with a tail, least recently written first
@@ -91,6 +93,9 @@ class ConsumeQueues:
         """Find every queue on disk and its first and last entry; remove what is left of deleted topics. Raises
         ``CorruptQueue`` naming the file.
         """
+        self._batch_topics = frozenset(self._files.list(self._batch_directory))
+        if self._batch_topics:
+            self._log.error("batch_queues_not_served", topics=sorted(self._batch_topics)[:20])
         for topic in self._files.list(self.directory):
             deleted_to = self.deleted.get(topic)
             for name in self._files.list(f"{self.directory}/{topic}"):
@@ -181,6 +186,8 @@ class ConsumeQueues:
         for group in groups:
             queue_offsets = group.queue_offsets
             for section in group.sections:
+                if self._batch_topics and section.topic in self._batch_topics:
+                    continue
                 if len(self.deleted):
                     alive = self._alive(section, group)
                     if alive is None:

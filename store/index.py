@@ -271,13 +271,14 @@ class KeyIndex:
         if self._index_files and self._index_files[-1].room > 0:
             return self._index_files[-1]
         name = _file_name(timestamp)
+        last: IndexFile | None = None
         if self._index_files:
             last = self._index_files[-1]
             last.seal()
             last_name = posixpath.basename(last.path)
             if name <= last_name:  # the same ms, or the hour that summer time repeats
                 name = f"{int(last_name) + 1:017d}"
-        file = IndexFile.create(f"{self.directory}/{name}", self._files, self._slots, self._entries_max)
+        file = IndexFile.create(f"{self.directory}/{name}", self._files, self._slots, self._entries_max, behind=last)
         self._index_files.append(file)
         return file
 

@@ -75,10 +75,19 @@ class IndexFile:
         self._header_dirty = False
 
     @classmethod
-    def create(cls, path: str, files: FileCache, slots: int, entries_max: int) -> "IndexFile":
-        """Return a new, empty file, which is created on disk by its first write."""
+    def create(
+        cls, path: str, files: FileCache, slots: int, entries_max: int, *, behind: "IndexFile | None" = None
+    ) -> "IndexFile":
+        """Return a new, empty file, which is created on disk by its first write.
+
+        ``behind``: the file before it, which is full. As in RocketMQ the header begins with that one's end, and the
+        first entry counts its seconds from there (IndexService.getAndCreateLastIndexFile, IndexFile.putKey).
+        """
         file = cls(path, files, slots, entries_max)
         file._slots = np.zeros(slots, ">i4")
+        if behind is not None:
+            file.begin_timestamp = file.end_timestamp = behind.end_timestamp
+            file.begin_offset = file.end_offset = behind.end_offset
         return file
 
     @classmethod
@@ -134,11 +143,13 @@ class IndexFile:
         if self.index_count - self._pending[0] + count > PENDING_ENTRIES_MAX:
             self.write_entries()
         first = self.index_count
-        begin = self.begin_timestamp if first > 1 else int(timestamps[0])
+        before, begin = self.begin_timestamp, self.begin_timestamp if first > 1 else int(timestamps[0])
         entries = np.empty(count, INDEX_ENTRY)
         entries["key_hash"] = key_hashes
         entries["offset"] = offsets
         entries["seconds"] = np.clip((timestamps - begin) // 1000, 0, _INT_MAX) if begin > 0 else 0
+        if first == 1 and before > 0:
+            entries["seconds"][0] = min(max((begin - before) // 1000, 0), _INT_MAX)
         at = key_hashes % self._slot_count
         order = np.argsort(at, kind="stable")
         sorted_at = at[order]
@@ -284,7 +295,7 @@ class IndexFile:
                 entry[:] = 0
                 self._files.read_at(self.path, self._entry_at(at), entry)
                 entry_hash, offset, seconds, previous = _ENTRY.unpack(entry.data)
-            time = base + seconds * 1000
+            time = base + seconds * 1000 if at > 1 else base  # the first entry is of the begin, whatever it says
             if entry_hash == key_hash and begin - 999 <= time <= end:
                 found.append(offset)
                 if len(found) >= max_num:

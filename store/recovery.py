@@ -11,7 +11,8 @@ Where it begins (RocketMQ's rules where our own positions are missing):
   same, because what was promised keeps its place;
 - clean stop without positions (a store RocketMQ closed): verification from the third-last segment on;
 - queues with fewer entries than positions say: as below, and all queues are built again from the log;
-- no clean stop: from the last checkpoint; without one from the newest segment whose first record is older than
+- no clean stop: from the last checkpoint (without any entry in consume queues these are built from the log's first
+  byte); without one from the newest segment whose first record is older than
   RocketMQ's checkpoint, else from the first segment.
 
 What it changes, each step safe to repeat after a kill: copies of what will go are put under ``pocketmq/quarantine`` and
@@ -245,6 +246,9 @@ class Recovery:
             checked = segments.all[-min(_SEGMENTS_CHECKED, len(segments)) :]
             return _Start("clean", "clean stop without positions", checked[0].base_offset, max(queues_end(), first))
         base = self._before_checkpoint()
+        if queues_end() == 0:  # somebody removed them to have them built again: the checkpoint knows nothing of that
+            why = "no clean stop, no positions, no consume queues"
+            return _Start("unclean", why, base, first, base)
         return _Start("unclean", "no clean stop and no positions", base, base, base)
 
     def _before_checkpoint(self) -> int:

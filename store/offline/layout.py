@@ -53,6 +53,8 @@ class StoreLayout:
     index_files: list[tuple[str, int]] = field(default_factory=list)
     """(path, size) of each, oldest first."""
     has_index: bool = False
+    batch_topics: frozenset[str] = frozenset()
+    """Topics whose queues are RocketMQ 5's BatchCQ, in ``batchconsumequeue/``: nothing here reads them."""
     config_files: list[str] = field(default_factory=list)
     is_ours: bool = False
     """Whether PocketMQ wrote here: it has ``pocketmq/``."""
@@ -115,6 +117,7 @@ def read_layout(file_system: FileSystem, directory: str) -> StoreLayout:
         layout.is_ours = "pocketmq" in names
         layout.is_open = "abort" in names
         layout.has_index = "index" in names
+        layout.batch_topics = frozenset(file_system.list(f"{root}/batchconsumequeue"))
         if not set(_PARTS) & set(names):
             raise NotAStore(
                 "no store",

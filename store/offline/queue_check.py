@@ -138,6 +138,8 @@ class QueueCheck:
         cuts = np.flatnonzero(np.diff(keys)) + 1
         for part in np.split(rows, cuts) if len(rows) else ():
             topic = topics[int(ids[part[0]])]
+            if topic in self._reader.layout.batch_topics:
+                continue
             queue_id = int(columns.queue_ids[part[0]])
             deleted_to = self._deleted.get(topic, 0)
             if deleted_to:

@@ -182,14 +182,15 @@ class IndexBuilder:
         self.entries += len(hashes)
 
     def _roll(self, timestamp: int) -> IndexFile:
-        if self._file is not None:
-            self._file.seal()
+        last = self._file
+        if last is not None:
+            last.seal()
         name = _name(timestamp)
         while name in self._names:
             name = f"{int(name) + 1:017d}"
         self._names.add(name)
         path = f"{self.directory}/{name}"
-        self._file = IndexFile.create(path, self._files, self._slots, self._entries_max)
+        self._file = IndexFile.create(path, self._files, self._slots, self._entries_max, behind=last)
         return self._file
 
     def close(self) -> None:

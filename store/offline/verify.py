@@ -86,6 +86,10 @@ def verify(
         end_offset=layout.start_offset,
     )
     _layout_problems(reader, report)
+    if layout.batch_topics:
+        report.notes.append(
+            f"{len(layout.batch_topics)} topics with RocketMQ's BatchCQ: their queues are not looked at"
+        )
     promises = reader.checkpoint(), reader.positions()  # before the walk: a live broker moves them on
     totals = _Totals(report)
     queues = None if level == "log" else QueueCheck(reader, deleted_topics(reader))
@@ -269,7 +273,9 @@ def _check_small_files(
     if promised > end and not any(each.end >= promised for each in report.findings if each.kind == "damage"):
         report.checkpoint.append(f"the log was safe up to {promised}, but ends at {end}: messages are lost")
     if positions.clean and not report.is_open and positions.end_offset < end:
-        report.checkpoint.append(f"the log was closed at {positions.end_offset}, but goes on to {end}")
+        report.notes.append(
+            f"PocketMQ closed the log at {positions.end_offset}, and it goes on to {end}: RocketMQ has written since"
+        )
 
 
 def _is_ok(report: VerifyReport) -> bool:

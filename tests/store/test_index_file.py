@@ -164,3 +164,19 @@ def test_a_chain_that_points_forward_ends(tmp_path: Path) -> None:
         damaged.seek(40 + SLOTS * 4 + 20 + 16)
         damaged.write(struct.pack(">i", 2))
     assert open_file(tmp_path / "a").lookup(1, 0, 1 << 60, 9) == ([100, 0], True)
+
+
+def test_the_first_key_of_a_second_file_counts_from_the_end_of_the_first(tmp_path: Path) -> None:
+    """As RocketMQ writes it (seen in stores of 4.9.7 and 5.3.3); a look-up takes it for the begin of its file."""
+    keys: list[Key] = [(1, 100, 1_700_000_000_000), (2, 200, 1_700_000_001_000)]
+    later: list[Key] = [(3, 300, 1_700_000_004_500), (10, 400, 1_700_000_006_000)]
+    first = new_file(tmp_path / "1")
+    insert(first, keys)
+    first.seal()
+    second = IndexFile.create(str(tmp_path / "2"), FileCache(OsFileSystem(), 4), SLOTS, ENTRIES, behind=first)
+    insert(second, later)
+    second.seal()
+    wanted = bytearray(scalar_index(later))
+    struct.pack_into(">i", wanted, 40 + SLOTS * 4 + 20 + 12, 3)  # 4.5 s less 1 s, in whole seconds
+    assert (tmp_path / "2").read_bytes() == bytes(wanted)
+    assert open_file(tmp_path / "2").lookup(3, 1_700_000_004_000, 1_700_000_004_999, 9) == ([300], True)
