@@ -19,16 +19,9 @@ _R = RequestCode
 NOT_YET: Final[Mapping[int, str]] = {
     int(code): what
     for code, what in {
-        _R.UPDATE_BROKER_CONFIG: "changing settings at run time",
-        _R.VIEW_BROKER_STATS_DATA: "statistics by name",
-        _R.GET_BROKER_CONSUME_STATS: "statistics of all groups",
-        _R.QUERY_CONSUME_TIME_SPAN: "time spans of consumption",
-        _R.CLEAN_UNUSED_TOPIC: "cleaning on demand",
+        _R.UPDATE_BROKER_CONFIG: "changing settings at run time; change its configuration and start it again",
         _R.QUERY_CORRECTION_OFFSET: "offset correction",
-        _R.CLONE_GROUP_OFFSET: "cloning offsets",
-        _R.QUERY_CONSUME_QUEUE: "dumping a consume queue",
         _R.RECALL_MESSAGE: "recalling messages",
-        _R.LITE_PULL_MESSAGE: "lite pull",
     }.items()
 }
 """Codes whose feature this version does not have."""
@@ -53,6 +46,10 @@ class AdminProcessor(OneByOne):
         self._handlers = {int(code): handler for code, handler in handlers.items()}
         self._later = {int(code): handler for code, handler in (later or {}).items()}
         self._log = log
+
+    def serves(self, code: int) -> bool:
+        """Tell whether there is a handler of ``code``."""
+        return code in self._handlers or code in self._later
 
     def serve(self, task: Task, drain: Drain) -> None:
         """Answer one request."""

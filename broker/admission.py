@@ -66,6 +66,10 @@ class Admission:
         self._table = None
         self._closed_with = SHUTTING_DOWN
 
+    def serves(self, code: int) -> bool:
+        """Tell whether a request with this code has a chance; True while that is not known."""
+        return self._table is None or self._table.serves(code)
+
     def on_request(self, connection: Connection, request: Request) -> None:
         """Queue one request, or refuse it."""
         table = self._table

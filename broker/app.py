@@ -31,6 +31,7 @@ from pocketmq.broker.registration import Registration
 from pocketmq.broker.replication import Replication, load_role
 from pocketmq.broker.request_table import RequestTable
 from pocketmq.broker.role_changes import RoleChanges, RoleNotTaken
+from pocketmq.broker.stats_items import StatsItems
 from pocketmq.broker.subscription_groups import SubscriptionGroups
 from pocketmq.broker.thread_dump import ThreadDumper
 from pocketmq.broker.topic_table import TopicTable
@@ -104,7 +105,7 @@ class BrokerApp:
         self._memory_bytes = memory_bytes or _machine_memory_bytes()
         self._host = _advertised_host(config)
         _check_together(config, store_config)
-        self.counters = BrokerCounters()
+        self.counters = BrokerCounters(StatsItems(self._clock.now_ms()))
         self.topics = TopicTable(config, self._clock, self._topic_changed)
         self.groups = SubscriptionGroups(config, self._clock)
         self.offsets = ConsumerOffsets(config.consumer_offsets_max)
@@ -262,6 +263,7 @@ class BrokerApp:
             read_times=None if observation.stage_times is None else observation.stage_times.read,
             slow_read_ms=self.config.slow_request_mills,
             on_slow_read=observation.on_slow_read,
+            serves=admission.serves,
         )
         # The port is taken first: the store needs it in its records, and a port in use must not touch the store. Until
         # the store is open every request is refused.
@@ -442,6 +444,7 @@ class BrokerApp:
             replication=self._role.store_config.broker_role,
             in_sync_replicas=self.store_config.in_sync_replicas,
             transactions=1,
+            named_transactions=1,
             trace_on=self.config.trace_on,
             region=self.config.region_id,
         )

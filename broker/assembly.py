@@ -13,6 +13,7 @@ from pocketmq.broker.admission import Admission
 from pocketmq.broker.broker_admin import BrokerAdmin
 from pocketmq.broker.client_processor import ClientProcessor
 from pocketmq.broker.client_table import ClientTable
+from pocketmq.broker.consume_stats import ConsumeFigures
 from pocketmq.broker.consumer_processor import ConsumerProcessor
 from pocketmq.broker.consumer_relay import ConsumerRelay
 from pocketmq.broker.delay_service import DelayService
@@ -22,11 +23,13 @@ from pocketmq.broker.group_admin import GroupAdmin
 from pocketmq.broker.group_notifier import GroupNotifier
 from pocketmq.broker.ha_admin import HaAdmin
 from pocketmq.broker.ha_roles import RoleOfRun, without_changes
+from pocketmq.broker.ha_runtime_admin import HaRuntimeAdmin
 from pocketmq.broker.housekeeping import Housekeeping
 from pocketmq.broker.json_file import PersistedTable, Table
 from pocketmq.broker.lock_admin import LockAdmin
 from pocketmq.broker.lock_manager import LockManager
 from pocketmq.broker.long_polling import PullHolds
+from pocketmq.broker.named_parts import build_named
 from pocketmq.broker.native_pull import NativePull
 from pocketmq.broker.observation import Counts
 from pocketmq.broker.pairs import Processors, build_request_table
@@ -35,6 +38,7 @@ from pocketmq.broker.pull_checks import PullChecks
 from pocketmq.broker.pull_processor import PullProcessor
 from pocketmq.broker.pull_service import PullService
 from pocketmq.broker.query_processor import QueryProcessor
+from pocketmq.broker.queue_admin import QueueAdmin
 from pocketmq.broker.recent_messages import RecentMessages
 from pocketmq.broker.replication import Replication
 from pocketmq.broker.reply_figures import ReplyFigures
@@ -44,6 +48,7 @@ from pocketmq.broker.send_parts import reply_processor, send_planner
 from pocketmq.broker.send_processor import SendProcessor
 from pocketmq.broker.slave_reads import ReadAdvice
 from pocketmq.broker.topic_admin import TopicAdmin
+from pocketmq.broker.topic_put_stats import TopicPutStats
 from pocketmq.broker.transaction_parts import build_transactions
 from pocketmq.broker.transaction_service import TransactionService
 from pocketmq.common.plain_check import PlainRules
@@ -131,6 +136,10 @@ def build(
     )
     broker_admin = BrokerAdmin(config, store_config, store, parts.topics, parts.counters, lambda: pulls.count, clock)
     topic_admin = TopicAdmin(config, store, parts.topics, parts.offsets, topics_file.persist, offsets_file.persist, log)
+    figures = ConsumeFigures(
+        config, store, parts.topics, parts.groups, parts.offsets, clients, parts.counters.items, clock
+    )
+    queue_admin = QueueAdmin(store, parts.topics, parts.offsets, clients, offsets_file.persist, log)
     group_admin = GroupAdmin(
         config,
         store,
@@ -141,6 +150,8 @@ def build(
         notifier,
         groups_file.persist,
         offsets_file.persist,
+        figures,
+        clock,
     )
     tokens = FencingTokens(clock.now_ms)
     tokens_file = PersistedTable(tokens, f"{directory}/fencingToken.json", parts.file_system, log)
@@ -156,10 +167,11 @@ def build(
         show_all=store.show_all,
     )
     ha_admin = HaAdmin(node, parts.topics, parts.groups, parts.offsets, parts.change_role, parts.logger("ha"))
-    changes = {**topic_admin.handlers(), **group_admin.handlers()}
+    changes = {**topic_admin.handlers(), **group_admin.handlers(), **queue_admin.handlers()}
     if replication.role.is_slave:
         changes = without_changes(changes)
     transactions = build_transactions(parts, store, clients, replication, answers, mailbox)
+    named = build_named(parts, store, rules, replication, answers, topics_file.persist)
     retries = RetryTopics(parts.topics, parts.groups, locks.holds_any)
     replies = reply_processor(parts, store, clients, transactions.table, retries, topics_file, mailbox)
     processors = Processors(
@@ -208,6 +220,8 @@ def build(
             {
                 **changes,
                 **broker_admin.handlers(),
+                **figures.handlers(),
+                **HaRuntimeAdmin(node).handlers(),
                 **lock_admin.handlers(),
                 **transactions.admin.handlers(),
                 **ha_admin.handlers(),
@@ -216,6 +230,7 @@ def build(
             ConsumerRelay(config, store, clients, mailbox).later_handlers(),
         ),
         transaction=transactions.end,
+        named=named.processor,
         reply=replies,
         dispatch=store.dispatch,
     )
@@ -245,7 +260,10 @@ def build(
         broker_admin.use_delays(delays)
     if transactions.service is not None:
         broker_admin.use_transactions(transactions.service)
-    services: list[BrokerService | None] = [locks, delays, transactions.service]
+    if named.service is not None:
+        broker_admin.use_named(named.service)
+    put_stats = TopicPutStats(store, parts.counters.items)
+    services: list[BrokerService | None] = [put_stats, locks, delays, transactions.service, named.service]
     return Running(
         mailbox,
         store,

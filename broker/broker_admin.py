@@ -19,6 +19,7 @@ from pocketmq.broker.disk_space import DiskSpace
 from pocketmq.broker.executor import DrainExecutor
 from pocketmq.broker.ha_metrics import ha_runtime_info
 from pocketmq.broker.ha_node import HaNode
+from pocketmq.broker.named_service import NamedService
 from pocketmq.broker.put_statistics import text as put_times_text
 from pocketmq.broker.task import Buffers, Task, encode_answer
 from pocketmq.broker.telemetry import Telemetry
@@ -26,7 +27,7 @@ from pocketmq.broker.topic_table import TopicTable
 from pocketmq.broker.transaction_service import TransactionService
 from pocketmq.common.clock import Clock
 from pocketmq.remoting.bodies import KVTable, encode_body
-from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.codes import VERSION_4_9_8, RequestCode
 from pocketmq.remoting.headers import GetBrokerConfigResponseHeader
 from pocketmq.remoting.telemetry import TELEMETRY_KEY, encode_telemetry
 from pocketmq.store.config import StoreConfig
@@ -41,6 +42,11 @@ QUEUE_NAMES: Final[Mapping[str, str]] = {
 }
 """Executors that RocketMQ reports, and the prefix of their keys."""
 
+CONSTANT_SETTINGS: Final[Mapping[str, str]] = {"filterServerNums": "0", "useTLS": "false"}
+"""What RocketMQ's exportConfigs wants to read of every broker, and what holds for every one of ours."""
+OWN_SPELLING: Final[Mapping[str, str]] = {"brokerIp1": "brokerIP1"}
+"""Settings whose name in RocketMQ is no plain camel case."""
+
 RUNTIME_KEPT_NS: Final = 50_000_000
 """Askers within this time get the same runtime table: it takes a millisecond or two to make, and many may ask."""
 
@@ -48,7 +54,8 @@ RUNTIME_KEPT_NS: Final = 50_000_000
 def camel_case(name: str) -> str:
     """Return RocketMQ's name of a setting: ``listen_port`` → ``listenPort``."""
     first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)
+    camel = first + "".join(part.capitalize() for part in rest)
+    return OWN_SPELLING.get(camel, camel)
 
 
 class BrokerAdmin:
@@ -77,12 +84,17 @@ class BrokerAdmin:
         self._delays: DelayService | None = None
         self._replication: HaNode | None = None
         self._transactions: TransactionService | None = None
+        self._named: NamedService | None = None
         self._runtime_body = b""
         self._runtime_read_ns = 0
 
     def use_transactions(self, transactions: TransactionService) -> None:
         """Set whose figures are reported."""
         self._transactions = transactions
+
+    def use_named(self, named: NamedService) -> None:
+        """Show the named transactions in the runtime table."""
+        self._named = named
 
     def use_delays(self, delays: DelayService) -> None:
         """Set whose progress is reported."""
@@ -114,6 +126,7 @@ class BrokerAdmin:
                 value = getattr(struct, name)
                 text = str(value).lower() if isinstance(value, bool) else str(value)
                 lines.append(f"{camel_case(name)}={text}\n")
+        lines += [f"{name}={text}\n" for name, text in CONSTANT_SETTINGS.items()]
         version = msgspec.json.encode(self._topics.snapshot()[1]).decode()
         return encode_answer(
             task.request, header=GetBrokerConfigResponseHeader(version=version), body="".join(lines).encode()
@@ -147,6 +160,8 @@ class BrokerAdmin:
         found, miss = counters.rates("get_found_requests", now_ns), counters.rates("get_miss_requests", now_ns)
         table = {
             "brokerVersionDesc": VERSION_TEXT,
+            "brokerVersion": str(VERSION_4_9_8),
+            "brokerActive": "true",
             "bootTimestamp": str(self._boot_ms),
             "runtime": f"[ {(self._clock.now_ms() - self._boot_ms) // 1000} seconds ]",
             "putTps": _text(counters.rates("put", now_ns)),
@@ -154,6 +169,7 @@ class BrokerAdmin:
             "getMissTps": _text(miss),
             "getTotalTps": _text([one + other for one, other in zip(found, miss, strict=True)]),
             "getTransferedTps": _text(counters.rates("get", now_ns)),
+            "getTransferredTps": _text(counters.rates("get", now_ns)),  # 5.3 writes it so, and its tools want it
             "msgPutTotalTodayNow": str(totals.put),
             "msgPutTotalTodayMorning": str(counters.this_morning.put),
             "msgPutTotalYesterdayMorning": str(counters.yesterday_morning.put),
@@ -161,6 +177,7 @@ class BrokerAdmin:
             "msgGetTotalTodayMorning": str(counters.this_morning.get),
             "msgGetTotalYesterdayMorning": str(counters.yesterday_morning.get),
             "putMessageSizeTotal": str(totals.put_bytes),
+            "putMessageAverageSize": str(totals.put_bytes / totals.put if totals.put else 0.0),
             "getMessageSizeTotal": str(totals.get_bytes),
             "putMessageFailedTimes": str(totals.put_failed),
             "dispatchBehindBytes": str(max(0, store.committed_offset - store.dispatched_offset)),
@@ -182,6 +199,8 @@ class BrokerAdmin:
             table.update(ha_runtime_info(self._replication))
         if self._transactions is not None:
             table.update(self._transactions.runtime_info())
+        if self._named is not None:
+            table.update(self._named.runtime_info())
         if self._disk is not None:
             table["commitLogDiskRatio"] = f"{self._disk.commit_log.ratio:.4f}"
             table["consumeQueueDiskRatio"] = f"{self._disk.consume_queues.ratio:.4f}"

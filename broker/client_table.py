@@ -252,6 +252,11 @@ class ClientTable(Generic[ConnectionT]):
         with self._lock:
             return list(self._producers.get(group, {}).values())
 
+    def producer_groups(self) -> dict[str, list[ClientInfo[ConnectionT]]]:
+        """Return the producers of every group."""
+        with self._lock:
+            return {group: list(clients.values()) for group, clients in self._producers.items()}
+
     def producer_connection(self, client_id: str) -> ConnectionT | None:
         """Return the connection on which a client with this id last named a producer group. Takes no lock."""
         return self._producer_ids.get(client_id)

@@ -105,6 +105,11 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     transaction_pending_max: int = 100_000
     """Ours: half messages without a decision that are kept, about 0.5 KB each; more are refused."""
 
+    named_transaction_time_out: int = 86_400_000
+    """Ours: how long after its last chunk a named transaction without a commit is dropped."""
+    named_transaction_size_bytes_max: int = 64 << 30
+    """Ours: bytes that named transactions may stage before their commits; retention keeps them."""
+
     slow_request_mills: int = 500
     """Ours: a request that took longer, from its queue to the socket, is told as ``slow_request_<slowest stage>``, at
     most ten a second of each (RocketMQ logs puts above 500 ms)."""

@@ -1,7 +1,8 @@
 """What the broker has done, in numbers.
 
 Lives here: ``BrokerCounters``: totals, rates from samples taken once a second, totals at the last two midnights.
-Not here: stage times (``stage_times``), put times (``put_statistics``), the answer that shows them (``broker_admin``).
+Not here: figures of single topics and groups (``stats_items``), stage times (``stage_times``), put times
+(``put_statistics``), the answer that shows them (``broker_admin``).
 """
 
 import datetime
@@ -9,6 +10,8 @@ import threading
 from collections import deque
 from dataclasses import astuple, dataclass
 from typing import Final
+
+from pocketmq.broker.stats_items import GROUP_GET_NUMS, GROUP_GET_SIZE, StatsItems, group_key
 
 SAMPLES_MAX: Final = 601
 """One sample a second: rates over 10, 60 and 600 s (RocketMQ StoreStatsService)."""
@@ -32,8 +35,10 @@ class Totals:
 class BrokerCounters:
     """Totals that worker threads add to once per drain or pull. Thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, items: StatsItems | None = None) -> None:
         self.totals = Totals()
+        self.items = StatsItems(0) if items is None else items
+        """Figures of single topics and groups."""
         self._lock = threading.Lock()
         self._samples: deque[tuple[int, Totals]] = deque(maxlen=SAMPLES_MAX)
         self._day: datetime.date | None = None
@@ -68,8 +73,15 @@ class BrokerCounters:
             else:
                 self.totals.get_miss_requests += 1
 
+    def group_got(self, topic: str, group: str, messages: int, size_bytes: int) -> None:
+        """Count what one pull found for a group in one topic."""
+        key = group_key(topic, group)
+        self.items.add(GROUP_GET_NUMS, key, messages)
+        self.items.add(GROUP_GET_SIZE, key, size_bytes)
+
     def sample(self, now_ns: int, now_ms: int) -> None:
         """Keep the totals of this second, and of midnight when a day has begun."""
+        self.items.sample(now_ms)
         day = datetime.datetime.fromtimestamp(now_ms / 1000).date()
         with self._lock:
             totals = Totals(*astuple(self.totals))

@@ -19,6 +19,7 @@ from pocketmq.broker.delay_offsets import DelayOffsets
 from pocketmq.broker.delivery import RETRY_MS, Deliverer
 from pocketmq.broker.json_file import PersistedTable
 from pocketmq.broker.level_queue import LevelQueue
+from pocketmq.broker.rocketmq_timers import RocketMQTimers
 from pocketmq.broker.timer_queue import TimerProgress, TimerQueue, TimerState
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import PocketMQError
@@ -87,6 +88,7 @@ class DelayService:
             PersistedTable(self.offsets, f"{root}/{OFFSETS_FILE}", file_system, log, durable=durable),
             PersistedTable(self.progress, f"{root}/{TIMER_FILE}", file_system, log, durable=durable),
         ]
+        self._rocketmq = RocketMQTimers(store, file_system, log)
         self._persist_due_ns = 0
         self._not_before_ns = [0] * (len(self.levels) + 1)
         self._polls = False
@@ -104,6 +106,9 @@ class DelayService:
             file.load()
         for level in self.levels:
             level.correct()
+        taken_over = self._rocketmq.take_over()
+        if taken_over is not None:
+            self.progress.settle(taken_over)
         self.timers.open(self.progress.state)
         self.persist()  # what was corrected must not be corrected again when there is more
 
@@ -225,6 +230,7 @@ class DelayService:
             self.progress.settle(snapshot.state)
             for file in self._files:
                 file.persist()
+            self._rocketmq.hand_over(snapshot.state)
         except PocketMQError as error:
             self._log.error("delay_progress_not_written", error=str(error))
 
@@ -271,6 +277,7 @@ class DelayService:
         table["timerOffsetBehind"] = str(self.timers_unread())
         table["timerReadBehind"] = str(self.timer_lag_ms())
         table["timerPending"] = str(timers.pending)
+        table["timerCongestNum"] = str(timers.pending)  # RocketMQ's name of the same figure
         table["delayDelivered"] = str(self.deliverer.delivered)
         table["delayDropped"] = str(self.deliverer.dropped)
         return table

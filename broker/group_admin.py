@@ -1,8 +1,8 @@
 """Administration of consumer groups: settings, progress, members, resets.
 
-Lives here: handlers of the subscription-group codes, GET_CONSUME_STATS, the connection lists,
-QUERY_TOPIC_CONSUME_BY_WHO, GET_ALL_CONSUMER_OFFSET, INVOKE_BROKER_TO_RESET_OFFSET and our GROUP_LIST.
-Not here: what consumers themselves ask (``consumer_processor``, ``client_processor``).
+Lives here: handlers of the subscription-group codes, GET_CONSUME_STATS, the connection lists, who consumes what,
+GET_ALL_CONSUMER_OFFSET, INVOKE_BROKER_TO_RESET_OFFSET, CLONE_GROUP_OFFSET and our GROUP_LIST.
+Not here: the figures (``consume_stats``), what consumers themselves ask (``consumer_processor``, ``client_processor``).
 """
 
 from collections.abc import Callable, Mapping
@@ -13,12 +13,14 @@ import msgspec
 from pocketmq.broker.admin_processor import Handler
 from pocketmq.broker.client_table import ClientInfo, ClientTable
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.consume_stats import ConsumeFigures
 from pocketmq.broker.consumer_offsets import ConsumerOffsets
 from pocketmq.broker.group_notifier import GroupNotifier
 from pocketmq.broker.queue_checks import find_queue, find_topic
 from pocketmq.broker.subscription_groups import SubscriptionGroups
 from pocketmq.broker.task import Buffers, Task, encode_answer
 from pocketmq.broker.topic_table import TopicTable
+from pocketmq.common.clock import Clock
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.topics import check_group_name
 from pocketmq.remoting.bodies import (
@@ -33,11 +35,18 @@ from pocketmq.remoting.bodies import (
     ProducerConnection,
     ResetOffsetBody,
     SubscriptionGroupConfigBody,
+    TopicList,
     decode_body,
     encode_body,
 )
 from pocketmq.remoting.codes import LanguageCode, RequestCode, ResponseCode
 from pocketmq.remoting.headers import ResetOffsetRequestHeader
+from pocketmq.remoting.operator_bodies import (
+    ProducerInfo,
+    ProducerTableInfo,
+    QuerySubscriptionBody,
+    SubscriptionGroupListBody,
+)
 from pocketmq.remoting.server import Connection
 from pocketmq.store.message_store import MessageStore
 
@@ -63,6 +72,8 @@ class GroupAdmin:
         notifier: GroupNotifier,
         persist_groups: Callable[[], object],
         persist_offsets: Callable[[], object],
+        figures: ConsumeFigures,
+        clock: Clock,
     ) -> None:
         self._config = config
         self._store = store
@@ -73,25 +84,42 @@ class GroupAdmin:
         self._notifier = notifier
         self._persist_groups = persist_groups
         self._persist_offsets = persist_offsets
+        self._figures = figures
+        self._clock = clock
 
     def handlers(self) -> Mapping[int, Handler]:
         """Return the handler of each code."""
         return {
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self._put,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self._put_list,
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._all,
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self._one,
             RequestCode.DELETE_SUBSCRIPTIONGROUP: self._delete,
             RequestCode.GET_CONSUME_STATS: self._consume_stats,
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self._consumer_connections,
             RequestCode.GET_PRODUCER_CONNECTION_LIST: self._producer_connections,
+            RequestCode.GET_ALL_PRODUCER_INFO: self._all_producers,
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self._groups_of_topic,
+            RequestCode.QUERY_TOPICS_BY_CONSUMER: self._topics_of_group,
+            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self._subscription,
             RequestCode.GET_ALL_CONSUMER_OFFSET: self._all_offsets,
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self._reset,
+            RequestCode.CLONE_GROUP_OFFSET: self._clone,
             RequestCode.GROUP_LIST: self._list,
         }
 
     def _put(self, task: Task) -> Buffers:
         self._groups.put(decode_body(task.request.body, SubscriptionGroupConfigBody))
+        self._persist_groups()
+        return encode_answer(task.request)
+
+    def _put_list(self, task: Task) -> Buffers:
+        """Create or change several groups: all of them, or none if a name is illegal."""
+        groups = decode_body(task.request.body, SubscriptionGroupListBody).group_config_list
+        for group in groups:
+            check_group_name(group.group_name)
+        for group in groups:
+            self._groups.put(group)
         self._persist_groups()
         return encode_answer(task.request)
 
@@ -113,7 +141,7 @@ class GroupAdmin:
         header: Any = task.request.header
         self._groups.delete(header.group_name)
         self._persist_groups()
-        if header.clean_offset:
+        if header.clean_offset or header.remove_offset:
             self._offsets.remove_group(header.group_name)
             self._persist_offsets()
         return encode_answer(task.request)
@@ -127,6 +155,17 @@ class GroupAdmin:
         names = {*self._offsets.groups_of(header.topic), *self._clients.groups_subscribed_to(header.topic)}
         return encode_answer(task.request, body=encode_body(GroupList(group_list=sorted(names))))
 
+    def _topics_of_group(self, task: Task) -> Buffers:
+        header: Any = task.request.header
+        topics = sorted(self._offsets.topics_of(header.group))
+        return encode_answer(task.request, body=encode_body(TopicList(topic_list=topics)))
+
+    def _subscription(self, task: Task) -> Buffers:
+        header: Any = task.request.header
+        _, subscription = self._clients.subscription(header.group, header.topic)
+        body = QuerySubscriptionBody(subscription, header.group, header.topic)
+        return encode_answer(task.request, body=encode_body(body))
+
     def _all_offsets(self, task: Task) -> Buffers:
         return encode_answer(task.request, body=self._offsets.encode())
 
@@ -135,18 +174,15 @@ class GroupAdmin:
         group = header.consumer_group
         topics = [header.topic] if header.topic else self._offsets.topics_of(group)
         table: dict[MessageQueue, OffsetWrapper] = {}
+        tps = 0.0
         for topic in topics:
             config = self._topics.get(topic)
             if config is None:
                 continue
-            committed = self._offsets.of(group, topic)
-            for queue_id in range(config.read_queue_nums):
-                end = max(0, self._store.max_offset(topic, queue_id))
-                offset = max(0, committed.get(queue_id, 0))
-                time = self._store.store_time(topic, queue_id, offset - 1) if offset > 0 else 0
-                queue = MessageQueue(topic, self._config.broker_name, queue_id)
-                table[queue] = OffsetWrapper(end, offset, max(0, time))
-        return encode_answer(task.request, body=encode_body(ConsumeStats(offset_table=table)))
+            figures = self._figures.of_topic(group, topic, config.read_queue_nums)
+            table.update(figures.offset_table)
+            tps += figures.consume_tps
+        return encode_answer(task.request, body=encode_body(ConsumeStats(offset_table=table, consume_tps=tps)))
 
     def _consumer_connections(self, task: Task) -> Buffers:
         header: Any = task.request.header
@@ -171,12 +207,46 @@ class GroupAdmin:
         body = ProducerConnection(connection_set=[_describe(client) for client in clients])
         return encode_answer(task.request, body=encode_body(body))
 
+    def _all_producers(self, task: Task) -> Buffers:
+        """List every producer; its heartbeat's time is given as wall time."""
+        now_ms, now_ns = self._clock.now_ms(), self._clock.monotonic_ns()
+        table = {
+            group: [
+                ProducerInfo(
+                    client.client_id,
+                    client.connection.remote,
+                    language_name(client.language),
+                    client.version,
+                    now_ms - (now_ns - client.last_update_ns) // 1_000_000,
+                )
+                for client in clients
+            ]
+            for group, clients in sorted(self._clients.producer_groups().items())
+        }
+        return encode_answer(task.request, body=encode_body(ProducerTableInfo(table)))
+
+    def _clone(self, task: Task) -> Buffers:
+        """Give a group the offsets of another one: of one topic, or of all that exist. Topics that the source group,
+        online, has left are skipped unless ``offline`` (RocketMQ cloneGroupOffset)."""
+        header: Any = task.request.header
+        check_group_name(header.dest_group)
+        for topic in [header.topic] if header.topic else self._offsets.topics_of(header.src_group):
+            model, subscription = self._clients.subscription(header.src_group, topic)
+            has_left = model is not None and subscription is None
+            if self._topics.get(topic) is None or (has_left and not header.offline):
+                continue
+            for queue_id, offset in self._offsets.of(header.src_group, topic).items():
+                self._offsets.commit(header.dest_group, topic, queue_id, offset)
+        self._persist_offsets()
+        return encode_answer(task.request)
+
     def _reset(self, task: Task) -> Buffers:
         """Set a group's offsets of a topic by time (or one queue's to an offset, 5.3), then tell its clients.
 
-        ``timestamp`` -1 is the end of each queue. Without ``is_force`` an offset only goes back. RocketMQ leaves the
-        commit to the clients and refuses without one; here the broker commits itself, so a group can be reset while it
-        is away.
+        ``timestamp`` -1 is the end of each queue, and so is a time after its last message, as with RocketMQ 5.3 (4.9:
+        the last message, so that it would come once more). Without ``is_force`` an offset only goes back. RocketMQ
+        leaves the commit to the clients and refuses without one; here the broker commits itself, so a group can be
+        reset while it is away.
         """
         header: Any = task.request.header
         group, topic = header.group, header.topic
@@ -206,6 +276,8 @@ class GroupAdmin:
         if header.offset is not None and header.queue_id >= 0:
             return max(low, min(int(header.offset), high))
         if header.timestamp == -1:
+            return high
+        if high > low and self._store.store_time(topic, queue_id, high - 1) < header.timestamp:
             return high
         return self._store.offset_by_time(topic, queue_id, header.timestamp)
 

@@ -1,6 +1,6 @@
 """Replication in figures: for Prometheus, the runtime table and ``/health``.
 
-Lives here: ``ha_families``, ``ha_runtime_info``, ``ha_health``, all from one status.
+Lives here: ``ha_families``, ``ha_interval``, ``ha_runtime_info``, ``ha_health``, all from one status.
 Not here: the status (``ha_node``), who asks (``metrics``, ``broker_admin``, ``health``).
 """
 
@@ -88,6 +88,29 @@ def _service_counters(service: HaService) -> Iterator[Metric]:
         ("ha_connections_refused", "Strangers and slaves turned away on the HA port.", told.refused),
     ):
         yield CounterMetricFamily(f"pocketmq_{name}", text, value=value)
+
+
+def ha_interval(node: HaNode) -> dict[str, int]:
+    """Return the figures that a broker's log tells with each interval; running totals end in ``_total``."""
+    status = node.status()
+    if status.role == SLAVE:
+        return {
+            "slave_connected": int(status.is_connected),
+            "behind_bytes": status.behind_bytes,
+            "behind_ms": status.behind_ms,
+        }
+    figures = {
+        "copies_in_sync": _in_sync(status),
+        "copies_needed": status.in_sync_replicas if status.role == SYNC_MASTER else 1,
+        "slaves": len(status.slaves),
+        "slave_behind_bytes_max": max((slave.behind_bytes for slave in status.slaves), default=0),
+        "slave_behind_ms_max": max((slave.behind_ms for slave in status.slaves), default=0),
+    }
+    if node.service is not None:
+        told = node.service.status()
+        figures["slave_timeouts_total"] = told.timeouts
+        figures["slave_not_available_total"] = told.not_available
+    return figures
 
 
 def ha_runtime_info(node: HaNode) -> dict[str, str]:

@@ -25,10 +25,14 @@ SLAVE_TEXT: Final = "Can't modify topic or subscription group from slave broker,
 """RocketMQ AdminBrokerProcessor."""
 CHANGES: Final = (
     RequestCode.UPDATE_AND_CREATE_TOPIC,
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
     RequestCode.DELETE_TOPIC_IN_BROKER,
+    RequestCode.CLEAN_UNUSED_TOPIC,
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
     RequestCode.DELETE_SUBSCRIPTIONGROUP,
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+    RequestCode.CLONE_GROUP_OFFSET,
 )
 """What a slave takes over from its master, and so lets nobody change."""
 

@@ -227,6 +227,22 @@ class NativeAppend:
         self._patch_hosts(group, kept)
         return SendPart(list[PlannedSend](kept), group)
 
+    def check_alone(self, send: NativeSend) -> RecordGroup:
+        """Check the records of one frame, which is all or nothing here, and give them its born host.
+
+        Raises ``MessageIllegal`` naming the first bad record.
+        """
+        sections = [NativeSection(*section) for section in send.header.sections]
+        sizes: NDArray[Any] = np.frombuffer(send.sizes, ">u4")
+        checked = check_plain(_gather([send.records]), sizes, sections, self._rules, self._cache)
+        for section, error in zip(sections, checked.errors, strict=True):
+            if error is not None:
+                raise _illegal(f"{section.topic} queue {section.queue_id}: {error}")
+        group = checked.group
+        assert group is not None
+        self._patch_hosts(group, [send])
+        return group
+
     def _patch_hosts(self, group: RecordGroup, sends: list[NativeSend]) -> None:
         """Write each frame's peer address into its records."""
         width = self._host_bytes

@@ -132,6 +132,7 @@ class NativePull:
             results[index] = (code, next_offset, result.min_offset, result.max_offset, count)
             if count:
                 found[index] = (result.sizes, result.body)
+                self._counters.group_got(topic, header.consumer_group, count, len(result.body))
                 rest_bytes -= len(result.body)
                 rest_messages -= count
         if failed is not None and not found:

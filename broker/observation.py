@@ -16,8 +16,10 @@ from pocketmq.broker.delay_service import DelayService
 from pocketmq.broker.disk_space import DiskSpace
 from pocketmq.broker.executor import DrainExecutor
 from pocketmq.broker.flush_times import FlushTimes
+from pocketmq.broker.ha_metrics import ha_interval
 from pocketmq.broker.ha_node import HaNode
 from pocketmq.broker.health import Health
+from pocketmq.broker.interval_log import IntervalLog
 from pocketmq.broker.metrics import BrokerCollector, MetricsSources, exposition
 from pocketmq.broker.metrics_server import TEXT, Answer, MetricsConfig, MetricsServer
 from pocketmq.broker.put_statistics import PutStatistics
@@ -160,6 +162,19 @@ class Observation:
             for executor in executors:
                 executor.stages = self.stage_times.pair(executor.name)
         self.disk = DiskSpace(files, store.paths.commit_log, f"{store.paths.root}/consumequeue")
+        flush_times = self._flush_times or FlushTimes(store)
+        node = counts.replication
+        intervals = IntervalLog(
+            self._config.broker_name,
+            store,
+            self._counters,
+            self.stage_times,
+            flush_times,
+            self._refusals.snapshot,
+            None if node is None else lambda: ha_interval(node),
+            self._clock,
+            self._logger("broker"),
+        )
         sources = TelemetrySources(
             store=store,
             counters=self._counters,
@@ -168,9 +183,10 @@ class Observation:
             refusals=self._refusals.snapshot,
             stage_times=self.stage_times,
             put_times=self.put_times,
-            flush_times=self._flush_times or FlushTimes(store),
+            flush_times=flush_times,
             slow=self.slow,
             watermarks=Watermarks(executors, self._clock.monotonic_ns(), self._logger("watermark")),
+            intervals=intervals,
         )
         self.telemetry = Telemetry(sources, mailbox, self._clock, self._logger)
         metrics_sources = MetricsSources(

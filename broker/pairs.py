@@ -37,6 +37,7 @@ class Processors:
     consumer: Processor
     admin: AdminProcessor
     transaction: Processor
+    named: Processor
     reply: Processor
     dispatch: Callable[[], None]
 
@@ -63,7 +64,8 @@ def build_request_table(
             admin,
             config.admin_broker_thread_pool_queue_capacity,
             max_wait_ms=config.wait_time_mills_in_admin_broker_queue,
-        )
+        ),
+        admin.serves,
     )
     send = build(
         "SendMessageThread",
@@ -111,6 +113,12 @@ def build_request_table(
         drain=AdaptiveDrain(config.send_drain_max, config.queue_size_bytes_max),
         follow_up=processors.dispatch,
     )
+    named = build(
+        "NamedTransactionThread",
+        processors.named,
+        config.end_transaction_pool_queue_capacity,
+        size_bytes_max=config.send_queue_size_bytes_max,
+    )
     code = RequestCode
     sends = (
         code.SEND_MESSAGE,
@@ -120,13 +128,14 @@ def build_request_table(
         code.NATIVE_HALF_APPEND,
     )
     table.register((*sends, code.CONSUMER_SEND_MSG_BACK), send)
-    table.register((code.PULL_MESSAGE, code.NATIVE_PULL), pull)
+    table.register((code.PULL_MESSAGE, code.LITE_PULL_MESSAGE, code.NATIVE_PULL), pull)
     table.register((code.HEART_BEAT,), heartbeat)
     table.register((code.UNREGISTER_CLIENT, code.CHECK_CLIENT_CONFIG), client)
     table.register((code.GET_CONSUMER_LIST_BY_GROUP, code.QUERY_CONSUMER_OFFSET, code.UPDATE_CONSUMER_OFFSET), consumer)
     table.register((code.QUERY_MESSAGE, code.VIEW_MESSAGE_BY_ID), query)
     table.register((code.SEND_REPLY_MESSAGE, code.SEND_REPLY_MESSAGE_V2), reply)
     table.register((code.END_TRANSACTION, code.NATIVE_END_TRANSACTION), transaction)
+    table.register((code.NAMED_TRANSACTION_STAGE, code.NAMED_TRANSACTION_END), named)
     return table
 
 

@@ -1,4 +1,4 @@
-"""PULL_MESSAGE, and the processor of both kinds of pull.
+"""PULL_MESSAGE and LITE_PULL_MESSAGE (what 5.3's lite pull consumer asks), and the processor of every kind of pull.
 
 Lives here: ``PullProcessor``: RocketMQ's pull with RocketMQ's limits.
 Not here: checks (``pull_checks``), the pull of many queues (``native_pull``), waiting (``pull_service``).
@@ -125,6 +125,8 @@ class PullProcessor(OneByOne):
             pull_code(result.status.name, offset), result.status.name, offset, result.next_begin_offset
         )
         self._counters.got(len(result.sizes), len(result.body))
+        if len(result.sizes):
+            self._counters.group_got(topic, header.consumer_group, len(result.sizes), len(result.body))
         buffers = encode_answer(
             task.request,
             code,

@@ -4,7 +4,7 @@ Lives here: ``RequestTable``.
 Not here: the pairs themselves (built in ``app``), admission (``admission``).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from pocketmq.broker.executor import DrainExecutor
 
@@ -12,9 +12,10 @@ from pocketmq.broker.executor import DrainExecutor
 class RequestTable:
     """Request code → pair. An executor carries its processor, so a pair is one object (facts §2.2)."""
 
-    def __init__(self, default: DrainExecutor) -> None:
-        """``default`` serves every code without a pair of its own, also unknown ones."""
+    def __init__(self, default: DrainExecutor, serves: Callable[[int], bool] = lambda code: True) -> None:
+        """``default`` takes every code without a pair of its own, also unknown ones; ``serves`` says which it knows."""
         self.default = default
+        self._default_serves = serves
         self._pairs: dict[int, DrainExecutor] = {}
         self._executors: dict[str, DrainExecutor] = {}
 
@@ -28,6 +29,10 @@ class RequestTable:
     def pair_for(self, code: int) -> DrainExecutor:
         """Return what serves ``code``."""
         return self._pairs.get(code, self.default)
+
+    def serves(self, code: int) -> bool:
+        """Tell whether anything has an answer to ``code`` other than that it is not supported."""
+        return code in self._pairs or self._default_serves(code)
 
     def executors(self) -> list[DrainExecutor]:
         """Return every executor once, in the order of registration, the default one last."""

@@ -86,6 +86,9 @@ class SendChecks:
             return _refuse(
                 ResponseCode.NO_PERMISSION, f"the topic[{topic}] sending message is forbidden", Cause.NO_PERMISSION
             )
+        if config.is_batch_queue:  # its queues go on in files that only RocketMQ reads
+            text = f"the topic[{topic}] sending message is forbidden, queue.type BatchCQ is not served"
+            return _refuse(ResponseCode.NO_PERMISSION, text, Cause.NO_PERMISSION)
         queue_nums = max(config.read_queue_nums, config.write_queue_nums)
         if queue_id >= queue_nums:
             text = f"request queueId[{queue_id}] is illegal, topic[{topic}] has {queue_nums} queues"

@@ -14,6 +14,7 @@ from pocketmq.broker import put_statistics
 from pocketmq.broker.counters import BrokerCounters
 from pocketmq.broker.executor import DrainExecutor
 from pocketmq.broker.flush_times import FlushTimes
+from pocketmq.broker.interval_log import IntervalLog
 from pocketmq.broker.put_statistics import PutStatistics
 from pocketmq.broker.send_times import LOCK_HOLD_NS
 from pocketmq.broker.slow_requests import SlowRequests
@@ -54,6 +55,7 @@ class TelemetrySources:
     flush_times: FlushTimes
     slow: SlowRequests
     watermarks: Watermarks
+    intervals: IntervalLog | None = None
 
 
 class Telemetry:
@@ -94,6 +96,8 @@ class Telemetry:
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.stop()
+            if self.sources.intervals is not None:
+                self.sources.intervals.step(self._clock.monotonic_ns(), end=True)
 
     def step(self) -> float:
         """Do what is due; return the ms until the next step."""
@@ -110,6 +114,8 @@ class Telemetry:
         if now_ns >= self._slot_due_ns:
             self._slot_due_ns = now_ns + SLOT_NS
             self._rotate(now_ns)
+            if sources.intervals is not None:
+                sources.intervals.step(now_ns)
         if now_ns >= self._minute_due_ns:
             self._minute_due_ns = now_ns + MINUTE_NS
             self._print_minute(now_ns)

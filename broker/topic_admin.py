@@ -1,7 +1,8 @@
 """Administration of topics and their queues.
 
-Lives here: handlers of UPDATE_AND_CREATE_TOPIC, DELETE_TOPIC_IN_BROKER, GET_ALL_TOPIC_CONFIG, GET_TOPIC_CONFIG,
-GET_TOPIC_STATS_INFO, GET_SYSTEM_TOPIC_LIST_FROM_BROKER and the four questions about one queue's offsets.
+Lives here: handlers of UPDATE_AND_CREATE_TOPIC (also in a list), DELETE_TOPIC_IN_BROKER, GET_ALL_TOPIC_CONFIG,
+GET_TOPIC_CONFIG, GET_TOPIC_STATS_INFO, GET_SYSTEM_TOPIC_LIST_FROM_BROKER and the four questions about one queue's
+offsets.
 Not here: groups (``group_admin``), the broker itself (``broker_admin``).
 """
 
@@ -18,10 +19,11 @@ from pocketmq.broker.task import Buffers, Task, encode_answer
 from pocketmq.broker.topic_table import TopicTable
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.events import EventLog
-from pocketmq.common.topics import SYSTEM_TOPICS, Perm, TopicConfig, is_system_topic
-from pocketmq.remoting.bodies import MessageQueue, TopicList, TopicOffset, TopicStatsTable, encode_body
+from pocketmq.common.topics import SYSTEM_TOPICS, Perm, TopicConfig, check_topic_name, is_system_topic
+from pocketmq.remoting.bodies import MessageQueue, TopicList, TopicOffset, TopicStatsTable, decode_body, encode_body
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers import OffsetResponseHeader, TimestampResponseHeader
+from pocketmq.remoting.operator_bodies import CreateTopicListBody
 from pocketmq.store.message_store import MessageStore
 
 
@@ -56,6 +58,7 @@ class TopicAdmin:
         """Return the handler of each code."""
         return {
             RequestCode.UPDATE_AND_CREATE_TOPIC: self._put,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self._put_list,
             RequestCode.DELETE_TOPIC_IN_BROKER: self._delete,
             RequestCode.GET_ALL_TOPIC_CONFIG: self._all,
             RequestCode.GET_TOPIC_CONFIG: self._one,
@@ -69,10 +72,7 @@ class TopicAdmin:
 
     def _put(self, task: Task) -> Buffers:
         header: Any = task.request.header
-        if header.topic == self._config.broker_cluster_name or is_system_topic(header.topic):
-            raise TopicRefused(f"The topic[{header.topic[:128]}] is conflict with system topic.")
-        if not 0 <= header.perm <= Perm.READ | Perm.WRITE | Perm.INHERIT | Perm.PRIORITY:
-            raise TopicRefused("topic refused", why=f"perm {header.perm} is unknown", hint="2 write, 4 read, 6 both")
+        self._check(header.topic, header.perm)
         self._topics.put(
             TopicConfig(
                 topic_name=header.topic,
@@ -86,6 +86,35 @@ class TopicAdmin:
         )
         self._persist_topics()
         self._log.info("topic_changed", topic=header.topic, remote=task.connection.remote)
+        return encode_answer(task.request)
+
+    def _check(self, topic: str, perm: int) -> None:
+        if topic == self._config.broker_cluster_name or is_system_topic(topic):
+            raise TopicRefused(f"The topic[{topic[:128]}] is conflict with system topic.")
+        if not 0 <= perm <= Perm.READ | Perm.WRITE | Perm.INHERIT | Perm.PRIORITY:
+            raise TopicRefused("topic refused", why=f"perm {perm} is unknown", hint="2 write, 4 read, 6 both")
+
+    def _put_list(self, task: Task) -> Buffers:
+        """Create or change several topics (5.3); what is wrong with one of them is said before any is changed, but for
+        the limits of the table."""
+        topics = decode_body(task.request.body, CreateTopicListBody).topic_config_list
+        for topic in topics:
+            check_topic_name(topic.topic_name)
+            self._check(topic.topic_name, topic.perm)
+        for topic in topics:
+            self._topics.put(
+                TopicConfig(
+                    topic_name=topic.topic_name,
+                    read_queue_nums=topic.read_queue_nums,
+                    write_queue_nums=topic.write_queue_nums,
+                    perm=topic.perm,
+                    topic_filter_type=topic.topic_filter_type or "SINGLE_TAG",
+                    topic_sys_flag=topic.topic_sys_flag,
+                    order=topic.order,
+                )
+            )
+        self._persist_topics()
+        self._log.info("topics_changed", topics=len(topics), remote=task.connection.remote)
         return encode_answer(task.request)
 
     def _delete(self, task: Task) -> Buffers:

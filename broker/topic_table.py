@@ -6,6 +6,7 @@ send (``send_checks``).
 """
 
 import threading
+import uuid
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -19,12 +20,14 @@ from pocketmq.common.topics import (
     AUTO_CREATE_TOPIC,
     BENCHMARK_TOPIC,
     HALF_TOPIC,
+    NAMED_TOPIC,
     OFFSET_MOVED_EVENT,
     OP_HALF_TOPIC,
     REPLY_SUFFIX,
     SCHEDULE_TOPIC,
     SELF_TEST_TOPIC,
     TIMER_TOPIC,
+    TOPIC_ID_ATTRIBUTE,
     TRANS_CHECK_MAX_TIME_TOPIC,
     Perm,
     TopicConfig,
@@ -102,6 +105,7 @@ class TopicTable:
             (HALF_TOPIC, 1, open_perm),
             (OP_HALF_TOPIC, 1, open_perm),
             (TRANS_CHECK_MAX_TIME_TOPIC, 1, open_perm),
+            (NAMED_TOPIC, 1, open_perm),
             (config.broker_cluster_name + REPLY_SUFFIX, 1, open_perm),
         ]
         if config.trace_topic_enable:
@@ -195,6 +199,8 @@ class TopicTable:
 
     def _store(self, config: TopicConfig) -> None:
         known = self.get(config.topic_name)
+        before = {} if known is None else known.attributes or {}
+        config.attributes = {TOPIC_ID_ATTRIBUTE: uuid.uuid4().hex[:16], **(config.attributes or {}), **before}
         queues = self._queues + _queue_nums(config) - (0 if known is None else _queue_nums(known))
         if known is None and len(self._topics) >= self._config.topics_max:
             raise TableFull(
@@ -238,6 +244,8 @@ class TopicTable:
         with self._lock:
             for topic, config in loaded.topic_config_table.items():
                 config.topic_name = topic
+                # a table of RocketMQ or of an older version has no ids
+                config.attributes = {TOPIC_ID_ATTRIBUTE: uuid.uuid4().hex[:16], **(config.attributes or {})}
                 known = self.get(topic)
                 self._queues += _queue_nums(config) - (0 if known is None else _queue_nums(known))
                 self._topics[topic] = config

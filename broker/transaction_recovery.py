@@ -23,7 +23,7 @@ from pocketmq.broker.transaction_records import parse_op
 from pocketmq.broker.transaction_table import Half, TransactionTable
 from pocketmq.common.errors import CorruptRecord
 from pocketmq.common.events import EventLog
-from pocketmq.common.properties import PGROUP, TRAN_PREPARED_QUEUE_OFFSET
+from pocketmq.common.properties import PGROUP, TRAN_PREPARED_QUEUE_OFFSET, TRANSACTION_CHECK_TIMES, UNIQ_KEY
 from pocketmq.common.record_codec import decode_record
 from pocketmq.common.topics import HALF_TOPIC, OP_HALF_TOPIC
 from pocketmq.store.consume_queue import BLANK_SIZE
@@ -114,6 +114,7 @@ def recover(
             if low <= offset < half_end:
                 done[offset - low] = True
     found: dict[int, Half] = {}
+    copies: dict[tuple[str, str], int] = {}  # producer group and unique key → offset of the last copy
     gone = 0
     for offset, data, physical_offset, size_bytes in _records(store, HALF_TOPIC, low, half_end, ~done):
         try:
@@ -127,6 +128,10 @@ def recover(
             if done[int(original) - low]:
                 continue
             found.pop(int(original), None)
+        same = properties.get(PGROUP, ""), properties.get(UNIQ_KEY, "")
+        if same[1] and TRANSACTION_CHECK_TIMES in properties:  # a copy that does not name its original (RocketMQ
+            found.pop(copies.get(same, -1), None)  # putBackHalfMsgQueue); no client can say so
+        copies[same] = offset
         found[offset] = Half(
             offset,
             physical_offset,

@@ -143,9 +143,11 @@ class TransactionService:
         self._file.load()
         progress = self.progress
         half_offset, op_offset = progress.half_offset, progress.op_offset
-        if half_offset < 0 or op_offset < 0:
-            known = self._offsets.query(TRANS_GROUP, HALF_TOPIC, 0), self._offsets.query(TRANS_GROUP, OP_HALF_TOPIC, 0)
-            half_offset, op_offset = (-1 if each is None else each for each in known)
+        known = self._offsets.query(TRANS_GROUP, HALF_TOPIC, 0), self._offsets.query(TRANS_GROUP, OP_HALF_TOPIC, 0)
+        group_half, group_op = (-1 if each is None else each for each in known)
+        # Ahead of ours: a RocketMQ broker had the store since, and left half messages behind that it stored anew.
+        if half_offset < 0 or op_offset < 0 or (group_op >= 0 and group_half > half_offset):
+            half_offset, op_offset = group_half, group_op
         recover(self._store, self.table, half_offset, op_offset, progress.checks, self._log)
 
     def start(self, runner: Runner) -> None:

@@ -21,8 +21,10 @@ from pocketmq.common.errors import Cause, MessageIllegal
 from pocketmq.common.message_id import offset_msg_id
 from pocketmq.common.properties import (
     CLUSTER,
+    MSG_REGION,
     PROPERTIES_BYTES_MAX,
     TIMER_OUT_MS,
+    TRACE_ON,
     TRAN_MSG,
     UNIQ_KEY,
     WAIT,
@@ -184,6 +186,9 @@ class TypedSends:
         self._store_host = store_host
         self._message_size_max = message_size_max
         self._random_queue = 0
+        self._of_broker = {CLUSTER: config.broker_cluster_name, TRACE_ON: "true" if config.trace_on else "false"}
+        if config.region_id:  # a 5.3 consumer traces no message that does not name its region
+            self._of_broker[MSG_REGION] = config.region_id
 
     def plan(self, task: Task) -> TypedSend:
         """Check and encode one request; raises ``NotStored`` or ``MessageIllegal``."""
@@ -238,7 +243,7 @@ class TypedSends:
             if batch and is_delayed(item.properties):
                 raise _illegal("a batch cannot hold delayed messages: send each by itself")
             item.properties.pop(WAIT, None)
-            item.properties[CLUSTER] = self._config.broker_cluster_name
+            item.properties.update(self._of_broker)
             records.append(
                 encode_record(
                     topic,

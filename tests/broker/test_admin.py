@@ -353,7 +353,7 @@ async def test_unknown_codes_get_rocketmqs_refusal(client: Client) -> None:
     assert (response.code, response.remark) == (3, " request type 4711 not supported")
 
 
-@pytest.mark.parametrize("code", [RequestCode.UPDATE_BROKER_CONFIG, RequestCode.CLEAN_UNUSED_TOPIC])
+@pytest.mark.parametrize("code", [RequestCode.UPDATE_BROKER_CONFIG])
 async def test_codes_of_later_versions_say_so(client: Client, code: int) -> None:
     """Code 3 with the feature's name; no fake answer."""
     response = await client.ask(code)

@@ -9,7 +9,7 @@ import pytest
 from pocketmq.broker.app import BrokerApp
 from pocketmq.remoting.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData, encode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import QueryConsumerOffsetRequestHeader
+from pocketmq.remoting.headers import PullMessageRequestHeader, QueryConsumerOffsetRequestHeader
 from tests.broker.conftest import Client, Harness, eventually, records_of, split_records
 
 
@@ -38,6 +38,16 @@ async def test_rocketmqs_codes_for_offsets_outside_the_queue(broker: BrokerApp, 
     empty = await client.pull(queue_id=1)
     assert (empty.code, empty.header.next_begin_offset) == (19, 0)
     assert (await client.pull(queue_id=1, offset=3)).code == 21
+
+
+async def test_a_lite_pull_is_a_pull(broker: BrokerApp, client: Client) -> None:
+    """LITE_PULL_MESSAGE, 5.3's code for its lite pull consumer: found at once, and held until something comes."""
+    header = PullMessageRequestHeader("group", "T", 0, 0, 32, 2 | 4 | 16, 0, 5000, 0, subscription="*")
+    held = asyncio.ensure_future(client.ask(RequestCode.LITE_PULL_MESSAGE, header))
+    await client.put(b"hello")
+    for found in (await held, await client.ask(RequestCode.LITE_PULL_MESSAGE, header)):
+        assert (found.code, found.remark, found.header.next_begin_offset) == (0, "FOUND", 1)
+        assert [record.body for record in split_records(found.body)] == [b"hello"]
 
 
 async def test_rocketmqs_limits(broker: BrokerApp, client: Client) -> None:

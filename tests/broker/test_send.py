@@ -108,7 +108,7 @@ async def test_illegal_and_forbidden_topics(client: Client, topic: str, code: in
 
 
 async def test_a_typed_send_is_answered_as_rocketmq_does(broker: BrokerApp, client: Client) -> None:
-    """The offset message id leads to the record; CLUSTER is added, WAIT is not stored."""
+    """The offset message id leads to the record; CLUSTER and, as 5.3, region and trace switch are added, not WAIT."""
     response = await client.send(
         body=b"typed", queue_id=1, properties="UNIQ_KEY\x01ABC\x02TAGS\x01t\x02WAIT\x01true\x02", flag=9
     )
@@ -119,7 +119,13 @@ async def test_a_typed_send_is_answered_as_rocketmq_does(broker: BrokerApp, clie
     pulled = await client.pull(queue_id=1, suspend_ms=5000)
     (stored,) = split_records(pulled.body)
     assert (stored.physical_offset, stored.body, stored.flag) == (physical_offset, b"typed", 9)
-    assert stored.property_map() == {"UNIQ_KEY": "ABC", "TAGS": "t", "CLUSTER": "DefaultCluster"}
+    assert stored.property_map() == {
+        "UNIQ_KEY": "ABC",
+        "TAGS": "t",
+        "CLUSTER": "DefaultCluster",
+        "MSG_REGION": "DefaultRegion",
+        "TRACE_ON": "true",
+    }
 
 
 async def test_a_queue_below_zero_means_any(client: Client) -> None:

@@ -1,0 +1,222 @@
+"""What the log says about named transactions: events, and the records that carry them.
+
+Lives here: the events, ``encode_event``, ``read_event``, the messages of a staged chunk (``staged_messages``).
+Not here: what the events mean (``named_table``), appending them (``named_log``).
+
+All of it lies in queue 0 of ``rmq_sys_pocketmq_named_transactions``, so that the order of that queue is the order in
+which things happened. The body of such a record::
+
+    u32 length of the event · u32 its CRC · the event as msgpack · of a Staged event: the chunk (``chunk_payload``)
+
+A chunk is one record, however many messages it holds: staging a million messages costs a few hundred records. The
+event comes first, so that a start reads the first KiB of a chunk and not all of it.
+"""
+
+import struct
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from pocketmq.common.crc import crc32
+from pocketmq.common.errors import CorruptRecord
+from pocketmq.common.properties import TAGS, encode_properties
+from pocketmq.common.record import SYS_FLAG_AT, TRANSACTION_COMMIT, TRANSACTION_MASK, body_at
+from pocketmq.common.record_codec import decode_record, encode_record
+from pocketmq.common.record_columns import Bytes, windows
+from pocketmq.common.record_group import RecordGroup, RecordMeta, record_meta, tags_code_of
+from pocketmq.common.topics import NAMED_TOPIC
+
+SNAPSHOT_TAG: Final = "snapshot"
+SNAPSHOT_CODE: Final = tags_code_of(SNAPSHOT_TAG)
+"""The tags code of the last record of a snapshot: a start looks for it in the consume queue."""
+EVENT_BYTES_MAX: Final = 1 << 20
+HEAD_BYTES: Final = 2048
+"""Read of a record at first: enough for most events."""
+RECORD_EXTRA_BYTES: Final = 4096
+"""What the record of a chunk has beside the messages, at most."""
+
+_LENGTHS = struct.Struct(">II")
+_U32 = struct.Struct(">I")
+_PREPARED_BYTES: Final = 12
+"""From the prepared offset to the body: the offset itself, and the length of the body."""
+
+Sections = list[tuple[str, int, int]]
+MakeGroup = Callable[[Bytes, NDArray[Any], Sections], RecordGroup | None]
+"""(private memory with the records, their sizes, their sections) -> the group."""
+Manifest = list[tuple[str, int]]
+"""(attempt, how many chunks it has): all of a transaction, in order."""
+
+
+class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Something that happened to a transaction."""
+
+    name: str
+    sequence: int
+
+
+class Staged(Event, frozen=True, tag="staged"):
+    """A chunk; its messages follow the event."""
+
+    attempt: str
+    index: int
+    rows: int
+    topics: list[str]
+
+
+class Sealed(Event, frozen=True, tag="sealed"):
+    """The transaction has these parts here, and waits for the commit of ``lead``."""
+
+    token: str
+    lead: str
+    participants: list[str]
+    manifest: Manifest
+
+
+class Committed(Event, frozen=True, tag="committed"):
+    """It will be delivered, whatever happens."""
+
+    manifest: Manifest
+    participants: list[str]
+    keep_hours: int
+
+
+class Delivered(Event, frozen=True, tag="delivered"):
+    """Its first ``chunks`` chunks are in their queues; they lie before this in the log."""
+
+    chunks: int
+
+
+class Dropped(Event, frozen=True, tag="dropped"):
+    """These attempts, and with ``unsealed`` the seal, are given up."""
+
+    attempts: list[str]
+    unsealed: bool = False
+
+
+class NameDone(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Of a snapshot: what is remembered of a name: (sequence, store time in ms, hours to keep, participants) each."""
+
+    name: str
+    done: list[tuple[int, int, int, list[str]]]
+
+
+class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag="snapshot"):
+    """Part of all that is remembered at one moment. The parts follow each other; ``parts`` counts them in the last one
+    and is 0 in the others. ``from_offset``: what is open or undelivered is told by the queue from there on.
+    """
+
+    names: list[NameDone]
+    parts: int
+    from_offset: int
+
+
+AnyEvent = Staged | Sealed | Committed | Delivered | Dropped | Snapshot
+_encode = msgspec.msgpack.Encoder().encode
+_encode_sections = msgspec.msgpack.Encoder().encode
+_decode_sections = msgspec.msgpack.Decoder(Sections).decode
+_decode = msgspec.msgpack.Decoder(AnyEvent).decode
+
+
+def encode_event(event: AnyEvent, payload: bytes | memoryview, now_ms: int, host: bytes) -> tuple[bytes, RecordMeta]:
+    """Return the record of an event."""
+    text = _encode(event)
+    properties = {TAGS: SNAPSHOT_TAG} if isinstance(event, Snapshot) and event.parts else {}
+    record = encode_record(
+        NAMED_TOPIC,
+        b"".join((_LENGTHS.pack(len(text), crc32(text)), text, payload)),
+        queue_id=0,
+        properties=encode_properties(properties),
+        born_timestamp=now_ms,
+        born_host=host,
+        store_host=host,
+    )
+    return record, record_meta(NAMED_TOPIC, 0, 0, properties)
+
+
+def event_bytes(head: bytes) -> int:
+    """Return how many bytes of a record must be known to read its event. Raises ``CorruptRecord``."""
+    start = _event_start(head)
+    length = _LENGTHS.unpack_from(head, start)[0]
+    if length > EVENT_BYTES_MAX:
+        raise CorruptRecord("no event of a named transaction", why=f"it has {length} bytes")
+    return start + _LENGTHS.size + int(length)
+
+
+def read_event(head: bytes) -> AnyEvent:
+    """Return the event of a record, of which at least ``event_bytes`` are known. Raises ``CorruptRecord``."""
+    start = _event_start(head)
+    length, crc = _LENGTHS.unpack_from(head, start)
+    text = head[start + _LENGTHS.size : start + _LENGTHS.size + length]
+    if len(text) != length or crc32(text) != crc:
+        raise CorruptRecord("no event of a named transaction", why="its bytes do not match their checksum")
+    try:
+        event: AnyEvent = _decode(text)
+        return event
+    except msgspec.MsgspecError as error:
+        raise CorruptRecord("no event of a named transaction", why=str(error)) from error
+
+
+def _event_start(head: bytes) -> int:
+    if len(head) > SYS_FLAG_AT + 4:
+        start = body_at(head[SYS_FLAG_AT + 3])
+        if len(head) >= start + _LENGTHS.size:
+            return start
+    raise CorruptRecord("no event of a named transaction", why=f"only {len(head)} bytes of its record are there")
+
+
+def chunk_payload(sections: Sequence[tuple[str, int, int]], sizes: bytes | memoryview, group: RecordGroup) -> bytes:
+    """Return what a Staged event is followed by: its sections (topic, queue id, count), the sizes of its records, and
+    the records.
+    """
+    text = _encode_sections(list(sections))
+    return b"".join((_U32.pack(len(text)), text, sizes, group.buffer.data))
+
+
+def staged_messages(
+    record: bytes, rows: int, physical_offset: int, done: Collection[int], make: MakeGroup | None = None
+) -> RecordGroup | None:
+    """Return the messages of a whole chunk record but for those in ``done`` (as ``delivered_of`` names them), as they
+    are delivered: transaction type COMMIT, and as prepared offset the chunk's place plus that of the message in it:
+    no other message has the same. None if none is left. Raises ``CorruptRecord``.
+
+    ``make``: builds a group faster than from the records alone, or gives up with None.
+    """
+    body = memoryview(decode_record(record).body)[event_bytes(record) - _event_start(record) :]
+    try:
+        at = _U32.size + _U32.unpack_from(body)[0]
+        sections = _decode_sections(body[_U32.size : at])
+    except (struct.error, msgspec.MsgspecError) as error:
+        raise CorruptRecord("no chunk of a named transaction", why=str(error)) from error
+    sizes = np.frombuffer(body[at : at + 4 * rows], ">u4")
+    data = np.frombuffer(bytearray(body[at + 4 * rows :]), np.uint8)
+    if len(data) == 0:
+        return None
+    group = None if make is None else make(data, sizes, sections)
+    if group is None:
+        group = RecordGroup.from_log(data)
+    flags = group.starts + (SYS_FLAG_AT + 3)
+    bodies = body_at(int(data[SYS_FLAG_AT + 3]))  # the family is the same in all of them: the broker checked it
+    data[flags] = data[flags] & (0xFF & ~TRANSACTION_MASK) | TRANSACTION_COMMIT
+    places = (group.starts + physical_offset).astype(">i8").view("V8")
+    windows(data, 8)[group.starts + (bodies - _PREPARED_BYTES)] = places
+    if done:
+        left = [row for row, place in enumerate(group.starts.tolist()) if place + physical_offset not in done]
+        if not left:
+            return None
+        group = RecordGroup.from_log(np.concatenate([group.record(row) for row in left]))
+    return group
+
+
+def delivered_of(group: RecordGroup, physical_offset: int, size_bytes: int) -> set[int]:
+    """Return the prepared offsets of those of these stored records that are messages of the chunk at this place."""
+    flags = group.buffer[group.starts + (SYS_FLAG_AT + 3)]
+    found: set[int] = set()
+    for row in np.flatnonzero((flags & TRANSACTION_MASK) == TRANSACTION_COMMIT).tolist():
+        at = int(group.starts[row]) + body_at(int(flags[row])) - _PREPARED_BYTES
+        place = int.from_bytes(group.buffer[at : at + 8].tobytes(), "big")
+        if physical_offset <= place < physical_offset + size_bytes:
+            found.add(place)
+    return found

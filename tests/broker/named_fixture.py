@@ -1,0 +1,112 @@
+"""A store and its named transactions, stepped by hand under a clock that stands still."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.counters import BrokerCounters
+from pocketmq.broker.named_log import NamedLog
+from pocketmq.broker.named_records import Committed, Dropped, Manifest, Sealed, Staged, chunk_payload
+from pocketmq.broker.named_service import NamedService
+from pocketmq.broker.named_table import NamedState
+from pocketmq.common.clock import ManualClock
+from pocketmq.common.logs import CapturedLog
+from pocketmq.common.properties import encode_properties
+from pocketmq.common.record_codec import Record, decode_record, encode_record
+from pocketmq.common.record_group import RecordGroup, record_meta
+from pocketmq.common.runner import SteppedRunner
+from pocketmq.store.config import StoreConfig
+from pocketmq.store.file_system import FileSystem
+from pocketmq.store.message_store import MessageStore
+from tests.store.log_fakes import HOST
+
+KEEP_HOURS = 24
+
+
+def chunk(bodies: Sequence[bytes], topic: str = "T") -> bytes:
+    """Return what follows a Staged event."""
+    records = [plain(body, topic) for body in bodies]
+    group = RecordGroup.from_records(records, [record_meta(topic, 0, 0, {})] * len(records))
+    return chunk_payload([(topic, 0, len(records))], group.sizes.astype(">u4").tobytes(), group)
+
+
+def plain(body: bytes, topic: str = "T", queue_id: int = 0) -> bytes:
+    """Return a record as a producer stages it."""
+    return encode_record(
+        topic,
+        body,
+        queue_id=queue_id,
+        properties=encode_properties({"UNIQ_KEY": body.hex().rjust(32, "0")[-32:], "CLUSTER": "c"}),
+        born_timestamp=1,
+        born_host=HOST,
+        store_host=bytes(8),
+    )
+
+
+class NamedFixture:
+    """Opens at once. ``stage``, ``seal``, ``commit``, ``drop`` append; ``deliver`` steps the service."""
+
+    def __init__(self, config: StoreConfig, file_system: FileSystem, clock: ManualClock, **settings: Any) -> None:
+        self.clock = clock
+        self.log = CapturedLog()
+        self.runner = SteppedRunner()
+        self.store = MessageStore(config, file_system=file_system, clock=clock, runner=self.runner)
+        self.store.store_host = HOST
+        self.store.open()
+        self.deleted: set[str] = set()
+        self.named = NamedLog(self.store, BrokerCounters(), clock, self.log, lambda topic: topic not in self.deleted)
+        self.service = NamedService(BrokerConfig(**settings), self.store, self.named, clock, self.log)
+        self.service.open()
+        self.service.start(self.runner)
+
+    def state(self, name: str, sequence: int) -> NamedState:
+        return self.named.table.get(name, sequence)[0]
+
+    def _ok(self, result: Any) -> bool:
+        self.store.dispatcher.catch_up()
+        if self.store.config.flush_disk_type == "SYNC_FLUSH":  # nothing is acknowledged before
+            self.store.log.flush()
+        return bool(result.status.is_stored)
+
+    def stage(
+        self, name: str, sequence: int, attempt: str, index: int, bodies: Sequence[bytes], topic: str = "T"
+    ) -> bool:
+        payload = chunk(bodies, topic)
+        return self._ok(self.named.write(Staged(name, sequence, attempt, index, len(bodies), [topic]), payload))
+
+    def seal(self, name: str, sequence: int, token: str, manifest: Manifest) -> bool:
+        return self._ok(self.named.write(Sealed(name, sequence, token, "a", ["a", "b"], manifest)))
+
+    def commit(self, name: str, sequence: int, manifest: Manifest) -> bool:
+        return self._ok(self.named.write(Committed(name, sequence, manifest, ["a"], KEEP_HOURS)))
+
+    def drop(self, name: str, sequence: int, *attempts: str) -> bool:
+        return self._ok(self.named.write(Dropped(name, sequence, list(attempts))))
+
+    def deliver(self) -> None:
+        """Deliver all that is due."""
+        while self.named.table.deliveries or self.named.repairs:
+            if self.service.step() != 0.0:
+                break
+        self.store.dispatcher.catch_up()
+
+    def delivered(self, topic: str = "T", queue_id: int = 0) -> list[Record]:
+        """Read a queue whole."""
+        found: list[Record] = []
+        offset = self.store.min_offset(topic, queue_id)
+        while offset < self.store.max_offset(topic, queue_id):
+            got = self.store.get(topic, queue_id, offset, max_messages=1000, max_bytes=1 << 22)
+            data, at = got.body.tobytes(), 0
+            for size in got.sizes.tolist():
+                found.append(decode_record(data[at : at + size]))
+                at += size
+            offset = got.next_begin_offset
+        return found
+
+    def bodies(self, topic: str = "T") -> list[bytes]:
+        return [record.body for record in self.delivered(topic)]
+
+    def stop(self) -> None:
+        """Stop cleanly."""
+        self.service.stop()
+        self.store.close()
