@@ -141,6 +141,7 @@ async def _demote(
     async with Admin(namesrv) as admin:
         ha = HaAdmin(admin)
         group = await ha.group(broker_name, [at] if at else [])
+        group.check_ours("nothing was changed")
         chosen = _chosen(group, at, wanted)
         new_id = broker_id or chosen.broker_id or _free_id(group)
         await ha.demote(chosen.address, broker_name, new_id, accept_loss=accepts_loss, force=force)
@@ -251,7 +252,10 @@ def group_rows(group: "Group") -> list[tuple[Any, ...]]:
         )
         for slave in seen.values()
     ]
-    rows += [(group.broker_name, None, address, "SILENT", *[None] * 5, why) for address, why in group.silent.items()]
+    rows += [
+        (group.broker_name, None, address, "ROCKETMQ" if address in group.rocketmq else "SILENT", *[None] * 5, why)
+        for address, why in group.silent.items()
+    ]
     return rows
 
 

@@ -21,6 +21,7 @@ from pocketmq.cli import (
     ha,
     lock,
     message,
+    pipeline,
     produce,
     request,
     retry_store,
@@ -91,6 +92,7 @@ def build_app(root: RootOptions) -> typer.Typer:
     app.add_typer(dlq.build_app(), name="dlq", rich_help_panel="Use")
     app.add_typer(transaction.build_app(), name="transaction", rich_help_panel="Use")
     app.add_typer(retry_store.build_app(), name="retry-store", rich_help_panel="Use")
+    app.add_typer(pipeline.build_app(), name="pipeline", rich_help_panel="Use")
     app.add_typer(log.build_app(), name="log", rich_help_panel="Check")
     app.add_typer(doctor.build_app(), name="doctor", rich_help_panel="Explain")
     return app

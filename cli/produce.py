@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -139,7 +139,7 @@ class Sending:
         self._count_max = count_max
         self._batches_in_flight = 1 if in_order else BATCHES_IN_FLIGHT
         self._batch_max = BATCH_MAX if rate is None else max(1, min(BATCH_MAX, int(min(rate / 20, BATCH_MAX))))
-        self._waiting: deque[asyncio.Task[list[Receipt]]] = deque()
+        self._waiting: deque[asyncio.Task[Sequence[Receipt]]] = deque()
         self._begin = time.monotonic()
         self.taken = 0
         self.sent = 0
@@ -202,11 +202,12 @@ class Sending:
             if early_s > 0:
                 await asyncio.sleep(early_s)
         self.taken += len(batch)
-        send = self._send_singly if self._singly else self._producer.send_batch
-        self._waiting.append(asyncio.create_task(send(batch)))
+        self._waiting.append(asyncio.create_task(self._receipts(batch)))
         await self._settle(self._batches_in_flight - 1)
 
-    async def _send_singly(self, batch: "list[Message]") -> "list[Receipt]":
+    async def _receipts(self, batch: "list[Message]") -> "Sequence[Receipt]":
+        if not self._singly:
+            return await self._producer.send_batch(batch)
         return await asyncio.gather(*[self._producer.send_nowait(message) for message in batch])
 
     async def _settle(self, left: int) -> None:

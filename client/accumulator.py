@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pocketmq.client.errors import Attempt
+from pocketmq.client.packed import PackedRecords
 from pocketmq.client.rebalance import MessageQueue
 from pocketmq.common.message import Message
 
@@ -36,7 +37,7 @@ class Rows(Protocol):
 
     def __len__(self) -> int: ...
 
-    def records(self, cluster: str, family: int, queue_id: int, born_ms: int) -> list[bytes]:
+    def records(self, cluster: str, family: int, queue_id: int, born_ms: int) -> "list[bytes] | PackedRecords":
         """Return the rows as plain records."""
         ...
 
@@ -49,7 +50,8 @@ class Section:
     """Messages that go to one queue together, all or nothing.
 
     ``records`` is parallel to ``messages``, ``uniq_keys`` and ``futures``; it stays empty while the kind of broker is
-    unknown (``build`` is None). Messages are kept until their receipts: a retry may go to another kind of broker.
+    unknown (``build`` is None). Rows have ``ids`` in place of ``uniq_keys``, and may become ``packed`` records.
+    Messages are kept until their receipts: a retry may go to another kind of broker.
     ``futures`` is empty for oneway sends and where ``batch_future`` takes all receipts at once. Times are monotonic ns,
     ``born_ms`` wall time.
 
@@ -71,11 +73,13 @@ class Section:
         "frame",
         "futures",
         "half",
+        "ids",
         "key",
         "may_move",
         "messages",
         "oneway",
         "order",
+        "packed",
         "permits",
         "plain",
         "queue",
@@ -120,9 +124,11 @@ class Section:
         self.frame: Frame | None = None
         self.messages: list[Message] = []
         self.uniq_keys: list[bytes] = []
+        self.ids: Sequence[bytes] | None = None
         self.records: list[bytes] = []
+        self.packed: PackedRecords | None = None
         self.futures: list[Future[Receipt]] = []
-        self.batch_future: Future[list[Receipt]] | None = None
+        self.batch_future: Future[Sequence[Receipt]] | None = None
         self.rows: Rows | None = None
         self.attempts: list[Attempt] = []
         self.size_bytes = 0
@@ -134,7 +140,27 @@ class Section:
     @property
     def count(self) -> int:
         """How many messages."""
-        return len(self.uniq_keys)
+        return len(self.all_ids)
+
+    @property
+    def all_ids(self) -> Sequence[bytes]:
+        """The unique id of each message."""
+        return self.uniq_keys if self.ids is None else self.ids
+
+    def record_sizes(self) -> list[int]:
+        """Return the bytes of each record."""
+        return list(map(len, self.records)) if self.packed is None else self.packed.sizes.tolist()
+
+    def unpack(self) -> None:
+        """Become a section of messages, for a broker that takes no records."""
+        self.records = []
+        self.packed = None
+        if self.rows is not None:
+            self.messages = self.rows.messages()
+            self.rows = None
+        if self.ids is not None:
+            self.uniq_keys = list(self.ids)
+            self.ids = None
 
     def left_ms(self, now_ns: int) -> float:
         """Return what is left of the caller's timeout."""
@@ -264,6 +290,8 @@ class Accumulator:
 
 def native_body(sections: Sequence[Section]) -> bytes:
     """Return the body of a native append: u32 sizes of all records, then the records."""
+    if sections[0].packed is not None:  # columns travel alone
+        return sections[0].packed.body()
     parts: list[bytes] = [b""]
     for section in sections:
         parts += section.records

@@ -5,7 +5,7 @@ Not here: settings and statistics of a broker beyond its runtime information (la
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -361,17 +361,40 @@ class Admin(Lifecycle):
         chosen = dict(zip(route.read_queues, offsets, strict=True))
         await asyncio.gather(*(wire.store_offset(queue, offset) for queue, offset in chosen.items()))
         if force:
-            await asyncio.gather(*(self._tell_reset(route, group, queue, at) for queue, at in chosen.items()))
+            time_ms = timestamp_ms if timestamp_ms is not None else 0 if to == "earliest" else RESET_TO_END_MS
+            brokers = {queue.broker_name: route.brokers[queue.broker_name].master for queue in chosen}
+            await asyncio.gather(
+                *(self._tell_reset(name, at, group, topic, chosen, time_ms) for name, at in brokers.items())
+            )
         return chosen
 
-    async def _tell_reset(self, route: TopicRoute, group: str, queue: MessageQueue, offset: int) -> None:
-        """Let the broker reset one queue once more, and tell the group's consumers; nobody there is fine."""
-        header = ResetOffsetRequestHeader(
-            queue.topic, group, RESET_TO_END_MS, is_force=True, queue_id=queue.queue_id, offset=offset
-        )
-        address = route.brokers[queue.broker_name].master
-        response = await self._link_request(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
-        check_answer(response, f"reset of {queue} refused", address, ResponseCode.CONSUMER_NOT_ONLINE)
+    async def _tell_reset(
+        self,
+        broker_name: str,
+        address: str,
+        group: str,
+        topic: str,
+        offsets: Mapping[MessageQueue, int],
+        timestamp_ms: int,
+    ) -> None:
+        """Let a broker reset its queues once more, and tell the group's consumers; nobody there is fine.
+
+        RocketMQ is told the time: 4.9 does not know the fields for one queue and its offset, and would take the end.
+        """
+        link = await self.instance.link_to(address, broker_name, timeout_ms=self._timeout_ms)
+        headers = [ResetOffsetRequestHeader(topic, group, timestamp_ms, is_force=True)]
+        if link.announcement is not None:
+            headers = [
+                ResetOffsetRequestHeader(
+                    topic, group, RESET_TO_END_MS, is_force=True, queue_id=queue.queue_id, offset=offset
+                )
+                for queue, offset in offsets.items()
+                if queue.broker_name == broker_name
+            ]
+        code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+        responses = await asyncio.gather(*(self._link_request(address, code, header) for header in headers))
+        for response in responses:
+            check_answer(response, f"reset of {topic} for {group} refused", address, ResponseCode.CONSUMER_NOT_ONLINE)
 
     async def _require_offline(self, group: str, route: TopicRoute) -> None:
         header = ConsumerGroupRequestHeader(group)

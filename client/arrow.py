@@ -1,12 +1,11 @@
 """Records to Arrow columns: built by NumPy over the bytes of a pull response, no Python object per message.
 
 Lives here: the columns of ``poll_arrow`` and how each is cut out of the records.
-Not here: pulling (``pull_consumer``), columns to records (``arrow_records``). pyarrow is imported at the first use.
+Not here: pulling (``pull_consumer``), pairs of properties (``arrow_properties``), columns to records
+(``arrow_records``). pyarrow is imported at the first use.
 
 Variable-length columns are Arrow *views*: 16 bytes a row that point into the response itself, cast to ``binary`` or
-``string`` by Arrow in one pass (measured 0.23 µs a row; a slice per row costs more than twice that). Properties are
-read in the order in which PocketMQ writes them (UNIQ_KEY, TAGS, KEYS); a record in another order takes the scalar
-parser.
+``string`` by Arrow in one pass (measured 0.23 µs a row; a slice per row costs more than twice that).
 """
 
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pocketmq.client.arrow_properties import PropertyTable
 from pocketmq.client.errors import ClientError
 from pocketmq.common.body_codec import BodyUnreadable, CompressionMissing, decompress_body
 from pocketmq.common.errors import Cause
@@ -47,13 +47,6 @@ UNPACKED_BYTES_MAX = 512 << 20
 """What the compressed bodies of one pull may grow to: 4 MiB of records can be made to unpack to gigabytes."""
 
 _INLINE_BYTES = 12  # Arrow columnar format, "variable-size binary view layout": up to 12 bytes live in the view itself
-_UNIQ_BYTES = 32
-_UNIQ_FIELD = np.frombuffer(UNIQ_KEY.encode() + b"\x01", np.uint8)
-_TAGS_FIELD = np.frombuffer(TAGS.encode() + b"\x01", np.uint8)
-_KEYS_FIELD = np.frombuffer(KEYS.encode() + b"\x01", np.uint8)
-_TAGS_WINDOW = 32
-_KEYS_WINDOW = 64
-_END = 2
 
 
 class ArrowMissing(ClientError):
@@ -77,6 +70,14 @@ def import_pyarrow() -> Any:
             "no Arrow columns", why="pyarrow is not installed", hint="pip install 'pocketmq[arrow]'"
         ) from error
     return pyarrow
+
+
+def import_compute() -> Any:
+    """Return the module ``pyarrow.compute``, or raise ``ArrowMissing``."""
+    import_pyarrow()
+    import pyarrow.compute
+
+    return pyarrow.compute
 
 
 def check_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
@@ -158,6 +159,13 @@ def records_to_arrow(
     return _Builder(body, records, broker_name, body_views).batch(columns)
 
 
+def columns_to_arrow(records: RecordColumns, broker_name: str, columns: Sequence[str] = COLUMNS) -> "RecordBatch":
+    """Return parsed records as a batch of these columns; see ``records_to_arrow``."""
+    if len(records) == 0:
+        return empty_batch(columns)
+    return _Builder(records.buffer.data, records, broker_name, body_views=False).batch(columns)
+
+
 def _unpacked(body: bytes, sys_flag: int) -> bytes | None:
     """Return a compressed body unpacked; None (null in Arrow) for one that cannot be: it spoils no other row."""
     try:
@@ -180,7 +188,7 @@ class _Builder:
         self._records = records
         self._broker_name = broker_name
         self._body_views = body_views
-        self._fields: _Fields | None = None
+        self._fields: PropertyTable | None = None
 
     def batch(self, columns: Sequence[str]) -> "RecordBatch":
         """Return the batch; each column is made by the method of its name."""
@@ -188,9 +196,9 @@ class _Builder:
         batch: RecordBatch = self._pa.RecordBatch.from_arrays(arrays, names=list(columns))
         return batch
 
-    def _located(self) -> "_Fields":
+    def _located(self) -> PropertyTable:
         if self._fields is None:
-            self._fields = _Fields(self._buffer, self._records)
+            self._fields = PropertyTable(self._buffer, self._records)
         return self._fields
 
     def column_topic(self) -> Any:
@@ -266,21 +274,20 @@ class _Builder:
         return column
 
     def column_tags(self) -> Any:
-        fields = self._located()
-        return self._text(
-            fields.tags_starts, fields.tags_lengths, {row: p.get(TAGS, "") for row, p in fields.others.items()}
-        )
+        return self._property(TAGS)
 
     def column_keys(self) -> Any:
+        return self._property(KEYS)
+
+    def _property(self, name: str) -> Any:
         fields = self._located()
-        return self._text(
-            fields.keys_starts, fields.keys_lengths, {row: p.get(KEYS, "") for row, p in fields.others.items()}
-        )
+        return self._text(*fields.values(name.encode()), {row: p.get(name, "") for row, p in fields.others.items()})
 
     def column_msg_id(self) -> Any:
         fields = self._located()
-        others = {row: p.get(UNIQ_KEY) or self._offset_id(row) for row, p in fields.others.items()}
-        return self._text(fields.uniq_starts, fields.uniq_lengths, others)
+        starts, lengths = fields.values(UNIQ_KEY.encode())
+        others = {row: fields.others.get(row, {}).get(UNIQ_KEY, "") for row in np.flatnonzero(lengths == 0).tolist()}
+        return self._text(starts, lengths, {row: key or self._offset_id(row) for row, key in others.items()})
 
     def _offset_id(self, row: int) -> str:
         start = int(self._records.store_host_starts[row])
@@ -302,106 +309,15 @@ class _Builder:
         return pa.array(texts, pa.string()).take(pa.array(rows))
 
     def column_properties(self) -> Any:
+        table = self._located().to_map(self._pa)
+        if table is not None:
+            return table
         starts, lengths = self._records.property_starts.tolist(), self._records.property_lengths.tolist()
         rows = [
             list(decode_properties(self._buffer[start : start + length].tobytes()).items())
             for start, length in zip(starts, lengths, strict=True)
         ]
         return self._pa.array(rows, self._pa.map_(self._pa.string(), self._pa.string()))
-
-
-class _Fields:
-    """Where UNIQ_KEY, TAGS and KEYS lie in each record; ``others`` holds the properties of rows in another order."""
-
-    __slots__ = (
-        "_buffer",
-        "_ends",
-        "_regular",
-        "keys_lengths",
-        "keys_starts",
-        "others",
-        "tags_lengths",
-        "tags_starts",
-        "uniq_lengths",
-        "uniq_starts",
-    )
-
-    def __init__(self, buffer: Bytes, records: RecordColumns) -> None:
-        self._buffer = buffer
-        starts = records.property_starts
-        self._ends = starts + records.property_lengths
-        self._regular = np.ones(len(starts), np.bool_)
-        uniq_starts = starts + len(_UNIQ_FIELD)
-        end = uniq_starts + _UNIQ_BYTES
-        present = self._has(starts, _UNIQ_FIELD)
-        self._regular &= present & (end < self._ends)
-        closed = np.zeros(len(starts), np.bool_)
-        closed[self._regular] = buffer[end[self._regular]] == _END
-        # an id of another length shows as a separator inside the 32 bytes
-        inner = self._find_end(np.where(closed, uniq_starts, -1), _UNIQ_BYTES)
-        self._regular &= closed & (inner < 0)
-        self.uniq_starts = np.where(self._regular, uniq_starts, 0)
-        self.uniq_lengths = np.where(self._regular, _UNIQ_BYTES, 0)
-        at = np.where(self._regular, end + 1, 0)
-        self.tags_starts, self.tags_lengths, at = self._field(at, _TAGS_FIELD, _TAGS_WINDOW)
-        self.keys_starts, self.keys_lengths, at = self._field(at, _KEYS_FIELD, _KEYS_WINDOW)
-        self._require_known(at, _TAGS_FIELD)
-        self.others: dict[int, dict[str, str]] = {}
-        for row in np.flatnonzero(~self._regular).tolist():
-            start, stop = int(starts[row]), int(self._ends[row])
-            self.others[row] = decode_properties(buffer[start:stop].tobytes())
-            for lengths in (self.uniq_lengths, self.tags_lengths, self.keys_lengths):
-                lengths[row] = 0
-
-    def _has(self, starts: Int64s, field: Bytes) -> "NDArray[np.bool_]":
-        """Tell which rows hold ``field`` at ``starts`` (inside their properties)."""
-        width = len(field)
-        fits = starts + width <= self._ends
-        found = np.zeros(len(starts), np.bool_)
-        if fits.all():
-            return np.asarray((rows_at(self._buffer, starts, width) == field).all(axis=1))
-        rows = np.flatnonzero(fits)
-        found[rows] = (rows_at(self._buffer, starts[rows], width) == field).all(axis=1)
-        return found
-
-    def _find_end(self, starts: Int64s, width: int) -> Int64s:
-        """Return how far the next separator is from each start, or -1 if it is not within ``width`` or start is -1."""
-        result = np.full(len(starts), -1, np.int64)
-        rows = np.flatnonzero((starts >= 0) & (starts + width <= len(self._buffer)))
-        if len(rows):
-            hits = rows_at(self._buffer, starts[rows], width) == _END
-            first = hits.argmax(axis=1)
-            result[rows] = np.where(hits[np.arange(len(rows)), first], first, -1)
-        for row in np.flatnonzero((starts >= 0) & (starts + width > len(self._buffer))).tolist():
-            tail = self._buffer[int(starts[row]) :].tobytes()
-            result[row] = tail.find(b"\x02")
-        return result
-
-    def _field(self, at: Int64s, field: Bytes, width: int) -> tuple[Int64s, Int64s, Int64s]:
-        """Locate one optional field at ``at``; rows where it does not end within ``width`` leave the regular ones."""
-        present = self._regular & self._has(at, field)
-        starts = np.where(present, at + len(field), 0)
-        lengths = np.zeros(len(at), np.int64)
-        if present.any():
-            found = self._find_end(np.where(present, starts, -1), width)
-            good = present & (found > 0) & (starts + found < self._ends)
-            self._regular &= ~present | good
-            lengths = np.where(good, found, 0)
-            at = np.where(good, starts + found + 1, at)
-        return starts, lengths, at
-
-    def _require_known(self, at: Int64s, tags_field: Bytes) -> None:
-        """Leave rows to the scalar parser whose rest still holds one of the three names (usually: CLUSTER)."""
-        rest = self._ends - at
-        cluster = np.frombuffer(b"CLUSTER\x01", np.uint8)
-        has_cluster = self._has(at, cluster)
-        end = self._find_end(np.where(has_cluster & self._regular, at + len(cluster), -1), _KEYS_WINDOW)
-        after = np.where(end >= 0, at + len(cluster) + end + 1, at)
-        rows = np.flatnonzero(self._regular & (rest > 0) & (after < self._ends))
-        for row in rows.tolist():
-            text = self._buffer[int(after[row]) : int(self._ends[row])].tobytes()
-            if any(b"\x02" + name in b"\x02" + text for name in (b"TAGS\x01", b"KEYS\x01", b"UNIQ_KEY\x01")):
-                self._regular[row] = False
 
 
 def view_structs(buffer: Bytes, starts: Int64s, lengths: Int64s) -> Any:

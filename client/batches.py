@@ -6,18 +6,26 @@ Not here: sending the parts (``producer``, ``sender``), columns (``arrow_records
 
 import asyncio
 from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pocketmq.client.accumulator import FRAME_BYTES_TARGET, UNBUILT_EXTRA_BYTES
 from pocketmq.client.rebalance import MessageQueue
-from pocketmq.client.receipts import Receipt
+from pocketmq.client.receipts import Receipt, Receipts
 from pocketmq.client.route import TopicRoute
 from pocketmq.client.selectors import select_by_hash
 from pocketmq.common.message import Message
 
+Places = list[int] | NDArray[np.int64]
+"""Where the messages of a part are in their batch."""
+PlacesT = TypeVar("PlacesT", list[int], NDArray[np.int64])
+
 
 def sort_by_queue(
-    route: TopicRoute, indexes: list[int], keys: Sequence[str] | None
-) -> list[tuple[MessageQueue | None, list[int]]]:
+    route: TopicRoute, indexes: PlacesT, keys: Sequence[str] | None
+) -> list[tuple[MessageQueue | None, PlacesT | list[int]]]:
     """Sort messages by the queue of their sharding key; those without one come first, with None for any queue."""
     if keys is None or not any(keys):
         return [(None, indexes)]
@@ -44,9 +52,7 @@ def cut_into_parts(batch: Sequence[Message], indexes: list[int]) -> list[list[in
     return parts
 
 
-async def collect(
-    waits: "list[tuple[list[int], asyncio.Future[list[Receipt]]]]", receipts: list[Receipt | None]
-) -> list[Receipt]:
+async def collect(waits: "list[tuple[Places, asyncio.Future[Sequence[Receipt]]]]") -> Receipts:
     """Wait for all parts, then return the receipts in order, or raise the first part's error."""
     try:
         done = await asyncio.gather(*(future for _, future in waits), return_exceptions=True)
@@ -54,11 +60,9 @@ async def collect(
         for _, future in waits:
             future.cancel()
         raise
-    for (part, _), result in zip(waits, done, strict=True):
+    parts: list[tuple[Places, Sequence[Receipt]]] = []
+    for (places, _), result in zip(waits, done, strict=True):
         if isinstance(result, BaseException):
             raise result
-        for index, receipt in zip(part, result, strict=True):
-            receipts[index] = receipt
-    complete = [receipt for receipt in receipts if receipt is not None]
-    assert len(complete) == len(receipts)  # every message is in exactly one part
-    return complete
+        parts.append((places, result))
+    return Receipts(parts)

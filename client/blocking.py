@@ -222,16 +222,18 @@ class Producer(_Face):
         )
         return reply
 
-    def send_batch(self, messages: Iterable[Message], *, timeout_ms: int | None = None) -> list[Receipt]:
+    def send_batch(self, messages: Iterable[Message], *, timeout_ms: int | None = None) -> Sequence[Receipt]:
         """Send many and wait for their receipts."""
-        receipts: list[Receipt] = self._thread.call(self._inner.send_batch(messages, timeout_ms=timeout_ms))
+        receipts: Sequence[Receipt] = self._thread.call(self._inner.send_batch(messages, timeout_ms=timeout_ms))
         return receipts
 
     def send_arrow(
         self, data: "pa.RecordBatch | pa.Table", *, topic: str | None = None, timeout_ms: int | None = None
-    ) -> list[Receipt]:
+    ) -> Sequence[Receipt]:
         """Send the rows of a batch or table and wait for their receipts."""
-        receipts: list[Receipt] = self._thread.call(self._inner.send_arrow(data, topic=topic, timeout_ms=timeout_ms))
+        receipts: Sequence[Receipt] = self._thread.call(
+            self._inner.send_arrow(data, topic=topic, timeout_ms=timeout_ms)
+        )
         return receipts
 
     def add_retry_response_code(self, code: int) -> None:

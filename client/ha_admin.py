@@ -28,12 +28,18 @@ from pocketmq.remoting.headers import (
 )
 
 POLL_S: Final = 0.05
+ROCKETMQ_WHY: Final = "a RocketMQ broker: it does not tell PocketMQ's client how its replication stands"
+ROCKETMQ_HINT: Final = "RocketMQ's own tools do that: mqadmin haStatus, getSyncStateSet"
 
 
 class HaFailed(ClientError):
     """A promotion or demotion did not come to its end; the text says what is true now."""
 
     default_cause = Cause.NOT_MASTER
+
+
+class NotPocketMQ(HaFailed):
+    """The broker is RocketMQ's, and knows nothing of PocketMQ's replication."""
 
 
 @dataclass(slots=True)
@@ -45,6 +51,18 @@ class Group:
     silent: dict[str, str] = field(default_factory=dict)
     name_servers: dict[str, HaEpochResponseHeader | None] = field(default_factory=dict)
     """None: it did not answer, or is RocketMQ's and keeps no epochs."""
+    rocketmq: set[str] = field(default_factory=set)
+    """Those of ``silent`` that are RocketMQ's brokers."""
+
+    def check_ours(self, what: str) -> None:
+        """Raise ``HaFailed`` if the only brokers of this name are RocketMQ's."""
+        if self.rocketmq and not self.nodes:
+            raise HaFailed(
+                what,
+                why=f"{', '.join(sorted(self.rocketmq))} {'is' if len(self.rocketmq) == 1 else 'are'} RocketMQ's: "
+                "PocketMQ's commands for masters and slaves do not apply",
+                hint=ROCKETMQ_HINT,
+            )
 
     @property
     def record(self) -> HaEpochResponseHeader | None:
@@ -126,6 +144,8 @@ class HaAdmin:
         for address, result in zip(sorted(addresses), results, strict=True):
             if isinstance(result, PocketMQError):
                 group.silent[address] = str(result)
+                if isinstance(result, NotPocketMQ):
+                    group.rocketmq.add(address)
             elif isinstance(result, BaseException):
                 raise result
             elif result.broker_name == broker_name:
@@ -147,10 +167,11 @@ class HaAdmin:
         return await self._epoch(server, HaEpochRequestHeader(broker_name))
 
     async def _epoch(self, server: str, header: HaEpochRequestHeader) -> HaEpochResponseHeader | None:
+        servers = self._admin.instance.name_servers
         try:
-            response = await self._admin.instance.name_servers.request_at(
-                server, RequestCode.HA_EPOCH, header, timeout_ms=self._timeout_ms
-            )
+            if not await servers.is_pocketmq(server, timeout_ms=self._timeout_ms):
+                return None  # RocketMQ's 4.9 would not even answer
+            response = await servers.request_at(server, RequestCode.HA_EPOCH, header, timeout_ms=self._timeout_ms)
         except (PocketMQError, TimeoutError):
             return None
         answer = response.header
@@ -217,4 +238,6 @@ class HaAdmin:
 
     async def _request(self, address: str, code: int, header: Header | None) -> Any:
         link = await self._admin.instance.link_to(address, address, timeout_ms=self._timeout_ms)
+        if link.announcement is None:
+            raise NotPocketMQ(ROCKETMQ_WHY, why=address, hint=ROCKETMQ_HINT)
         return await link.channel.request(code, header, timeout_ms=self._timeout_ms)

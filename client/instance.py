@@ -11,12 +11,13 @@ import platform
 import random
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pocketmq.client.errors import BrokerNotExist, ForkedClient, NoRoute, NotStarted, answer_error
 from pocketmq.client.log import StandardLog
 from pocketmq.client.name_servers import NameServers, parse_addresses
 from pocketmq.client.refusal_facts import refusal_facts
+from pocketmq.client.rocketmq_lacks import RocketMQLacks
 from pocketmq.client.route import BrokerAddresses, RouteTable, TopicRoute, route_from_data
 from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.errors import ConfigError, PocketMQError
@@ -29,11 +30,14 @@ from pocketmq.remoting.channel_pool import ChannelPool
 from pocketmq.remoting.codec import Request, Response, encode_response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import ConnectFailed
+from pocketmq.remoting.frame import BINARY, JSON, MSGPACK
 from pocketmq.remoting.headers import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
 
 if TYPE_CHECKING:
     from pocketmq.client.request_reply import ReplyTable
 
+SERIALIZE_TYPES: Final = {"JSON": JSON, "ROCKETMQ": BINARY, "MSGPACK": MSGPACK}
+"""RocketMQ's names (SerializeType.java) and one of our own."""
 DOUBT_GAP_MS = 200
 """A route that is younger is not doubted: each lost frame of a dead broker asks."""
 
@@ -62,6 +66,15 @@ class ClientOptions:
     heartbeat_broker_interval_ms: int = 30_000
     api_timeout_ms: int = 3_000
     connect_timeout_ms: int = 3_000
+    serialize_type: str = ""
+    """``rocketmq.serialize.type``: ``JSON``, ``ROCKETMQ`` (binary) or ``MSGPACK`` (PocketMQ's servers only) for the
+    headers of all requests but the first to each server. Empty: msgpack where the server takes it, else JSON."""
+
+    def __post_init__(self) -> None:
+        if self.serialize_type not in ("", *SERIALIZE_TYPES):
+            raise ConfigError(
+                "client refused", why=f"serialize_type={self.serialize_type!r}", hint=" or ".join(SERIALIZE_TYPES)
+            )
 
 
 RequestHandler = Callable[[ClientChannel, Request], None]
@@ -70,12 +83,21 @@ RequestHandler = Callable[[ClientChannel, Request], None]
 
 @dataclass(slots=True, frozen=True)
 class Link:
-    """An open way to a broker. ``announcement`` is None for a real RocketMQ broker: it takes typed requests only."""
+    """An open way to a broker. ``announcement`` is None for a real RocketMQ broker: it takes typed requests only.
+
+    ``version``: its version as RocketMQ counts them (MQVersion.java), 0 where it did not say.
+    """
 
     broker_name: str
     address: str
     channel: ClientChannel
     announcement: Announcement | None
+    version: int = 0
+
+    @property
+    def is_native(self) -> bool:
+        """Whether it takes the native requests, and carries out those of one connection in their order."""
+        return self.announcement is not None and bool(self.announcement.native)
 
 
 class TaskSet:
@@ -145,6 +167,7 @@ class ClientInstance:
         self._opening: dict[str, asyncio.Task[Link]] = {}
         self._links: dict[str, Link] = {}
         self._tasks = TaskSet()
+        self.lacks = RocketMQLacks(self.log)
         self.on_route_changed: list[Callable[[str], None]] = []
         self._request_handlers: dict[int, list[RequestHandler]] = {}
         self.reply_table: ReplyTable | None = None
@@ -178,7 +201,10 @@ class ClientInstance:
         self._users += 1
         if self._users > 1:
             return
-        config = ChannelConfig(connect_timeout_ms=self.options.connect_timeout_ms)
+        config = ChannelConfig(
+            connect_timeout_ms=self.options.connect_timeout_ms,
+            serialize_type=SERIALIZE_TYPES.get(self.options.serialize_type),
+        )
         self._pool = ChannelPool(
             clock=self.clock, log=self.log, config=config, on_request=self._on_request, rng=self.random
         )
@@ -332,7 +358,9 @@ class ClientInstance:
             RequestCode.HEART_BEAT, None, self._heartbeat_body(), timeout_ms=self.options.connect_timeout_ms
         )
         check_answer(response, f"heartbeat to {broker_name} refused", address)
-        link = Link(broker_name, address, channel, channel.announcement)
+        link = Link(broker_name, address, channel, channel.announcement, response.version)
+        if link.announcement is None:
+            self.lacks.opened(broker_name, address, response.version)
         self._links[address] = link
         return link
 

@@ -90,6 +90,12 @@ class NameServers:
             channel = await self._pool.get(address)
         return await channel.request(code, header, timeout_ms=int(timeout_ms))
 
+    async def is_pocketmq(self, address: str, *, timeout_ms: float) -> bool:
+        """Tell whether a name server is one of ours: RocketMQ's do not know our codes, and 4.9 does not refuse them."""
+        async with asyncio.timeout(timeout_ms / 1000):
+            channel = await self._pool.get(address)
+        return channel.announcement is not None
+
     async def route(self, topic: str, *, timeout_ms: float) -> TopicRouteData:
         """Return the topic's route; raise ``NoRoute`` when the name server has none."""
         response = await self.request(
@@ -98,7 +104,7 @@ class NameServers:
         if response.code == ResponseCode.TOPIC_NOT_EXIST:
             raise NoRoute(
                 f"No route info of this topic: {topic}",
-                why=response.remark,
+                why=response.remark.partition("\n")[0],  # RocketMQ's second line is an address of its documentation
                 hint="create the topic, or start its broker",
             )
         if response.code != ResponseCode.SUCCESS:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pocketmq.client.accumulator import FRAME_BYTES_TARGET, UNBUILT_EXTRA_BYTES, Accumulator, Frame, Section
 from pocketmq.client.attempt_plan import AttemptPlan
-from pocketmq.client.batches import collect, cut_into_parts, sort_by_queue
+from pocketmq.client.batches import Places, collect, cut_into_parts, sort_by_queue
 from pocketmq.client.compression import OVER_HOWMUCH_BYTES, Compression
 from pocketmq.client.errors import NotStarted, WrongLoop
 from pocketmq.client.fault_items import LATENCY_TABLE_5_3, FaultItems, LatencyTable
@@ -20,6 +20,7 @@ from pocketmq.client.identified_message import uniq_keys_of
 from pocketmq.client.in_flight import ASYNC_PERMITS, IN_FLIGHT_BYTES_MAX, ONEWAY_PERMITS, InFlight
 from pocketmq.client.instance import ClientInstance, TaskSet
 from pocketmq.client.lifecycle import Lifecycle
+from pocketmq.client.packed import PackedIds
 from pocketmq.client.producer_options import SEND_TIMEOUT_MS_MAX, ProducerOptions, check_range
 from pocketmq.client.rebalance import MessageQueue
 from pocketmq.client.receipts import Receipt
@@ -340,7 +341,7 @@ class Producer(Lifecycle):
         self._check_running()
         return self._requests.request_nowait(message, selector, timeout_ms, done)
 
-    async def send_batch(self, messages: Iterable[Message], *, timeout_ms: int | None = None) -> list[Receipt]:
+    async def send_batch(self, messages: Iterable[Message], *, timeout_ms: int | None = None) -> Sequence[Receipt]:
         """Send many and return their receipts in the same order.
 
         Messages of one topic and one sharding key (or none) go to one queue, in order, in parts of up to 1 MiB; each
@@ -379,9 +380,8 @@ class Producer(Lifecycle):
                 judged[message.topic, message.tags] = group
         if self._in_order and any(message.sharding_key for message in batch):
             return await self._send_each(batch, timeout_ms)
-        receipts: list[Receipt | None] = [None] * len(batch)
         begun_ms, begun_ns = self._clock.now_ms(), self._clock.monotonic_ns()
-        waits: list[tuple[list[int], asyncio.Future[list[Receipt]]]] = []
+        waits: list[tuple[Places, asyncio.Future[Sequence[Receipt]]]] = []
         for (topic, wait, plain), indexes in groups.items():
             route = await self._route(topic, timeout_ms)
             keys = [batch[index].sharding_key or "" for index in indexes]
@@ -405,7 +405,7 @@ class Producer(Lifecycle):
                     section.uniq_keys = uniq_keys_of(section.messages, self.instance.ids)
                     waits.append((part, self._send_whole(section)))
                     await asyncio.sleep(0)  # this part leaves while the next is built
-        stored = await collect(waits, receipts)
+        stored = await collect(waits)
         if self._trace is not None:
             self._trace.batch(batch, stored, begun_ms, begun_ns)
         return stored
@@ -416,29 +416,30 @@ class Producer(Lifecycle):
         *,
         topic: str | None = None,
         timeout_ms: int | None = None,
-    ) -> list[Receipt]:
+    ) -> Sequence[Receipt]:
         """Send a record batch or table: one message a row, built by columns. Returns the receipts in row order.
 
         Columns: ``body`` (binary or string, required), ``topic`` unless given as argument, and optionally ``tags``,
-        ``keys`` (a string, keys separated by spaces), ``sharding_key``, ``flag``. Other columns are refused
+        ``keys`` (a string, keys separated by spaces), ``sharding_key``, ``properties`` (a map of strings), ``flag``.
+        Other columns are refused
         (``ColumnUnknown``).
         """
-        from pocketmq.client.arrow_records import ArrowRows, read_rows
+        from pocketmq.client.arrow_records import ArrowRows, by_topic, cut, read_rows
 
         rows = read_rows(data, topic, self.max_message_size)
         if self._in_order and rows.sharding_keys is not None and any(rows.sharding_keys):
             batch: list[Message | None] = [None] * len(rows)
-            for name, indexes in rows.by_topic().items():
-                for index, message in zip(indexes, ArrowRows(rows, name, indexes, []).messages(), strict=True):
+            for name, chosen in by_topic(rows).items():
+                for index, message in zip(chosen.tolist(), ArrowRows(rows, name, chosen, ()).messages(), strict=True):
                     batch[index] = message
             return await self._send_each([message for message in batch if message is not None], timeout_ms)
-        receipts: list[Receipt | None] = [None] * len(rows)
-        waits: list[tuple[list[int], asyncio.Future[list[Receipt]]]] = []
-        for name, indexes in rows.by_topic().items():
+        waits: list[tuple[Places, asyncio.Future[Sequence[Receipt]]]] = []
+        for name, of_topic in by_topic(rows).items():
             route = await self._route(name, timeout_ms)
-            keys = [rows.sharding_keys[index] for index in indexes] if rows.sharding_keys is not None else None
-            for queue, chosen in sort_by_queue(route, indexes, keys):
-                for part in rows.parts(chosen, FRAME_BYTES_TARGET):
+            shards = rows.sharding_keys
+            keys = None if shards is None else [shards[index] for index in of_topic.tolist()]
+            for queue, of_queue in sort_by_queue(route, of_topic, keys):
+                for part in cut(rows, of_queue, FRAME_BYTES_TARGET):
                     started_ns = self._clock.monotonic_ns()
                     await self._wait_for_room(timeout_ms)
                     may_move = queue is None
@@ -453,11 +454,11 @@ class Producer(Lifecycle):
                         False,
                         may_move,
                     )
-                    section.uniq_keys = self.instance.ids.next_bytes(len(part))
-                    section.rows = ArrowRows(rows, name, part, section.uniq_keys)
+                    section.ids = ids = PackedIds.new(self.instance.ids, len(part))
+                    section.rows = ArrowRows(rows, name, part, ids)
                     waits.append((part, self._send_whole(section)))
                     await asyncio.sleep(0)  # this part leaves while the next is built
-        return await collect(waits, receipts)
+        return await collect(waits)
 
     @property
     def _in_order(self) -> bool:
@@ -730,14 +731,14 @@ class Producer(Lifecycle):
             half=half,
         )
 
-    def _send_whole(self, section: Section) -> "asyncio.Future[list[Receipt]]":
+    def _send_whole(self, section: Section) -> "asyncio.Future[Sequence[Receipt]]":
         """Send a section that is complete; its receipts come together."""
         self._check_running()
-        section.batch_future = self._loop.create_future()
+        section.batch_future = future = self._loop.create_future()
         section.permits = 1
         self.in_flight.add(section.measure(), 1, False)
         self._sender.send_section(section)
-        return section.batch_future
+        return future
 
     async def _route(self, topic: str, timeout_ms: int | None) -> TopicRoute:
         self._check_running()

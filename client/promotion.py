@@ -49,6 +49,7 @@ async def promote(
     what is true then.
     """
     group = await ha.group(broker_name, [to] if to else [])
+    group.check_ours("not promoted")
     leader = group.leader
     candidate = _choose(group, to, force)
     role = role or group.role

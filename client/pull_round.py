@@ -18,7 +18,7 @@ from pocketmq.remoting.codes import ResponseCode
 QUEUES_PER_PULL_MAX = 1024
 """Queues in one native pull (BrokerConfig.native_pull_queues_max); more take turns."""
 TYPED_PAUSE_S = 0.1
-"""Pause between rounds over several queues of a RocketMQ broker: it can hold a pull of one queue only."""
+"""Pause after a round in which RocketMQ brokers had nothing: they hold pulls of one queue only, and no short ones."""
 
 
 @dataclass(slots=True)
@@ -79,8 +79,7 @@ async def next_round(
     if len(names) == 1:
         results = await pull(names[0], suspend_ms)
         done.take(results)
-        if suspend_ms and len(results) > 1 and not done.moved:
-            await asyncio.sleep(min(TYPED_PAUSE_S, suspend_ms / 1000))
+        await _pause(done, suspend_ms)
         return done
     answers = await asyncio.gather(*(pull(name, 0) for name in names), return_exceptions=True)
     errors = [answer for answer in answers if isinstance(answer, BaseException)]
@@ -102,4 +101,11 @@ async def next_round(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+    await _pause(done, suspend_ms)
     return done
+
+
+async def _pause(done: Round, suspend_ms: int) -> None:
+    """Wait a moment where nothing came and a broker may not have held its pull: the caller asks again."""
+    if suspend_ms and not done.moved and any(result.sizes is None for result in done.results):
+        await asyncio.sleep(min(TYPED_PAUSE_S, suspend_ms / 1000))

@@ -42,6 +42,9 @@ PULL_BATCH_SIZE = 32
 ANSWER_EXTRA_MS = 5_000
 """How much longer than the broker may hold a pull the client waits."""
 NO_OFFSET = -1
+HOLD_LATE_MS = 5_000
+"""How much later than asked a RocketMQ broker may end a hold in which nothing came: it looks every 5 s
+(PullRequestHoldService.java)."""
 
 _PULL_SUSPEND = 0x2  # PullSysFlag.java
 _PULL_SUBSCRIPTION = 0x4
@@ -156,7 +159,7 @@ class PullWire:
     ) -> list[PullResult]:
         if link.announcement is not None and link.announcement.native:
             return [await self._pull_native(link, positions, subscription, max_messages, max_bytes, suspend_ms)]
-        suspend_ms = suspend_ms if len(positions) == 1 else 0
+        suspend_ms = max(suspend_ms - HOLD_LATE_MS, 0) if len(positions) == 1 else 0
         pulls = [
             self._pull_typed(link, queue, offset, subscription, min(max_messages, PULL_BATCH_SIZE), suspend_ms)
             for queue, offset in positions

@@ -1,12 +1,17 @@
 """What a producer gets back: where a message is, and what the broker promised.
 
-Lives here: ``SendStatus``, ``Receipt``, and ``SectionOutcome``, which the receipts of one section share.
+Lives here: ``SendStatus``, ``Receipt``, ``SectionOutcome``, which the receipts of one section share, and the sequences
+of receipts that a batch returns.
 Not here: errors of sends that were not stored (``errors.SendFailed``).
 """
 
 import enum
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pocketmq.common.message_id import offset_msg_id
 from pocketmq.remoting.codes import ResponseCode
@@ -241,3 +246,73 @@ class Receipt:
             f"queue_offset={self.queue_offset}, msg_id={self.msg_id!r}, attempts={self.attempts}"
             f"{', duplicate_possible=True' if self.duplicate_possible else ''})"
         )
+
+
+class _ReceiptSequence(Sequence[Receipt]):
+    """Receipts that are made when somebody asks for them: a batch of thousands is mostly asked for none."""
+
+    __slots__ = ()
+
+    def _at(self, index: int) -> Receipt:
+        raise IndexError(index)
+
+    @overload
+    def __getitem__(self, index: int) -> Receipt: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Receipt]: ...
+    def __getitem__(self, index: int | slice) -> Receipt | list[Receipt]:
+        if isinstance(index, slice):
+            return [self._at(at) for at in range(*index.indices(len(self)))]
+        at = index + len(self) if index < 0 else index
+        if not 0 <= at < len(self):
+            raise IndexError(f"receipt {index} of {len(self)}")
+        return self._at(at)
+
+    def __iter__(self) -> Iterator[Receipt]:
+        return map(self._at, range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({list(self)!r})"
+
+
+class SectionReceipts(_ReceiptSequence):
+    """The receipts of messages that went to one queue together."""
+
+    __slots__ = ("_outcome", "_uniq_keys")
+
+    def __init__(self, outcome: SectionOutcome, uniq_keys: Sequence[bytes]) -> None:
+        self._outcome = outcome
+        self._uniq_keys = uniq_keys
+
+    def __len__(self) -> int:
+        return len(self._uniq_keys)
+
+    def _at(self, index: int) -> Receipt:
+        return Receipt(self._outcome, index, self._uniq_keys[index])
+
+
+class Receipts(_ReceiptSequence):
+    """The receipts of a batch, in the order of its messages; made from those of its parts."""
+
+    __slots__ = ("_bounds", "_parts", "_places")
+
+    def __init__(self, parts: Sequence[tuple[Sequence[int] | NDArray[np.int64], Sequence[Receipt]]]) -> None:
+        """``parts``: the places of messages in the batch, and their receipts; together each place once."""
+        self._parts = [receipts for _, receipts in parts]
+        self._bounds = [0]
+        for places, receipts in parts:
+            assert len(places) == len(receipts)
+            self._bounds.append(self._bounds[-1] + len(receipts))
+        self._places: NDArray[np.int64] | None = None
+        order = np.concatenate([np.zeros(0, np.int64), *(np.asarray(places, np.int64) for places, _ in parts)])
+        if np.count_nonzero(order != np.arange(len(order))):
+            self._places = np.empty_like(order)
+            self._places[order] = np.arange(len(order))
+
+    def __len__(self) -> int:
+        return self._bounds[-1]
+
+    def _at(self, index: int) -> Receipt:
+        place = index if self._places is None else int(self._places[index])
+        part = bisect_right(self._bounds, place) - 1
+        return self._parts[part][place - self._bounds[part]]

@@ -12,15 +12,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pocketmq.client.accumulator import Frame, Section, native_body
+from pocketmq.client.attempt_log import AttemptLog
 from pocketmq.client.attempt_plan import OVERTAKEN, AttemptPlan
 from pocketmq.client.errors import ROLE_CAUSES, Attempt, BrokerNotExist, ClientError, NotStarted
 from pocketmq.client.instance import ClientInstance, Link, TaskSet
+from pocketmq.client.packed import PackedRecords
 from pocketmq.client.rebalance import MessageQueue
-from pocketmq.client.receipts import STATUS_OF_CODE, Receipt, SectionOutcome, SendStatus
+from pocketmq.client.receipts import STATUS_OF_CODE, Receipt, SectionOutcome, SectionReceipts, SendStatus
 from pocketmq.client.refusal_facts import CODES_NEVER_STORED, refusal_facts, remark_text
+from pocketmq.client.request_reply import ReplyMessage
 from pocketmq.client.retry import NO_ANSWER, Decision, send_failed
 from pocketmq.client.route import DEFAULT_TOPIC_QUEUE_NUMS
-from pocketmq.client.typed_send import typed_request
+from pocketmq.client.typed_lanes import Lane, TypedLanes
+from pocketmq.client.typed_send import can_batch, typed_request
 from pocketmq.common.errors import PocketMQError, Stored
 from pocketmq.common.record import encode_host
 from pocketmq.common.record_codec import PlainRecordBuilder
@@ -31,6 +35,9 @@ from pocketmq.remoting.headers import Header, NativeAppendRequestHeader
 
 Rescue = Callable[[Section, Exception, Callable[[Section, list[Receipt] | Exception], None]], bool]
 """Takes a section that failed, with its error (``durable.retry``); returns whether it did. Then it calls back once."""
+
+_BATCH_REFUSALS = (ResponseCode.MESSAGE_ILLEGAL, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+"""Answers to a batch of our making that may not be meant for its messages: it is larger than they are."""
 
 TOGETHER_NS = 10_000_000
 """Sections travel in one request only if their attempts end no further apart than this."""
@@ -63,6 +70,8 @@ class SectionSender:
         self._in_flight: set[Section] = set()
         self._tails: dict[MessageQueue, asyncio.Event] = {}
         self._tasks = TaskSet()
+        self._lanes = TypedLanes(self._send_request, self._late, self._clock)
+        self._attempts = AttemptLog(producer_group, instance.log)
 
     def __len__(self) -> int:
         """How many sections are not settled."""
@@ -189,9 +198,11 @@ class SectionSender:
         announcement = link.announcement
         assert announcement is not None
         if section.rows is not None:
-            section.records = section.rows.records(
-                announcement.cluster, announcement.family, section.queue_id, section.born_ms
-            )
+            made = section.rows.records(announcement.cluster, announcement.family, section.queue_id, section.born_ms)
+            if isinstance(made, PackedRecords):
+                section.packed = made
+            else:
+                section.records = made
         else:
             section.records = [
                 builder.build(message, section.queue_id, uniq_key, section.born_ms)
@@ -206,7 +217,7 @@ class SectionSender:
         header = NativeAppendRequestHeader(
             producer_group=self._group,
             wait=wait,
-            sections=[(section.queue.topic, section.queue_id, len(section.records)) for section in sections],
+            sections=[(section.queue.topic, section.queue_id, section.count) for section in sections],
             timeout_ms=max(int(left_ms), 1),
         )
         code = RequestCode.NATIVE_HALF_APPEND if sections[0].half else RequestCode.NATIVE_APPEND
@@ -222,21 +233,33 @@ class SectionSender:
 
     def _send_typed(self, section: Section, link: Link, until_ns: int) -> None:
         """Send as RocketMQ's clients do: one request per message, or one for a batch."""
-        if section.rows is not None:
-            section.messages = section.rows.messages()
-            section.rows = None
-        section.records = []
-        if section.count > 1 and section.batch_future is None:
-            self._in_flight.discard(section)
-            for part in section.split():
-                self._in_flight.add(part)
-                if not part.may_move and not part.oneway:
-                    self._plan.entered(part)
-                if section.charged and not part.charged:  # each part is a request, so each costs a token
-                    self._plan.budget.take(section.charged)
-                    part.charged = section.charged
+        section.unpack()
+        if link.announcement is None:
+            self._instance.lacks.sent(link.broker_name, link.address, link.version, section.messages)
+        if section.count > 1 and section.batch_future is None and not can_batch(section):
+            for part in self._parts(section):
                 self._send_typed(part, link, until_ns)
-            return
+        elif not link.is_native and not section.oneway:
+            in_order = not section.may_move and not isinstance(section.messages[0], ReplyMessage)
+            self._lanes.enter(section, link, until_ns, in_order=in_order)
+        else:
+            self._send_request(section, link, until_ns, None)
+
+    def _parts(self, section: Section) -> list[Section]:
+        """Take a section apart: its messages are sent one by one."""
+        self._in_flight.discard(section)
+        parts = section.split()
+        for part in parts:
+            self._in_flight.add(part)
+            if not part.may_move and not part.oneway:
+                self._plan.entered(part)
+            if section.charged and not part.charged:  # each part is a request, so each costs a token
+                self._plan.budget.take(section.charged)
+                part.charged = section.charged
+        return parts
+
+    def _send_request(self, section: Section, link: Link, until_ns: int, lane: "Lane | None") -> None:
+        """Send the request of one message or batch. ``lane``: whose place it gives back with its answer."""
         now_ns = self._clock.monotonic_ns()
         code, header, body = typed_request(section, self._group, DEFAULT_TOPIC_QUEUE_NUMS)
         if section.oneway:
@@ -244,9 +267,39 @@ class SectionSender:
             return
 
         def done(result: Response | PocketMQError) -> None:
-            self._typed_answer(link, section, now_ns, result)
+            try:
+                if (
+                    isinstance(result, Response)
+                    and result.code in _BATCH_REFUSALS
+                    and section.count > 1
+                    and section.batch_future is None
+                ):
+                    self._again_apart(section, link, until_ns, lane)
+                else:
+                    self._typed_answer(link, section, now_ns, result)
+            finally:
+                if lane is not None:
+                    self._lanes.leave(lane)
 
         self._request(link, code, header, body, (until_ns - now_ns) / 1e6, done)
+
+    def _again_apart(self, section: Section, link: Link, until_ns: int, lane: "Lane | None") -> None:
+        """Send a batch's messages one by one, in its place: the broker takes no batch, or none of its size."""
+        parts = self._parts(section)
+        if lane is not None:
+            self._lanes.put_back(parts, link, until_ns, lane)
+            return
+        for part in parts:
+            self._send_request(part, link, until_ns, None)
+
+    def _late(self, section: Section, link: Link, ahead: int) -> None:
+        """End an attempt whose time was over before it could leave (``typed_lanes``)."""
+        error = RemotingTooMuchRequestError(
+            "not sent",
+            why=f"its time was over while {ahead} earlier sends to {link.address} had no answer yet",
+            hint="a RocketMQ broker is sent 64 at once, and one a queue where order counts: send slower, or in batches",
+        )
+        self._failed(section, link.broker_name, link.address, error, section.started_ns)
 
     def _request(
         self,
@@ -327,7 +380,7 @@ class SectionSender:
                 attempts=len(attempts) + 1,
                 waited=section.wait,
                 runs=runs,
-                sizes=list(map(len, section.records)),
+                sizes=section.record_sizes(),
                 store_host=self._store_host(link.address),
                 duplicate_possible=bool(attempts) and _maybe_stored(attempts),
                 flush=_flush_of(link),
@@ -395,8 +448,7 @@ class SectionSender:
     def _succeeded(self, section: Section, outcome: SectionOutcome) -> None:
         if section.batch_future is not None:
             if not section.batch_future.done():
-                keys = section.uniq_keys
-                section.batch_future.set_result([Receipt(outcome, index, key) for index, key in enumerate(keys)])
+                section.batch_future.set_result(SectionReceipts(outcome, section.all_ids))
         else:
             for index, (future, key) in enumerate(zip(section.futures, section.uniq_keys, strict=True)):
                 if not future.done():  # cancelled by the caller meanwhile
@@ -473,6 +525,7 @@ class SectionSender:
         elif attempt.cause in ROLE_CAUSES or attempt.answer_code == ResponseCode.SERVICE_NOT_AVAILABLE:
             self._instance.doubt_route(section.queue.topic)  # another broker may lead this name by now
         decision = self._plan.failed(section, attempt, now_ns)
+        self._attempts.note(attempt, section.count, again=decision.again and not section.oneway)
         if section.oneway:
             self.oneway_lost += section.count
             self._release(section)
@@ -578,9 +631,11 @@ class SectionSender:
 
     async def close(self) -> None:
         """End every task; what is still unsettled fails with ``NotStarted``."""
+        self._lanes.take_all()
         await self._tasks.cancel()
         for section in list(self._in_flight):
             self._give_up(section)
+        self._attempts.tell()
 
 
 def _copies_of(link: Link) -> int:

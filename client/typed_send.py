@@ -29,7 +29,7 @@ def typed_request(
     batch = section.count > 1
     code, sys_flag = (RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2), 0
     if batch:
-        properties, body = "", batch_body(section)
+        properties, body = _batch_properties(section), batch_body(section)
     else:
         message = section.messages[0]
         properties = encode_properties(message.property_map(section.uniq_keys[0].decode("ascii"))).decode()
@@ -56,6 +56,18 @@ def typed_request(
         bname=section.queue.broker_name,
     )
     return code, header, body
+
+
+def can_batch(section: Section) -> bool:
+    """Tell whether messages that happen to travel together may do so as a RocketMQ batch: they are stored as they would
+    be one by one. Not those that are compressed, which batches are not (``check_batchable`` for the others).
+    """
+    return section.plain and not section.half and all(message.packed is None for message in section.messages)
+
+
+def _batch_properties(section: Section) -> str:
+    """Return the properties of the batch itself: whether its answer waits for disk and slaves (MessageBatch.java)."""
+    return "" if section.wait else encode_properties({names.WAIT: "false"}).decode()
 
 
 def batch_body(section: Section) -> bytes:

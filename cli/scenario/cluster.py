@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from pocketmq.cli.exit_codes import CannotStart
+from pocketmq.common.logs import LogConfig, Logs
 
 COMMAND: Final = "pocketmq.cli.main"
 READY: Final = re.compile(r"(namesrv|broker)=(\S+)")
@@ -181,6 +182,8 @@ class Cluster:
         self.directory = Path(tempfile.mkdtemp(prefix="pocketmq-scenario-"))
         self.namesrv = ""
         self._keep = keep
+        self._logs = Logs(LogConfig(format="json", file=str(self.directory / "client.log")))
+        self.client_log = self._logs.logger("client")
         arguments = ["namesrv", "--namesrv-port", "0", "--log-level", "warning"]
         self._name_server = Process(arguments, self.directory / "namesrv.txt")
         self._brokers: list[BrokerProcess] = []
@@ -237,6 +240,7 @@ class Cluster:
             await self.kill(self._brokers)
             await self._name_server.kill()
         finally:
+            self._logs.close()
             if not self._keep:
                 shutil.rmtree(self.directory, ignore_errors=True)
 

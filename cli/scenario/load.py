@@ -18,7 +18,9 @@ from pocketmq.cli.scenario.report import Send
 from pocketmq.client import Message, Producer, PullConsumer
 from pocketmq.client.admin import Admin
 from pocketmq.client.errors import SendFailed
+from pocketmq.client.instance import ClientInstance
 from pocketmq.common.errors import PocketMQError
+from pocketmq.common.events import EventLog
 from pocketmq.remoting.codes import ResponseCode
 
 BODY_BYTES: Final = 100
@@ -71,11 +73,11 @@ class Options:
             words["producer.add_retry_response_code"] = " ".join(map(str, self.added_codes))
         return words | {f"producer.{name}": str(value) for name, value in self.more.items()}
 
-    def producer(self, namesrv: str) -> Producer:
-        """Return a producer that is set up so; not started."""
+    def producer(self, namesrv: str, log: EventLog | None = None) -> Producer:
+        """Return a producer that is set up so; not started. ``log`` takes its events."""
         producer = Producer(
             GROUP,
-            namesrv,
+            instance=ClientInstance(namesrv, log=log),
             send_msg_timeout_ms=self.timeout_ms,
             retry_times_when_send_failed=self.retry_times,
             retry_response_codes=self.retry_response_codes,

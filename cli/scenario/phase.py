@@ -151,7 +151,7 @@ async def run_plans(cluster: Cluster, plans: Sequence[Plan], progress: Progress)
 async def _measure(
     cluster: Cluster, plan: Plan, brokers: list[BrokerProcess], topic: str, progress: Progress
 ) -> Measured:
-    producer = plan.options.producer(cluster.namesrv)
+    producer = plan.options.producer(cluster.namesrv, cluster.client_log)
     async with Admin(namesrv=cluster.namesrv) as admin:
         watches = [Watch(admin, broker) for broker in brokers]
         await create_topic(cluster.namesrv, topic, [broker.name for broker in brokers])

@@ -83,7 +83,7 @@ def plans(quick: bool) -> list[Plan]:
 async def _killed(cluster: Cluster, plan: Plan, broker: BrokerProcess, topic: str, progress: Progress) -> Measured:
     """Run the load, kill the broker, start it again, read what is there."""
     await create_topic(cluster.namesrv, topic, [broker.name])
-    async with plan.options.producer(cluster.namesrv) as producer:
+    async with plan.options.producer(cluster.namesrv, cluster.client_log) as producer:
         await warm_up(producer, topic, 1)
         await broker.settled()
         async with Admin(namesrv=cluster.namesrv) as admin:

@@ -167,7 +167,7 @@ class _Run:
             await self._start(ha)
             watches = [Watch(admin, broker) for broker in self._brokers]
             await create_topic(namesrv, self._topic, [self._name])
-            producer = await stack.enter_async_context(plan.options.producer(namesrv))
+            producer = await stack.enter_async_context(plan.options.producer(namesrv, self._cluster.client_log))
             await warm_up(producer, self._topic, 1)
             await self._brokers[0].settled()
             at = [(act.at_s, partial(self._do, act)) for act in plan.acts]
@@ -180,7 +180,9 @@ class _Run:
                 load = await run_load(producer, self._topic, plan.load, at)
                 probes: list[Send] = []
                 if plan.probes:
-                    prober = await stack.enter_async_context(plan.probe_options.producer(namesrv))
+                    prober = await stack.enter_async_context(
+                        plan.probe_options.producer(namesrv, self._cluster.client_log)
+                    )
                     seconds = plan.probe_options.timeout_ms / 1000
                     self._progress(f"{plan.name}: {plan.probes} sends with a timeout of {seconds:g} s")
                     probes = await run_load(prober, self._topic, Load(burst=plan.probes), first_number=PROBES_FROM)

@@ -10,7 +10,7 @@ waits, the key stays at its queue.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from pocketmq.client.accumulator import FRAME_BYTES_TARGET, UNBUILT_EXTRA_BYTES
@@ -214,7 +214,7 @@ class KeyedSends:
         batch: list[KeyedItem],
         queue: MessageQueue,
         lane: _Lane,
-        done: "asyncio.Future[list[Receipt]]",
+        done: "asyncio.Future[Sequence[Receipt]]",
     ) -> None:
         error = done.exception()
         if error is not None:

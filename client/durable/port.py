@@ -70,7 +70,7 @@ class SendPort:
         started_ns: int | None = None,
         deadline_ns: int | None = None,
         attempts_max: int | None = None,
-    ) -> "asyncio.Future[list[Receipt]]":
+    ) -> "asyncio.Future[Sequence[Receipt]]":
         """Send messages of one topic to one queue, all or none. Raises ``NotStarted``.
 
         Rows need ``wait`` (whether the answer waits for disk and slaves) and ``uniq_keys``; messages say it themselves.

@@ -281,7 +281,7 @@ class DurableRetry:
         self._keep(
             [
                 _kept_message(message, section.plain, uniq_key, queue, "", error, section.born_ms)
-                for message, uniq_key in zip(messages, section.uniq_keys, strict=True)
+                for message, uniq_key in zip(messages, section.all_ids, strict=True)
             ],
             [""] * len(messages),
             rules,

@@ -1,8 +1,14 @@
 """Receipts and what they share."""
 
+import itertools
 from typing import Any
 
-from pocketmq.client.receipts import STATUS_OF_CODE, Receipt, SectionOutcome, SendStatus
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pocketmq.client.packed import PackedIds
+from pocketmq.client.receipts import STATUS_OF_CODE, Receipt, Receipts, SectionOutcome, SectionReceipts, SendStatus
 from pocketmq.common.message_id import offset_msg_id
 from pocketmq.remoting.codes import ResponseCode
 
@@ -79,3 +85,23 @@ def test_durability_says_what_the_broker_does() -> None:
     late = Receipt(outcome(flush="SYNC_FLUSH", status=SendStatus.FLUSH_DISK_TIMEOUT), 0, b"").durability
     assert "did not confirm in time" in late
     assert Receipt(outcome(flush="something new"), 0, b"").durability == Receipt(outcome(), 0, b"").durability
+
+
+@given(st.permutations(list(range(12))), st.sets(st.integers(1, 11)))
+def test_the_receipts_of_a_batch_are_in_its_order(order: list[int], cuts: set[int]) -> None:
+    """Whatever part a message travelled in, its receipt is at its place; indexes and slices work as those of a list."""
+    bounds = [0, *sorted(cuts), 12]
+    parts = []
+    for start, end in itertools.pairwise(bounds):
+        places = order[start:end]
+        ids = PackedIds(b"".join(b"ID%02d" % place for place in places), len(places))
+        parts.append((places, SectionReceipts(outcome(), ids)))
+    receipts = Receipts(parts)
+    names = [f"ID{place:02d}" for place in range(12)]
+    assert [receipt.msg_id for receipt in receipts] == names
+    assert [receipts[index].msg_id for index in range(-12, 12)] == names * 2
+    assert [receipt.msg_id for receipt in receipts[2:9:3]] == names[2:9:3]
+    assert len(receipts) == 12
+    for index in (12, -13):
+        with pytest.raises(IndexError):
+            receipts[index]

@@ -1,0 +1,159 @@
+"""The properties of many records at once: where each pair lies, found by NumPy without a loop over records.
+
+Lives here: ``PropertyTable``: values by name, and all pairs as an Arrow map.
+Not here: the other columns (``arrow``), one property string (``common.properties``).
+
+The property strings (``name 0x01 value 0x02 name 0x01 value [0x02]``) are copied into the rows of a matrix; the
+separators in it, in order, are the ends of names and values. Whatever order the names have, RocketMQ's or ours, costs
+the same. A string that breaks the form (or is longer than ``WIDTH_MAX``) takes the scalar parser by itself.
+"""
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pocketmq.common.properties import decode_properties
+from pocketmq.common.record_columns import RecordColumns, rows_at, windows
+
+WIDTH_MAX: Final = 512
+MATRIX_BYTES_MAX: Final = 16 << 20
+"""Longer property strings are parsed one by one: the matrix is as wide as the longest, and no larger than this."""
+PAIRS_MAX: Final = 32
+"""With more pairs in a string the names are not compared with each other by columns; see ``_repeats``."""
+_NAME_END: Final = 1
+_VALUE_END: Final = 2
+
+Bytes = NDArray[np.uint8]
+Int64s = NDArray[np.int64]
+
+
+class PropertyTable:
+    """All pairs of N records. ``others``: the properties of rows that were parsed one by one, which have no pairs
+    here."""
+
+    def __init__(self, buffer: Bytes, records: RecordColumns) -> None:
+        self._starts = records.property_starts
+        lengths = records.property_lengths
+        self._count = len(lengths)
+        regular = lengths < min(WIDTH_MAX, MATRIX_BYTES_MAX // max(1, self._count))
+        width = int(lengths[regular].max(initial=0)) + 1  # one more: the last separator may be left out
+        self._width = width
+        self._matrix = self._gathered(buffer, regular, width)
+        self._close(lengths, regular)
+        flat = self._matrix.reshape(-1)
+        name_ends = self._inside(np.flatnonzero(flat == _NAME_END), lengths)
+        value_ends = self._inside(np.flatnonzero(flat == _VALUE_END), lengths)
+        counts = np.bincount(name_ends // width, minlength=self._count)
+        regular &= counts == np.bincount(value_ends // width, minlength=self._count)
+        name_ends, value_ends = self._of(regular, name_ends), self._of(regular, value_ends)
+        while True:
+            rows = name_ends // width
+            name_starts = self._name_starts(rows, value_ends)
+            bad = (name_ends <= name_starts) | (value_ends <= name_ends + 1)
+            if not bad.any():
+                break
+            regular[rows[bad]] = False
+            name_ends, value_ends = self._of(regular, name_ends), self._of(regular, value_ends)
+        self._rows, self._name_starts_at, self._name_ends, self._value_ends = rows, name_starts, name_ends, value_ends
+        self._name_lengths = name_ends - name_starts
+        self.others: dict[int, dict[str, str]] = {}
+        for row in np.flatnonzero(~regular).tolist():
+            start = int(self._starts[row])
+            self.others[row] = decode_properties(buffer[start : start + int(lengths[row])].tobytes())
+
+    def _gathered(self, buffer: Bytes, regular: "NDArray[np.bool_]", width: int) -> Bytes:
+        """Return the strings as the rows of a matrix; what is behind a string's end is what follows it."""
+        fits = regular & (self._starts + width <= len(buffer))
+        if fits.all():
+            return rows_at(buffer, self._starts, width)
+        matrix = np.zeros((self._count, width), np.uint8)
+        rows = np.flatnonzero(fits)
+        if len(rows):
+            matrix[rows] = rows_at(buffer, self._starts[rows], width)
+        for row in np.flatnonzero(regular & ~fits).tolist():  # those at the end of the buffer
+            tail = buffer[int(self._starts[row]) :]
+            matrix[row, : len(tail)] = tail
+        return matrix
+
+    def _close(self, lengths: Int64s, regular: "NDArray[np.bool_]") -> None:
+        """Write the last separator where a string leaves it out."""
+        rows = np.flatnonzero(regular & (lengths > 0))
+        open_rows = rows[self._matrix[rows, lengths[rows] - 1] != _VALUE_END]
+        self._matrix[open_rows, lengths[open_rows]] = _VALUE_END
+        self._closed = lengths.copy()
+        self._closed[open_rows] += 1
+
+    def _inside(self, at: Int64s, lengths: Int64s) -> Int64s:
+        """Return those positions of the flat matrix that lie in their row's string."""
+        rows, columns = np.divmod(at, self._width)
+        return at[columns < self._closed[rows]]
+
+    def _of(self, regular: "NDArray[np.bool_]", at: Int64s) -> Int64s:
+        return at if regular.all() else at[regular[at // self._width]]
+
+    def _name_starts(self, rows: Int64s, value_ends: Int64s) -> Int64s:
+        """Return where each pair begins: at the start of its row, or behind the pair before it."""
+        starts = np.empty(len(rows), np.int64)
+        if len(rows):
+            starts[0] = rows[0] * self._width
+            starts[1:] = np.where(rows[1:] == rows[:-1], value_ends[:-1] + 1, rows[1:] * self._width)
+        return starts
+
+    def values(self, name: bytes) -> tuple[Int64s, Int64s]:
+        """Return start (in the records' buffer) and length of each row's value; length 0 for rows without it."""
+        starts, lengths = np.zeros(self._count, np.int64), np.zeros(self._count, np.int64)
+        pairs = np.flatnonzero(self._name_lengths == len(name))
+        if len(pairs):
+            wanted = np.frombuffer(name, f"V{len(name)}")
+            found = windows(self._matrix.reshape(-1), len(name))[self._name_starts_at[pairs]]
+            pairs = pairs[found == wanted[0]]
+            rows = self._rows[pairs]  # of two pairs with one name the last is assigned last
+            lengths[rows] = self._value_ends[pairs] - self._name_ends[pairs] - 1
+            starts[rows] = self._starts[rows] + self._name_ends[pairs] + 1 - rows * self._width
+        return starts, lengths
+
+    def to_map(self, pa: Any) -> Any:
+        """Return all pairs as an Arrow array ``map<string, string>``, one entry a row."""
+        kind = pa.map_(pa.string(), pa.string())
+        names = self._strings(pa, self._name_starts_at, self._name_ends)
+        values = self._strings(pa, self._name_ends + 1, self._value_ends)
+        if names is None or values is None or self._repeats(names):
+            return None
+        counts = np.bincount(self._rows, minlength=self._count)
+        offsets = np.zeros(self._count + 1, np.int32)
+        np.cumsum(counts, out=offsets[1:])
+        table = pa.MapArray.from_arrays(pa.array(offsets), names, values)
+        if self.others:
+            rows = list(self.others)
+            parsed = pa.array([list(self.others[row].items()) for row in rows], kind)
+            order = np.arange(self._count)
+            order[rows] = self._count + np.arange(len(rows))
+            table = pa.concat_arrays([table, parsed]).take(pa.array(order))
+        return table
+
+    def _strings(self, pa: Any, starts: Int64s, ends: Int64s) -> Any:
+        """Return these stretches of the matrix as strings; None if they are no UTF-8."""
+        flat = self._matrix.reshape(-1)
+        steps = np.zeros(len(flat) + 1, np.int8)
+        steps[starts] = 1
+        steps[ends] = -1
+        data = flat[np.cumsum(steps[:-1], dtype=np.int8).view(np.bool_)]
+        offsets = np.zeros(len(starts) + 1, np.int32)
+        np.cumsum(ends - starts, out=offsets[1:])
+        raw = pa.Array.from_buffers(pa.binary(), len(starts), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+        try:
+            return raw.cast(pa.string())
+        except pa.ArrowInvalid:
+            return None
+
+    def _repeats(self, names: Any) -> bool:
+        """Tell whether a row has a name twice, or may have."""
+        ids = names.dictionary_encode().indices.to_numpy()
+        most = int(np.bincount(self._rows).max(initial=0))
+        if most > PAIRS_MAX:
+            return True
+        for gap in range(1, most):
+            if ((ids[gap:] == ids[:-gap]) & (self._rows[gap:] == self._rows[:-gap])).any():
+                return True
+        return False

@@ -1,0 +1,93 @@
+"""What the client's log tells of sends that failed: counted by broker and answer, written every ten seconds at most.
+
+Lives here: ``AttemptLog`` and its event ``send_attempts``.
+Not here: attempts (``sender``), what follows from them (``attempt_plan``), the error a caller gets (``errors``).
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+from pocketmq.client.errors import Attempt
+from pocketmq.common.events import EventLog
+
+INTERVAL_S: Final = 10.0
+KINDS_MAX: Final = 8
+"""Kinds told apart in one interval; what comes beyond is counted together."""
+ANSWER_CHARACTERS_MAX: Final = 300
+TAG_CHARACTERS_MAX: Final = 26
+
+_Kind = tuple[str, str, int, str, str]
+
+
+@dataclass(slots=True)
+class _Count:
+    answer: str
+    messages: int = 0
+    again: int = 0
+    ended: int = 0
+    longest_ms: float = 0.0
+
+
+class AttemptLog:
+    """Counts attempts that failed. Nothing is done for those that do not. Event loop only.
+
+    The event ``send_attempts`` has the ``count`` of messages, how many of them were tried ``again`` and how many of
+    them ``ended`` with this answer, the longest wait for it, and the latest text. It is of level info: who called has
+    the error, and programs that did not ask for logs shall see none.
+    """
+
+    def __init__(self, group: str, log: EventLog) -> None:
+        self._group = group
+        self._log = log
+        self._kinds: dict[_Kind, _Count] = {}
+        self._begin_s = 0.0
+        self._handle: asyncio.TimerHandle | None = None
+
+    def note(self, attempt: Attempt, messages: int, *, again: bool) -> None:
+        """Count one attempt that failed."""
+        text = attempt.answer
+        tag = text[1 : text.find("]")] if text.startswith("[") and "]" in text[:TAG_CHARACTERS_MAX] else ""
+        cause = "" if attempt.cause is None else attempt.cause.value
+        kind: _Kind = (attempt.broker, attempt.phase, attempt.answer_code, cause, tag)
+        if kind not in self._kinds and len(self._kinds) >= KINDS_MAX:
+            kind = ("", "others", 0, "", "")
+        count = self._kinds.get(kind)
+        if count is None:
+            count = self._kinds[kind] = _Count("")
+        count.answer = text[:ANSWER_CHARACTERS_MAX]
+        count.messages += messages
+        if again:
+            count.again += messages
+        else:
+            count.ended += messages
+        count.longest_ms = max(count.longest_ms, attempt.elapsed_ms)
+        if self._handle is None:
+            loop = asyncio.get_running_loop()
+            self._begin_s = loop.time()
+            self._handle = loop.call_later(INTERVAL_S, self.tell)
+
+    def tell(self) -> None:
+        """Write what was counted and begin anew."""
+        handle, self._handle = self._handle, None
+        if handle is None:
+            return
+        handle.cancel()
+        for_ms = max(1, int((asyncio.get_running_loop().time() - self._begin_s) * 1000))
+        kinds, self._kinds = self._kinds, {}
+        for (broker, phase, code, cause, tag), count in kinds.items():
+            self._log.info(
+                "send_attempts",
+                group=self._group,
+                broker=broker,
+                for_ms=for_ms,
+                phase=phase,
+                code=code,
+                cause=cause,
+                tag=tag,
+                count=count.messages,
+                again=count.again,
+                ended=count.ended,
+                longest_ms=round(count.longest_ms, 1),
+                answer=count.answer,
+            )

@@ -1,0 +1,64 @@
+"""Many records, or many ids, in one piece of memory: what columns become without an object for each row.
+
+Lives here: ``PackedRecords``, ``PackedIds``.
+Not here: how they are made (``arrow_records``, ``common.message_id``).
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
+
+from numpy.typing import NDArray
+
+from pocketmq.common.message_id import UniqueIdGenerator
+
+
+class PackedRecords:
+    """Plain records back to back in ``data``; ``sizes``: >u4, the bytes of each."""
+
+    __slots__ = ("data", "sizes")
+
+    def __init__(self, data: memoryview, sizes: NDArray[Any]) -> None:
+        self.data = data
+        self.sizes = sizes
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def body(self) -> bytes:
+        """Return the body of a native append: u32 sizes, then the records."""
+        return b"".join((self.sizes.tobytes(), self.data))
+
+
+class PackedIds(Sequence[bytes]):
+    """Ids of one length back to back."""
+
+    __slots__ = ("_count", "joined", "width")
+
+    def __init__(self, joined: bytes, count: int) -> None:
+        self.joined = joined
+        self.width = len(joined) // count if count else 0
+        self._count = count
+
+    @classmethod
+    def new(cls, ids: UniqueIdGenerator, count: int) -> "PackedIds":
+        """Return ``count`` new ids."""
+        return cls(ids.next_rows(count).tobytes(), count)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[bytes]: ...
+    def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(self._count))]
+        at = index + self._count if index < 0 else index
+        if not 0 <= at < self._count:
+            raise IndexError(f"id {index} of {self._count}")
+        return self.joined[at * self.width : (at + 1) * self.width]
+
+    def __iter__(self) -> Iterator[bytes]:
+        joined, width = self.joined, self.width
+        return (joined[at : at + width] for at in range(0, len(joined), width or 1))

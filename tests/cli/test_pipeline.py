@@ -1,0 +1,117 @@
+"""``pocketmq pipeline``: its help costs nothing, and what is missing is told with what to install."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+JOBS = ("archive", "replay", "dedupe", "reconcile")
+HELP = """
+import sys
+sys.argv = ["pocketmq", "pipeline", sys.argv[1], "--help"]
+from pocketmq.cli.main import main
+try: main()
+except SystemExit as end: assert not end.code
+print([name for name in ("numpy", "pyspark", "pyarrow", "pandas", "uvloop") if name in sys.modules])
+"""
+WITHOUT_SPARK = """
+import sys
+sys.modules["pyspark"] = None
+sys.argv = ["pocketmq", "pipeline", *sys.argv[1:]]
+from pocketmq.cli.main import main
+main()
+"""
+CALLS = {
+    "archive": ["-t", "t", "-o", "out"],
+    "replay": ["in", "-t", "t"],
+    "dedupe": ["topic:t", "out"],
+    "reconcile": ["topic:a", "topic:b"],
+}
+
+
+def python(*args: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, *args],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": "src", "COLUMNS": "120", **environment},
+        cwd=Path(__file__).parents[2],
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("job", JOBS)
+def test_help_imports_no_spark_and_shows_examples(job: str) -> None:
+    """Options, examples, nothing heavy."""
+    done = python("-c", HELP, job)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert f"pocketmq pipeline {job} " in done.stdout.split("Examples:")[1]
+    assert "--master" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_script_takes_the_same_options_as_the_command() -> None:
+    """One definition, two front ends."""
+    script = python("-m", "pocketmq.pipeline.jobs.reconcile", "--help")
+    file = python("pipeline/jobs/reconcile.py", "--help")
+    command = python("-c", HELP, "reconcile")
+
+    def options(text: str) -> set[str]:
+        return {word for word in text.split() if word.startswith("--")}
+
+    assert script.returncode == file.returncode == 0
+    assert options(script.stdout) == options(file.stdout) == options(command.stdout)
+    assert len(options(script.stdout)) > 15
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("job", JOBS)
+def test_a_missing_pyspark_is_told_with_its_extra(job: str) -> None:
+    """One line, exit code 2, before anything else is tried."""
+    done = python("-c", WITHOUT_SPARK, job, *CALLS[job], "--namesrv", "127.0.0.1:1")
+    assert done.returncode == 2
+    assert "pocketmq[spark]" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_missing_java_is_told_with_what_to_install(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    """Before Spark's own launcher fails with a stack trace."""
+    pytest.importorskip("pyspark")
+    from pocketmq.pipeline import java
+    from pocketmq.pipeline.java import JavaMissing
+    from pocketmq.pipeline.jobs import session
+
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(java, "USUAL_PLACES", ())
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
+    with pytest.raises(JavaMissing, match="openjdk-17"), session.job_session("test"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "why"),
+    [
+        ("[PATH_NOT_FOUND] Path does not exist: file:/x. SQLSTATE: 42K03", "no such path", "file:/x"),
+        (
+            "x\n  File y\npocketmq.pipeline.errors.BrokerAway: no routes: it is down (waited 5 ms)\nmore",
+            "no routes: it is down",
+            "",
+        ),
+        ("something else\nsecond line", "Spark failed", "something else"),
+    ],
+)
+def test_sparks_errors_become_sentences(text: str, what: str, why: str) -> None:
+    """Our own errors, which come out of Spark's processes as text, are found; others are told by their first line."""
+    from pocketmq.pipeline.jobs.session import explanation
+
+    error = explanation(text)
+    assert error.what.startswith(what)
+    assert why in error.why
