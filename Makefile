@@ -5,7 +5,7 @@ JOBS   ?= 2
 BIN     = $(VENV)/bin
 SHELL   = /bin/sh
 
-.PHONY: help run cluster setup test check scenarios torture partitions bench clean
+.PHONY: help run cluster setup test check scenarios torture partitions interop bench bench-quick clean
 help:           ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -21,6 +21,10 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[arrow,plots,dev]'
 	@touch $@ $(VENV)/.runtime
 
+$(VENV)/.bench: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[arrow,bench,plots,dev]'
+	@touch $@ $(VENV)/.dev $(VENV)/.runtime
+
 run: $(VENV)/.runtime   ## name server and broker in one process (ARGS="--data-dir D ...")
 	exec $(BIN)/pocketmq standalone $(ARGS)
 
@@ -30,6 +34,7 @@ cluster: $(VENV)/.runtime ## name server, synchronous pair, second master (ARGS=
 setup: $(VENV)/.dev     ## everything a developer needs
 
 test: $(VENV)/.dev      ## the tests, under ten minutes on two cores (ARGS="tests/store -k recovery" JOBS=0)
+	@PYTHONPATH=src $(BIN)/python -m tests.java
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
 check: $(VENV)/.dev     ## ruff, mypy --strict, layers
@@ -39,7 +44,11 @@ check: $(VENV)/.dev     ## ruff, mypy --strict, layers
 	PYTHONPATH=src $(BIN)/lint-imports
 
 scenarios: $(VENV)/.dev ## every incident in real processes, and what else takes long
+	@PYTHONPATH=src $(BIN)/python -m tests.java
 	$(BIN)/python -m pytest -m scenario $(ARGS)
+
+interop: $(VENV)/.dev   ## beside RocketMQ's own clients, tools and servers; needs Java and Maven (ARGS="-k java")
+	$(BIN)/python -m pytest -m interop tests/interop $(ARGS)
 
 torture: $(VENV)/.dev   ## crashes, bit flips and kill -9 for an hour (ARGS="--minutes 5")
 	$(BIN)/python -m tests.torture $(ARGS)
@@ -47,8 +56,11 @@ torture: $(VENV)/.dev   ## crashes, bit flips and kill -9 for an hour (ARGS="--m
 partitions: $(VENV)/.dev ## cut links, frozen, killed and emptied nodes under load (ARGS="--rounds 100 --seed 1")
 	$(BIN)/python -m tests.e2e $(ARGS)
 
-bench: $(VENV)/.dev     ## speed, beside the machine's floor, in one run
+bench: $(VENV)/.bench   ## speed beside the peers and the machine's floor, 35 minutes (ARGS="one_by_one --peers redis,pocketmq")
 	$(BIN)/python -m bench $(ARGS)
+
+bench-quick: $(VENV)/.bench ## the same in less than 5 minutes, rougher
+	$(BIN)/python -m bench --quick $(ARGS)
 
 clean:                  ## remove what make made
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

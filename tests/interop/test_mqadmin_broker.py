@@ -1,0 +1,174 @@
+"""RocketMQ's admin tools on PocketMQ: the broker itself, and every command that the other modules do not run."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.interop.mqadmin_site import BEHIND, MESSAGES, ONLINE, QUEUES, TOPIC, Site
+from tests.interop.toolchain import wait_until
+
+HERE = Path(__file__).parent
+DOCUMENT = HERE.parents[1] / "docs" / "compatibility.md"
+SECTION = "## RocketMQ's admin tools on PocketMQ"
+
+ONLY_4 = ("clusterAclConfigVersion", "deleteAclConfig", "updateAclConfig", "updateGlobalWhiteAddr")
+IN_BOTH = ("updateBrokerConfig",)
+REFUSED = [
+    ("updateBrokerConfig -b {broker} -k fileReservedTime -v 71", 25),
+    ("clusterAclConfigVersion -b {broker}", 52),
+    ("deleteAclConfig -b {broker} -a someone", 51),
+    ("updateAclConfig -b {broker} -a someone -s 12345678", 50),
+    ("updateGlobalWhiteAddr -b {broker} -g 10.0.0.1", 53),
+    (f"setConsumeMode -b {{broker}} -t {TOPIC} -g {ONLINE} -m POP", 401),
+    ("getColdDataFlowCtrInfo -b {broker}", 2003),
+    (f"updateColdDataFlowCtrGroupConfig -b {{broker}} -g {ONLINE} -v 5", 2001),
+    (f"removeColdDataFlowCtrGroupConfig -b {{broker}} -g {ONLINE}", 2002),
+    ("setCommitLogReadAheadMode -b {broker} -m 0", 2004),
+    ("resetMasterFlushOffset -b {broker} -o 0", 908),
+    ("exportPopRecord -b {broker}", 200056),
+    ("createUser -b {broker} -u u -p p", 3001),
+    ("updateUser -b {broker} -u u -p p", 3002),
+    ("deleteUser -b {broker} -u u", 3003),
+    ("getUser -b {broker} -u u", 3004),
+    ("listUser -b {broker}", 3005),
+    ("createAcl -b {broker} -s User:u -r Topic:a -a Pub -d Allow", 3006),
+    ("updateAcl -b {broker} -s User:u -r Topic:a -a Pub -d Allow", 3007),
+    ("deleteAcl -b {broker} -s User:u", 3008),
+    ("getAcl -b {broker} -s User:u", 3009),
+    ("listAcl -b {broker}", 3010),
+    ("copyUser -f {broker} -t {broker}", 3005),
+    ("copyAcl -f {broker} -t {broker}", 3010),
+    ("addBroker -c {broker} -b /nowhere", 902),
+    ("removeBroker -c {broker} -b DefaultCluster:broker-a:0", 903),
+    ("updateStaticTopic -b broker-a -t Static -qn 2", 513),
+    (f"checkRocksdbCqWriteProgress -n {{namesrv}} -c DefaultCluster -t {TOPIC}", 354),
+    ("rocksDBConfigToJson -n {namesrv} -c DefaultCluster -t topics", 355),
+    ("getSyncStateSet -a {namesrv} -b broker-a", 1005),
+    ("electMaster -a {namesrv} -b 0 -bn broker-a -c DefaultCluster", 1005),
+    ("getControllerMetaData -a {namesrv}", 1005),
+    ("cleanBrokerMetadata -a {namesrv} -bn broker-a -c DefaultCluster", 1005),
+    ("getControllerConfig -a {namesrv}", 1010),
+    ("updateControllerConfig -a {namesrv} -k a -v b", 1009),
+]
+"""What PocketMQ does not have, and the request code that it refuses."""
+
+
+def test_every_command_is_in_the_table(mq: Site) -> None:
+    """docs/compatibility.md has a row for each command that this version of the tools lists."""
+    listed = set(re.findall(r"^ {3}(\w+) +\S", mq.admin.ok("").out, re.MULTILINE))
+    assert len(listed) == (89 if mq.admin.is_5 else 56)
+    section = DOCUMENT.read_text().split(SECTION, 1)[1].split("\n## ", 1)[0]
+    assert listed <= set(re.findall(r"`(\w+)", section)), listed - set(re.findall(r"`(\w+)", section))
+
+
+@pytest.mark.parametrize(("command", "code"), REFUSED, ids=[command.split()[0] for command, _ in REFUSED])
+def test_refused_commands(mq: Site, command: str, code: int) -> None:
+    """RocketMQ's own refusal, code 3 and its text; nothing hangs, nothing pretends."""
+    words = command.format(broker=mq.server.broker, namesrv=mq.server.namesrv).split()
+    if words[0] not in IN_BOTH and (words[0] in ONLY_4) == mq.admin.is_5:
+        assert mq.admin.run(words[0]).out.strip() == f"The sub command {words[0]} not exist."
+        return
+    output = mq.admin.run(*words)
+    assert f"CODE: 3  DESC:  request type {code} not supported" in output.err + output.out, output
+
+
+def test_commands_on_files_alone(mq: Site) -> None:
+    """Those of 5.3 that never ask a server say so of their file; remappings need a static topic."""
+    if not mq.admin.is_5:
+        return
+    assert "not exist" in mq.admin.run("dumpCompactionLog", "-f", "/nowhere").err
+    assert "RocksDB path is invalid" in mq.admin.run("exportMetadataInRocksDB", "-p", "/nowhere", "-t", "topics").out
+    assert "Mapping info" in mq.admin.run("remappingStaticTopic", "-b", "broker-a", "-t", TOPIC).err
+
+
+def test_broker_status(mq: Site) -> None:
+    """RocketMQ's runtime table, by address and by cluster."""
+    status = mq.admin.ok("brokerStatus", "-b", mq.server.broker).settings
+    ours = mq.ask(lambda admin: admin.broker_runtime(mq.server.broker))
+    for name in (
+        "brokerVersionDesc",
+        "bootTimestamp",
+        "msgPutTotalTodayNow",
+        "commitLogMaxOffset",
+        "putMessageSizeTotal",
+    ):
+        assert status[name] == ours[name], name
+    assert int(status["msgPutTotalTodayNow"]) >= MESSAGES
+    assert status["sendThreadPoolQueueCapacity"] == "10000"
+    by_cluster = mq.admin.ok("brokerStatus", "-c", "DefaultCluster").lines
+    assert {line.split()[0] for line in by_cluster} == {mq.server.broker}
+    assert any(line.split()[1:] == ["brokerVersionDesc", ":", "V4_9_8"] for line in by_cluster)
+
+
+def test_settings_of_the_broker(mq: Site) -> None:
+    """By address and by cluster."""
+    for words in (["-b", mq.server.broker], ["-c", "DefaultCluster"]):
+        settings = mq.admin.ok("getBrokerConfig", *words).settings
+        assert (settings["brokerName"], settings["brokerRole"]) == ("broker-a", "ASYNC_MASTER")
+        assert settings["mappedFileSizeCommitLog"] == "67108864"
+        assert settings["traceTopicEnable"] == "true"
+        assert "brokerIP1" in settings
+
+
+def test_cleaning(mq: Site) -> None:
+    """Started by address and by cluster; what is in use stays."""
+    for name in ("cleanExpiredCQ", "cleanUnusedTopic", "deleteExpiredCommitLog"):
+        for words in (["-b", mq.server.broker], ["-c", "DefaultCluster"]):
+            assert mq.admin.ok(name, *words).lines == ["success"]
+    assert mq.topic(TOPIC).count == MESSAGES
+
+
+def test_exports(mq: Site) -> None:
+    """Metadata, settings and metrics as files."""
+    folder = mq.admin.directory / "export"
+    for words, name in (
+        (["exportMetadata", "-c", "DefaultCluster"], "metadata.json"),
+        (["exportMetadata", "-b", mq.server.broker, "-t"], "topic.json"),
+        (["exportMetadata", "-b", mq.server.broker, "-g"], "subscriptionGroup.json"),
+        (["exportConfigs", "-c", "DefaultCluster"], "configs.json"),
+        (["exportMetrics", "-c", "DefaultCluster"], "metrics.json"),
+    ):
+        output = mq.admin.ok(*words, "-f", str(folder))
+        assert f"export {folder}/{name} success" in output.out, output
+    metadata = json.loads((folder / "metadata.json").read_text())
+    assert metadata["topicConfigTable"][TOPIC]["writeQueueNums"] == QUEUES
+    assert {ONLINE, BEHIND} <= set(metadata["subscriptionGroupTable"])
+    assert json.loads((folder / "topic.json").read_text())["topicConfigTable"][TOPIC]["perm"] == 6
+    configs = json.loads((folder / "configs.json").read_text())
+    assert "broker-a" in configs["brokerConfigs"]
+    metrics = json.loads((folder / "metrics.json").read_text())
+    report = metrics["evaluateReport"]["broker-a"]
+    assert "PYTHON%V4_9_8" in report["runtimeVersion"]["clientInfo"]
+    assert report["runtimeQuota"]["topicSize"] == len(metadata["topicConfigTable"])
+
+
+def test_send_times_of_the_cluster(mq: Site) -> None:
+    """It sends for ever: what it printed before it was interrupted says that the sends succeeded."""
+    output = mq.admin.run_for(1.5, "clusterRT", "-a", "3", "-s", "10", "-c", "DefaultCluster", "-i", "1")
+    rows = [line.split() for line in output.lines[1:]]
+    assert rows
+    assert {(row[0], row[1], row[3], row[4]) for row in rows} == {("DefaultCluster", "broker-a", "3", "0")}
+
+
+def test_replication(mq: Site) -> None:
+    """5.3: who follows, and the epochs of the log, which every PocketMQ log has."""
+    if not mq.admin.is_5:
+        return
+    for words in (["-b", mq.server.broker], ["-c", "DefaultCluster"]):
+        output = mq.admin.ok("haStatus", *words)
+        assert f"#MasterAddr\t{mq.server.broker}" in output.lines
+        assert "#SlaveNum\t0" in output.lines
+    ours = mq.ask(lambda admin: admin.broker_runtime(mq.server.broker))
+    output = mq.admin.ok("getBrokerEpoch", "-b", "broker-a")
+    [entry] = re.findall(r"EpochEntry\{epoch=(\d+), startOffset=(\d+), endOffset=(\d+)\}", output.out)
+    assert entry[:2] == (ours["haEpoch"], "0")
+    assert int(entry[2]) > 0
+
+
+def test_monitoring_starts(mq: Site) -> None:
+    """It watches for ever; until it is interrupted it complains about nothing."""
+    output = mq.admin.run_for(2, "startMonitoring")
+    assert "Exception" not in output.err.replace("InterruptedException", ""), output
+    wait_until(lambda: mq.topic(TOPIC).count == MESSAGES, 5, "the broker serves")
