@@ -1,0 +1,1 @@
+"""Messages without their duplicates. Used by the job ``dedupe``."""

@@ -1,0 +1,95 @@
+"""Options of the formats: read, checked, explained.
+
+Lives here: ``Options``, a reader for Spark's map of strings that knows which names there are.
+Not here: what an option does (``source``, ``sink``, ``log_source``).
+"""
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from pocketmq.pipeline.errors import OptionIllegal
+
+SPARK_OPTIONS: Final = frozenset({"path", "checkpointlocation", "queryname", "outputmode", "mode", "header"})
+"""What Spark itself puts among a source's options."""
+TRUE: Final = frozenset({"true", "1", "yes"})
+FALSE: Final = frozenset({"false", "0", "no"})
+
+
+class Options:
+    """The options of one read or write. Names are case-insensitive, as everywhere in Spark.
+
+    Raises ``OptionIllegal`` for a name that is not in ``known``, with the nearest one that is.
+    """
+
+    def __init__(self, given: Mapping[str, str], known: Iterable[str]) -> None:
+        names = {name.lower(): name for name in known}
+        self._values: dict[str, str] = {}
+        for name, value in given.items():
+            lower = name.lower()
+            if lower in names:
+                self._values[lower] = value
+            elif lower not in SPARK_OPTIONS:
+                near = difflib.get_close_matches(lower, names, n=1, cutoff=0.5)
+                hint = f"did you mean {names[near[0]]}?" if near else "known: " + ", ".join(sorted(names.values()))
+                raise OptionIllegal("unknown option", why=name, hint=hint)
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self._values
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """Return an option as it is; without ``default`` it must be there."""
+        value = self._values.get(name.lower(), default)
+        if value is None or (default is None and not value.strip()):
+            raise OptionIllegal("option missing", why=name, hint=f'.option("{name}", …)')
+        return value.strip()
+
+    def number(self, name: str, default: int, low: int = 0, high: int = (1 << 63) - 1) -> int:
+        """Return a whole number from ``low`` to ``high``."""
+        text = self._values.get(name.lower())
+        if text is None:
+            return default
+        try:
+            value = int(text.strip())
+        except ValueError:
+            raise OptionIllegal("bad option", why=f"{name}={text!r} is no whole number") from None
+        if not low <= value <= high:
+            raise OptionIllegal("bad option", why=f"{name}={value} is not {low} to {high}")
+        return value
+
+    def flag(self, name: str, default: bool) -> bool:
+        """Return true or false."""
+        text = self._values.get(name.lower())
+        if text is None:
+            return default
+        word = text.strip().lower()
+        if word not in TRUE | FALSE:
+            raise OptionIllegal("bad option", why=f"{name}={text!r}", hint="true or false")
+        return word in TRUE
+
+    def table(self, name: str) -> dict[str, Any]:
+        """Return a JSON object."""
+        text = self.text(name)
+        try:
+            value = json.loads(text)
+        except ValueError as error:
+            raise OptionIllegal("bad option", why=f"{name} is no JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise OptionIllegal("bad option", why=f"{name} is no JSON object", hint='{"topic": …}')
+        return value
+
+    def exactly_one(self, *names: str) -> str:
+        """Return which one of these options is given; raise unless it is exactly one."""
+        found = [name for name in names if name in self]
+        if len(found) != 1:
+            what = "none of them" if not found else " and ".join(found)
+            raise OptionIllegal("bad options", why=f"{what} given", hint="give one of " + ", ".join(names))
+        return found[0]
+
+    def at_most_one(self, *names: str) -> str | None:
+        """Return which one of these options is given, None for none; raise for more."""
+        found = [name for name in names if name in self]
+        if len(found) > 1:
+            raise OptionIllegal("bad options", why=" and ".join(found) + " contradict each other", hint="give one")
+        return found[0] if found else None

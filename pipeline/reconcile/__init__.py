@@ -1,0 +1,1 @@
+"""Two sets of messages compared: lost, duplicated, reordered, delayed. Used by the job ``reconcile``."""

@@ -1,0 +1,75 @@
+"""One Spark session and one broker for all tests of the pipeline.
+
+Where Java is missing these tests are skipped (in CI: fail) and the summary says why; ``make test`` tries to install it
+first (tests/java.py).
+"""
+
+import os
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pocketmq.pipeline.java import JavaMissing, use_java
+from pocketmq.testing import PocketBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+skipped_for_java: list[str] = []
+"""Why tests had no Spark, for the summary."""
+
+
+@pytest.fixture(scope="session")
+def java() -> Path:
+    """The home of a Java for Spark, in JAVA_HOME from now on. Without one: a failure in CI, else a skip that the
+    summary tells in red, whatever pytest was asked to show."""
+    try:
+        return use_java()
+    except JavaMissing as missing:
+        skipped_for_java.append(str(missing))
+        if os.environ.get("CI"):
+            pytest.fail(str(missing), pytrace=False)
+        pytest.skip(str(missing))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say that Spark was not tested."""
+    if skipped_for_java:
+        terminalreporter.section("Spark was NOT tested", red=True, bold=True)
+        terminalreporter.write_line(skipped_for_java[0])
+
+
+@pytest.fixture(scope="session")
+def spark(java: Path) -> "Iterator[SparkSession]":
+    """A local session with both formats registered."""
+    from pyspark.sql import SparkSession
+
+    from pocketmq.pipeline import register
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        session = (
+            SparkSession.builder.master("local[2]")
+            .appName("pocketmq-tests")
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.driver.host", "127.0.0.1")
+            .getOrCreate()
+        )
+        session.sparkContext.setLogLevel("ERROR")
+        register(session)
+        yield session
+        session.stop()
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[PocketBroker]:
+    """A broker of the module's own."""
+    with PocketBroker() as running:
+        yield running

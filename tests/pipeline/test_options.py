@@ -1,0 +1,61 @@
+"""Options say what is wrong with them."""
+
+from typing import Any
+
+import pytest
+
+from pocketmq.pipeline.errors import OptionIllegal
+from pocketmq.pipeline.options import Options
+from pocketmq.pipeline.positions import QueueKey
+from pocketmq.pipeline.starting import Bound, Choice
+
+KNOWN = ("namesrv", "subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp", "minPartitions")
+
+
+def options(**values: str) -> Options:
+    """Return options of a source."""
+    return Options(values, (*KNOWN, "startingOffsetsByTimestamp", "flag"))
+
+
+def test_a_misspelt_option_is_told_with_the_right_one() -> None:
+    """Names are compared without case; the nearest one is suggested."""
+    assert options(NAMESRV="x").text("namesrv") == "x"
+    with pytest.raises(OptionIllegal, match="did you mean startingOffsets"):
+        options(startingOfset="earliest")
+    with pytest.raises(OptionIllegal, match="known: "):
+        options(zzzzzz="1")
+
+
+@pytest.mark.parametrize(
+    ("values", "call", "text"),
+    [
+        ({}, lambda o: o.text("namesrv"), "option missing: namesrv"),
+        ({"minPartitions": "many"}, lambda o: o.number("minPartitions", 0), "no whole number"),
+        ({"minPartitions": "-1"}, lambda o: o.number("minPartitions", 0), "not 0 to"),
+        ({"flag": "perhaps"}, lambda o: o.flag("flag", True), "true or false"),
+        ({"assign": "[1"}, lambda o: o.table("assign"), "no JSON"),
+        ({"assign": "[1]"}, lambda o: o.table("assign"), "no JSON object"),
+        ({}, Choice.of, "none of them given"),
+        ({"subscribe": "a", "assign": "{}"}, Choice.of, "subscribe and assign given"),
+        ({"subscribe": " , "}, Choice.of, "names no topic"),
+        ({"assign": "{}"}, Choice.of, "names no queue"),
+        ({"assign": '{"t": [-1]}'}, Choice.of, "assign: t"),
+        ({"startingOffsets": '{"t": 1}'}, lambda o: Bound.of(o, "starting", "earliest"), "startingOffsets"),
+        (
+            {"startingOffsets": "earliest", "startingTimestamp": "1"},
+            lambda o: Bound.of(o, "starting", "earliest"),
+            "contradict",
+        ),
+    ],
+)
+def test_a_bad_value_is_told_with_its_reason(values: dict[str, str], call: Any, text: str) -> None:
+    """Each refusal names the option."""
+    with pytest.raises(OptionIllegal, match=text):
+        call(options(**values))
+
+
+def test_offsets_can_be_given_queue_by_queue() -> None:
+    """The JSON is topic, broker, queue id."""
+    bound = Bound.of(options(startingOffsets='{"t": {"b": {"0": 7, "1": -2}}}'), "starting", "latest")
+    assert bound.offsets == {QueueKey("t", "b", 0): 7, QueueKey("t", "b", 1): -2}
+    assert bound.word == "latest"
