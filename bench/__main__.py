@@ -1,27 +1,29 @@
-"""Run benchmarks: ``python -m bench CASE…`` or ``make bench ARGS="records store"``; without a case, all quick ones.
+"""Speed side by side: ``python -m bench`` (``make bench``, ``make bench-quick``).
 
-Each case is a module of this package with ``run()``, which yields one dict a result: the first key names it, the
-others are its figures and conditions. Results are printed as they come and kept as JSON lines under
-``bench-results/``.
+Without names: the comparison of PocketMQ with its peers; ``--quick`` in less than five minutes. Names are cases of the
+comparison, or PocketMQ's own cases, which are modules of this package with ``run()``. Results are printed as they come
+and kept as JSON lines under ``bench-results/``, with a report in Markdown and its plots beside them. ``--report FILE``
+writes the report of a result file anew; ``--publish DIR`` copies the lines, the report and its plots there.
 """
 
 import argparse
 import importlib
-import json
-import os
-import platform
+import shutil
+import signal
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-CASES = {
+from bench.results import ResultFile, read_lines
+
+OWN_CASES = {
     "gil": "which calls stall the other threads",
     "records": "record codecs, µs a record",
     "remoting": "echo floor and remoting server",
+    "headers": "sends with msgpack, JSON and RocketMQ's binary headers, interleaved",
     "store": "append, flush, beside memcpy and pwrite",
     "queues": "dispatch, index, get",
-    "client": "producer and decoder without a broker",
     "core": "a whole broker: produce, consume, beside echo and socket-to-file",
     "consume": "push consumption: async, batch and plain handlers, 100 consumers joining, a stop handing over",
     "ordered": "ordered push consumption over 16 queues, a stop handing over",
@@ -36,64 +38,134 @@ CASES = {
     "recovery": "verification and start after a kill in GB/s, start after a clean stop (GIGABYTES, default 2)",
     "replication": "sends with and without a slave, async and sync; catch-up of a new slave (GIGABYTES, default 2)",
     "durable_retry": "the retry store's intake and the resends from it, beside plain sends (COUNT, default 200000)",
-    "restart": "time to ready after --gigabytes of messages, clean and after kill -9",
+    "spark": "Spark reading a topic, through the broker and from the log, beside Parquet and JSON (ROWS in thousands)",
+    "spark_kafka": "Spark's own Kafka source on the same rows, where Maven can fetch it (ROWS in thousands)",
+    "spark_sink": "Spark writing to a topic, as transactions and without, and its tasks alone (ROWS in thousands)",
+    "restart": "time to ready after GIGABYTES of messages (default 5), clean and after kill -9",
 }
-
-LONG = (
-    "compression",
-    "delay",
-    "durable_retry",
-    "overload",
-    "pool",
-    "recovery",
-    "replication",
-    "restart",
-    "sync_flush",
-    "telemetry",
-    "transactions",
-)
-"""Cases that take minutes: run only when named."""
+"""PocketMQ alone, in more depth than a comparison can go."""
 
 
-def conditions() -> dict[str, object]:
-    """Return what a reader must know to compare: the machine and the versions."""
-    import numpy
+def parser() -> argparse.ArgumentParser:
+    """Return the command line."""
+    from bench.cases import CASES
+    from bench.peers import PEERS
 
-    return {
-        "python": platform.python_version(),
-        "numpy": numpy.__version__,
-        "kernel": platform.release(),
-        "cores": os.cpu_count(),
-        "load": round(os.getloadavg()[0], 2),
-        "at": time.strftime("%Y-%m-%dT%H:%M:%S"),
-    }
+    lines = ["cases of the comparison:"]
+    lines += [f"  {case.name:<15}{case.title}" for case in CASES]
+    lines += ["peers:", *(f"  {peer.name:<17}{peer.label}" for peer in PEERS)]
+    lines += ["PocketMQ's own cases:", *(f"  {name:<15}{text}" for name, text in OWN_CASES.items())]
+    made = argparse.ArgumentParser(
+        "bench", description=__doc__, epilog="\n".join(lines), formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    names = [*(case.name for case in CASES), *OWN_CASES]
+    made.add_argument("cases", nargs="*", metavar="CASE", choices=[[], *names], help="what to run")
+    made.add_argument("--quick", action="store_true", help="fewer and shorter rounds: less than five minutes")
+    made.add_argument("--peers", metavar="NAME,…", default="", help="only these peers")
+    made.add_argument("--without", metavar="NAME,…", default="", help="all but these peers")
+    made.add_argument("--repeats", type=int, default=0, metavar="N", help="rounds of each variant")
+    made.add_argument("--report", type=Path, metavar="FILE", help="only write the report of this result file")
+    made.add_argument("--publish", type=Path, metavar="DIR", help="copy lines, report and plots of the run there")
+    return made
+
+
+def chosen_peers(only: str, without: str) -> list[str]:
+    """Return the names of the peers that take part. Raises ``ValueError`` for a name that is none."""
+    from bench.peers import BY_NAME
+
+    wanted = [name for name in only.split(",") if name] or list(BY_NAME)
+    left_out = [name for name in without.split(",") if name]
+    unknown = [name for name in [*wanted, *left_out] if name not in BY_NAME]
+    if unknown:
+        raise ValueError(f"no such peer: {', '.join(unknown)}; there are {', '.join(BY_NAME)}")
+    return [name for name in wanted if name not in left_out]
+
+
+def compare(names: Sequence[str], options: argparse.Namespace, results: ResultFile) -> None:
+    """Run cases of the comparison."""
+    from dataclasses import replace
+
+    from bench.case import FULL, QUICK
+    from bench.cases import BY_NAME as CASES_BY_NAME
+    from bench.cases import CASES
+    from bench.peers import BY_NAME as PEERS_BY_NAME
+    from bench.suite import Suite
+
+    scale = QUICK if options.quick else FULL
+    if options.repeats:
+        scale = replace(scale, repeats=options.repeats)
+    cases = [CASES_BY_NAME[name] for name in names] if names else list(CASES)
+    peers = [PEERS_BY_NAME[name] for name in chosen_peers(options.peers, options.without)]
+    Suite(scale, [case for case in CASES if case in cases], peers, results).run()
+
+
+def run_own(names: Sequence[str], results: ResultFile) -> None:
+    """Run PocketMQ's own cases; their rows join the same file."""
+    from bench.conditions import environment
+
+    if names and not results.lines:
+        results.write("environment", **environment())
+    for name in names:
+        print(f"\n{name}: {OWN_CASES[name]}", file=sys.stderr)
+        rows: Iterable[dict[str, object]] = importlib.import_module(f"bench.{name}").run()
+        for row in rows:
+            print("  " + "  ".join(f"{key}={value}" for key, value in row.items()), flush=True)
+            results.write("row", bench=name, figures=row)
+
+
+def write_report(path: Path) -> Path:
+    """Write the report and the plots of a result file beside it; return the report's path."""
+    from bench.report import Report
+
+    report = path.with_suffix(".md")
+    report.write_text(Report(read_lines(path)).text(path.stem, path.parent))
+    return report
+
+
+def publish(path: Path, directory: Path) -> None:
+    """Copy a run's lines, report and plots."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for file in path.parent.glob(f"{path.stem}*"):
+        shutil.copy(file, directory / file.name)
+
+
+def _terminated(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
 
 
 def main() -> int:
-    """Run the named cases and print their results."""
-    epilog = "cases:\n" + "\n".join(f"  {name:<10}{text}" for name, text in CASES.items())
-    parser = argparse.ArgumentParser("bench", epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "cases",
-        nargs="*",
-        metavar="CASE",
-        choices=[[], *CASES],
-        help=f"what to run (default: all but {', '.join(LONG)})",
-    )
-    names: list[str] = parser.parse_args().cases or [name for name in CASES if name not in LONG]
-    directory = Path("bench-results")
-    directory.mkdir(exist_ok=True)
-    path = directory / time.strftime("%Y%m%d-%H%M%S.jsonl")
-    with path.open("w") as results:
-        print(json.dumps({"conditions": conditions()}), file=results, flush=True)
-        for name in names:
-            print(f"\n{name}: {CASES[name]}", file=sys.stderr)
-            rows: Iterable[dict[str, object]] = importlib.import_module(f"bench.{name}").run()
-            for row in rows:
-                print("  " + "  ".join(f"{key}={value}" for key, value in row.items()), flush=True)
-                print(json.dumps({"bench": name, **row}), file=results, flush=True)
-    print(f"\nkept in {path}", file=sys.stderr)
-    return 0
+    """Run what is asked for."""
+    signal.signal(signal.SIGTERM, _terminated)  # servers and data must not stay behind
+    made = parser()
+    options = made.parse_args()
+    if options.report:
+        print(write_report(options.report))
+        if options.publish:
+            publish(options.report, options.publish)
+        return 0
+    try:
+        chosen_peers(options.peers, options.without)
+    except ValueError as error:
+        made.error(str(error))
+    own = [name for name in options.cases if name in OWN_CASES]
+    compared = [name for name in options.cases if name not in OWN_CASES]
+    path = Path("bench-results") / f"{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
+    results = ResultFile(path)
+    status = 0
+    try:
+        if compared or not own:
+            compare(compared, options, results)
+        run_own(own, results)
+    except KeyboardInterrupt:
+        print("\nstopped; what was measured is kept", file=sys.stderr)
+        status = 130
+    finally:
+        results.close()
+    if results.lines:
+        print(f"\nkept in {path}, report in {write_report(path)}", file=sys.stderr)
+        if options.publish:
+            publish(path, options.publish)
+    return status
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from pocketmq.client import Message, Producer
 from pocketmq.client.arrow import COLUMNS, records_to_arrow
 from pocketmq.client.arrow_records import ArrowRows, read_rows
 from pocketmq.client.instance import ClientInstance, Link
+from pocketmq.client.packed import PackedIds
 from pocketmq.client.route import route_from_data
 from pocketmq.common.record_codec import PlainRecordBuilder
 from pocketmq.common.record_columns import received_messages
@@ -117,11 +118,11 @@ def read_costs(size_bytes: int, count: int) -> dict[str, float]:
 def arrow_send_cost(size_bytes: int, count: int) -> float:
     """Return µs a row of turning an Arrow batch into records."""
     batch = pa.record_batch({"body": pa.array([bytes(size_bytes)] * count, pa.binary())})
-    keys = NullInstance().ids.next_bytes(count)
+    ids = NullInstance().ids
 
     def build() -> object:
         rows = read_rows(batch, TOPIC, 1 << 22)
-        return ArrowRows(rows, TOPIC, list(range(count)), keys).records("DefaultCluster", 4, 0, 1)
+        return ArrowRows(rows, TOPIC, np.arange(count), PackedIds.new(ids, count)).records("DefaultCluster", 4, 0, 1)
 
     return median_us(build, count)
 

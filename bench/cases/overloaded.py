@@ -1,0 +1,46 @@
+"""Overload: half as much again as the peak is offered, open loop."""
+
+from typing import Any
+
+from bench.case import Bench, Case, Scale, Variant, figures
+from bench.peers import Peer
+
+SIZE_BYTES = 1024
+SHARES = (1.5, 3.0)
+PHASE_S = 3.0
+
+
+class Overloaded(Case):
+    """What is still acknowledged when more is offered than can be done."""
+
+    name = "overloaded"
+    title = "Overload, 1 KiB"
+    text = (
+        "Open loop at 1.5 and 3 times the peer's own peak with 64 in flight; the client gives up on what would be more "
+        "than 20,000 unanswered sends. Goodput: acknowledged messages a second until the last answer. An open loop "
+        "coalesces better than 64 in flight, so more than the peak can be reached. `python -m bench overload` drives "
+        "PocketMQ to ten times its capacity on a slow disk."
+    )
+
+    def variants(self, scale: Scale) -> list[Variant]:
+        """1.5 and 3 times the peak; nothing in a quick run."""
+        if scale.quick:
+            return []
+        conditions = {"size_bytes": SIZE_BYTES, "batch": 1, "seconds": PHASE_S, "loop": "open"}
+        return [
+            Variant(
+                f"{share:g} times the peak", {**conditions, "of_peak": share}, round_s=PHASE_S + 4, repeats=1, x=share
+            )
+            for share in SHARES
+        ]
+
+    def measure(self, bench: Bench, peer: Peer, variant: Variant) -> dict[str, Any]:
+        """Offer it."""
+        topic = bench.topic(self, peer, variant)
+        peak = bench.peak(peer, variant, topic)
+        rate = peak * variant.conditions["of_peak"]
+        job = {"op": "open", "topics": [topic], "size_bytes": SIZE_BYTES, "rate": rate, "follow": False}
+        out = figures(bench.ask(peer, variant, {**job, "seconds": PHASE_S}), SIZE_BYTES)
+        out["offered_per_s"] = round(rate, 1)
+        out["of_peak"] = round(float(out.get("messages_per_s", 0)) / peak, 3)
+        return out

@@ -1,0 +1,85 @@
+"""Restart and recovery: the time from the start of a server to its first acknowledged send, by the size of its log."""
+
+import signal
+import time
+from typing import Any
+
+from bench.case import Bench, Case, Scale, Variant
+from bench.peers import SAME_SERVER, Peer
+from bench.peers.base import Server
+
+SIZE_BYTES = 1024
+MEGABYTES = (64, 512)
+FILL_S = 8.0
+
+
+class Restarts(Case):
+    """After a clean stop, and after ``kill -9`` right behind the last acknowledged message."""
+
+    name = "restarts"
+    title = "Restart and recovery by log size"
+    text = (
+        "A server of its own is filled with messages of 1 KiB in batches (for 8 s at most: `filled_mb` says how far "
+        "that went), stopped and started, killed and started. Time: from the start of the process to the first "
+        "acknowledged send of a client that tries every 20 ms. `python -m bench restart` and `recovery` go to 5 GB."
+    )
+    figure = "after_kill_s"
+
+    def variants(self, scale: Scale) -> list[Variant]:
+        """Two sizes, one round each; nothing in a quick run."""
+        if scale.quick:
+            return []
+        return [
+            Variant(
+                f"{size} MB",
+                {"size_bytes": SIZE_BYTES, "log_mb": size},
+                x=size,
+                round_s=14.0 if size < 100 else 24.0,
+                prepare_s=0,
+                repeats=1,
+            )
+            for size in MEGABYTES
+        ]
+
+    def refuses(self, peer: Peer, variant: Variant) -> str:
+        """One client is enough for each server."""
+        same = SAME_SERVER.get(peer.name, "")
+        return f"the server is that of {same}" if same else super().refuses(peer, variant)
+
+    def prepare(self, bench: Bench, peer: Peer, variant: Variant) -> None:
+        """Nothing is shared with other cases."""
+
+    def finish(self, bench: Bench, peer: Peer, variant: Variant) -> None:
+        """Nothing is left."""
+
+    def measure(self, bench: Bench, peer: Peer, variant: Variant) -> dict[str, Any]:
+        """Fill, stop, start; kill, start."""
+        server = bench.fleet.new_server(peer, variant.settings)
+        topic = bench.topic(self, peer, variant)
+        try:
+            server.start()
+            bench.fleet.ask(peer, server, {"op": "create", "topics": [topic], "queues": 4})
+            job = {"op": "closed", "topics": [topic], "size_bytes": SIZE_BYTES, "in_flight": 2, "batch": 500}
+            bytes_max = variant.conditions["log_mb"] * 1_000_000
+            filled = bench.fleet.ask(peer, server, {**job, "seconds": FILL_S, "bytes_max": bytes_max}, 60)
+            begin = time.perf_counter()
+            server.stop()
+            stop_s = time.perf_counter() - begin
+            clean_s = self._ready_s(bench, peer, server, topic)
+            more = bench.fleet.ask(peer, server, {**job, "seconds": 1, "bytes_max": 32_000_000}, 60)
+            server.stop(signal.SIGKILL)
+            killed_s = self._ready_s(bench, peer, server, topic)
+        finally:
+            bench.fleet.discard(server, signal.SIGKILL)
+        return {
+            "filled_mb": round((filled["count"] + more["count"]) * SIZE_BYTES / 1e6, 1),
+            "stop_s": round(stop_s, 3),
+            "after_stop_s": round(clean_s, 3),
+            "after_kill_s": round(killed_s, 3),
+        }
+
+    def _ready_s(self, bench: Bench, peer: Peer, server: Server, topic: str) -> float:
+        begin = time.perf_counter()
+        server.start()
+        bench.fleet.ask(peer, server, {"op": "first", "topics": [topic], "size_bytes": SIZE_BYTES, "seconds": 90}, 120)
+        return time.perf_counter() - begin

@@ -1,0 +1,270 @@
+"""What a benchmark's client must be able to do, and the loads that any asyncio client runs the same way.
+
+Lives here: ``Client`` (one connection, or whatever a peer's library makes of one), closed loops, batches, the open
+loop.
+Not here: peers' libraries (modules beside this one), jobs from the suite (``bench.worker``), intended times
+(``bench.schedule``).
+"""
+
+import asyncio
+import os
+import time
+from abc import ABC, abstractmethod
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bench.histogram import Latencies
+from bench.schedule import Schedule
+
+STAMP_BYTES = 8
+"""A body of the open loop begins with its intended time of sending: ns of ``time.perf_counter_ns``."""
+OPEN_IN_FLIGHT_MAX = 20_000
+"""More than so many unanswered sends: the rest of the load counts as refused, so that memory stays bounded."""
+SETTLE_S = 5.0
+
+
+@dataclass(slots=True)
+class Measured:
+    """What a load did. ``latencies`` are those of sends, ``delivered`` those from intended send to receipt."""
+
+    count: int = 0
+    failed: int = 0
+    elapsed_s: float = 0.0
+    latencies: Latencies | None = None
+    delivered: Latencies | None = None
+    figures: dict[str, object] = field(default_factory=dict)
+    error: str = ""
+
+    def line(self) -> dict[str, object]:
+        """Return it as the worker's answer."""
+        out: dict[str, object] = {"count": self.count, "failed": self.failed, "elapsed_s": round(self.elapsed_s, 4)}
+        out |= self.figures
+        if self.latencies is not None and self.latencies.count:
+            out["latency_hdr"] = self.latencies.encode()
+        if self.delivered is not None and self.delivered.count:
+            out["delivered_hdr"] = self.delivered.encode()
+        if self.error:
+            out["first_error"] = self.error[:300]
+        return out
+
+
+@dataclass(slots=True)
+class ClosedLoad:
+    """Keep ``in_flight`` sends of ``batch`` messages on the way until ``seconds`` or ``bytes_max`` are over."""
+
+    topics: Sequence[str]
+    size_bytes: int
+    in_flight: int
+    batch: int = 1
+    seconds: float = 1.5
+    bytes_max: int = 128 << 20
+    how: str = "messages"
+
+    def body(self) -> bytes:
+        """Return a body that does not compress."""
+        return os.urandom(self.size_bytes)
+
+
+class ReadTimer:
+    """``begin`` when the consumer is ready to take the first message, ``end`` after the last."""
+
+    def __init__(self) -> None:
+        self.began = 0.0
+        self.ended = 0.0
+
+    def begin(self) -> None:
+        """Start the clock; only the first call counts."""
+        self.began = self.began or time.perf_counter()
+
+    def end(self) -> None:
+        """Stop the clock."""
+        self.ended = time.perf_counter()
+
+
+class Client(ABC):
+    """One client of one peer. ``target`` is what the peer's server said of itself: host, port and more."""
+
+    per_connection = True
+    """Whether several of these are several connections to the server."""
+
+    def __init__(self, target: dict[str, Any]) -> None:
+        self.target = target
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Connect."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Disconnect; must not raise after a failed load."""
+
+    @abstractmethod
+    async def create(self, topics: Sequence[str], queues: int) -> None:
+        """Make the topics, empty; those that exist are left."""
+
+    async def delete(self, topics: Sequence[str]) -> None:  # noqa: B027  (where a server has no way to do it)
+        """Remove the topics."""
+
+    @abstractmethod
+    async def send(self, topic: str, body: bytes) -> None:
+        """Send one message; return when it is acknowledged."""
+
+    @abstractmethod
+    async def send_many(self, topic: str, body: bytes, count: int, how: str) -> None:
+        """Send so many messages by the fastest means the library has; return when all are acknowledged."""
+
+    def send_soon(self, topic: str, body: bytes, done: Callable[[BaseException | None], None]) -> None:
+        """Send one message in the background; ``done`` hears of the acknowledgement or the error."""
+        task = asyncio.get_running_loop().create_task(self.send(topic, body))
+        task.add_done_callback(lambda ended: done(ended.exception()))
+
+    @abstractmethod
+    async def read(self, topic: str, how: str, expected: int, timer: ReadTimer) -> int:
+        """Read ``expected`` messages from the start, touching every body; return the bytes of the bodies.
+
+        ``how``: ``message``, ``batch`` or ``arrow``. Raises ``ValueError`` for what the library cannot do.
+        """
+
+    @abstractmethod
+    async def follow(self, topic: str, saw: Callable[[bytes], None], ready: asyncio.Event) -> None:
+        """Call ``saw`` with each body that arrives from now on, until cancelled; set ``ready`` when listening."""
+
+    async def closed(self, load: ClosedLoad) -> Measured:
+        """Run a closed loop on this client alone."""
+        return await closed_loop([self], load)
+
+
+async def closed_loop(clients: Sequence[Client], load: ClosedLoad) -> Measured:
+    """Keep ``load.in_flight`` tasks sending, spread over clients and topics; latencies from the call to the answer."""
+    body = load.body()
+    taken = array("q")
+    topics = list(load.topics)
+    measured = Measured()
+    messages_max = max(load.in_flight * load.batch, load.bytes_max // max(1, load.size_bytes))
+    clock = time.perf_counter_ns
+    begin = clock()
+    end = begin + int(load.seconds * 1e9)
+    sent = 0
+
+    async def task(number: int) -> None:
+        nonlocal sent
+        client, place, note = clients[number % len(clients)], number, taken.append
+        step, batch, how, count_topics = load.in_flight, load.batch, load.how, len(topics)
+        while (started := clock()) < end and sent < messages_max:
+            sent += batch
+            topic = topics[place % count_topics]
+            place += step
+            try:
+                if batch == 1:
+                    await client.send(topic, body)
+                else:
+                    await client.send_many(topic, body, batch, how)
+            except Exception as error:
+                measured.failed += batch
+                measured.error = measured.error or f"{type(error).__name__}: {error}"
+                await asyncio.sleep(0.01)
+                continue
+            note(clock() - started)
+
+    await asyncio.gather(*(task(number) for number in range(load.in_flight)))
+    measured.elapsed_s = (clock() - begin) / 1e9
+    measured.count = len(taken) * load.batch
+    measured.latencies = Latencies.of_ns(np.frombuffer(taken, np.int64)) if taken else None
+    return measured
+
+
+async def open_loop(
+    clients: Sequence[Client], topic: str, size_bytes: int, schedule: Schedule, follow: bool
+) -> Measured:
+    """Send when it is due; latencies count from the intended time. With ``follow`` the last client also reads."""
+    measured = Measured()
+    acknowledged, delivered = array("q"), array("q")
+    clock = time.perf_counter_ns
+    padding = os.urandom(max(0, size_bytes - STAMP_BYTES))
+    pending = refused = 0
+    idle = asyncio.Event()
+    arrived = asyncio.Event()
+    expected = -1
+
+    started = clock()
+
+    def saw(body: bytes) -> None:
+        stamp = int.from_bytes(body[:STAMP_BYTES], "little")
+        if stamp < started:
+            return  # of an earlier load on this topic
+        delivered.append(clock() - stamp)
+        if len(delivered) == expected:
+            arrived.set()
+
+    reading: asyncio.Task[None] | None = None
+    if follow:
+        ready = asyncio.Event()
+        reading = asyncio.create_task(clients[-1].follow(topic, saw, ready))
+        async with asyncio.timeout(30):
+            await ready.wait()
+    begin = clock()
+
+    def send(offset_s: float, number: int) -> None:
+        nonlocal pending, refused
+        due = begin + int(offset_s * 1e9)
+        if pending >= OPEN_IN_FLIGHT_MAX:
+            refused += 1
+            return
+
+        def done(error: BaseException | None) -> None:
+            nonlocal pending
+            pending -= 1
+            if error is None:
+                acknowledged.append(clock() - due)
+            else:
+                measured.failed += 1
+                measured.error = measured.error or f"{type(error).__name__}: {error}"
+            if not pending:
+                idle.set()
+
+        pending += 1
+        idle.clear()
+        try:
+            clients[number % len(clients)].send_soon(topic, due.to_bytes(STAMP_BYTES, "little") + padding, done)
+        except Exception as error:
+            done(error)
+
+    offered = 0
+    while not schedule.over:
+        wait = schedule.next_at - (clock() - begin) / 1e9
+        await asyncio.sleep(wait if wait > 0 else 0)
+        for offset_s in schedule.take((clock() - begin) / 1e9):
+            send(offset_s, offered)
+            offered += 1
+    try:
+        async with asyncio.timeout(SETTLE_S if pending else 0.01):
+            await idle.wait()
+    except TimeoutError:
+        pass  # what has no answer by now is neither acknowledged nor failed: "unanswered"
+    measured.elapsed_s = (clock() - begin) / 1e9
+    if reading is not None:
+        expected = len(acknowledged)
+        try:
+            async with asyncio.timeout(SETTLE_S if len(delivered) < expected else 0.01):
+                await arrived.wait()
+        except TimeoutError:
+            pass
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+    measured.count = len(acknowledged)
+    if acknowledged:
+        measured.latencies = Latencies.of_ns(np.frombuffer(acknowledged, np.int64))
+    if delivered:
+        measured.delivered = Latencies.of_ns(np.frombuffer(delivered, np.int64))
+    measured.figures = {
+        "offered": offered,
+        "refused_by_client": refused,
+        "unanswered": pending,
+        "delivered": len(delivered),
+        "lag_ms_max": round(schedule.lag_s_max * 1000, 2),
+    }
+    return measured

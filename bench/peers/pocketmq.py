@@ -1,0 +1,61 @@
+"""PocketMQ's own server: ``pocketmq standalone`` with its default settings but for the durability asked for."""
+
+import shutil
+import signal
+from typing import Any
+
+from bench.broker_process import BrokerProcess
+from bench.peers.base import Server
+from bench.processes import cpu_s, memory_mb, threads
+from bench.replication import SlaveProcess
+from pocketmq import __version__
+
+SETTINGS = {
+    "async": (),
+    "sync": ("store.flush_disk_type=SYNC_FLUSH",),
+    "replicated": ("store.broker_role=SYNC_MASTER", "broker.broker_name=pair", "store.ha_listen_port=-1"),
+}
+
+
+class PocketmqServer(Server):
+    """Name server and broker in one process; a slave in a second one for replication."""
+
+    name = "pocketmq"
+
+    @classmethod
+    def obtain(cls) -> str:
+        return __version__
+
+    def start(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.broker = BrokerProcess(self.directory / "data", *SETTINGS[self.settings.durability])
+        self.broker.start()
+        self.slave: SlaveProcess | None = None
+        if self.settings.durability == "replicated":
+            self.slave = SlaveProcess(self.directory / "slave", self.broker.namesrv)
+
+    @property
+    def target(self) -> dict[str, Any]:
+        return {"namesrv": self.broker.namesrv, "address": self.broker.address}
+
+    @property
+    def pids(self) -> list[int]:
+        return [self.broker.process.pid, *([self.slave.process.pid] if self.slave else [])]
+
+    def cpu_s(self) -> float:
+        return cpu_s(self.pids)
+
+    def memory_mb(self) -> dict[str, float]:
+        return memory_mb(self.pids)
+
+    def threads(self) -> int:
+        return threads(self.pids)
+
+    def stop(self, kind: signal.Signals = signal.SIGTERM) -> None:
+        if self.slave is not None:
+            self.slave.__exit__()
+            self.slave = None
+        if self.broker.process.poll() is None:
+            self.broker.stop(kind)
+        if kind == signal.SIGTERM:
+            shutil.rmtree(self.directory / "slave", ignore_errors=True)

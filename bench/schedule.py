@@ -1,0 +1,45 @@
+"""When an open-loop load sends: times fixed beforehand, whatever became of the sends before.
+
+Lives here: ``Schedule``, the intended times of sending. A latency counted from an intended time holds the wait that a
+stalled server or client caused to everything behind it: no coordinated omission.
+Not here: the sending (``bench.loads``).
+"""
+
+import random
+
+
+class Schedule:
+    """Intended times in seconds from 0 to ``seconds``, ``rate`` a second on average, with exponential gaps by ``seed``.
+
+    The times are the same for every peer. ``take(now)`` hands out, in order, what is due.
+    """
+
+    def __init__(self, rate: float, seconds: float, seed: int = 1) -> None:
+        if rate <= 0 or seconds <= 0:
+            raise ValueError(f"a schedule needs a rate and a time above 0, not {rate} and {seconds}")
+        self.rate = rate
+        self.seconds = seconds
+        self._random = random.Random(seed)
+        self._next = self._random.expovariate(rate)
+        self.lag_s_max = 0.0
+        """How late the taker was at worst: what the generator, not the server, was behind."""
+
+    @property
+    def over(self) -> bool:
+        """Whether every time has been handed out."""
+        return self._next >= self.seconds
+
+    @property
+    def next_at(self) -> float:
+        """The next intended time."""
+        return self._next
+
+    def take(self, now: float, most: int = 256) -> list[float]:
+        """Return the intended times up to ``now``, at most so many at once."""
+        if self._next <= now and not self.over:
+            self.lag_s_max = max(self.lag_s_max, now - self._next)
+        due: list[float] = []
+        while self._next <= now and not self.over and len(due) < most:
+            due.append(self._next)
+            self._next += self._random.expovariate(self.rate)
+        return due
