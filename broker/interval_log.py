@@ -10,8 +10,10 @@ from collections.abc import Callable
 from dataclasses import astuple
 from typing import Any, Final
 
+from pocketmq.broker import put_statistics
 from pocketmq.broker.counters import BrokerCounters, Totals
 from pocketmq.broker.flush_times import FlushTimes
+from pocketmq.broker.put_statistics import PutStatistics
 from pocketmq.broker.send_times import LOCK_HOLD_NS
 from pocketmq.broker.stage_times import SEND_PAIR, Stage, StageTimes
 from pocketmq.common.clock import Clock
@@ -53,6 +55,7 @@ class IntervalLog:
         counters: BrokerCounters,
         stage_times: StageTimes | None,
         flush_times: FlushTimes,
+        put_times: PutStatistics,
         refusals: Callable[[], list[RefusalCount]],
         replicas: Callable[[], dict[str, int]] | None,
         clock: Clock,
@@ -65,6 +68,7 @@ class IntervalLog:
         self._counters = counters
         self._stage_times = stage_times
         self._flush_times = flush_times
+        self._put_times = put_times
         self._refusals = refusals
         self._replicas = replicas
         self._clock = clock
@@ -73,6 +77,7 @@ class IntervalLog:
         self._totals = Totals()
         self._stages: dict[Stage, Histogram] = {}
         self._flushes = Histogram()
+        self._puts: list[int] = []
         self._refused: dict[tuple[str, int, str], int] = {}
         self._episodes = 0
         self._told: dict[str, int] = {}
@@ -141,6 +146,11 @@ class IntervalLog:
 
     def _stage_values(self) -> dict[str, float]:
         values: dict[str, float] = {}
+        puts = self._put_times.counts()
+        count, p50_ms, p99_ms = put_statistics.between(puts, self._puts, self._put_times.max_ms)
+        self._puts = puts
+        if count:
+            values |= {"whole_count": count, "whole_p50_ms": round(p50_ms, 3), "whole_p99_ms": round(p99_ms, 3)}
         if self._stage_times is None:
             return values
         for stage, histogram in self._stage_times.pair(SEND_PAIR).totals():

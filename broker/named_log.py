@@ -23,22 +23,24 @@ from pocketmq.broker.named_records import (
     MakeGroup,
     NameDone,
     Snapshot,
+    Staged,
     encode_event,
+    encoded_bytes,
+    read_event,
     staged_messages,
 )
-from pocketmq.broker.named_table import Chunk, Delivery, NamedTable, Place
+from pocketmq.broker.named_state import Chunk, Delivery, Place
+from pocketmq.broker.named_table import NamedTable
 from pocketmq.common.clock import Clock
-from pocketmq.common.errors import CorruptRecord
+from pocketmq.common.errors import CorruptRecord, MessageIllegal, PocketMQError
 from pocketmq.common.events import EventLog
 from pocketmq.common.record_group import RecordGroup
 from pocketmq.common.topics import NAMED_TOPIC
 from pocketmq.store.append_result import AppendResult
 from pocketmq.store.message_store import MessageStore
 
-SNAPSHOT_NAMES: Final = 500
-"""Names in one part of a snapshot, less where a group of the store holds less."""
-NAME_BYTES: Final = 2048
-"""What a name takes in a snapshot, about, at most."""
+SNAPSHOT_BYTES: Final = 512 << 10
+"""Of one part of a snapshot, less where a group of the store holds less; one name alone may take more."""
 
 
 class NamedLog:
@@ -69,17 +71,33 @@ class NamedLog:
         """Committed chunks that retention or damage had taken out of the log: a fault, told each time."""
 
     @property
-    def chunk_bytes_max(self) -> int:
-        """Bytes of messages that one chunk can have."""
-        config = self._store.config
-        return min(self._store.group_bytes_max, config.max_message_size) - RECORD_EXTRA_BYTES
+    def record_bytes_max(self) -> int:
+        """Bytes of the record of one chunk."""
+        return min(self._store.group_bytes_max, self._store.config.max_message_size)
+
+    def now_ms(self) -> int:
+        """The time by which events are stamped."""
+        return self._clock.now_ms()
+
+    @property
+    def min_offset(self) -> int:
+        """Where the log begins."""
+        return self._store.log.min_offset
 
     def write(
         self, event: AnyEvent, payload: bytes | memoryview = b"", *, before: RecordGroup | None = None
     ) -> AppendResult:
-        """Append an event, behind the messages ``before`` it, as one group; learn it if it was stored."""
+        """Append an event, behind the messages ``before`` it, as one group; learn it if it was stored. Raises
+        ``MessageIllegal``, before anything is appended, for one that is too large.
+        """
         store = self._store
         record, meta = encode_event(event, payload, self._clock.now_ms(), store.store_host)
+        if isinstance(event, Staged) and len(record) > self.record_bytes_max:
+            raise MessageIllegal(
+                "named transaction refused",
+                why=f"the record of the chunk has {len(record)} bytes, this broker takes {self.record_bytes_max}",
+                hint="smaller chunks, or a larger max_message_size",
+            )
         group = RecordGroup.from_records([record], [meta])
         if before is not None:
             group = RecordGroup.concat([before, group])
@@ -101,8 +119,11 @@ class NamedLog:
             is_synchronous = self._store.config.flush_disk_type == "SYNC_FLUSH"
             if is_synchronous and delivery.at == 0 and self._store.flushed_offset < delivery.told_at:
                 self._store.make_durable()
+            lost_before = self.lost_chunks
             messages = self._messages(delivery, delivery.chunks[delivery.at], delivery.done)
-            event = Delivered(delivery.name, delivery.sequence, delivery.at + 1)
+            known = self.table.get(delivery.name, delivery.sequence)[2]
+            lost = (0 if known is None else known.lost) + self.lost_chunks - lost_before
+            event = Delivered(delivery.name, delivery.sequence, delivery.at + 1, lost)
             result = self.write(event, before=messages)
             if result.status.is_stored:
                 self.delivered_messages += 0 if messages is None else len(messages)
@@ -166,16 +187,52 @@ class NamedLog:
         return group.select(kept) if kept else None
 
     def snapshot(self) -> bool:
-        """Write down what is remembered, so that older events need not be kept; return whether it was stored."""
+        """Write down what is remembered, so that older events need not be kept; return whether that is so. They are
+        kept until it is on the disk and was read again.
+        """
+        written: list[tuple[Snapshot, AppendResult]] = []
         with self.lock:
-            table = self.table
             end = self._store.log.next_queue_offset(NAMED_TOPIC, 0)
-            from_offset = table.from_offset(end)
-            names = table.remembered()
-            count = max(1, min(SNAPSHOT_NAMES, self.chunk_bytes_max // NAME_BYTES))
-            parts: list[list[NameDone]] = [names[at : at + count] for at in range(0, len(names), count)] or [[]]
+            from_offset = self.table.from_offset(end)
+            parts = self._snapshot_parts()
             for number, part in enumerate(parts, 1):
                 event = Snapshot(part, number if number == len(parts) else 0, from_offset)
-                if not self.write(event).status.is_stored:
+                result = self.write(event)
+                if not result.status.is_stored:
                     return False
-            return True
+                written.append((event, result))
+        # the flush may take long: requests go on meanwhile
+        try:
+            self._store.make_durable()
+            is_good = all(self._reads_as(event, result) for event, result in written)
+        except PocketMQError as error:
+            self._log.error("named_transaction_snapshot_failed", error=str(error))
+            return False
+        if not is_good:
+            self._log.error("named_transaction_snapshot_failed", error="it cannot be read again")
+            return False
+        with self.lock:
+            self.table.confirm_snapshot()
+        return True
+
+    def _snapshot_parts(self) -> list[list[NameDone]]:
+        limit = min(SNAPSHOT_BYTES, self._store.group_bytes_max - RECORD_EXTRA_BYTES)
+        parts: list[list[NameDone]] = [[]]
+        size_bytes = 0
+        for each in self.table.remembered():
+            needed = encoded_bytes(each)
+            if parts[-1] and size_bytes + needed > limit:
+                parts.append([])
+                size_bytes = 0
+            parts[-1].append(each)
+            size_bytes += needed
+        return parts
+
+    def _reads_as(self, event: Snapshot, result: AppendResult) -> bool:
+        """Whether the log has this event where it was appended."""
+        physical_offset = result.runs[-1][-1][0]
+        record = self._store.read_record(physical_offset)
+        try:
+            return record is not None and read_event(record) == event
+        except CorruptRecord:
+            return False

@@ -22,6 +22,7 @@ from pocketmq.common.errors import MessageIllegal
 from pocketmq.common.plain_check import NativeSection, PlainRules, PropertyTailCache, check_plain
 from pocketmq.common.record_columns import Bytes
 from pocketmq.common.record_group import RecordGroup
+from pocketmq.common.topics import TOPIC_ID_ATTRIBUTE
 from pocketmq.store.message_store import MessageStore
 
 
@@ -48,6 +49,12 @@ def build_named(
     def has_topic(topic: str) -> bool:
         return parts.topics.get(topic) is not None
 
+    def topic_home(topic: str) -> tuple[str, int] | None:
+        known = parts.topics.get(topic)
+        if known is None:
+            return None
+        return (known.attributes or {}).get(TOPIC_ID_ATTRIBUTE, ""), max(known.write_queue_nums, known.read_queue_nums)
+
     cache = PropertyTailCache(rules.cluster)
 
     def make(buffer: Bytes, sizes: NDArray[Any], sections: Sections) -> RecordGroup | None:
@@ -71,7 +78,7 @@ def build_named(
         service,
         NativeAppend(rules, checks),
         checks,
-        has_topic,
+        topic_home,
         persist_topics,
         answers,
         parts.refusals,

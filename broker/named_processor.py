@@ -1,7 +1,8 @@
 """Requests about named transactions.
 
 Lives here: ``NamedProcessor``: NAMED_TRANSACTION_STAGE and NAMED_TRANSACTION_END: who may do what, the answers.
-Not here: the appends (``named_log``), what is known (``named_table``), deliveries (``named_service``).
+Not here: what is refused (``named_checks``), the appends (``named_log``), what is known (``named_table``), deliveries
+(``named_service``).
 
 What is answered, always with what the transaction is now:
 
@@ -9,9 +10,12 @@ What is answered, always with what the transaction is now:
   stored: the answer says so, and who repeats a committed transaction drops what is left of it.
 - a commit: SUCCESS once every message of it is in its queue; who has no answer in time asks again, and waits again. One
   that came before: SUCCESS, and nothing is written.
-- a seal, or an abort, of what is committed: SUCCESS with that state; nothing changes. What a seal holds no abort drops.
-- what cannot be: TRANSACTION_FAILED (chunks are missing: expired, or lost with a power failure; another seal), or
-  MESSAGE_ILLEGAL.
+- a seal, or an abort, of what is committed: SUCCESS with that state; nothing changes. What a seal holds no abort drops
+  but one with the seal's token.
+- an enlist: SUCCESS with all brokers that may know something of the name, once this one remembers them. From then on no
+  seal, and no commit that decides, is taken from who does not know all of them.
+- what cannot be: TRANSACTION_FAILED (chunks are missing: expired, or lost with a power failure; another seal; a seal
+  that is older than the present one), or MESSAGE_ILLEGAL.
 """
 
 from collections.abc import Callable
@@ -25,39 +29,46 @@ from pocketmq.broker.flow_control import (
     reject_page_cache_busy,
     retry_after_busy_ms,
 )
+from pocketmq.broker.named_checks import (
+    ABORT,
+    ASK,
+    ATTEMPT_LENGTH_MAX,
+    CHUNK_TOPICS_MAX,
+    COMMIT,
+    ENLIST,
+    INDEX_MAX,
+    SEAL,
+    NamedChecks,
+    check_manifest,
+    check_name,
+    check_participants,
+    failed,
+    keep_hours,
+    refused,
+)
 from pocketmq.broker.named_log import NamedLog
-from pocketmq.broker.named_records import Committed, Dropped, Sealed, Staged, chunk_payload
+from pocketmq.broker.named_records import Committed, Enlisted, Sealed, Staged, chunk_payload
 from pocketmq.broker.named_service import NamedService
-from pocketmq.broker.named_table import ATTEMPTS_MAX, CHUNKS_MAX, NAMES_MAX, NamedState, Open
+from pocketmq.broker.named_state import HOUR_MS, NamedState, Open, dropped_parts
 from pocketmq.broker.native_append import NativeAppend
 from pocketmq.broker.refusal_book import RefusalBook
 from pocketmq.broker.send_checks import SendChecks
 from pocketmq.broker.task import AnswerPort, Buffers, Drain, Refusal, Task, encode_answer, encode_refusal, refusal_of
 from pocketmq.broker.typed_send import NotStored
-from pocketmq.common.errors import Cause, MessageIllegal, PocketMQError, Stored
+from pocketmq.common.errors import Cause, PocketMQError, Stored
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import NamedEndRequestHeader, NamedResponseHeader, NamedStageRequestHeader
+from pocketmq.remoting.headers import NamedEndRequestHeader, NamedResponseHeader
 from pocketmq.store.append_result import AppendResult, PutStatus
 from pocketmq.store.message_store import MessageStore
 
-ASK: Final = 0
-SEAL: Final = 1
-COMMIT: Final = 2
-ABORT: Final = 3
-NAME_LENGTH_MAX: Final = 255
-ATTEMPT_LENGTH_MAX: Final = 64
-MANIFEST_MAX: Final = 10_000
-"""Attempts of one transaction on one broker."""
-PARTICIPANTS_MAX: Final = 256
-INDEX_MAX: Final = 1_000_000
-CHUNK_TOPICS_MAX: Final = 16
-"""Topics in one chunk: their names must leave its event small."""
-KEEP_HOURS_MAX: Final = 24 * 365
-FULL_RETRY_MS: Final = 1000
+SEAL_SPARE_HOURS: Final = 24
+"""So much longer than a seal a commit over several brokers is remembered."""
 
 
 class NamedProcessor:
-    """Serves its codes with one thread. ``service`` None: a slave, or a master that was replaced."""
+    """Serves its codes with one thread. ``service`` None: a slave, or a master that was replaced. ``topic_home``: as of
+    ``NamedChecks``.
+    """
 
     def __init__(
         self,
@@ -67,7 +78,7 @@ class NamedProcessor:
         service: NamedService | None,
         native: NativeAppend,
         checks: SendChecks,
-        has_topic: Callable[[str], bool],
+        topic_home: Callable[[str], tuple[str, int] | None],
         persist_topics: Callable[[], object],
         answers: AnswerPort,
         refusals: RefusalBook,
@@ -79,7 +90,7 @@ class NamedProcessor:
         self._service = service
         self._native = native
         self._checks = checks
-        self._has_topic = has_topic
+        self._rules = NamedChecks(config, named, topic_home)
         self._persist_topics = persist_topics
         self._answers = answers
         self._refusals = refusals
@@ -112,17 +123,15 @@ class NamedProcessor:
     def _stage(self, task: Task, drain: Drain) -> None:
         header: Any = task.request.header
         self._check_leading()
-        _check_name(header.name, header.sequence)
+        check_name(header.name, header.sequence)
         if not 0 < len(header.attempt) <= ATTEMPT_LENGTH_MAX or not 0 <= header.index < INDEX_MAX:
-            raise _refused(f"attempt {header.attempt[:80]!r}, chunk {header.index}")
+            raise refused(f"attempt {header.attempt[:80]!r}, chunk {header.index}")
         send = self._native.plan(task)
         if send.verdicts:
             raise NotStored(next(iter(send.verdicts.values())))
         topics = sorted({topic for topic, _, _ in header.sections})
         if len(topics) > CHUNK_TOPICS_MAX:
-            raise _refused(f"a chunk with messages of {len(topics)} topics, at most {CHUNK_TOPICS_MAX}")
-        if send.task.size_bytes > self._named.chunk_bytes_max:
-            raise _refused(f"a chunk of {send.task.size_bytes} bytes, this broker takes {self._named.chunk_bytes_max}")
+            raise refused(f"a chunk with messages of {len(topics)} topics, at most {CHUNK_TOPICS_MAX}")
         if self._checks.is_unsure:  # a topic that a crash would forget
             try:
                 self._persist_topics()
@@ -131,53 +140,30 @@ class NamedProcessor:
                 raise
             self._checks.confirm()
         group = self._native.check_alone(send)
+        homes = self._rules.homes(header.sections, topics)
         named = self._named
         with named.lock:
             table = named.table
             state, opened, _ = table.get(header.name, header.sequence)
-            self._check_order(header.name, header.sequence, state)
+            self._rules.check_order(header.name, header.sequence, state)
             attempt = None if opened is None else opened.attempts.get(header.attempt)
             if state is NamedState.COMMITTED or (attempt is not None and header.index in attempt.chunks):
                 end = self._store.appended_offset  # what came before may still be on its way to the disk
             else:
-                self._check_room(header, attempt is None)
-                event = Staged(header.name, header.sequence, header.attempt, header.index, len(group), topics)
+                self._rules.check_room(header, attempt is None)
+                event = Staged(header.name, header.sequence, header.attempt, header.index, len(group), topics, homes)
                 end = self._stored(named.write(event, chunk_payload(header.sections, send.sizes, group)))
                 state, opened, _ = table.get(header.name, header.sequence)
             answer = self._state(header.name, header.sequence)
         self._acknowledge(task, drain, end, answer)
-
-    def _check_order(self, name: str, sequence: int, state: NamedState) -> None:
-        lowest = self._named.table.behind(name, sequence)
-        if state is NamedState.UNKNOWN and lowest is not None:
-            raise _refused(
-                f"sequence {sequence} of {name} is below {lowest}, the lowest that is remembered: nobody knows whether "
-                "it was committed",
-                hint="sequences of a name must grow; use another name for another stream",
-            )
-
-    def _check_room(self, header: NamedStageRequestHeader, new_attempt: bool) -> None:
-        table = self._named.table
-        full = ""
-        if not table.has(header.name) and len(table) >= NAMES_MAX:
-            full = f"{NAMES_MAX} names of transactions are remembered"
-        elif (new_attempt and table.attempts >= ATTEMPTS_MAX) or table.chunks >= CHUNKS_MAX:
-            full = f"{table.attempts} attempts with {table.chunks} chunks wait for their commits"
-        elif table.staged_bytes >= self._config.named_transaction_size_bytes_max:
-            full = f"{table.staged_bytes} bytes wait for the commits of named transactions"
-        if full:
-            text = f"not staged: {full}; commit or abort some, or wait until they expire"
-            raise NotStored(
-                Refusal(int(ResponseCode.SYSTEM_BUSY), text, Cause.MEMORY_LIMIT, retry_after_ms=FULL_RETRY_MS)
-            )
 
     # ---- ends
 
     def _end(self, task: Task, drain: Drain) -> None:
         header: Any = task.request.header
         self._check_leading()
-        _check_name(header.name, header.sequence)
-        _check_manifest(header)
+        check_name(header.name, header.sequence)
+        check_manifest(header)
         if header.action == COMMIT:
             self._commit(task, drain, header)
             return
@@ -189,6 +175,8 @@ class NamedProcessor:
                 end = self._seal(header, opened, state)
             elif header.action == ABORT and opened is not None:
                 end = self._abort(header, opened)
+            elif header.action == ENLIST:
+                end = self._enlist(header)
             answer = self._state(header.name, header.sequence)
         if header.action == ASK:
             drain.answer(task, encode_answer(task.request, header=answer))
@@ -197,15 +185,43 @@ class NamedProcessor:
 
     def _seal(self, header: NamedEndRequestHeader, opened: Open | None, state: NamedState) -> int:
         if not header.token or not header.lead:
-            raise _refused("a seal without token or lead")
-        if opened is not None and opened.seal is not None and opened.seal.token == header.token:
+            raise refused("a seal without token or lead")
+        seal = None if opened is None else opened.seal
+        if seal is not None and seal.token == header.token:
             return self._store.appended_offset
-        self._check_order(header.name, header.sequence, state)
-        self._check_complete(header, opened)
-        if not self._named.table.has(header.name) and len(self._named.table) >= NAMES_MAX:
-            raise _refused(f"{NAMES_MAX} names of transactions are remembered")
-        event = Sealed(header.name, header.sequence, header.token, header.lead, header.participants, header.attempts)
+        self._rules.check_order(header.name, header.sequence, state)
+        self._rules.check_brokers(header)
+        is_lead = header.lead == self._config.broker_name
+        if not is_lead and seal is not None and seal.lead == header.lead and header.epoch <= seal.epoch:
+            raise failed(
+                f"{header.name} {header.sequence} is not sealed: another run of the same transaction has taken it over"
+            )
+        self._rules.check_complete(header, opened)
+        self._rules.check_topics(opened, header.attempts)
+        self._rules.check_names(header.name)
+        event = Sealed(
+            header.name,
+            header.sequence,
+            header.token,
+            header.lead,
+            header.participants,
+            header.attempts,
+            0 if is_lead else header.epoch,
+        )
         return self._stored(self._named.write(event))
+
+    def _enlist(self, header: NamedEndRequestHeader) -> int:
+        named = self._named
+        known, until_ms = named.table.brokers(header.name)
+        brokers = sorted({*known, *header.brokers} - set(header.gone))
+        check_participants(brokers)
+        hours, left_ms = keep_hours(header), until_ms - named.now_ms()
+        if brokers == known and left_ms >= hours * HOUR_MS // 2:
+            return self._store.appended_offset
+        self._rules.check_names(header.name)
+        return self._stored(
+            named.write(Enlisted(header.name, header.sequence, brokers, max(hours, -(-left_ms // HOUR_MS))))
+        )
 
     def _commit(self, task: Task, drain: Drain, header: NamedEndRequestHeader) -> None:
         named, service = self._named, self._service
@@ -215,19 +231,28 @@ class NamedProcessor:
             if state is NamedState.COMMITTED:
                 end = self._store.appended_offset
             else:
-                self._check_order(header.name, header.sequence, state)
+                self._rules.check_order(header.name, header.sequence, state)
                 seal = None if opened is None else opened.seal
                 if (seal.token if seal is not None else "") != header.token:
-                    raise _failed(
+                    raise failed(
                         f"{header.name} {header.sequence} is not sealed with this token: another run of the same "
                         "transaction has taken it over, or it was too old"
                     )
+                if seal is None and not header.attempts:
+                    raise failed(f"{header.name} {header.sequence} cannot be committed: no part of it is here")
+                if seal is None or seal.lead == self._config.broker_name:  # this commit decides
+                    self._rules.check_brokers(header)
+                if seal is None and len(header.brokers) > 1:
+                    raise refused("a commit over several brokers without a seal")
                 manifest = header.attempts if seal is None else seal.manifest
                 participants = header.participants if seal is None else seal.participants
-                self._check_complete(header, opened)
-                self._check_topics(opened)
-                keep_hours = min(max(header.keep_hours, 1), KEEP_HOURS_MAX)
-                event = Committed(header.name, header.sequence, manifest, participants, keep_hours)
+                self._rules.check_complete(header, opened)
+                self._rules.check_topics(opened, manifest)
+                self._rules.check_names(header.name)
+                hours = keep_hours(header)
+                if len(participants) > 1:  # as long as another may be sealed still: else that one would be given up
+                    hours = max(hours, self._store.config.file_reserved_time + SEAL_SPARE_HOURS)
+                event = Committed(header.name, header.sequence, manifest, participants, hours, header.token)
                 end = self._stored(named.write(event))
             connection, request = task.connection, task.request
 
@@ -250,32 +275,19 @@ class NamedProcessor:
         self._acknowledge(task, drain, end, answer)
 
     def _abort(self, header: NamedEndRequestHeader, opened: Open) -> int:
-        held = set() if opened.seal is None else {attempt for attempt, _ in opened.seal.manifest}
-        chosen = [attempt for attempt, _ in header.attempts] or list(opened.attempts)
-        dropped = [attempt for attempt in chosen if attempt in opened.attempts and attempt not in held]
-        if not dropped:
+        """Drop attempts, all if none is named; with the token of a seal that seal, and what is named."""
+        seal = opened.seal
+        unsealed = seal is not None and header.token == seal.token
+        if header.token and not unsealed:
             return self._store.appended_offset
-        return self._stored(self._named.write(Dropped(header.name, header.sequence, dropped)))
-
-    def _check_complete(self, header: NamedEndRequestHeader, opened: Open | None) -> None:
-        """Raise unless all of a manifest is here; that of a seal, where there is one and its token is given."""
-        manifest = header.attempts
-        if opened is not None and opened.seal is not None and header.action == COMMIT:
-            manifest = opened.seal.manifest
-        missing = self._named.table.missing(opened, manifest)
-        if missing:
-            raise _failed(
-                f"{header.name} {header.sequence} cannot be committed: {missing}: it expired, was aborted, or a power "
-                "failure took it; stage it again"
-            )
-
-    def _check_topics(self, opened: Open | None) -> None:
-        if opened is None:
-            return
-        topics = {topic for attempt in opened.attempts.values() for topic in attempt.topics}
-        gone = sorted(topic for topic in topics if not self._has_topic(topic))
-        if gone:
-            raise _failed(f"not committed: topic {gone[0]} was deleted after its messages were staged")
+        held = set() if seal is None or unsealed else {attempt for attempt, _ in seal.manifest}
+        chosen = [attempt for attempt, _ in header.attempts] or ([] if header.token else list(opened.attempts))
+        dropped = [attempt for attempt in chosen if attempt in opened.attempts and attempt not in held]
+        end = self._store.appended_offset
+        if dropped or unsealed:
+            for event in dropped_parts(header.name, header.sequence, dropped, unsealed):
+                end = self._stored(self._named.write(event))
+        return end
 
     # ---- answers
 
@@ -293,13 +305,17 @@ class NamedProcessor:
         """Return what a transaction is now. Under the lock."""
         table = self._named.table
         state, opened, done = table.get(name, sequence)
-        seal = None if opened is None else opened.seal
+        brokers, _ = table.brokers(name)
         if done is not None:
             delivered = table.delivery(name, sequence) is None
-            return NamedResponseHeader(int(state), delivered, participants=done.participants)
-        if seal is not None:
-            return NamedResponseHeader(int(state), False, seal.token, seal.lead, seal.participants)
-        return NamedResponseHeader(int(state))
+            return NamedResponseHeader(
+                int(state), delivered, done.token, participants=done.participants, brokers=brokers, lost=done.lost
+            )
+        if opened is not None and opened.seal is not None and opened.seal_place is not None:
+            seal = opened.seal
+            epoch = opened.seal_place.queue_offset if seal.lead == self._config.broker_name else seal.epoch
+            return NamedResponseHeader(int(state), False, seal.token, seal.lead, seal.participants, epoch, brokers)
+        return NamedResponseHeader(int(state), brokers=brokers)
 
     def _stored(self, result: AppendResult) -> int:
         """Return the end of what was stored; raise what was not."""
@@ -345,36 +361,3 @@ class NamedProcessor:
     def _refuse(self, drain: Drain, task: Task, refusal: Refusal) -> None:
         self._refusals.note(refusal.cause.value, refusal.code, refusal.remark)
         drain.refuse(task, refusal)
-
-
-def _check_name(name: str, sequence: int) -> None:
-    if not 0 < len(name) <= NAME_LENGTH_MAX or not name.isprintable():
-        raise _refused(f"the name {name[:80]!r} is not 1 to {NAME_LENGTH_MAX} printable characters")
-    if sequence < 0:
-        raise _refused(f"sequence {sequence} is negative")
-
-
-def _check_manifest(header: NamedEndRequestHeader) -> None:
-    if header.action not in (ASK, SEAL, COMMIT, ABORT):
-        raise _refused(f"action {header.action} is not 0 to 3")
-    if len(header.attempts) > MANIFEST_MAX or len(header.participants) > PARTICIPANTS_MAX:
-        raise _refused(
-            f"{len(header.attempts)} attempts, {len(header.participants)} brokers; at most {MANIFEST_MAX}, "
-            f"{PARTICIPANTS_MAX}"
-        )
-    texts = [header.token, header.lead, *header.participants, *(attempt for attempt, _ in header.attempts)]
-    if any(len(text) > NAME_LENGTH_MAX for text in texts):
-        raise _refused(f"a text of more than {NAME_LENGTH_MAX} characters")
-    names = [attempt for attempt, _ in header.attempts]
-    if len(set(names)) < len(names):
-        raise _refused("an attempt is named twice")
-    if any(not 0 < count <= INDEX_MAX for _, count in header.attempts) and header.action != ABORT:
-        raise _refused(f"an attempt without chunks, or with more than {INDEX_MAX}")
-
-
-def _refused(why: str, hint: str = "") -> MessageIllegal:
-    return MessageIllegal("named transaction refused", why=why, hint=hint)
-
-
-def _failed(text: str) -> NotStored:
-    return NotStored(Refusal(int(ResponseCode.TRANSACTION_FAILED), text, Cause.BAD_REQUEST))

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pocketmq.common.crc import crc32
-from pocketmq.common.errors import CorruptRecord
+from pocketmq.common.errors import CorruptRecord, MessageIllegal
 from pocketmq.common.properties import TAGS, encode_properties
 from pocketmq.common.record import SYS_FLAG_AT, TRANSACTION_COMMIT, TRANSACTION_MASK, body_at
 from pocketmq.common.record_codec import decode_record, encode_record
@@ -33,6 +33,9 @@ SNAPSHOT_TAG: Final = "snapshot"
 SNAPSHOT_CODE: Final = tags_code_of(SNAPSHOT_TAG)
 """The tags code of the last record of a snapshot: a start looks for it in the consume queue."""
 EVENT_BYTES_MAX: Final = 1 << 20
+"""An event above this is neither written nor read."""
+SEAL_SPARE_BYTES: Final = 1024
+"""So much smaller a seal has to be: what is sealed can be committed."""
 HEAD_BYTES: Final = 2048
 """Read of a record at first: enough for most events."""
 RECORD_EXTRA_BYTES: Final = 4096
@@ -64,6 +67,8 @@ class Staged(Event, frozen=True, tag="staged"):
     index: int
     rows: int
     topics: list[str]
+    homes: list[tuple[str, int]] = []
+    """Of each topic: its identity, and the highest queue id in the chunk."""
 
 
 class Sealed(Event, frozen=True, tag="sealed"):
@@ -73,6 +78,8 @@ class Sealed(Event, frozen=True, tag="sealed"):
     lead: str
     participants: list[str]
     manifest: Manifest
+    epoch: int = 0
+    """The queue offset of the lead's seal: among seals of one lead the highest counts. 0 in the lead's own."""
 
 
 class Committed(Event, frozen=True, tag="committed"):
@@ -81,12 +88,15 @@ class Committed(Event, frozen=True, tag="committed"):
     manifest: Manifest
     participants: list[str]
     keep_hours: int
+    token: str = ""
+    """Of the seal that was committed."""
 
 
 class Delivered(Event, frozen=True, tag="delivered"):
-    """Its first ``chunks`` chunks are in their queues; they lie before this in the log."""
+    """Its first ``chunks`` chunks are in their queues, but for ``lost`` of them; they lie before this in the log."""
 
     chunks: int
+    lost: int = 0
 
 
 class Dropped(Event, frozen=True, tag="dropped"):
@@ -96,11 +106,32 @@ class Dropped(Event, frozen=True, tag="dropped"):
     unsealed: bool = False
 
 
+class Enlisted(Event, frozen=True, tag="enlisted"):
+    """The brokers that may know something of this name, from now on."""
+
+    brokers: list[str]
+    keep_hours: int
+
+
+class DoneEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Of a snapshot: a commit."""
+
+    sequence: int
+    store_ms: int
+    keep_hours: int
+    participants: list[str]
+    token: str = ""
+    lost: int = 0
+
+
 class NameDone(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Of a snapshot: what is remembered of a name: (sequence, store time in ms, hours to keep, participants) each."""
+    """Of a snapshot: what is remembered of a name."""
 
     name: str
-    done: list[tuple[int, int, int, list[str]]]
+    done: list[DoneEntry]
+    brokers: list[str] = []
+    brokers_ms: int = 0
+    brokers_keep_hours: int = 0
 
 
 class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag="snapshot"):
@@ -113,7 +144,7 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag="snapshot"):
     from_offset: int
 
 
-AnyEvent = Staged | Sealed | Committed | Delivered | Dropped | Snapshot
+AnyEvent = Staged | Sealed | Committed | Delivered | Dropped | Enlisted | Snapshot
 _encode = msgspec.msgpack.Encoder().encode
 _encode_sections = msgspec.msgpack.Encoder().encode
 _decode_sections = msgspec.msgpack.Decoder(Sections).decode
@@ -121,8 +152,15 @@ _decode = msgspec.msgpack.Decoder(AnyEvent).decode
 
 
 def encode_event(event: AnyEvent, payload: bytes | memoryview, now_ms: int, host: bytes) -> tuple[bytes, RecordMeta]:
-    """Return the record of an event."""
+    """Return the record of an event. Raises ``MessageIllegal`` for one that could not be read again."""
     text = _encode(event)
+    limit = EVENT_BYTES_MAX - (SEAL_SPARE_BYTES if isinstance(event, Sealed) else 0)
+    if len(text) > limit:
+        raise MessageIllegal(
+            "named transaction refused",
+            why=f"what is to be remembered of it has {len(text)} bytes, at most {limit}",
+            hint="fewer parts in one commit, or shorter names of attempts and brokers",
+        )
     properties = {TAGS: SNAPSHOT_TAG} if isinstance(event, Snapshot) and event.parts else {}
     record = encode_record(
         NAMED_TOPIC,
@@ -134,6 +172,11 @@ def encode_event(event: AnyEvent, payload: bytes | memoryview, now_ms: int, host
         store_host=host,
     )
     return record, record_meta(NAMED_TOPIC, 0, 0, properties)
+
+
+def encoded_bytes(names: NameDone) -> int:
+    """Return what a name takes in a snapshot."""
+    return len(_encode(names))
 
 
 def event_bytes(head: bytes) -> int:

@@ -3,8 +3,9 @@
 Lives here: ``recover_named``. Not here: what it fills (``named_table``).
 
 The last snapshot is looked for from the end of the queue of events, in the consume queue alone: its entry has a tags
-code of its own. Then the events are read from where the snapshot says. Nothing but the log is needed, so a slave that
-is promoted knows what its master knew, as far as it has the log.
+code of its own. One that cannot be read whole is passed over for the one before it. Then the events
+are read from where the snapshot says. Nothing but the log is needed, so a slave that is promoted knows what its master
+knew, as far as it has the log.
 """
 
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from pocketmq.broker.named_records import (
     event_bytes,
     read_event,
 )
-from pocketmq.broker.named_table import Chunk, Delivery, Place
+from pocketmq.broker.named_state import Chunk, Delivery, Place
 from pocketmq.common.errors import CorruptRecord
 from pocketmq.common.events import EventLog
 from pocketmq.common.record import BORN_HOST_V6_FLAG, HOST_V6_EXTRA, STORE_TIMESTAMP_AT, SYS_FLAG_AT
@@ -39,17 +40,19 @@ def recover_named(store: MessageStore, named: NamedLog, log: EventLog) -> None:
     if first == end:
         return
     table = named.table
-    at = _last_snapshot(store, first, end)
-    from_offset = first
+    at, from_offset = -1, first
     unreadable = 0
     suspects: list[tuple[Delivery, Chunk, int]] = []
-    if at >= 0:
-        last = _event_at(store, at)
-        if isinstance(last, tuple) and isinstance(last[0], Snapshot):
-            from_offset = max(first, last[0].from_offset)
-            for _, found in _events(store, max(first, at - last[0].parts + 1), at + 1):
-                if found is not None and isinstance(found[0], Snapshot):
-                    table.apply(*found)
+    before = end
+    while (before := _last_snapshot(store, first, before)) >= 0:
+        snapshot = _snapshot_at(store, first, before)
+        if snapshot:
+            at, from_offset = before, max(first, snapshot[-1][0].from_offset)
+            for part in snapshot:
+                table.apply(*part)
+            table.confirm_snapshot()
+            break
+        log.error("named_transaction_snapshot_lost", queue_offset=before)
     for queue_offset, found in _events(store, from_offset, end):
         if found is None:
             unreadable += 1
@@ -110,10 +113,16 @@ def _last_snapshot(store: MessageStore, first: int, end: int) -> int:
     return -1
 
 
-def _event_at(store: MessageStore, queue_offset: int) -> tuple[AnyEvent, Place] | None:
-    for _, found in _events(store, queue_offset, queue_offset + 1):
-        return found
-    return None
+def _snapshot_at(store: MessageStore, first: int, at: int) -> list[tuple[Snapshot, Place]]:
+    """Return the parts of the snapshot whose last part is here; empty if it is not whole."""
+    for _, last in _events(store, at, at + 1):
+        if last is None or not isinstance(last[0], Snapshot):
+            return []
+        count = last[0].parts
+        parts = [found for _, found in _events(store, max(first, at - count + 1), at + 1) if found is not None]
+        whole = [(event, place) for event, place in parts if isinstance(event, Snapshot)]
+        return whole if len(whole) == count else []
+    return []
 
 
 def _events(store: MessageStore, offset: int, end: int) -> Iterator[tuple[int, tuple[AnyEvent, Place] | None]]:

@@ -47,6 +47,7 @@ class NamedService:
         self._log = log
         self._worker: Worker | None = None
         self._waiting: dict[tuple[str, int], list[Done]] = {}
+        self._waiters = 0
         self._housekeeping_due_ns = 0
         self.dropped_attempts = 0
 
@@ -80,8 +81,9 @@ class NamedService:
         """Have ``done`` called when a commit is delivered, in this service's thread; False if it is already, or too
         many wait. Under the lock of ``named``.
         """
-        if self.named.table.delivery(name, sequence) is None or len(self._waiting) >= WAITERS_MAX:
+        if self.named.table.delivery(name, sequence) is None or self._waiters >= WAITERS_MAX:
             return False
+        self._waiters += 1
         self._waiting.setdefault((name, sequence), []).append(done)
         return True
 
@@ -131,6 +133,7 @@ class NamedService:
                 self._store.dispatch()
                 with self.named.lock:
                     waiting = self._waiting.pop((delivery.name, delivery.sequence), [])
+                    self._waiters -= len(waiting)
                 for done in waiting:
                     done(result.end_offset)
         return 0.0
@@ -142,7 +145,8 @@ class NamedService:
         reserved_ms = self._store.config.file_reserved_time * HOUR_MS
         with named.lock:
             table = named.table
-            expired = table.expired(now_ms - self._config.named_transaction_time_out, now_ms - reserved_ms)
+            min_offset = named.min_offset
+            expired = table.expired(now_ms - self._config.named_transaction_time_out, now_ms - reserved_ms, min_offset)
             for event in expired:
                 if event.unsealed:
                     self._log.error(
@@ -165,8 +169,9 @@ class NamedService:
             due = events >= max(SNAPSHOT_EVENTS, SNAPSHOT_EVENTS_EACH * len(table))
             due |= events > 0 and age_ms > SNAPSHOT_MS
             due |= len(table) > 0 and age_ms > reserved_ms // 4
-            if due:
-                named.snapshot()
+            due |= len(table) > 0 and table.base < min_offset  # removed by force: only this table knows it any more
+        if due:
+            named.snapshot()
 
     def runtime_info(self) -> dict[str, str]:
         """Return our keys of the runtime table."""

@@ -1,119 +1,43 @@
 """Which named transactions there are, and what became of each.
 
 Lives here: ``NamedTable``: what the events in the log mean. No I/O.
-Not here: the events (``named_records``), appending them (``named_log``), reading them at the start
-(``named_recovery``), who asks (``named_processor``).
+Not here: one name and one transaction (``named_state``), the events (``named_records``), appending them
+(``named_log``), reading them at the start (``named_recovery``), who asks (``named_processor``).
 
 A transaction is (name, sequence): for a stream of Spark the query and the number of its micro-batch. Chunks are staged
 by attempts (a task, and each repetition of it, is one); the commit names the attempts that count, the others are
 dropped. What was committed is remembered by its sequence, so that a commit or a chunk that comes again changes nothing.
 """
 
-import enum
-from collections import OrderedDict, deque
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from collections import deque
 
 from pocketmq.broker.named_records import (
     AnyEvent,
     Committed,
     Delivered,
+    DoneEntry,
     Dropped,
+    Enlisted,
     Manifest,
     NameDone,
     Sealed,
     Snapshot,
     Staged,
 )
-
-NAMES_MAX: Final = 10_000
-"""Names remembered: about 1 KB each."""
-ATTEMPTS_MAX: Final = 100_000
-CHUNKS_MAX: Final = 500_000
-"""Chunks without a commit, about 200 bytes each."""
-DONE_MAX: Final = 16
-"""Commits remembered of each name: those with the highest sequences."""
-HOUR_MS: Final = 3_600_000
-
-
-class NamedState(enum.IntEnum):
-    """What a transaction is; the numbers are those of the wire."""
-
-    UNKNOWN = 0
-    STAGED = 1
-    SEALED = 2
-    COMMITTED = 3
-
-
-class Place(NamedTuple):
-    """Where an event lies in the log."""
-
-    queue_offset: int
-    physical_offset: int
-    size_bytes: int
-    store_ms: int
-
-    @property
-    def end(self) -> int:
-        """Behind its record."""
-        return self.physical_offset + self.size_bytes
-
-
-@dataclass(slots=True, frozen=True)
-class Chunk:
-    """Messages that were staged together."""
-
-    place: Place
-    rows: int
-
-
-@dataclass(slots=True)
-class Attempt:
-    """What one try to write a part has staged: chunk index → chunk. ``last_ms``: when it staged last."""
-
-    chunks: dict[int, Chunk] = field(default_factory=dict)
-    topics: set[str] = field(default_factory=set)
-    last_ms: int = 0
-
-
-@dataclass(slots=True)
-class Open:
-    """A transaction without a commit."""
-
-    attempts: dict[str, Attempt] = field(default_factory=dict)
-    seal: Sealed | None = None
-    seal_place: Place | None = None
-
-
-@dataclass(slots=True, frozen=True)
-class Done:
-    """A commit. ``store_ms``: when."""
-
-    store_ms: int
-    keep_hours: int
-    participants: list[str]
-
-
-@dataclass(slots=True)
-class Name:
-    """What is known of one name."""
-
-    open: dict[int, Open] = field(default_factory=dict)
-    done: "OrderedDict[int, Done]" = field(default_factory=OrderedDict)
-
-
-@dataclass(slots=True)
-class Delivery:
-    """A commit on its way: the chunks below ``at`` are in their queues, and of that one the messages in ``done`` (their
-    prepared offsets). ``told_at``: the end of the last record that says how far it is.
-    """
-
-    name: str
-    sequence: int
-    chunks: list[Chunk | None]
-    told_at: int
-    at: int = 0
-    done: set[int] = field(default_factory=set)
+from pocketmq.broker.named_state import (
+    DONE_MAX,
+    HOUR_MS,
+    NAMES_MAX,
+    Attempt,
+    Chunk,
+    Delivery,
+    Done,
+    Name,
+    NamedState,
+    Open,
+    Place,
+    dropped_parts,
+)
 
 
 class NamedTable:
@@ -132,7 +56,8 @@ class NamedTable:
         """When the first event was."""
         self.events_since_snapshot = 0
         self._base = -1
-        """Physical offset of the last snapshot, or of the first event."""
+        """Physical offset of the last snapshot that is safe, or of the first event."""
+        self._next_base = -1
         self._parts: list[tuple[list[NameDone], Place]] = []
 
     def __len__(self) -> int:
@@ -160,9 +85,11 @@ class NamedTable:
                 opened.seal, opened.seal_place = event, place
         elif isinstance(event, Committed):
             self._committed(name, event, place)
+        elif isinstance(event, Enlisted):
+            name.brokers, name.brokers_ms, name.brokers_keep_hours = event.brokers, place.store_ms, event.keep_hours
         else:
             self._dropped(name, event)
-        if not name.open and not name.done:
+        if not name.open and not name.done and not name.brokers:
             del self._names[event.name]
 
     def _staged(self, name: Name, event: Staged, place: Place) -> None:
@@ -171,11 +98,14 @@ class NamedTable:
         attempts = name.open.setdefault(event.sequence, Open()).attempts
         attempt = attempts.get(event.attempt)
         if attempt is None:
-            attempt = attempts[event.attempt] = Attempt()
+            attempt = attempts[event.attempt] = Attempt(first_ms=place.store_ms)
             self.attempts += 1
         if event.index not in attempt.chunks:
             attempt.chunks[event.index] = Chunk(place, event.rows)
-            attempt.topics.update(event.topics)
+            for topic, home in zip(event.topics, event.homes or [("", 0)] * len(event.topics), strict=True):
+                identity, highest = attempt.topics.get(topic, home)
+                # one of an older identity is refused at the commit: keep it
+                attempt.topics[topic] = (identity or home[0], max(highest, home[1]))
             self.chunks += 1
             self.staged_bytes += place.size_bytes
         attempt.last_ms = max(attempt.last_ms, place.store_ms)
@@ -190,7 +120,7 @@ class NamedTable:
             chunks += [found.get(index) for index in range(count)]
         for each in opened.attempts.values():
             self._forget_attempt(each)
-        name.done[event.sequence] = Done(place.store_ms, event.keep_hours, event.participants)
+        name.done[event.sequence] = Done(place.store_ms, event.keep_hours, event.participants, event.token)
         while len(name.done) > DONE_MAX:
             del name.done[min(name.done)]
         if chunks:
@@ -201,6 +131,9 @@ class NamedTable:
         if delivery is None:  # known from a snapshot, and over
             return
         delivery.at, delivery.told_at = event.chunks, place.end
+        done = self.get(event.name, event.sequence)[2]
+        if done is not None:
+            done.lost = event.lost
         delivery.done.clear()
         if delivery.at >= len(delivery.chunks):
             self.deliveries.remove(delivery)
@@ -232,10 +165,24 @@ class NamedTable:
         for names, _ in parts:
             for each in names:
                 known = self._names.setdefault(each.name, Name())
-                for sequence, store_ms, keep_hours, participants in each.done:
-                    known.done.setdefault(sequence, Done(store_ms, keep_hours, participants))
-        self._base, self.snapshot_ms = parts[0][1].physical_offset, place.store_ms
+                for entry in each.done:
+                    done = Done(entry.store_ms, entry.keep_hours, entry.participants, entry.token, entry.lost)
+                    known.done.setdefault(entry.sequence, done)
+                if not known.brokers:
+                    known.brokers, known.brokers_ms = each.brokers, each.brokers_ms
+                    known.brokers_keep_hours = each.brokers_keep_hours
+        self._next_base, self.snapshot_ms = parts[0][1].physical_offset, place.store_ms
         self.events_since_snapshot = 0
+
+    def confirm_snapshot(self) -> None:
+        """Rely on the last snapshot from now on: it is safe, and can be read."""
+        if self._next_base >= 0:
+            self._base, self._next_base = self._next_base, -1
+
+    @property
+    def base(self) -> int:
+        """The physical offset from which on the log tells what is remembered."""
+        return self._base
 
     # ---- what is known
 
@@ -266,6 +213,22 @@ class NamedTable:
         """Whether anything of this name is known."""
         return name in self._names
 
+    def brokers(self, name: str) -> tuple[list[str], int]:
+        """Return which brokers may know something of a name, if they are several, and until when that is remembered."""
+        known = self._names.get(name)
+        if known is None or not known.brokers:
+            return [], 0
+        return known.brokers, known.brokers_ms + known.brokers_keep_hours * HOUR_MS
+
+    def make_room(self, now_ms: int) -> bool:
+        """Forget the oldest of the names that were to be remembered for an hour only; return whether there were any."""
+        found = [(known.last_ms, name) for name, known in self._names.items() if known.is_brief(now_ms)]
+        under_way = {each.name for each in self.deliveries}
+        found = sorted(each for each in found if each[1] not in under_way)[: max(1, NAMES_MAX // 16)]
+        for _, name in found:
+            del self._names[name]
+        return bool(found)
+
     def delivery(self, name: str, sequence: int) -> Delivery | None:
         """Return a commit that is not delivered yet."""
         for each in self.deliveries:
@@ -273,18 +236,22 @@ class NamedTable:
                 return each
         return None
 
-    def missing(self, opened: Open | None, manifest: Manifest) -> str:
-        """Return what of a manifest is not staged here, as text; empty if nothing is missing."""
+    def missing(self, opened: Open | None, manifest: Manifest, min_offset: int = 0) -> str:
+        """Return what of a manifest is not staged here, as text; empty if nothing is missing. ``min_offset``: the start
+        of the log; what lay below it is gone.
+        """
         for attempt, count in manifest:
             known = None if opened is None else opened.attempts.get(attempt)
             have = 0 if known is None else len(known.chunks)
             if have != count or (known is not None and any(index not in known.chunks for index in range(count))):
                 return f"attempt {attempt} has {have} chunks here, not {count}"
+            if known is not None and known.is_below(min_offset):
+                return f"a chunk of attempt {attempt} was removed from the log, whose disk was full"
         return ""
 
-    def expired(self, before_ms: int, sealed_before_ms: int) -> list[Dropped]:
-        """Return what is to be dropped: attempts that staged nothing since ``before_ms``; seals, with what they hold,
-        that are older than ``sealed_before_ms``.
+    def expired(self, before_ms: int, sealed_before_ms: int, min_offset: int = 0) -> list[Dropped]:
+        """Return what is to be dropped: attempts that staged nothing since ``before_ms``, or that have a chunk below
+        ``min_offset``; attempts, and seals with what they hold, that began before ``sealed_before_ms``.
         """
         found: list[Dropped] = []
         for name, known in self._names.items():
@@ -292,9 +259,14 @@ class NamedTable:
                 seal, place = opened.seal, opened.seal_place
                 unsealed = place is not None and place.store_ms < sealed_before_ms
                 held = set() if seal is None or unsealed else {attempt for attempt, _ in seal.manifest}
-                old = [key for key, each in opened.attempts.items() if each.last_ms < before_ms and key not in held]
+                old = [
+                    key
+                    for key, each in opened.attempts.items()
+                    if key not in held
+                    and (each.last_ms < before_ms or each.first_ms < sealed_before_ms or each.is_below(min_offset))
+                ]
                 if old or unsealed:
-                    found.append(Dropped(name, sequence, old, unsealed))
+                    found += dropped_parts(name, sequence, old, unsealed)
         return found
 
     def forget(self, now_ms: int) -> int:
@@ -302,9 +274,7 @@ class NamedTable:
         old = [
             name
             for name, known in self._names.items()
-            if not known.open
-            and all(now_ms - each.store_ms > each.keep_hours * HOUR_MS for each in known.done.values())
-            and not any(each.name == name for each in self.deliveries)
+            if not known.is_kept(now_ms) and not any(each.name == name for each in self.deliveries)
         ]
         for name in old:
             del self._names[name]
@@ -317,13 +287,16 @@ class NamedTable:
             NameDone(
                 name,
                 [
-                    (sequence, each.store_ms, each.keep_hours, each.participants)
+                    DoneEntry(sequence, each.store_ms, each.keep_hours, each.participants, each.token, each.lost)
                     for sequence, each in known.done.items()
                     if (name, sequence) not in under_way
                 ],
+                known.brokers,
+                known.brokers_ms,
+                known.brokers_keep_hours,
             )
             for name, known in self._names.items()
-            if known.done
+            if known.done or known.brokers
         ]
 
     def from_offset(self, end: int) -> int:

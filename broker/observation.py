@@ -170,6 +170,7 @@ class Observation:
             self._counters,
             self.stage_times,
             flush_times,
+            self.put_times,
             self._refusals.snapshot,
             None if node is None else lambda: ha_interval(node),
             self._clock,

@@ -68,6 +68,11 @@ class PutStatistics:
         """Puts since the start."""
         return sum(self._counts)
 
+    def counts(self) -> list[int]:
+        """Return the puts since the start by finer bucket."""
+        with self._lock:
+            return self._counts[:]
+
     def rotate(self) -> None:
         """Begin a slot of the window."""
         with self._lock:
@@ -97,6 +102,12 @@ class PutStatistics:
         0 when there were none. In the bucket without an end the longest put is taken for the end.
         """
         return _percentile_ms(self._last_minute, q, self.max_ms)
+
+
+def between(now: list[int], before: list[int], max_ms: int) -> tuple[int, float, float]:
+    """Return count, p50 and p99 in ms of the puts between two calls of ``PutStatistics.counts``."""
+    new = _minus(now, before) if before else now
+    return sum(new), _percentile_ms(new, 0.5, max_ms), _percentile_ms(new, 0.99, max_ms)
 
 
 def text(by_label: list[tuple[str, int]]) -> str:

@@ -30,16 +30,20 @@ if TYPE_CHECKING:
 CHUNK_BYTES: Final = 1 << 20
 IN_FLIGHT_MAX: Final = 4
 CHUNK_TOPICS_MAX: Final = 16
-"""Topics in one chunk (``broker.named_processor``)."""
+"""Topics in one chunk (``broker.named_checks``)."""
 KEYS_MAX: Final = 100_000
 """Sharding keys whose queues are remembered."""
 RECORD_EXTRA_BYTES: Final = 4096
-"""Left free of a broker's largest message: what the record of a chunk has beside the messages."""
+"""Left free of a broker's largest message: what the record of a chunk has beside messages, sizes and sections."""
+SIZE_BYTES: Final = 4
+"""Of a record's size, which lies beside it in the chunk."""
+SECTION_EXTRA_BYTES: Final = 64
+"""Of a section, beside three times its topic."""
 
 
 @dataclass(slots=True)
 class Chunk:
-    """Records for one broker: queue → (their sizes, their bytes)."""
+    """Records for one broker: queue → (their sizes, their bytes). ``size_bytes``: with what tells of them."""
 
     broker: str
     sections: dict[MessageQueue, tuple[list[NDArray[Any]], list[bytes | memoryview]]] = field(default_factory=dict)
@@ -51,9 +55,10 @@ class Chunk:
         section = self.sections.get(queue)
         if section is None:
             section = self.sections[queue] = ([], [])
+            self.size_bytes += section_bytes(queue)
         section[0].append(sizes)
         section[1].append(data)
-        self.size_bytes += len(data)
+        self.size_bytes += len(data) + SIZE_BYTES * len(sizes)
         self.rows += len(sizes)
 
     def header(self) -> list[tuple[str, int, int]]:
@@ -70,6 +75,11 @@ class Chunk:
     def topics(self) -> set[str]:
         """Return the topics of its messages."""
         return {queue.topic for queue in self.sections}
+
+
+def section_bytes(queue: MessageQueue) -> int:
+    """Return what a chunk has of a queue beside its records, at most."""
+    return 3 * len(queue.topic) + SECTION_EXTRA_BYTES
 
 
 class ChunkTarget(Protocol):
@@ -204,8 +214,8 @@ class ChunkWriter:
         if chunk is None:
             chunk = self._open[queue.broker_name] = Chunk(queue.broker_name)
         sizes = rows.sizes(topic, cluster, family, chosen)[at:]
-        filled = np.cumsum(sizes)
-        room = limit - chunk.size_bytes
+        filled = np.cumsum(sizes + SIZE_BYTES)
+        room = limit - chunk.size_bytes - (0 if queue in chunk.sections else section_bytes(queue))
         taken = int(np.searchsorted(filled, room, "right"))
         if taken == 0 and chunk.rows == 0:
             taken = 1  # larger than a chunk: alone, and the broker judges it

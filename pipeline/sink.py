@@ -77,6 +77,8 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         parts = _parts(messages)
         names = {(part.name, part.sequence) for part in parts}
         if not names:
+            if self._plan.name:  # an earlier run of the micro-batch may have had rows; else nobody knows its name
+                commit_parts(self._plan, self._plan.name, batchId, [])
             return
         if len(names) > 1 or next(iter(names))[1] != batchId:
             raise WriteMisplaced(

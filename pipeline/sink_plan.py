@@ -27,12 +27,15 @@ SINK_OPTIONS: Final = (
     "brokerWaitMs",
     "chunkBytes",
     "keepHours",
+    "brokersGone",
+    "failOnDataLoss",
 )
 DEFAULT_GROUP: Final = "pocketmq-spark-sink"
 BROKER_WAIT_MS: Final = 300_000
 KEEP_HOURS: Final = 720
-BATCH_KEEP_HOURS: Final = 24
-"""Of a batch write without ``txnAppId``: nobody can repeat it but Spark itself, within the job."""
+BATCH_KEEP_HOURS: Final = 1
+"""Of a batch write without ``txnAppId``: nobody can repeat it but Spark itself, within the job. Where brokers know too
+many names, the oldest of these make room for new ones."""
 KEEP_HOURS_MAX: Final = 24 * 365
 NAME_CHARS_MAX: Final = 200
 
@@ -69,6 +72,9 @@ class SinkPlan:
     """Of the transaction; empty: that of the streaming query."""
     sequence: int
     """Of a batch write."""
+    gone: tuple[str, ...] = ()
+    """Brokers that never come back."""
+    fail_on_data_loss: bool = True
 
     @classmethod
     def of(cls, options: Options, schema: StructType, *, streaming: bool) -> "SinkPlan":
@@ -89,7 +95,7 @@ class SinkPlan:
         name = options.text("txnAppId", "")
         if len(name) > NAME_CHARS_MAX or not name.isprintable():
             raise OptionIllegal("bad option", why=f"txnAppId is not 1 to {NAME_CHARS_MAX} printable characters")
-        for option in ("txnAppId", "txnVersion", "keepHours"):
+        for option in ("txnAppId", "txnVersion", "keepHours", "brokersGone", "failOnDataLoss"):
             if option in options and not transactional:
                 raise OptionIllegal("bad options", why=f"{option} means nothing with transactional=false")
         if "txnVersion" in options and streaming:
@@ -115,6 +121,8 @@ class SinkPlan:
             keep_hours=options.number("keepHours", keep_hours, 1, KEEP_HOURS_MAX),
             name=name,
             sequence=options.number("txnVersion", 0),
+            gone=tuple(sorted({text.strip() for text in options.text("brokersGone", "").split(",")} - {""})),
+            fail_on_data_loss=options.flag("failOnDataLoss", True),
         )
 
 

@@ -65,12 +65,22 @@ def write_rows(
 
 
 def commit_parts(plan: SinkPlan, name: str, sequence: int, parts: list[Part]) -> bool:
-    """Commit what tasks have staged; False if an earlier run of the same had committed."""
+    """Commit what tasks have staged; False, with a warning in the log, if an earlier run of the same had committed."""
     if not plan.transactional:
         return True
 
     async def commit(transactions: NamedTransactions) -> bool:
-        return await transactions.commit(name, sequence, parts, keep_hours=plan.keep_hours)
+        is_new = await transactions.commit(name, sequence, parts, keep_hours=plan.keep_hours)
+        if not is_new:
+            transactions.instance.log.warning(
+                "named_transaction_was_committed",
+                name=name,
+                sequence=sequence,
+                rows_dropped=sum(part.rows for part in parts),
+                why="an earlier run had committed it; so it looks, too, when a checkpoint was copied, or two queries "
+                "have one txnAppId",
+            )
+        return is_new
 
     return _with_client(plan, commit)
 
@@ -90,7 +100,9 @@ def abort_parts(plan: SinkPlan, parts: list[Part]) -> None:
 
 def _with_client(plan: SinkPlan, work: Callable[[NamedTransactions], Awaitable[ResultT]]) -> ResultT:
     async def run() -> ResultT:
-        async with NamedTransactions(plan.group, plan.namesrv, wait_ms=plan.wait_ms) as transactions:
+        async with NamedTransactions(
+            plan.group, plan.namesrv, wait_ms=plan.wait_ms, gone=plan.gone, fail_on_data_loss=plan.fail_on_data_loss
+        ) as transactions:
             return await work(transactions)
 
     return asyncio.run(run())

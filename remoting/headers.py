@@ -181,7 +181,7 @@ class NamedStageRequestHeader(Header, frozen=True):
 
 
 class NamedEndRequestHeader(Header, frozen=True):
-    """NAMED_TRANSACTION_END. ``action``: 0 ask, 1 seal, 2 commit, 3 abort."""
+    """NAMED_TRANSACTION_END. ``action``: 0 ask, 1 seal, 2 commit, 3 abort, 4 enlist."""
 
     producer_group: str
     name: str
@@ -197,6 +197,12 @@ class NamedEndRequestHeader(Header, frozen=True):
     """Of a seal and a commit: the brokers that have a part."""
     keep_hours: Int = 720
     """How long the commit is remembered at least."""
+    brokers: list[str] = []
+    """Of a seal, a commit and an enlist: all that may know something of the name, sorted; empty: this one alone."""
+    gone: list[str] = []
+    """Of an enlist: brokers that are no more."""
+    epoch: Long = 0
+    """Of a seal at another broker than the lead: the epoch that the lead's answered."""
 
 
 class NamedResponseHeader(Header, frozen=True):
@@ -209,6 +215,12 @@ class NamedResponseHeader(Header, frozen=True):
     token: str = ""
     lead: str = ""
     participants: list[str] = []
+    epoch: Long = 0
+    """Of a seal: where the lead's is in its log; of two seals the higher one counts."""
+    brokers: list[str] = []
+    """All that may know something of the name, if they are several."""
+    lost: Int = 0
+    """Committed chunks that were gone before they could be delivered."""
 
 
 class TransactionListRequestHeader(Header, frozen=True):

@@ -8,7 +8,7 @@ from pocketmq.broker.counters import BrokerCounters
 from pocketmq.broker.named_log import NamedLog
 from pocketmq.broker.named_records import Committed, Dropped, Manifest, Sealed, Staged, chunk_payload
 from pocketmq.broker.named_service import NamedService
-from pocketmq.broker.named_table import NamedState
+from pocketmq.broker.named_state import NamedState
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.logs import CapturedLog
 from pocketmq.common.properties import encode_properties

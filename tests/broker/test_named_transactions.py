@@ -17,7 +17,8 @@ from pocketmq.broker.named_records import (
     staged_messages,
 )
 from pocketmq.broker.named_service import HOUSEKEEPING_MS, SNAPSHOT_EVENTS, SNAPSHOT_MS
-from pocketmq.broker.named_table import DONE_MAX, NamedState, NamedTable
+from pocketmq.broker.named_state import DONE_MAX, NamedState
+from pocketmq.broker.named_table import NamedTable
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.errors import CorruptRecord
 from pocketmq.common.record import TRANSACTION_COMMIT, TRANSACTION_MASK

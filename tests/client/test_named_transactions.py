@@ -262,7 +262,7 @@ async def test_a_bad_row_is_named(transactions: NamedTransactions, columns: dict
         ({"action": 9}, "action 9"),
         ({"attempts": [("a", 1), ("a", 2)]}, "named twice"),
         ({"attempts": [("a", 0)]}, "without chunks"),
-        ({"attempts": [("a" * 300, 1)]}, "more than 255 characters"),
+        ({"attempts": [("a" * 300, 1)]}, "more than 64 characters"),
         ({"participants": ["b"] * 300}, "300 brokers"),
         ({"action": SEAL}, "without token"),
         ({"token": "other"}, "not sealed with this token"),
