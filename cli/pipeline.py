@@ -7,10 +7,10 @@ from typing import Final
 
 import typer
 
-from pocketmq.pipeline.jobs import archive, dedupe, reconcile, replay
+from pocketmq.pipeline.jobs import archive, dedupe, flow_control, reconcile, replay
 from pocketmq.pipeline.jobs.command import Job
 
-JOBS: Final[tuple[Job, ...]] = (archive.JOB, replay.JOB, dedupe.JOB, reconcile.JOB)
+JOBS: Final[tuple[Job, ...]] = (archive.JOB, replay.JOB, dedupe.JOB, reconcile.JOB, flow_control.JOB)
 
 
 def build_app() -> typer.Typer:

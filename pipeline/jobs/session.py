@@ -30,6 +30,8 @@ NEEDED: Final = {
 }
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """spark-submit sets it for the script that it starts; master and Java are its business then."""
+_PYTHON: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)$", re.MULTILINE)
+"""A traceback; its last line says what was raised."""
 _OURS: Final = re.compile(r"(?:pocketmq\.[\w.]+\.|\b)([A-Z]\w+): (.+)")
 _WORDS: Final = (
     ("PATH_NOT_FOUND", "no such path", "check the spelling; nothing was written"),
@@ -139,12 +141,15 @@ def explained() -> Iterator[None]:
 
 
 def explanation(text: str) -> JobFailed:
-    """Return the error for what Spark said: ours, which a source or sink raised in one of Spark's processes, else its
-    first line."""
+    """Return the error for what Spark said: ours, which a source or sink raised in one of Spark's processes, else the
+    end of Python's traceback, else its first line."""
     found = [match for match in _OURS.finditer(text) if match[0].startswith("pocketmq.")]
     if found:
         return JobFailed(found[-1][2].strip(), cause=Cause.BAD_REQUEST)
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    python = list(_PYTHON.finditer(text))
+    if python:
+        first = python[-1][1].strip()
     for word, what, hint in _WORDS:
         if word in text:
             return JobFailed(what, why=first[:500], hint=hint)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-JOBS = ("archive", "replay", "dedupe", "reconcile")
+JOBS = ("archive", "replay", "dedupe", "reconcile", "flow-control")
 HELP = """
 import sys
 sys.argv = ["pocketmq", "pipeline", sys.argv[1], "--help"]
@@ -29,6 +29,7 @@ CALLS = {
     "replay": ["in", "-t", "t"],
     "dedupe": ["topic:t", "out"],
     "reconcile": ["topic:a", "topic:b"],
+    "flow-control": ["--logs", "README.md", "--output", "out"],
 }
 
 

@@ -138,6 +138,24 @@ def test_another_query_is_not_taken_for_this_one(pocket: PocketBroker, monkeypat
     assert bodies(pocket, "queries") == [1, 1, 2]
 
 
+def test_a_micro_batch_that_was_committed_is_told(
+    pocket: PocketBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A copied checkpoint looks like a repetition: what is dropped is in the log. One without tasks is asked about,
+    too, where its name is known."""
+    for _ in range(2):
+        caplog.clear()
+        as_task(monkeypatch, FakeTask(0, query="copied"))
+        writer = stream_writer(pocket, "copies", txnAppId="copied")
+        writer.commit([writer.write(batches(1, 2, 3))], 0)
+    assert "named_transaction_was_committed" in caplog.text
+    assert "rows_dropped=3" in caplog.text
+    caplog.clear()
+    stream_writer(pocket, "copies", txnAppId="copied").commit([], 0)
+    assert "named_transaction_was_committed" in caplog.text
+    assert bodies(pocket, "copies") == [1, 2, 3]
+
+
 def test_the_broker_is_away_for_a_moment(pocket: PocketBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the tasks and the commit: what they staged is found again after a restart."""
     as_task(monkeypatch, FakeTask(0, query="restarted"))
@@ -169,11 +187,11 @@ def test_a_stream_without_its_identity_is_refused(pocket: PocketBroker, monkeypa
 
 
 def test_a_batch_job_has_an_identity_of_its_own(pocket: PocketBroker) -> None:
-    """Two jobs without ``txnAppId`` are two, and so much is remembered for a day only; a copy of the writer in a task
+    """Two jobs without ``txnAppId`` are two, and so much is remembered for an hour only; a copy of the writer in a task
     has that of the driver."""
     writers = [TopicWriter(options(pocket, topic="jobs"), BODY, False) for _ in range(2)]
     assert writers[0]._plan.name != writers[1]._plan.name
-    assert writers[0]._plan.keep_hours == 24
+    assert writers[0]._plan.keep_hours == 1
     for writer in writers:
         in_task: TopicWriter = pickle.loads(pickle.dumps(writer))
         writer.commit([in_task.write(batches(1, 2))])
@@ -197,6 +215,8 @@ def test_a_batch_job_has_an_identity_of_its_own(pocket: PocketBroker) -> None:
         ({"topic": "t", "txnAppId": "a\nb"}, True, "printable"),
         ({"topic": "t", "transactional": "maybe"}, True, "true or false"),
         ({"topic": "t", "transactional": "false", "txnAppId": "a"}, True, "means nothing"),
+        ({"topic": "t", "transactional": "false", "brokersGone": "a"}, True, "means nothing"),
+        ({"topic": "t", "failOnDataLoss": "perhaps"}, True, "true or false"),
         ({"topic": "t", "group": "no group!"}, True, "group"),
         ({"topic": "t", "chunkBytes": "1"}, True, "4096 to"),
     ],

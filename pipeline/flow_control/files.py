@@ -1,0 +1,54 @@
+"""Which files are logs, and which of them belong together.
+
+Lives here: ``find_logs``, ``log_of`` (the log that a rotated file is a part of).
+Not here: what is in them (``log_reader``).
+"""
+
+import glob
+import os
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from pocketmq.common.errors import ConfigError
+
+FILES_MAX: Final = 100_000
+NAMES: Final = re.compile(r"\.(?:log|jsonl|ndjson)(?:[.\-_][\w.\-]*)?(?:\.gz)?$")
+"""In a directory: broker.log, broker.log.1, broker.log-20240501.gz, client.jsonl.gz."""
+_ROTATED: Final = re.compile(r"(?:\.gz|[.\-_]\d[\d\-_T.:]*)+$")
+_INNER: Final = re.compile(r"[.\-_]\d{4,}[\d\-_T]*(?=\.(?:log|jsonl|ndjson)$)")
+
+
+def find_logs(places: Sequence[str]) -> list[str]:
+    """Return the absolute paths that directories (with what is below them), patterns and files name, sorted.
+
+    Raises ``ConfigError``: a place names nothing, or all of them name too much.
+    """
+    found: set[str] = set()
+    for place in places:
+        path = os.path.abspath(os.path.expanduser(place))
+        if os.path.isdir(path):
+            new = [
+                os.path.join(directory, name)
+                for directory, _, names in os.walk(path)
+                for name in names
+                if NAMES.search(name)
+            ]
+        elif os.path.isfile(path):
+            new = [path]
+        else:
+            new = [match for match in glob.glob(path, recursive=True) if os.path.isfile(match)]
+        if not new:
+            raise ConfigError(
+                "no logs", why=f"nothing at {place}", hint="name files, a pattern in quotes, or a directory of *.log"
+            )
+        found.update(new)
+        if len(found) > FILES_MAX:
+            raise ConfigError("too many logs", why=f"more than {FILES_MAX:,} files", hint="name fewer at once")
+    return sorted(found)
+
+
+def log_of(path: str) -> str:
+    """Return the log that a file is a part of: without number or date of its rotation and without ``.gz``."""
+    directory, name = os.path.split(path)
+    return os.path.join(directory, _INNER.sub("", _ROTATED.sub("", name)) or name)
