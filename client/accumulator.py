@@ -51,6 +51,7 @@ class Section:
 
     ``records`` is parallel to ``messages``, ``uniq_keys`` and ``futures``; it stays empty while the kind of broker is
     unknown (``build`` is None). Rows have ``ids`` in place of ``uniq_keys``, and may become ``packed`` records.
+    ``alike``: the tags that all its messages have, which have nothing else but a body; None: who knows.
     Messages are kept until their receipts: a retry may go to another kind of broker.
     ``futures`` is empty for oneway sends and where ``batch_future`` takes all receipts at once. Times are monotonic ns,
     ``born_ms`` wall time.
@@ -62,6 +63,7 @@ class Section:
     """
 
     __slots__ = (
+        "alike",
         "attempts",
         "attempts_max",
         "batch_future",
@@ -130,6 +132,7 @@ class Section:
         self.futures: list[Future[Receipt]] = []
         self.batch_future: Future[Sequence[Receipt]] | None = None
         self.rows: Rows | None = None
+        self.alike: str | None = None
         self.attempts: list[Attempt] = []
         self.size_bytes = 0
         self.permits = 0

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pocketmq.client.arrow import ColumnUnknown, import_pyarrow
-from pocketmq.client.packed import PackedIds, PackedRecords
+from pocketmq.client.packed import PackedRecords, packed_ids
 from pocketmq.client.row_records import Int64s, MessageRows
 from pocketmq.common.message import Message
 
@@ -48,8 +47,7 @@ class ArrowRows:
         rows = self._rows
         first, end = int(rows[0]), int(rows[-1]) + 1
         chosen = slice(first, end) if end - first == len(rows) else rows
-        joined = self._ids.joined if isinstance(self._ids, PackedIds) else b"".join(self._ids)
-        ids: NDArray[np.uint8] = np.frombuffer(joined, np.uint8).reshape(len(rows), -1)
+        ids = packed_ids(self._ids).rows()
         sizes, data = self._source.records(self._topic, cluster, family, queue_id, born_ms, chosen, ids)
         return PackedRecords(memoryview(data), sizes)
 

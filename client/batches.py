@@ -40,10 +40,12 @@ def sort_by_queue(
 
 def cut_into_parts(batch: Sequence[Message], indexes: list[int]) -> list[list[int]]:
     """Cut a group into parts of about one frame."""
+    costs = [len(batch[index].body) + UNBUILT_EXTRA_BYTES for index in indexes]
+    if sum(costs) <= FRAME_BYTES_TARGET:
+        return [indexes]
     parts: list[list[int]] = [[]]
     size = 0
-    for index in indexes:
-        cost = len(batch[index].body) + UNBUILT_EXTRA_BYTES
+    for index, cost in zip(indexes, costs, strict=True):
         if parts[-1] and size + cost > FRAME_BYTES_TARGET:
             parts.append([])
             size = 0

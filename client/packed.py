@@ -7,6 +7,7 @@ Not here: how they are made (``arrow_records``, ``common.message_id``).
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
+import numpy as np
 from numpy.typing import NDArray
 
 from pocketmq.common.message_id import UniqueIdGenerator
@@ -62,3 +63,12 @@ class PackedIds(Sequence[bytes]):
     def __iter__(self) -> Iterator[bytes]:
         joined, width = self.joined, self.width
         return (joined[at : at + width] for at in range(0, len(joined), width or 1))
+
+    def rows(self) -> NDArray[np.uint8]:
+        """Return the ids as the rows of a matrix."""
+        return np.frombuffer(self.joined, np.uint8).reshape(self._count, -1)
+
+
+def packed_ids(ids: Sequence[bytes]) -> PackedIds:
+    """Return ``ids``, which have one length, back to back."""
+    return ids if isinstance(ids, PackedIds) else PackedIds(b"".join(ids), len(ids))

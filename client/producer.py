@@ -37,6 +37,7 @@ from pocketmq.client.validation import MAX_MESSAGE_SIZE, check_message
 from pocketmq.common.body_codec import LEVEL_DEFAULT, CompressionType
 from pocketmq.common.errors import MessageIllegal, PocketMQError
 from pocketmq.common.message import Message, ReceivedMessage
+from pocketmq.common.message_id import UNIQ_KEY_V4_CHARS
 from pocketmq.common.topics import TRACE_TOPIC, check_group_name, is_plain_topic
 from pocketmq.remoting.errors import RemotingTooMuchRequestError
 
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 STOP_SLACK_S = 0.25
 """How much longer than the send timeout a stop waits: timeouts are noticed a little late."""
 IDS_AT_ONCE = 256
+ALIKE_MIN = 16
+"""From here on messages that are alike are cheaper to build together."""
 _DEADLINE_STEP_NS = 10_000_000
 """Sends whose own deadlines are no further apart than this may share a frame, which ends at the earliest."""
 
@@ -353,6 +356,7 @@ class Producer(Lifecycle):
         batch = list(messages)
         groups: dict[tuple[str, bool, bool], list[int]] = {}
         judged: dict[tuple[str, str], list[int]] = {}
+        alike: dict[tuple[str, bool, bool], str | None] = {}
         # The group of a simple message with this topic and these tags: one like it was checked.
         for index, message in enumerate(batch):
             is_simple = type(message) is Message and type(message.topic) is str and self._is_simple(message)
@@ -374,7 +378,11 @@ class Producer(Lifecycle):
                     why=f"message {index} is delayed",
                     hint="send delayed messages by themselves",
                 )
-            group = groups.setdefault((message.topic, message.wait_store_msg_ok, plain), [])
+            kind = message.topic, message.wait_store_msg_ok, plain
+            tags = message.tags if is_simple and plain else None
+            if alike.setdefault(kind, tags) != tags:
+                alike[kind] = None
+            group = groups.setdefault(kind, [])
             group.append(index)
             if is_simple:
                 judged[message.topic, message.tags] = group
@@ -382,9 +390,11 @@ class Producer(Lifecycle):
             return await self._send_each(batch, timeout_ms)
         begun_ms, begun_ns = self._clock.now_ms(), self._clock.monotonic_ns()
         waits: list[tuple[Places, asyncio.Future[Sequence[Receipt]]]] = []
-        for (topic, wait, plain), indexes in groups.items():
+        for kind, indexes in groups.items():
+            topic, wait, plain = kind
+            tags = alike[kind] if len(indexes) >= ALIKE_MIN else None
             route = await self._route(topic, timeout_ms)
-            keys = [batch[index].sharding_key or "" for index in indexes]
+            keys = [batch[index].sharding_key or "" for index in indexes] if tags is None else None
             for queue, chosen in sort_by_queue(route, indexes, keys):
                 for part in cut_into_parts(batch, chosen):
                     started_ns = self._clock.monotonic_ns()
@@ -402,7 +412,11 @@ class Producer(Lifecycle):
                         may_move,
                     )
                     section.messages = [batch[index] for index in part]
-                    section.uniq_keys = uniq_keys_of(section.messages, self.instance.ids)
+                    if tags is not None:
+                        section.ids = ids = PackedIds.new(self.instance.ids, len(part))
+                        section.alike = tags if ids.width == UNIQ_KEY_V4_CHARS else None
+                    else:
+                        section.uniq_keys = uniq_keys_of(section.messages, self.instance.ids)
                     waits.append((part, self._send_whole(section)))
                     await asyncio.sleep(0)  # this part leaves while the next is built
         stored = await collect(waits)

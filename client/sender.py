@@ -16,7 +16,7 @@ from pocketmq.client.attempt_log import AttemptLog
 from pocketmq.client.attempt_plan import OVERTAKEN, AttemptPlan
 from pocketmq.client.errors import ROLE_CAUSES, Attempt, BrokerNotExist, ClientError, NotStarted
 from pocketmq.client.instance import ClientInstance, Link, TaskSet
-from pocketmq.client.packed import PackedRecords
+from pocketmq.client.packed import PackedRecords, packed_ids
 from pocketmq.client.rebalance import MessageQueue
 from pocketmq.client.receipts import STATUS_OF_CODE, Receipt, SectionOutcome, SectionReceipts, SendStatus
 from pocketmq.client.refusal_facts import CODES_NEVER_STORED, refusal_facts, remark_text
@@ -26,6 +26,7 @@ from pocketmq.client.route import DEFAULT_TOPIC_QUEUE_NUMS
 from pocketmq.client.typed_lanes import Lane, TypedLanes
 from pocketmq.client.typed_send import can_batch, typed_request
 from pocketmq.common.errors import PocketMQError, Stored
+from pocketmq.common.plain_batch import build_alike
 from pocketmq.common.record import encode_host
 from pocketmq.common.record_codec import PlainRecordBuilder
 from pocketmq.remoting.codec import Response
@@ -203,6 +204,11 @@ class SectionSender:
                 section.packed = made
             else:
                 section.records = made
+        elif section.alike is not None:
+            topic, bodies = section.queue.topic, [message.body for message in section.messages]
+            ids = packed_ids(section.all_ids).rows()
+            sizes, data = build_alike(builder, topic, section.alike, bodies, section.queue_id, ids, section.born_ms)
+            section.packed = PackedRecords(memoryview(data), sizes)
         else:
             section.records = [
                 builder.build(message, section.queue_id, uniq_key, section.born_ms)

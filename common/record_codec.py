@@ -273,11 +273,12 @@ class PlainRecordBuilder:
     in the order UNIQ_KEY, TAGS, KEYS, CLUSTER, others. Keeps the constant bytes of ``_TEMPLATES_MAX`` (topic, tags).
     """
 
-    __slots__ = ("_cluster", "_cluster_property", "_fixed", "_header", "_host_bits", "_pack", "_templates")
+    __slots__ = ("_cluster", "_cluster_property", "_fixed", "_header", "_host_bits", "_pack", "_templates", "family")
 
     def __init__(self, cluster: str, family: int = 4) -> None:
         """``cluster``: name of the broker's cluster; ``family``: 4 or 6, the host family the broker announced."""
         check_property(CLUSTER, cluster)
+        self.family = family
         self._cluster = cluster
         self._cluster_property = encode_text(f"{CLUSTER}\x01{cluster}\x02")
         client = _CLIENT_V6 if family == 6 else _CLIENT_V4
@@ -315,10 +316,9 @@ class PlainRecordBuilder:
             or len(uniq_key) != _UNIQ_KEY_BYTES
         ):
             return self._build_slowly(message, queue_id, uniq_key, born_timestamp_ms, sys_flag, body)
-        template = self._templates.get((message.topic, message.tags))
-        if template is None:
-            template = self._template(message.topic, message.tags)
-        before, after, size = template
+        before, after, size = self._templates.get((message.topic, message.tags)) or self.frame_of(
+            message.topic, message.tags
+        )
         if message.keys or message.sharding_key:
             keys = self._keys(message) if message.keys else b""
             order = self._sharding_key(message.sharding_key) if message.sharding_key else b""
@@ -354,8 +354,11 @@ class PlainRecordBuilder:
             )
         return len(encoded).to_bytes(1, "big") + encoded
 
-    def _template(self, topic: str, tags: str) -> tuple[bytes, bytes, int]:
+    def frame_of(self, topic: str, tags: str) -> tuple[bytes, bytes, int]:
         """Return (bytes between body and UNIQ_KEY value, bytes after it, record size without body)."""
+        known = self._templates.get((topic, tags))
+        if known is not None:
+            return known
         after = b"\x02" + self._tags(tags) + self._cluster_property
         properties = _UNIQ_NAME_BYTES + _UNIQ_KEY_BYTES + len(after)
         self._check_length(properties)
