@@ -10,9 +10,10 @@ from pocketmq.client import ClientInstance, Message, MessageQueue, Producer, Pul
 from pocketmq.client.admin import Admin
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.events import NullLog
+from pocketmq.remoting.bodies import TopicConfigBody, encode_body
 from pocketmq.remoting.channel import ClientChannel
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.headers import CreateTopicRequestHeader
+from pocketmq.remoting.operator_bodies import CreateTopicListBody
 
 TIMEOUT_MS = 10_000
 TOPICS_ONE_BY_ONE = 10
@@ -48,28 +49,16 @@ class PocketmqClient(Client):
             await admin.create_topic(topics[-1], queues=queues)  # returns when the route is known
 
     async def _create_many(self, topics: Sequence[str], queues: int) -> None:
-        """Ask the broker for all of them without a look at each route."""
+        """Ask the broker for all of them with one request (RocketMQ 5.3's), which is written down once."""
         channel = ClientChannel(self.target["address"], clock=SystemClock(), log=NullLog())
         await channel.open()
         await channel.hello()
-        left = iter(topics)
-
-        async def some() -> None:
-            for topic in left:
-                header = CreateTopicRequestHeader(
-                    topic=topic,
-                    default_topic="TBW102",
-                    read_queue_nums=queues,
-                    write_queue_nums=queues,
-                    perm=6,
-                    topic_filter_type="SINGLE_TAG",
-                )
-                answer = await channel.request(RequestCode.UPDATE_AND_CREATE_TOPIC, header, timeout_ms=60_000)
-                if answer.code:
-                    raise RuntimeError(f"topic {topic} refused: {answer.remark}")
-
+        made = [TopicConfigBody(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues) for topic in topics]
+        body = encode_body(CreateTopicListBody(topic_config_list=made))
         try:
-            await asyncio.gather(*(some() for _ in range(16)))
+            answer = await channel.request(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, None, body, timeout_ms=60_000)
+            if answer.code:
+                raise RuntimeError(f"{len(topics)} topics refused: {answer.remark}")
         finally:
             channel.close()
 

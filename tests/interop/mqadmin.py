@@ -10,6 +10,7 @@ Not here: Java itself (``toolchain``), the cluster that is administered (``mqadm
 
 import base64
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -92,9 +93,13 @@ class MqAdmin:
         out, err = (base64.b64decode(answer[name]).decode(errors="replace") for name in ("out", "err"))
         return Output(" ".join(words), answer["status"], out, err)
 
-    def ok(self, *words: str) -> Output:
-        """Run one command that must work."""
+    def ok(self, *words: str, within_s: float = 0) -> Output:
+        """Run one command that must work; ``within_s``: once what it needs has come about."""
+        give_up_s = time.monotonic() + within_s
         output = self.run(*words)
+        while not output.is_ok and time.monotonic() < give_up_s:
+            time.sleep(0.5)
+            output = self.run(*words)
         assert output.is_ok, output
         return output
 

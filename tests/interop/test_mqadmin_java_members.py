@@ -1,5 +1,6 @@
 """RocketMQ's admin tools on PocketMQ, when RocketMQ's own clients are the members of a group."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def test_a_java_consumer_is_looked_at(mq: Site, members: JavaClients) -> None:
         assert version in status
         assert "java.lang.Thread" in status, "the stacks of its threads"
         assert "Rebalance OK" in mq.admin.ok("consumerStatus", "-g", group).out
-        holders = mq.admin.ok("consumerProgress", "-g", group, "-s", "true").rows
+        holders = mq.admin.ok("consumerProgress", "-g", group, "-s", "true", within_s=20).rows  # it commits each 5 s
         assert {row["Client IP"] for row in holders if row["Topic"] == TOPIC} == {client_id.split("@")[0]}
         unique = mq.receipts[0].msg_id
         handed = mq.admin.ok("queryMsgByUniqueKey", "-i", unique, "-t", TOPIC, "-g", group, "-d", client_id)
@@ -61,7 +62,12 @@ def test_a_java_producer_is_listed(mq: Site, members: JavaClients) -> None:
     language_and_version = ("JAVA", JAVA_VERSIONS[members.version])
     with members.started("producer", group=group) as producer:
         members.send(producer, topic=new_name("FromJava"), body="x", count=1)
-        listed = [line for line in mq.admin.ok("producer", "-b", mq.server.broker).out.splitlines() if group in line]
+        listed: list[str] = []
+        deadline = time.monotonic() + 40  # its first heartbeat may come 30 s after its first send
+        while not listed and time.monotonic() < deadline:
+            output = mq.admin.ok("producer", "-b", mq.server.broker).out
+            listed = [line for line in output.splitlines() if group in line]
+            time.sleep(0.2)
         assert len(listed) == 1
         assert f"language={language_and_version[0]}" in listed[0]
         assert f"version={language_and_version[1][1]}" in listed[0]

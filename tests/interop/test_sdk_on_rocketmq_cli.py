@@ -37,11 +37,12 @@ def test_topics_are_made_filled_described_read_and_deleted(rocketmq: RocketMQSer
     sent = json.loads(pocketmq(rocketmq, "produce", topic, "--json", text="one\ntwo\nthree\n").splitlines()[0])
     assert (sent["sent"], sent["statuses"]) == (3, {"SEND_OK": 3})
     assert f"{topic}\t2\tRW-\t3" in pocketmq(rocketmq, "topic", "list")
-    rows = pocketmq(rocketmq, "topic", "describe", topic).splitlines()[1:]
-    assert sum(int(row.split("\t")[5]) for row in rows) == 3
+    rows = [row.split("\t") for row in pocketmq(rocketmq, "topic", "describe", topic).splitlines()[1:]]
+    assert sum(int(row[5]) for row in rows) == 3
+    queue_id = next(row[1] for row in rows if int(row[5]))
     got = pocketmq(rocketmq, "consume", topic, "--from", "earliest", "-n", "3")
     assert {"one", "two", "three"} <= set(got.split())
-    found = pocketmq(rocketmq, "message", "get", f"{topic}/0/0", "--json")
+    found = pocketmq(rocketmq, "message", "get", f"{topic}/{queue_id}/0", "--json")
     assert json.loads(found.splitlines()[0])["topic"] == topic
     pocketmq(rocketmq, "topic", "delete", topic)
     assert f"{topic}\t" not in pocketmq(rocketmq, "topic", "list")
