@@ -21,6 +21,7 @@ from pocketmq.cli import (
     ha,
     lock,
     message,
+    metrics,
     pipeline,
     produce,
     request,
@@ -94,6 +95,7 @@ def build_app(root: RootOptions) -> typer.Typer:
     app.add_typer(retry_store.build_app(), name="retry-store", rich_help_panel="Use")
     app.add_typer(pipeline.build_app(), name="pipeline", rich_help_panel="Use")
     app.add_typer(log.build_app(), name="log", rich_help_panel="Check")
+    app.add_typer(metrics.build_app(), name="metrics", rich_help_panel="Check")
     app.add_typer(doctor.build_app(), name="doctor", rich_help_panel="Explain")
     return app
 

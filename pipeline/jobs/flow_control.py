@@ -1,4 +1,4 @@
-"""``flow-control``: what was refused when and why, from the logs of brokers and clients.
+"""``flow-control``: what was refused when and why, from the logs and metrics of brokers, and the logs of clients.
 
 Lives here: its options, the summary on the terminal. Not here: what it does (``pocketmq.pipeline.flow_control``).
 """
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from pocketmq.common.errors import ConfigError
 from pocketmq.pipeline.jobs import command
 from pocketmq.pipeline.jobs.command import Job
 
@@ -14,21 +15,32 @@ if TYPE_CHECKING:
     from pocketmq.pipeline.flow_control.run import Result
 
 SHOWN: Final = 10
+_READ: Final = ("files", "lines", "events", "restarts")
+"""Counts of what was read; the others were passed over."""
 
 
 def flow_control(
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="DIR", help="New directory for tables (Parquet) and report.html.")
+    ],
     logs: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             "--logs",
             "-l",
             metavar="FILE|PATTERN|DIR",
             help="Logs in JSON lines, rotated and gzip ones, too; repeatable.",
         ),
-    ],
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="DIR", help="New directory for tables (Parquet) and report.html.")
-    ],
+    ] = None,
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metrics",
+            "-m",
+            metavar="FILE|PATTERN|DIR",
+            help="Metrics as pocketmq metrics record writes them, or exported with times (*.prom, *.om); repeatable.",
+        ),
+    ] = None,
     traces: Annotated[
         str,
         typer.Option(
@@ -50,14 +62,17 @@ def flow_control(
 ) -> None:
     """Say what brokers refused, minute by minute, and which causes led to it, with the lines that show it.
 
-    Reads the logs of brokers and clients ([log] format = "json"), many at once. The logs must be reachable by all of
-    Spark's workers at the same paths.
+    Reads the logs of brokers and clients ([log] format = "json") and recorded metrics, many at once. The files must be
+    reachable by all of Spark's workers at the same paths.
     """
-    from pocketmq.pipeline.flow_control.files import find_logs
+    from pocketmq.pipeline.flow_control.files import METRICS_NAMES, find_logs
     from pocketmq.pipeline.jobs.inputs import Input
     from pocketmq.pipeline.jobs.session import import_spark, job_session
 
-    paths = find_logs(logs)
+    if not logs and not metrics:
+        raise ConfigError("nothing to read", why="neither --logs nor --metrics is given", hint="name at least one")
+    paths = find_logs(logs or [])
+    recorded = find_logs(metrics, METRICS_NAMES, "metrics") if metrics else []
     traced = Input.of(traces) if traces else None
     import_spark()
     if report:
@@ -75,6 +90,7 @@ def flow_control(
             spark,
             paths,
             output,
+            metrics=recorded,
             traces=bodies,
             quiet_minutes=quiet_minutes,
             with_report=report,
@@ -132,7 +148,7 @@ def _print(result: "Result") -> None:
     ]
     print_table(("begin_utc", "broker", "minutes", "refused", "ended_in_clients", "class", "cause"), rows)
     counts = result.counts
-    passed = {name: count for name, count in counts.items() if name not in ("files", "lines", "events")}
+    passed = {name: count for name, count in counts.items() if name not in _READ}
     note(f"{counts.get('files', 0):,} files, {counts.get('lines', 0):,} lines, {counts.get('events', 0):,} events")
     if passed:
         note("passed over: " + ", ".join(f"{name} {count:,}" for name, count in sorted(passed.items())))
@@ -150,6 +166,7 @@ JOB: Final = Job(
     (
         "--logs /var/log/pocketmq --output /data/flow-control",
         "--logs '/logs/broker-*/broker.log*' --logs /logs/clients --traces topic:RMQ_SYS_TRACE_TOPIC -o report",
+        "--logs /logs --metrics /metrics --output report",
         "--logs broker.log.gz --output report --overwrite --json",
     ),
 )
