@@ -109,6 +109,8 @@ class _Reader:
             waiting.succeeded(loop.time())
             result = answer.queues[0]
             if not len(answer.body):
+                if result.min_offset > position:  # that the topic was made anew says more than that messages are gone
+                    loop.run_until_complete(self._check_identity(wanted))
                 self._judge_gap(wanted, position, result)
                 is_missing = result.next_offset <= position and result.min_offset <= position
                 if is_missing:  # for a moment it may be so: another broker of the name answered, which lags behind
@@ -117,6 +119,7 @@ class _Reader:
                         yield empty_batch(plan.columns)
                         loop.run_until_complete(asyncio.sleep(RETRY_S))
                         continue
+                    loop.run_until_complete(self._check_identity(wanted))
                     self._judge_missing(wanted, position, result)
                     position = wanted.end
                     continue
