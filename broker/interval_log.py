@@ -45,7 +45,7 @@ def tag_of(remark: str) -> str:
 
 class IntervalLog:
     """Writes one report a minute, or every ten seconds while something is refused or an append hangs; none while
-    nothing is done. ``step`` is called by one thread at a steady pace; about 2 ms, no disk, not on a request's path.
+    nothing is done. ``step`` is called by one thread at a steady pace; no disk, not on a request's path.
     """
 
     def __init__(

@@ -26,7 +26,8 @@ def build_alike(
 ) -> tuple[NDArray[Any], bytes]:
     """Return the sizes (>u4) and the bytes of the records of these bodies. ``ids``: a row of 32 ASCII bytes each.
 
-    0.25 µs a record of 100 bytes, where ``PlainRecordBuilder.build`` takes 0.65. Raises what that raises.
+    0.49 µs a record of 100 bytes, its id included, where ``PlainRecordBuilder.build`` takes 0.70. Raises what that
+    raises.
     """
     count = len(bodies)
     before, after, fixed_bytes = builder.frame_of(topic, tags)
