@@ -1,6 +1,7 @@
 """``pocketmq topic list | create | describe | delete``.
 
-Lives here: options and what is printed. Not here: the requests (``client.admin``).
+Lives here: options and what is printed. Not here: what ``create`` does where the topic exists (``topic_create``), the
+requests (``client.admin``).
 """
 
 from typing import Annotated
@@ -62,24 +63,40 @@ def list_topics(
 
 def create(
     topic: Name,
-    queues: Annotated[int, typer.Option("--queues", "-q", min=1, help="Read and write queues on each broker.")] = 8,
-    perm: Annotated[str, typer.Option("--perm", help="R, W or RW.")] = "RW",
-    order: Annotated[bool, typer.Option("--order", help="Mark the topic as ordered.")] = False,
+    queues: Annotated[
+        int | None,
+        typer.Option("--queues", "-q", min=1, help="Read and write queues on each broker; a new topic has 8 without."),
+    ] = None,
+    perm: Annotated[str | None, typer.Option("--perm", help="R, W or RW; a new topic has RW without.")] = None,
+    order: Annotated[bool | None, typer.Option("--order/--no-order", help="Mark the topic as ordered, or not.")] = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Leave a topic of that name as it is, whatever its settings.")
+    ] = False,
+    update: Annotated[
+        bool, typer.Option("--update", help="Give a topic of that name these settings; what is not named here stays.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="With --update: fewer queues, even if that hides messages.")
+    ] = False,
     cluster: Annotated[str, typer.Option("--cluster", help="Only on the brokers of this cluster.")] = "",
     broker: Annotated[str, typer.Option("--broker", help="Only on this broker.")] = "",
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
-    """Create a topic, or change the one of that name."""
-    bits = _perm_bits(perm)
+    """Create a topic. One of that name with other settings is an error, unless --if-not-exists or --update is given."""
+    bits = None if perm is None else _perm_bits(perm)
+    if if_not_exists and update:
+        raise ConfigError("bad options", why="--if-not-exists and --update exclude each other", hint="give one of them")
+    if force and not update:
+        raise ConfigError("bad options", why="--force without --update", hint="--force says what --update may do")
 
     async def body() -> None:
+        from pocketmq.cli.topic_create import Asked, create_topic
         from pocketmq.client.admin import Admin
 
         async with Admin(namesrv) as admin:
-            route = await admin.create_topic(
-                topic, queues=queues, perm=bits, order=order, cluster=cluster, broker=broker
-            )
-        print_note(f"topic {topic}: {queues} queues on {', '.join(sorted(route.brokers))}")
+            masters = await admin.masters(cluster=cluster, broker=broker)
+            asked = Asked(queues, bits, order)
+            await create_topic(admin, topic, masters, asked, if_not_exists=if_not_exists, update=update, force=force)
 
     run_async(body())
 

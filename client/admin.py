@@ -31,6 +31,8 @@ from pocketmq.remoting.bodies import (
     GroupList,
     KVTable,
     SubscriptionGroupWrapper,
+    TopicConfigBody,
+    TopicConfigSerializeWrapper,
     TopicList,
     TopicStatsTable,
     decode_body,
@@ -207,11 +209,17 @@ class Admin(Lifecycle):
         read_queues: int | None = None,
         write_queues: int | None = None,
         perm: int = 6,
+        topic_filter_type: str = "SINGLE_TAG",
+        topic_sys_flag: int = 0,
         order: bool = False,
         cluster: str = "",
         broker: str = "",
     ) -> TopicRoute:
-        """Create or change a topic on all brokers, or those of a cluster, or one; return once its route is known."""
+        """Create or change a topic on all brokers, or those of a cluster, or one; return once its route is known.
+
+        As RocketMQ's request does it: a topic of that name gets all of these settings, whatever it had
+        (``topic_settings`` tells). Messages in queues that a topic has no more are not read by anybody.
+        """
         check_topic_name(topic)
         header = CreateTopicRequestHeader(
             topic=topic,
@@ -219,7 +227,8 @@ class Admin(Lifecycle):
             read_queue_nums=queues if read_queues is None else read_queues,
             write_queue_nums=queues if write_queues is None else write_queues,
             perm=perm,
-            topic_filter_type="SINGLE_TAG",
+            topic_filter_type=topic_filter_type,
+            topic_sys_flag=topic_sys_flag,
             order=order,
         )
         masters = await self.masters(cluster=cluster, broker=broker)
@@ -238,27 +247,44 @@ class Admin(Lifecycle):
                 raise NotFound(f"route of {topic} not seen", why=why, hint="do the brokers reach this name server?")
             await asyncio.sleep(ROUTE_POLL_MS / 1000)
 
-    async def describe_topic(self, topic: str) -> TopicDescription:
-        """Return route, permissions and queues of a topic. Raises ``NoRoute``."""
+    async def topic_settings(self, topic: str, addresses: Mapping[str, str]) -> dict[str, TopicConfigBody]:
+        """Return broker name → the settings of a topic, for those of these brokers (name → address) that have it."""
         check_topic_name(topic)
-        data = await self.instance.name_servers.route(topic, timeout_ms=self._timeout_ms)
-        route = route_from_data(topic, data)
-        addresses = {name: broker.readable() for name, broker in route.brokers.items() if broker.readable()}
-        header = TopicRequestHeader(topic)
-        bodies = await self._each(
-            addresses,
-            lambda address: self._ask(address, RequestCode.GET_TOPIC_STATS_INFO, header, f"state of {topic} refused"),
+        found = await self._each(addresses, lambda address: self._topic_settings_at(address, topic))
+        return {name: config for name, config in found.items() if config is not None}
+
+    async def _topic_settings_at(self, address: str, topic: str) -> TopicConfigBody | None:
+        what = f"settings of {topic} refused"
+        response = await self._link_request(address, RequestCode.GET_TOPIC_CONFIG, TopicRequestHeader(topic))
+        if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:  # RocketMQ 4.9
+            body = await self._ask(address, RequestCode.GET_ALL_TOPIC_CONFIG, None, what)
+            return decode_body(body, TopicConfigSerializeWrapper).topic_config_table.get(topic)
+        check_answer(response, what, address, ResponseCode.TOPIC_NOT_EXIST)
+        return decode_body(response.body, TopicConfigBody) if response.code == ResponseCode.SUCCESS else None
+
+    async def topic_queues(self, topic: str, address: str) -> list[QueueStatus]:
+        """Return what a topic's queues hold on one broker."""
+        body = await self._ask(
+            address, RequestCode.GET_TOPIC_STATS_INFO, TopicRequestHeader(topic), f"state of {topic} refused"
         )
-        queues = [
+        return [
             QueueStatus(
                 MessageQueue(queue.topic, queue.broker_name, queue.queue_id),
                 offset.min_offset,
                 offset.max_offset,
                 offset.last_update_timestamp,
             )
-            for body in bodies.values()
             for queue, offset in decode_body(body, TopicStatsTable).offset_table.items()
         ]
+
+    async def describe_topic(self, topic: str) -> TopicDescription:
+        """Return route, permissions and queues of a topic. Raises ``NoRoute``."""
+        check_topic_name(topic)
+        data = await self.instance.name_servers.route(topic, timeout_ms=self._timeout_ms)
+        route = route_from_data(topic, data)
+        addresses = {name: broker.readable() for name, broker in route.brokers.items() if broker.readable()}
+        found = await self._each(addresses, lambda address: self.topic_queues(topic, address))
+        queues = [queue for each in found.values() for queue in each]
         perms = {each.broker_name: each.perm for each in data.queue_datas}
         return TopicDescription(topic, route, sorted(queues, key=lambda each: each.queue), perms)
 
@@ -510,7 +536,7 @@ class Admin(Lifecycle):
         return check_answer(response, what, address).body
 
     @staticmethod
-    async def _each(addresses: dict[_K, str], ask: Callable[[str], Awaitable[_T]]) -> dict[_K, _T]:
+    async def _each(addresses: Mapping[_K, str], ask: Callable[[str], Awaitable[_T]]) -> dict[_K, _T]:
         """Ask all at once; raise the first error after all have ended."""
         results = await asyncio.gather(*map(ask, addresses.values()), return_exceptions=True)
         answers: dict[_K, _T] = {}

@@ -151,6 +151,47 @@ def test_a_topic_is_created_described_listed_and_deleted(pocketmq: Any) -> None:
     assert "TBW102" in pocketmq("topic", "list", "--all")
 
 
+def test_a_topic_that_exists_is_not_changed_by_accident(pocketmq: Any, run_command: Any, broker: PocketBroker) -> None:
+    """Other settings are refused with both of them; --if-not-exists leaves them; --update changes what is named."""
+
+    def create(*arguments: str) -> tuple[int, str, str]:
+        done = run_command("topic", "create", "Kept", *arguments, env={"POCKETMQ_NAMESRV": broker.namesrv})
+        return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+    assert create("-q", "4") == (0, "created Kept: 4 queues on pocket\n", "")
+    lines = b"".join(b"k%d:%d\n" % (number, number) for number in range(100))
+    pocketmq("produce", "Kept", "--key-sep", ":", "--sharding-key-from-key", stdin=lines)
+    assert create() == (0, "Kept exists already: 4 queues on pocket\n", "")
+    assert create("-q", "4", "--perm", "wr", "--no-order") == (0, "Kept exists already: 4 queues on pocket\n", "")
+    code, out, errors = create("-q", "1", "--perm", "R")
+    assert (code, out) == (1, "")
+    assert "4 queues, permission RW on pocket; asked for: 1 queue, permission R (" in errors
+    assert "--update" in errors
+    assert "--if-not-exists" in errors
+    left = "Kept exists already and differs: 4 queues, permission RW on pocket; asked for: 1 queue (left as it is)\n"
+    assert create("-q", "1", "--if-not-exists") == (0, "", left)
+    assert len(pocketmq("consume", "Kept").splitlines()) == 100
+
+    code, out, errors = create("-q", "1", "--update")
+    assert (code, out) == (1, "")
+    assert "messages in 3 queues, id 1 and above (" in errors
+    assert "--force" in errors
+    assert len(pocketmq("consume", "Kept").splitlines()) == 100
+    told = "changed Kept on pocket: 4 queues, permission RW -> 8 queues, permission RW\n"
+    assert create("-q", "8", "--update") == (0, told, "")
+    told = "changed Kept on pocket: 8 queues, permission RW -> 4 queues, permission RW, ordered\n"
+    assert create("-q", "4", "--order", "--update") == (0, told, "")  # the queues that go are empty
+    code, out, errors = create("-q", "1", "--update", "--force")
+    assert (code, out) == (
+        0,
+        "changed Kept on pocket: 4 queues, permission RW, ordered -> 1 queue, permission RW, ordered\n",
+    )
+    hidden = 100 - len(pocketmq("consume", "Kept").splitlines())
+    assert errors == f"hidden, not deleted: pocket holds {hidden} messages in 3 queues, id 1 and above\n"
+    create("-q", "4", "--update")
+    assert len(pocketmq("consume", "Kept").splitlines()) == 100
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
@@ -169,6 +210,8 @@ def test_a_topic_is_created_described_listed_and_deleted(pocketmq: Any) -> None:
         (("consume", "T", "--namesrv", "127.0.0.1:1"), 4, "127.0.0.1:1"),
         (("consume", "T", "--namesrv", "nonsense"), 2, "nonsense"),
         (("topic", "create", "T", "--perm", "Q"), 2, "bad permission"),
+        (("topic", "create", "T", "--update", "--if-not-exists"), 2, "exclude each other"),
+        (("topic", "create", "T", "--force"), 2, "--force without --update"),
         (("group", "describe", "no_such_group"), 1, "no such group"),
         (("group", "seek", "g", "-t", "T", "--to", "committed"), 2, "changes nothing"),
     ],

@@ -9,6 +9,8 @@ from pocketmq.client import ConsumeFromWhere, Message, NoRoute, NotStarted, Prod
 from pocketmq.client.admin import Admin, GroupOnline, NotFound
 from pocketmq.client.errors import OffsetIllegal
 from pocketmq.common.topics import TopicIllegal
+from pocketmq.remoting.bodies import TopicConfigBody, TopicConfigSerializeWrapper, encode_body
+from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.testing.broker import PocketBroker
 
 
@@ -33,6 +35,27 @@ async def test_topics_live_and_die(admin: Admin, topic: str) -> None:
         await admin.describe_topic(topic)
     with pytest.raises(TopicIllegal):
         await admin.create_topic("no topic")
+
+
+async def test_settings_are_told_by_the_brokers_that_have_a_topic(
+    admin: Admin, broker: PocketBroker, topic: str
+) -> None:
+    await admin.create_topic(topic, read_queues=3, write_queues=2, perm=4, topic_filter_type="MULTI_TAG", order=True)
+    found = (await admin.topic_settings(topic, await admin.masters()))["pocket"]
+    assert (found.read_queue_nums, found.write_queue_nums, found.perm, found.order) == (3, 2, 4, True)
+    assert found.topic_filter_type == "MULTI_TAG"
+    assert await admin.topic_settings(topic + "-not", await admin.masters()) == {}
+
+
+async def test_a_broker_that_does_not_tell_one_topics_settings_tells_all(admin: Admin, cluster: Any) -> None:
+    """RocketMQ 4.9 has no GET_TOPIC_CONFIG."""
+    server = await cluster.add("old")
+    unknown = (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, " request type 351 not supported", None, b"")
+    table = TopicConfigSerializeWrapper({"T": TopicConfigBody("T", 4, 4)})
+    server.answers[RequestCode.GET_TOPIC_CONFIG] = lambda connection, request: unknown
+    server.answers[RequestCode.GET_ALL_TOPIC_CONFIG] = lambda connection, request: (0, "", None, encode_body(table))
+    assert (await admin.topic_settings("T", {"old": server.address}))["old"].write_queue_nums == 4
+    assert await admin.topic_settings("U", {"old": server.address}) == {}
 
 
 async def test_the_cluster_is_described(admin: Admin, broker: PocketBroker) -> None:

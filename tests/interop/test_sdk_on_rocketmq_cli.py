@@ -31,9 +31,14 @@ def pocketmq(servers: RocketMQServers, *arguments: str, text: str = "", code: in
 
 
 def test_topics_are_made_filled_described_read_and_deleted(rocketmq: RocketMQServers) -> None:
-    """topic create, produce, topic list and describe, consume, message query and get, topic delete."""
+    """topic create (and again), produce, topic list and describe, consume, message query and get, topic delete."""
     topic = new_name("cli")
-    pocketmq(rocketmq, "topic", "create", topic, "--queues", "2")
+    assert f"created {topic}: 2 queues on " in pocketmq(rocketmq, "topic", "create", topic, "--queues", "2")
+    assert f"{topic} exists already: 2 queues on " in pocketmq(rocketmq, "topic", "create", topic)
+    assert "asked for: 4 queues" in pocketmq(rocketmq, "topic", "create", topic, "--queues", "4", code=1)
+    changed = pocketmq(rocketmq, "topic", "create", topic, "--queues", "4", "--update")
+    assert "2 queues, permission RW -> 4 queues, permission RW" in changed
+    pocketmq(rocketmq, "topic", "create", topic, "--queues", "2", "--update")
     sent = json.loads(pocketmq(rocketmq, "produce", topic, "--json", text="one\ntwo\nthree\n").splitlines()[0])
     assert (sent["sent"], sent["statuses"]) == (3, {"SEND_OK": 3})
     assert f"{topic}\t2\tRW-\t3" in pocketmq(rocketmq, "topic", "list")
