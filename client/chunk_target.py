@@ -9,10 +9,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 from pocketmq.client.chunk_writer import Chunk
-from pocketmq.client.errors import BrokerAnswerError, ClientError, answer_error
-from pocketmq.client.instance import ClientInstance, Link
+from pocketmq.client.errors import BrokerAnswerError, ClientError, NoRoute, answer_error
+from pocketmq.client.instance import ClientInstance, Link, check_answer
 from pocketmq.client.refusal_facts import refusal_facts, remark_text
+from pocketmq.client.route import TopicRoute
 from pocketmq.common.errors import Cause, PocketMQError
+from pocketmq.remoting.bodies import ClusterInfo, decode_body
 from pocketmq.remoting.codec import Response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers import NamedResponseHeader, NamedStageRequestHeader, NativeAppendRequestHeader
@@ -31,6 +33,8 @@ AGAIN: Final = frozenset(
 )
 """Answers after which the same request may succeed later, or be safe later."""
 _COMMITTED: Final = 3
+MASTER: Final = "0"
+"""The broker id of a master, as the name server's tables write it."""
 
 ResultT = TypeVar("ResultT")
 
@@ -57,7 +61,8 @@ class Patience:
     async def run(self, ask: Callable[[], Awaitable[ResultT]], what: str, topic: str = "") -> ResultT:
         """Return what ``ask`` returns. Raises ``BrokersAway`` with the last error, or what is no use to repeat."""
         clock = self._instance.clock
-        deadline_ns = clock.monotonic_ns() + self.wait_ms * 1_000_000
+        began_ns = clock.monotonic_ns()
+        deadline_ns = began_ns + self.wait_ms * 1_000_000
         pause_ms = PAUSE_MS
         while True:
             try:
@@ -66,10 +71,12 @@ class Patience:
                 passes = error.retriable or (isinstance(error, BrokerAnswerError) and error.answer_code in AGAIN)
                 if not passes:
                     raise
-                left_ms = (deadline_ns - clock.monotonic_ns()) / 1e6
+                now_ns = clock.monotonic_ns()
+                left_ms = (deadline_ns - now_ns) / 1e6
                 if left_ms <= 0:
+                    waited_ms = (now_ns - began_ns) // 1_000_000
                     raise BrokersAway(
-                        what, why=str(error), hint=f"waited {self.wait_ms} ms; are name server and broker there?"
+                        what, why=str(error), hint=f"waited {waited_ms} ms; are name server and broker there?"
                     ) from error
                 wait_ms = min(max(pause_ms, error.retry_after_ms), max(left_ms, 1.0))
             await asyncio.sleep(wait_ms * (1 + self._instance.random.random()) / 2000)
@@ -79,6 +86,45 @@ class Patience:
                     await self._instance.refresh(topic, for_send=True)
                 except PocketMQError:
                     pass
+
+    async def route(self, topic: str) -> TopicRoute:
+        """Return where a topic's messages go: as known, or as a name server says.
+
+        Name servers are waited for, and brokers: after a restart of both a name server answers before it knows any. A
+        topic that takes no messages though its brokers, or for a topic without any the others, are there is a
+        ``NoRoute`` at once: its name is wrong, or its permission.
+        """
+        instance = self._instance
+
+        async def ask() -> TopicRoute | NoRoute:
+            timeout_ms = instance.options.api_timeout_ms
+            try:
+                return await instance.route(topic, timeout_ms=timeout_ms, for_send=True)
+            except NoRoute as error:
+                if not await self._has_masters(topic):
+                    raise NoRoute(str(error.what), why="no broker that takes its messages is registered") from error
+            try:  # a broker registers with its topics: what is missing now, where masters are, is missing
+                return await instance.refresh(topic, for_send=True)
+            except NoRoute as error:
+                return error
+
+        servers = ";".join(instance.name_servers.addresses)
+        known = await self.run(ask, f"no route of {topic} from name server {servers}")
+        if isinstance(known, NoRoute):
+            raise known
+        return known
+
+    async def _has_masters(self, topic: str) -> bool:
+        """Tell whether the brokers of a topic have masters, all of them; if it has no brokers, whether any does."""
+        servers, timeout_ms = self._instance.name_servers, self._instance.options.api_timeout_ms
+        try:
+            brokers = (await servers.route(topic, timeout_ms=timeout_ms)).broker_datas
+            return bool(brokers) and all(MASTER in each.broker_addrs for each in brokers)
+        except NoRoute:
+            response = await servers.request(RequestCode.GET_BROKER_CLUSTER_INFO, None, timeout_ms=timeout_ms)
+        check_answer(response, "cluster information refused", servers.current)
+        info = decode_body(response.body, ClusterInfo)
+        return any(MASTER in each.broker_addrs for each in info.broker_addr_table.values())
 
     async def link(self, broker: str, topic: str) -> Link:
         """Return an open connection to a broker's master."""
@@ -133,6 +179,10 @@ class StageTarget:
         self._attempt = attempt
         self.committed: set[str] = set()
 
+    async def route(self, topic: str) -> TopicRoute:
+        """See ``ChunkTarget``."""
+        return await self._patience.route(topic)
+
     async def link(self, broker: str, topic: str) -> Link:
         """See ``ChunkTarget``. Raises ``NotTaken``."""
         link = await self._patience.link(broker, topic)
@@ -169,6 +219,10 @@ class AppendTarget:
         self._instance = instance
         self._patience = patience
         self._group = group
+
+    async def route(self, topic: str) -> TopicRoute:
+        """See ``ChunkTarget``."""
+        return await self._patience.route(topic)
 
     async def link(self, broker: str, topic: str) -> Link:
         """See ``ChunkTarget``. Raises ``NotTaken``."""

@@ -83,7 +83,11 @@ def section_bytes(queue: MessageQueue) -> int:
 
 
 class ChunkTarget(Protocol):
-    """Where chunks go."""
+    """Where chunks go. Waits for what is away as long as its user wants it to."""
+
+    async def route(self, topic: str) -> TopicRoute:
+        """Return the queues that a topic's rows may go to; raise ``NoRoute`` where waiting would not help."""
+        ...
 
     async def link(self, broker: str, topic: str) -> Link:
         """Return a connection to a broker that takes chunks; raise what tells why it does not."""
@@ -109,7 +113,6 @@ class ChunkWriter:
         topic: str | None = None,
         turn: int = 0,
         chunk_bytes: int = CHUNK_BYTES,
-        route_timeout_ms: int = 30_000,
         in_order: bool = True,
     ) -> None:
         self._instance = instance
@@ -117,7 +120,6 @@ class ChunkWriter:
         self._topic = topic
         self._turn = turn
         self._chunk_bytes = chunk_bytes
-        self._route_timeout_ms = route_timeout_ms
         self._in_order = in_order
         self._open: dict[str, Chunk] = {}
         self._sent: dict[str, int] = {}
@@ -139,7 +141,7 @@ class ChunkWriter:
             return
         shards = rows.sharding_keys
         for topic, chosen in rows.topics.items():
-            route = await self._instance.route(topic, timeout_ms=self._route_timeout_ms, for_send=True)
+            route = await self._target.route(topic)
             if shards is None:
                 await self._spread(rows, topic, route, chosen)
                 continue
