@@ -71,6 +71,11 @@ def print_note(text: str) -> None:
         print(text, file=sys.stderr)
 
 
+def print_progress(progress: object) -> None:
+    """Say how far a wait is: a line on standard error, also in a pipe, for a log has to say what took so long."""
+    print(progress, file=sys.stderr, flush=True)
+
+
 def print_error(error: PocketMQError) -> None:
     """Print what happened, why and what to do, on standard error."""
     if not sys.stderr.isatty():

@@ -2,8 +2,8 @@
 
 Lives here: options and what is printed. Not here: the stores and the resending (``client.durable``).
 
-``list`` and ``show`` only read, also while an application owns the store. ``drain`` and ``purge`` own it meanwhile, and
-fail where an application does.
+``list`` and ``show`` only read, also while an application owns the store. ``drain`` and ``purge`` own it meanwhile:
+they wait, with a line a second, until the lease of an application that was killed has ended, and fail where one lives.
 """
 
 import sys
@@ -13,7 +13,7 @@ import typer
 
 from pocketmq.cli import options
 from pocketmq.cli.exit_codes import CommandFailed
-from pocketmq.cli.output import print_json, print_note, print_table
+from pocketmq.cli.output import print_json, print_note, print_progress, print_table
 from pocketmq.cli.run import run_async
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def drain(
         from pocketmq.client.producer import Producer
 
         rule = RetryRule(attempts_max=1_000_000_000, age_ms_max=1 << 50, backoff_ms_first=200, backoff_ms_max=1_000)
-        retry = DurableRetry(url, name=name, order_by_key=True, rules=(rule,))
+        retry = DurableRetry(url, name=name, order_by_key=True, rules=(rule,), on_store_wait=print_progress)
         async with Producer("pocketmq-retry-store", namesrv, durable_retry=retry):
             before = retry.state.waiting
             loop = asyncio.get_running_loop()
@@ -166,11 +166,12 @@ def purge(
 
 
 def _open(url: str, name: str, *, read_only: bool) -> "tuple[RetryStore, Summary]":
+    from pocketmq.client.durable.ownership import open_when_free
     from pocketmq.client.durable.store import StoreOptions, open_url
     from pocketmq.common.clock import SystemClock
 
-    store = open_url(url, StoreOptions(name=name), SystemClock())
-    return store, store.open(read_only=read_only)
+    store, clock = open_url(url, StoreOptions(name=name), SystemClock()), SystemClock()
+    return store, store.open(read_only=True) if read_only else open_when_free(store, clock, print_progress)
 
 
 def _waiting(store: "RetryStore", summary: "Summary", limit: int) -> "Iterator[tuple[Entry, str]]":

@@ -14,6 +14,7 @@ from pocketmq.client.durable.errors import (
     StoreRefused,
     StoreUnreachable,
 )
+from pocketmq.client.durable.ownership import StoreWait
 from pocketmq.client.durable.policy import RetryRule
 from pocketmq.client.durable.receipt import StoredForRetry
 from pocketmq.client.durable.retry import DurableRetry
@@ -32,5 +33,6 @@ __all__ = [
     "StoreLocked",
     "StoreRefused",
     "StoreUnreachable",
+    "StoreWait",
     "StoredForRetry",
 ]

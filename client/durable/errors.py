@@ -23,9 +23,18 @@ class StoreFull(RetryStoreError):
 
 
 class StoreLocked(RetryStoreError):
-    """Another process, or another producer of this one, owns the retry store."""
+    """Another process, or another producer of this one, owns the retry store.
+
+    ``owner`` says who, as far as it is known. ``left_ms``: unless the owner shows a sign of life its ownership ends
+    within so many ms, look again; 0: it lives, or its ownership does not end by itself.
+    """
 
     default_cause = Cause.CONFIG
+
+    def __init__(self, what: str, *, why: str = "", hint: str = "", owner: str = "", left_ms: int = 0) -> None:
+        super().__init__(what, why=why, hint=hint)
+        self.owner = owner
+        self.left_ms = left_ms
 
 
 class StoreCorrupt(RetryStoreError):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pocketmq.client.durable.entry import KeptMessage
+from pocketmq.client.durable.ownership import StoreWait
 from pocketmq.client.durable.policy import RetryRule
 from pocketmq.client.receipts import Receipt
 from pocketmq.common.errors import ConfigError
@@ -16,6 +17,8 @@ OnDelivered = Callable[[KeptMessage, Receipt], object]
 OnGivenUp = Callable[[KeptMessage, str], bool | None]
 """Called in the event loop with a message that is not resent any more, and why. True: the callee has it now, and the
 store forgets it; anything else: the store keeps it as given up."""
+OnStoreWait = Callable[[StoreWait], object]
+"""Called in the event loop when a wait for the store's owner begins, and about each second."""
 
 _RANGES = {
     "count_max": (1, 1 << 40),
@@ -37,7 +40,8 @@ class RetryOptions:
     ``order_by_key``: messages with a sharding key (or a selector) keep their order, waiting ones included.
     ``required``: the producer does not start without its store; always so with ``order_by_key``, since what waits there
     decides what may be sent. ``count_max``, ``size_bytes_max``, ``keys_max``: limits of the store, given-up messages
-    included. ``timeout_ms`` bounds one call to a server, ``store_timeout_ms`` how long a caller waits for the store.
+    included. ``timeout_ms`` bounds one call to a server, ``store_timeout_ms`` how long a caller waits for the store; a
+    start that requires its store waits for the lease of a dead owner besides (``lease_ms`` of that owner).
     """
 
     order_by_key: bool = False
@@ -55,6 +59,7 @@ class RetryOptions:
     resend_sections_max: int = 8
     on_delivered: OnDelivered | None = None
     on_given_up: OnGivenUp | None = None
+    on_store_wait: OnStoreWait | None = None
 
     def __post_init__(self) -> None:
         for name, (low, high) in _RANGES.items():

@@ -4,7 +4,7 @@ Lives here: ``RedisStore``, its keys. Not here: the contract (``store``).
 
 Keys, all with the hash tag ``{pocketmq-retry:NAME}``, so that a cluster keeps them together:
 
-    …:owner      string   token of the process that owns the store; expires after the lease
+    …:owner      string   JSON of the process that owns the store (``ownership.Owner``); expires after the lease
     …:m          hash     seq -> payload of an entry that waits
     …:x          hash     seq -> msgpack (lane, order key, payload bytes): what the opening counts
     …:due        zset     due_ms 16 hex · seq 16 hex · ":" · attempts; all scores 0, so Redis sorts by the text
@@ -16,7 +16,6 @@ A write is one transaction that is carried out only while the token is ours. Wha
 ``appendonly`` and ``appendfsync``; a server that evicts keys (a ``maxmemory-policy`` but ``noeviction``) is refused.
 """
 
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -32,7 +31,9 @@ from pocketmq.client.durable.errors import (
     StoreRefused,
     StoreUnreachable,
 )
+from pocketmq.client.durable.ownership import SILENT_SHARE, Owner
 from pocketmq.client.durable.store import Changes, Summary
+from pocketmq.common.clock import Clock
 from pocketmq.common.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,13 +41,15 @@ if TYPE_CHECKING:
 
 SCAN_COUNT: Final = 1_000
 """Entries asked for at once while the store is counted."""
+RENEWED_MS: Final = 20
+"""A lease that ends so much later than it was seen to end was renewed; less is rounding, and two clocks' rates."""
 _TIME_DIGITS: Final = 16
 
 
 class RedisStore:
     """One name on one server, owned by one process through a lease."""
 
-    def __init__(self, url: str, name: str, *, timeout_ms: int, lease_ms: int) -> None:
+    def __init__(self, url: str, name: str, *, clock: Clock, timeout_ms: int, lease_ms: int) -> None:
         try:
             import redis
         except ImportError as error:
@@ -55,12 +58,18 @@ class RedisStore:
             ) from error
         self._redis = redis
         self._url = url
+        self._clock = clock
         self._lease_ms = lease_ms
         self._timeout_s = timeout_ms / 1000
         self._prefix = f"{{pocketmq-retry:{name}}}:"
         parts = urlsplit(url)
         self._name = f"{parts.scheme}://{parts.hostname}:{parts.port or 6379}{parts.path}?name={name}"
-        self._token = ""
+        self._token = b""
+        """What ``owner`` holds while the store is ours."""
+        self._seen = b""
+        """The owner that was found, whose lease then ended at ``_ends_ns`` at the latest. ``_lives``: it renewed it."""
+        self._ends_ns = 0
+        self._lives = False
         self._read_only = False
         self._client: Redis | None = None
 
@@ -77,7 +86,10 @@ class RedisStore:
     # -- life --------------------------------------------------------------------------------------------------
 
     def open(self, *, read_only: bool = False) -> Summary:
-        """Connect, take the lease and count what is there."""
+        """Connect, take the lease and count what is there.
+
+        Raises ``StoreLocked`` where another process has it; Redis frees it from a dead one after ``left_ms``.
+        """
         assert self._client is None
         self._read_only = read_only
         try:
@@ -87,15 +99,7 @@ class RedisStore:
             )
             if not read_only:
                 self._refuse_eviction(client)
-                token = os.urandom(16).hex()
-                if not client.set(self._prefix + "owner", token, nx=True, px=self._lease_ms):
-                    left_ms = client.pttl(self._prefix + "owner")
-                    raise StoreLocked(
-                        "retry store not opened",
-                        why=f"another process owns {self._name}; its lease ends in {left_ms} ms unless it is renewed",
-                        hint="give each process a name of its own: redis://…?name=NAME",
-                    )
-                self._token = token
+                self._take(client)
             return self._summary(client)
         except RetryStoreError:
             self.close()
@@ -103,6 +107,45 @@ class RedisStore:
         except (self._redis.RedisError, OSError, ValueError) as error:
             self.close()
             raise self._translated("retry store not opened", error) from error
+
+    def _take(self, client: "Redis") -> None:
+        """Become the owner, or raise ``StoreLocked``."""
+        token = Owner.new(self._clock, self._lease_ms).encode()
+        if not client.set(self._prefix + "owner", token, nx=True, px=self._lease_ms):
+            raise self._owned(client)
+        self._token, self._seen, self._lives = token, b"", False
+
+    def _owned(self, client: "Redis") -> StoreLocked:
+        """Say who owns the store, and what it looks like: every write and renewal moves the end of its lease."""
+        before_ns = self._clock.monotonic_ns()
+        with client.pipeline(transaction=True) as opened:
+            pipe: Any = opened
+            pipe.get(self._prefix + "owner")
+            pipe.pttl(self._prefix + "owner")
+            value, left_ms = pipe.execute()
+        after_ns = self._clock.monotonic_ns()
+        if value is None:
+            return self._locked("another process", "it ended at this moment", 1)
+        owner = Owner.decode(value)
+        who = str(owner)
+        if left_ms < 0:
+            return self._locked(who, "without an end, which this program never writes", 0)
+        if value != self._seen:
+            self._seen, self._ends_ns, self._lives = value, after_ns + left_ms * 1_000_000, False
+        elif before_ns + left_ms * 1_000_000 > self._ends_ns + RENEWED_MS * 1_000_000:
+            self._ends_ns, self._lives = after_ns + left_ms * 1_000_000, True
+        if self._lives and left_ms > owner.lease_or(self._lease_ms) * (1 - SILENT_SHARE):
+            return self._locked(who, "it lives, it has just renewed its lease", 0)
+        return self._locked(who, f"it may be dead: its lease ends in {left_ms} ms unless it is renewed", left_ms + 1)
+
+    def _locked(self, who: str, why: str, left_ms: int) -> StoreLocked:
+        return StoreLocked(
+            "retry store not opened",
+            why=f"{who} owns {self._name}: {why}",
+            hint="give each process a name of its own: redis://…?name=NAME",
+            owner=who,
+            left_ms=left_ms,
+        )
 
     def _refuse_eviction(self, client: "Redis") -> None:
         try:
@@ -129,7 +172,7 @@ class RedisStore:
     def close(self) -> None:
         """Give the lease back, if it is still ours, and disconnect."""
         client, self._client = self._client, None
-        token, self._token = self._token, ""
+        token, self._token = self._token, b""
         if client is None:
             return
         try:
@@ -137,7 +180,7 @@ class RedisStore:
                 with client.pipeline() as opened:
                     pipe: Any = opened
                     pipe.watch(self._prefix + "owner")
-                    if pipe.get(self._prefix + "owner") == token.encode():
+                    if pipe.get(self._prefix + "owner") == token:
                         pipe.multi()
                         pipe.delete(self._prefix + "owner")
                         pipe.execute()
@@ -196,7 +239,7 @@ class RedisStore:
             with client.pipeline(transaction=True) as opened:
                 pipe: Any = opened  # its methods are not typed
                 pipe.watch(owner)
-                if pipe.get(owner) != self._token.encode():
+                if pipe.get(owner) != self._token:
                     raise self._lost()
                 pipe.multi()
                 for command in commands:

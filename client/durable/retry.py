@@ -20,6 +20,7 @@ from pocketmq.client.durable.errors import GivenUp, NotSafe, RetryStoreError, St
 from pocketmq.client.durable.keys import KeyedItem, KeyedSends, KeyState
 from pocketmq.client.durable.metrics import RetryState
 from pocketmq.client.durable.options import RetryOptions
+from pocketmq.client.durable.ownership import StoreWait
 from pocketmq.client.durable.policy import RetryRule, kind_of, rule_for
 from pocketmq.client.durable.port import SendPort
 from pocketmq.client.durable.receipt import StoredForRetry
@@ -74,6 +75,8 @@ class DurableRetry:
         self._resender: Resender | None = None
         self._keyed: KeyedSends | None = None
         self._opened: asyncio.Future[None] | None = None
+        self._start_limit: asyncio.Timeout | None = None
+        """Of a start that waits for its store."""
         self._receipts: weakref.WeakValueDictionary[int, StoredForRetry] = weakref.WeakValueDictionary()
         self._saving: set[Section] = set()
         self._running = False
@@ -136,6 +139,7 @@ class DurableRetry:
     async def start(self) -> None:
         """Open the store in its thread; wait for that as long as ``store_timeout_ms``.
 
+        A store that is required and has an owner that may be dead is waited for until its lease has ended, besides.
         Raises ``RetryStoreError`` if it cannot be opened and is required. Otherwise the producer works without, says so
         with every message that it then cannot keep, and the opening is tried again and again.
         """
@@ -159,12 +163,13 @@ class DurableRetry:
             reopen_ms=options.reopen_ms,
             opened=self._store_opened,
             failed=self._store_failed,
+            waits=self._store_waits,
         )
         resender = self._resender = Resender(port, worker, options, self)
         self._running = True
         worker.start()
         try:
-            async with asyncio.timeout(options.store_timeout_ms / 1000):
+            async with asyncio.timeout(options.store_timeout_ms / 1000) as self._start_limit:
                 await asyncio.shield(opened)
         except (RetryStoreError, TimeoutError) as error:
             if options.required or options.order_by_key:
@@ -178,6 +183,8 @@ class DurableRetry:
         except BaseException:
             await self.stop()
             raise
+        finally:
+            self._start_limit = None
         resender.start()
 
     def _store_opened(self, summary: Summary, note: str) -> None:
@@ -193,10 +200,39 @@ class DurableRetry:
         if self._opened is not None and not self._opened.done():
             self._opened.set_result(None)
 
-    def _store_failed(self, error: RetryStoreError) -> None:
+    def _store_failed(self, error: PocketMQError) -> None:
         if self._opened is not None and not self._opened.done():
             self._opened.set_exception(error)
             self._opened.exception()  # who waits sees it; nobody may be waiting any more
+
+    def _store_waits(self, wait: StoreWait, error: RetryStoreError) -> None:
+        """Say how far the wait for a dead owner is. A start that requires the store goes on waiting, another does not.
+
+        Who asked to be told is told there: the log has it as a warning only for those who did not.
+        """
+        port, callback = self._port, self.options.on_store_wait
+        assert port is not None
+        note = port.log.warning if callback is None else port.log.info
+        note(
+            "retry_store_waits",
+            store=wait.store,
+            owner=wait.owner,
+            waited_ms=wait.waited_ms,
+            at_most_ms=wait.at_most_ms,
+        )
+        if callback is not None:
+            try:
+                callback(wait)
+            except Exception as fault:
+                port.log.error("on_store_wait_raised", error=f"{type(fault).__name__}: {fault}")
+        limit, opened = self._start_limit, self._opened
+        if limit is None or opened is None or opened.done():
+            return
+        if not (self.options.required or self.options.order_by_key):
+            self._store_failed(error)
+        elif not limit.expired():
+            left_ms = wait.at_most_ms - wait.waited_ms + self.options.store_timeout_ms
+            limit.reschedule(asyncio.get_running_loop().time() + left_ms / 1000)
 
     async def stop_resending(self, timeout_s: float) -> None:
         """First part of a stop: resend nothing more, and wait for what is in flight."""
@@ -233,6 +269,7 @@ class DurableRetry:
         for receipt in list(self._receipts.values()):
             receipt._settle(stopped)
         self._receipts.clear()
+        self._store_failed(NotStarted("producer stopped while its retry store was being opened"))
 
     def hurry(self) -> None:
         """Try what waits now, before its time: the brokers are known to be back."""

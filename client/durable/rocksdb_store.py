@@ -38,6 +38,8 @@ INDEX_ENTRIES: Final = 500
 """Places given back in one write of a repair."""
 SCATTERED_SHARE: Final = 4
 """From one gap in so many entries on they are looked up together (3 µs each) instead of sought one by one (7 µs)."""
+DYING_MS: Final = 2_000
+"""How long the system may take to close the files of a process that was killed. Its lock ends with that."""
 _U64 = struct.Struct(">Q")
 _DUE = struct.Struct(">cQQ")
 _COUNTS = struct.Struct(">II")
@@ -57,6 +59,8 @@ class RocksDBStore:
         self._path = os.path.abspath(path)
         self._clock = clock
         self._db: Rdict | None = None
+        self._locked_ns: int | None = None
+        """When another process's lock was first met, since the directory was open last."""
         self._write_options = rocksdict.WriteOptions()
         self._write_options.sync = sync
         self._sync = sync
@@ -97,7 +101,10 @@ class RocksDBStore:
     # -- life --------------------------------------------------------------------------------------------------
 
     def open(self, *, read_only: bool = False) -> Summary:
-        """Open the directory and count what is in it."""
+        """Open the directory and count what is in it.
+
+        Raises ``StoreLocked`` while another process has its lock, which ends with that process.
+        """
         assert self._db is None
         kinds = self._rocksdict
         try:
@@ -109,6 +116,7 @@ class RocksDBStore:
             else:
                 os.makedirs(self._path, mode=0o700, exist_ok=True)
                 self._db = kinds.Rdict(self._path, self._options())
+            self._locked_ns = None
             return self._summary()
         except RetryStoreError:
             self.close()
@@ -366,11 +374,27 @@ class RocksDBStore:
             raise StoreUnreachable("retry store not used", why=f"{self._path} is not open")
         return self._db
 
+    def _dying_ms(self) -> int:
+        """Return how long it is worth waiting for the end of a process that may be about to end."""
+        now_ns = self._clock.monotonic_ns()
+        if self._locked_ns is None:
+            self._locked_ns = now_ns
+        return max(DYING_MS - (now_ns - self._locked_ns) // 1_000_000, 0)
+
     def _translated(self, what: str, error: Exception) -> RetryStoreError:
         """Return RocksDB's error (a bare ``Exception`` with a status in its text) as a typed one."""
         text = str(error)
-        if "LOCK:" in text or "lock hold by current process" in text:
-            return StoreLocked(what, why=text, hint="give each process and each producer a directory of its own")
+        if "lock hold by current process" in text:
+            hint = "give each producer a directory of its own"
+            return StoreLocked(what, why=text, hint=hint, owner="another producer of this process")
+        if "LOCK:" in text:
+            return StoreLocked(
+                what,
+                why=text,
+                hint=f"give each process a directory of its own; fuser {self._path}/LOCK says which one has this",
+                owner="another process on this machine",
+                left_ms=self._dying_ms(),
+            )
         if text.startswith("Corruption") or "orrupt" in text or isinstance(error, struct.error):
             return StoreCorrupt(what, why=text, hint="it is repaired or moved aside at the next opening")
         if "No space left" in text or "Disk quota" in text:

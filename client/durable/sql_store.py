@@ -1,10 +1,12 @@
 """Messages that wait in a SQL database through SQLAlchemy (extra ``sql``): MySQL and MariaDB, PostgreSQL, SQLite.
 
-Lives here: ``SqlStore``, its two tables. Not here: the contract (``store``).
+Lives here: ``SqlStore``, its three tables. Not here: the contract (``store``), the wait for an owner (``ownership``).
 
 ``pocketmq_retry`` holds the entries of all names, ``pocketmq_retry_owner`` one row for each name that is owned: a
-token, and a beat that grows with every write and renewal. A row whose beat has stood still for the lease, by this
-process's own clock, may be taken over; so the clocks of two machines are never compared.
+token, and a beat that grows with every write and renewal. A row whose beat has stood still for the lease of its owner,
+by this process's own monotonic clock, may be taken over; so the clocks of two machines are never compared.
+``pocketmq_retry_holder`` says of each token whose it is, and how long its lease is; a token of an earlier version has
+no row there. Each look at the beat is a transaction of its own: within one, MySQL would show the same beat for ever.
 """
 
 import os
@@ -21,6 +23,7 @@ from pocketmq.client.durable.errors import (
     StoreRefused,
     StoreUnreachable,
 )
+from pocketmq.client.durable.ownership import HOST_CHARS_MAX, SILENT_SHARE, Owner
 from pocketmq.client.durable.store import Changes, Summary
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import ConfigError
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
 LANE_CHARS_MAX: Final = 400
 """Of a topic (127), a broker's name (up to 255) and a number; more does not fit into an index key of MySQL."""
 DELETE_AT_ONCE: Final = 500
+CONTENDED: Final = frozenset({1205, 1213, "40001", "40P01"})
+"""MySQL's and PostgreSQL's codes of a transaction that lost against another one: lock wait timeout, deadlock,
+serialization."""
 WAITING, GIVEN_UP = 0, 1
 
 
@@ -62,7 +68,9 @@ class SqlStore:
         self._store_name = name
         self._token = ""
         self._seen: tuple[str, int] = ("", -1)
+        """Token and beat of the owner, as they were found first at ``_seen_ns``. ``_lives``: the beat has moved."""
         self._seen_ns = 0
+        self._lives = False
         self._engine: Engine | None = None
         self._tables()
 
@@ -105,6 +113,17 @@ class SqlStore:
             mysql_engine="InnoDB",
             mariadb_engine="InnoDB",
         )
+        self._holders: Table = sql.Table(
+            "pocketmq_retry_holder",
+            metadata,
+            sql.Column("token", sql.String(32), primary_key=True),
+            sql.Column("host", sql.String(HOST_CHARS_MAX), nullable=False),
+            sql.Column("pid", sql.BigInteger, nullable=False),
+            sql.Column("since_ms", sql.BigInteger, nullable=False),
+            sql.Column("lease_ms", sql.BigInteger, nullable=False),
+            mysql_engine="InnoDB",
+            mariadb_engine="InnoDB",
+        )
         self._metadata = metadata
 
     @property
@@ -124,7 +143,10 @@ class SqlStore:
     # -- life --------------------------------------------------------------------------------------------------
 
     def open(self, *, read_only: bool = False) -> Summary:
-        """Connect, make the tables where they are missing, take ownership, count."""
+        """Connect, make the tables where they are missing, take ownership, count.
+
+        Raises ``StoreLocked`` where another process owns them; a call after ``left_ms`` takes over from a dead one.
+        """
         assert self._engine is None
         path = self._parsed.database
         if read_only and self._dialect == "sqlite" and path and path != ":memory:" and not os.path.exists(path):
@@ -132,7 +154,7 @@ class SqlStore:
         try:
             engine = self._engine = self._make_engine()
             if not read_only:
-                self._metadata.create_all(engine)
+                self._make_tables(engine)
                 self._take()
             return self._summary()
         except RetryStoreError:
@@ -171,36 +193,98 @@ class SqlStore:
             sql.event.listen(engine, "connect", settings)
         return engine
 
+    def _make_tables(self, engine: "Engine") -> None:
+        """Make what is missing. Another process may make the same at this moment: then it is there the next time."""
+        for left in reversed(range(len(self._metadata.tables) + 1)):
+            try:
+                self._metadata.create_all(engine)
+                return
+            except self._sql.exc.DBAPIError as error:
+                if not left or "already exists" not in str(error):
+                    raise
+
     def _take(self) -> None:
         """Become the owner, or raise ``StoreLocked``."""
-        owners, token = self._owners, os.urandom(16).hex()
+        owners, holders = self._owners, self._holders
+        owner = Owner.new(self._clock, self._lease_ms)
         mine = owners.c.name == self._store_name
-        with self._transaction("retry store not opened", own=False) as connection:
-            row = connection.execute(self._sql.select(owners.c.token, owners.c.beat).where(mine)).first()
-            if row is None:
-                try:
-                    connection.execute(owners.insert().values(name=self._store_name, token=token, beat=0))
-                except self._sql.exc.IntegrityError as error:
-                    raise self._locked("it was taken at the same moment") from error
-            else:
-                seen, now_ns = (str(row[0]), int(row[1])), self._clock.monotonic_ns()
-                if seen != self._seen:
-                    self._seen, self._seen_ns = seen, now_ns
-                still_ms = (now_ns - self._seen_ns) // 1_000_000
-                if still_ms < self._lease_ms:
-                    raise self._locked(
-                        f"its owner may live: without a sign of it for {still_ms} of {self._lease_ms} ms"
+        query = (
+            self._sql.select(owners.c.token, owners.c.beat, holders.c.host, holders.c.pid)
+            .add_columns(holders.c.since_ms, holders.c.lease_ms)
+            .select_from(owners.outerjoin(holders, owners.c.token == holders.c.token))
+            .where(mine)
+        )
+        try:
+            with self._transaction("retry store not opened", own=False) as connection:
+                before_ns = self._clock.monotonic_ns()
+                row = connection.execute(query).first()
+                if row is None:
+                    connection.execute(owners.insert().values(name=self._store_name, token=owner.token, beat=0))
+                else:
+                    self._await_end(row, before_ns)
+                    same = mine & (owners.c.token == row.token) & (owners.c.beat == row.beat)
+                    if connection.execute(owners.update().where(same).values(token=owner.token, beat=0)).rowcount != 1:
+                        why = "its owner renewed it, or another process took it, at the same moment"
+                        raise self._locked(why, left_ms=self._lease_ms)
+                    if row.pid is not None:  # a delete that finds nothing would lock a gap of the index in MySQL
+                        connection.execute(holders.delete().where(holders.c.token == row.token))
+                connection.execute(
+                    holders.insert().values(
+                        token=owner.token,
+                        host=owner.host,
+                        pid=owner.pid,
+                        since_ms=owner.since_ms,
+                        lease_ms=owner.lease_ms,
                     )
-                same = mine & (owners.c.token == seen[0]) & (owners.c.beat == seen[1])
-                if connection.execute(owners.update().where(same).values(token=token, beat=0)).rowcount != 1:
-                    raise self._locked("its owner lives")
-        self._token, self._seen = token, ("", -1)
+                )
+        except RetryStoreError as error:
+            if self._lost_a_race(error.__cause__):
+                why = "another process opens it, or writes, at the same moment"
+                raise self._locked(why, left_ms=self._lease_ms) from error
+            raise
+        self._token, self._seen, self._lives = owner.token, ("", -1), False
 
-    def _locked(self, why: str) -> StoreLocked:
+    def _await_end(self, row: Any, before_ns: int) -> None:
+        """Return if the owner that ``row`` names has been silent for its lease; raise ``StoreLocked`` if not.
+
+        ``before_ns``: when the look began. The beat was first seen before ``_seen_ns``, and stood still until then.
+        """
+        known = row.pid is not None
+        owner = Owner(
+            token=str(row.token),
+            host=str(row.host) if known else "",
+            pid=int(row.pid) if known else 0,
+            since_ms=int(row.since_ms) if known else 0,
+            lease_ms=int(row.lease_ms) if known else 0,
+        )
+        lease_ms, seen = owner.lease_or(self._lease_ms), (owner.token, int(row.beat))
+        if seen != self._seen:
+            self._lives = seen[0] == self._seen[0]
+            self._seen, self._seen_ns = seen, self._clock.monotonic_ns()
+        still_ms = max(before_ns - self._seen_ns, 0) // 1_000_000
+        if still_ms >= lease_ms:
+            return
+        if self._lives and still_ms < lease_ms * SILENT_SHARE:
+            raise self._locked("it lives, its last sign of life was just seen", owner)
+        why = f"it may be dead: without a sign of life for {still_ms} of {lease_ms} ms"
+        raise self._locked(why, owner, left_ms=lease_ms - still_ms)
+
+    def _lost_a_race(self, error: BaseException | None) -> bool:
+        """Tell whether a statement failed only because another process's came first."""
+        if isinstance(error, self._sql.exc.IntegrityError):
+            return True
+        fault = getattr(error, "orig", None)
+        codes = {getattr(fault, "sqlstate", None), *getattr(fault, "args", ())[:1]}
+        return not CONTENDED.isdisjoint(codes) or (self._dialect == "sqlite" and "database is locked" in str(fault))
+
+    def _locked(self, why: str, owner: Owner | None = None, *, left_ms: int = 0) -> StoreLocked:
+        who = str(owner) if owner is not None else "another process"
         return StoreLocked(
             "retry store not opened",
-            why=f"another process owns {self.name}: {why}",
+            why=f"{who} owns {self.name}: {why}",
             hint="give each process a name of its own: …?name=NAME",
+            owner=who,
+            left_ms=left_ms,
         )
 
     def _summary(self) -> Summary:
@@ -226,10 +310,11 @@ class SqlStore:
             return
         try:
             if token:
-                owners = self._owners
+                owners, holders = self._owners, self._holders
                 ours = (owners.c.name == self._store_name) & (owners.c.token == token)
                 with self._transaction("retry store not closed", own=False) as connection:
-                    connection.execute(owners.delete().where(ours))
+                    if connection.execute(owners.delete().where(ours)).rowcount:
+                        connection.execute(holders.delete().where(holders.c.token == token))
         except RetryStoreError:  # the ownership ends by itself
             pass
         finally:

@@ -75,8 +75,9 @@ class RetryStore(Protocol):
     """Where messages wait. Used by one thread at a time; every call may block for as long as its own timeouts say.
 
     One process owns a store while it is open: ``open`` raises ``StoreLocked`` where another one does, and where
-    ownership can be lost (a lease that ran out), each ``write`` checks it. Entries leave by ``write`` alone, so what
-    was fetched and not settled is there again after a crash.
+    ownership can be lost (a lease that ran out), each ``write`` checks it. ``open`` is one look; whether it is worth
+    another one says ``StoreLocked.left_ms``, and the object remembers what it saw of the owner (``ownership``).
+    Entries leave by ``write`` alone, so what was fetched and not settled is there again after a crash.
 
     Raises ``RetryStoreError``: ``StoreLocked``, ``StoreCorrupt``, ``StoreUnreachable``, ``StoreFull``,
     ``StoreRefused``. After the first three the store is to be closed, and opened anew.
@@ -159,8 +160,8 @@ def split_name(url: str, default: str) -> tuple[str, str]:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class StoreOptions:
-    """What the stores are told. ``timeout_ms`` bounds each call to a server; ``lease_ms``: how long an owner that says
-    nothing keeps a store on a server. ``sync``: each write of an embedded store is synced to the disk."""
+    """What the stores are told. ``timeout_ms`` bounds each call to a server; ``lease_ms``: how long this owner, if it
+    says nothing, keeps a store on a server. ``sync``: each write of an embedded store is synced to the disk."""
 
     name: str = "default"
     sync: bool = False
@@ -202,7 +203,7 @@ def _redis(url: str, options: StoreOptions, clock: Clock) -> RetryStore:
     from pocketmq.client.durable.redis_store import RedisStore
 
     url, name = split_name(url, options.name)
-    return RedisStore(url, name, timeout_ms=options.timeout_ms, lease_ms=options.lease_ms)
+    return RedisStore(url, name, clock=clock, timeout_ms=options.timeout_ms, lease_ms=options.lease_ms)
 
 
 def _sql(url: str, options: StoreOptions, clock: Clock) -> RetryStore:

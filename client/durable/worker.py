@@ -19,6 +19,7 @@ from pocketmq.client.durable.errors import (
     StoreRefused,
     StoreUnreachable,
 )
+from pocketmq.client.durable.ownership import Patience, StoreWait
 from pocketmq.client.durable.store import Changes, RetryStore, Summary
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
@@ -64,8 +65,10 @@ class _Read:
 class StoreWorker:
     """Uses one ``RetryStore`` in a thread of its own. ``count`` and ``size_bytes`` include what was given up.
 
-    ``opened(summary, note)`` and ``failed(error)`` are called in the event loop. After a fault that is not the
-    message's the store is closed; what comes then fails at once, and every ``reopen_ms`` an opening is tried.
+    ``opened(summary, note)``, ``failed(error)`` and ``waits(wait, error)`` are called in the event loop. After a fault
+    that is not the message's the store is closed; what comes then fails at once, and every ``reopen_ms`` an opening is
+    tried. While another process owns the store that may be dead, it is looked at more often, and ``waits`` is called
+    instead of ``failed``, about each second.
     A corrupt store is repaired (or moved aside) at its next opening, at most once in ``REPAIR_GAP_MS``.
     """
 
@@ -86,6 +89,7 @@ class StoreWorker:
         reopen_ms: int,
         opened: Callable[[Summary, str], None],
         failed: Callable[[RetryStoreError], None],
+        waits: Callable[[StoreWait, RetryStoreError], None] | None = None,
     ) -> None:
         self.store = store
         self.summary = Summary()
@@ -101,6 +105,8 @@ class StoreWorker:
         self._reopen_ms = reopen_ms
         self._opened = opened
         self._failed = failed
+        self._waits = waits
+        self._patience = Patience(store.name, clock, self._tell)
         self._jobs: deque[_Add | _Change | _Read] = deque()
         self._bell: Worker | None = None
         self._next_open_ns = 0
@@ -345,6 +351,7 @@ class StoreWorker:
             return
         self._corrupt = isinstance(error, StoreCorrupt)
         self.fault = error
+        self._patience.end()
         self.store.close()
         self._next_open_ns = self._clock.monotonic_ns() + self._reopen_ms * 1_000_000
         self._log.error("retry_store_failed", store=self.store.name, error=str(error), reopen_ms=self._reopen_ms)
@@ -366,8 +373,11 @@ class StoreWorker:
                 self._log.error("retry_store_corrupt", store=self.store.name, error=str(error))
                 self._try_open()
                 return
+            if isinstance(error, StoreLocked) and self._wait(error):
+                return
             self._note(error)
             return
+        self._patience.end()
         self.fault, self._corrupt = None, False
         self._renewed_ns = now_ns
         if note:
@@ -381,6 +391,20 @@ class StoreWorker:
         )
         lanes = {lane: dict(keys) for lane, keys in self.summary.lanes.items()}  # the thread's own goes on changing
         self._mailbox.post(self._opened, Summary(self.summary.count, self.summary.size_bytes, lanes=lanes), note)
+
+    def _wait(self, error: StoreLocked) -> bool:
+        """Come back soon to a store whose owner may be dead; return False if there is nothing to wait for."""
+        self.fault = error
+        pause_ms = self._patience.pause_ms(error)
+        if not pause_ms:
+            return False
+        self.store.close()
+        self._next_open_ns = self._clock.monotonic_ns() + int(pause_ms * 1_000_000)
+        return True
+
+    def _tell(self, wait: StoreWait) -> None:
+        if self._waits is not None:
+            self._mailbox.post(self._waits, wait, self.fault)
 
     def _open(self) -> Summary:
         try:

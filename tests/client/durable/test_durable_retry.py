@@ -16,7 +16,9 @@ from pocketmq.client.durable import (
     StoreCorrupt,
     StoredForRetry,
     StoreFull,
+    StoreLocked,
     StoreUnreachable,
+    StoreWait,
 )
 from pocketmq.client.durable.memory_store import MemoryStore
 from pocketmq.client.errors import NotStarted
@@ -240,6 +242,101 @@ async def test_a_producer_works_without_its_store_and_says_so(real: RealCluster)
         await strict.start()
     with pytest.raises(NotStarted):
         await strict.send(Message("Orders", b"x"))
+
+
+class Waits:
+    """A store whose owner may be dead, a producer that starts on it, and what it is told of the wait."""
+
+    def __init__(self, namesrv: str, **options: Any) -> None:
+        self.store = FaultyStore()
+        self.store.open_error = StoreLocked("locked", owner="process 7", left_ms=60_000)
+        self.told: asyncio.Queue[StoreWait] = asyncio.Queue()
+        self.retry = DurableRetry(
+            self.store, **{"on_store_wait": self.told.put_nowait, "reopen_ms": 3_600_000, **options}
+        )
+        self.producer = producer_of(namesrv, self.retry)
+        self.start = asyncio.ensure_future(self.producer.start())
+
+
+@pytest.mark.parametrize("options", [{"order_by_key": True}, {"required": True}])
+async def test_a_start_that_needs_its_store_waits_for_the_end_of_a_dead_owner(real: RealCluster, options: Any) -> None:
+    """As long as that takes, not only as long as one call of the store; then it has its store."""
+    waits = Waits(real.namesrv, **options)
+    wait = await waits.told.get()
+    assert (wait.store, wait.owner, wait.waited_ms) == ("faulty:", "process 7", 0)
+    assert not waits.start.done()
+    limit = waits.retry._start_limit
+    assert limit is not None
+    when = limit.when()
+    assert when is not None
+    assert when > asyncio.get_running_loop().time() + 40
+    waits.store.open_error = None
+    await waits.start
+    assert waits.retry.state.open
+    await waits.producer.stop()
+
+
+async def test_a_start_that_needs_its_store_fails_when_the_owner_lives(real: RealCluster) -> None:
+    """As soon as that is known."""
+    waits = Waits(real.namesrv, required=True)
+    await waits.told.get()
+    waits.store.open_error = error = StoreLocked("it lives", owner="process 7")
+    with pytest.raises(StoreLocked) as caught:
+        await waits.start
+    assert caught.value is error
+
+
+async def test_a_start_that_can_do_without_its_store_does_not_wait(real: RealCluster) -> None:
+    """It goes on without, and takes the store when its owner's lease has ended, not at the next reopen_ms."""
+    waits = Waits(real.namesrv)
+    await waits.start
+    assert not waits.retry.state.open
+    real.refuse("a")
+    with pytest.raises(NotSafe) as caught:
+        await waits.producer.send(Message("Orders", b"x"))
+    assert caught.value.store_error is waits.store.open_error
+    waits.store.open_error = None
+    async with asyncio.timeout(10):
+        while not waits.retry.state.open:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert (await waits.producer.send(Message("Orders", b"y"))).status is SendStatus.STORED_FOR_RETRY
+    await waits.producer.stop()
+
+
+@pytest.mark.parametrize("how", ["stop", "cancel"])
+async def test_a_start_that_waits_can_be_ended(real: RealCluster, how: str) -> None:
+    """By a stop of the producer, or by a cancellation; the store is closed."""
+    waits = Waits(real.namesrv, required=True)
+    await waits.told.get()
+    if how == "stop":
+        await waits.producer.stop()
+        with pytest.raises(NotStarted, match="stopped while"):
+            await waits.start
+    else:
+        waits.start.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waits.start
+    assert waits.store.closed
+    with pytest.raises(NotStarted):
+        await waits.producer.send(Message("Orders", b"x"))
+
+
+async def test_who_does_not_ask_finds_the_wait_in_the_log(real: RealCluster, caplog: pytest.LogCaptureFixture) -> None:
+    """As a warning with the store, its owner and the times; a callback that raises is an error there, and no more."""
+
+    def bad(wait: StoreWait) -> None:
+        raise ValueError("bad callback")
+
+    for callback in (None, bad):
+        caplog.clear()
+        waits = Waits(real.namesrv, required=True, on_store_wait=callback)
+        async with asyncio.timeout(10):
+            while "retry_store_waits" not in caplog.text and "bad callback" not in caplog.text:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        waits.store.open_error = None
+        await waits.start
+        await waits.producer.stop()
+        assert ("store=faulty: owner=process 7 waited_ms=0 at_most_ms=62000" in caplog.text) is (callback is None)
 
 
 async def test_what_cannot_be_helped_is_not_kept(cluster: Any) -> None:

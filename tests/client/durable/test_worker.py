@@ -31,6 +31,7 @@ class Bench:
         self.answers: list[Any] = []
         self.openings: list[Any] = []
         self.faults: list[Any] = []
+        self.waits: list[Any] = []
         options = {"count_max": 100, "size_bytes_max": 1 << 20, "keys_max": 10, **limits}
         self.worker = StoreWorker(
             self.store,
@@ -42,6 +43,7 @@ class Bench:
             reopen_ms=500,
             opened=lambda summary, note: self.openings.append((summary.count, note)),
             failed=self.faults.append,
+            waits=lambda wait, error: self.waits.append((wait.waited_ms, error)),
             **options,
         )
         self.worker.start()
@@ -191,6 +193,59 @@ def test_a_locked_store_is_tried_again() -> None:
     bench.clock.advance_ms(500)
     bench.runner.step_all()
     assert bench.openings == [(0, "")]
+
+
+def test_a_store_whose_owner_may_be_dead_is_taken_as_soon_as_it_is_free() -> None:
+    """It is looked at more often than every reopen_ms, and told each second; what comes meanwhile fails at once."""
+    bench = Bench()
+    bench.store.open_error = error = StoreLocked("owned", owner="a", left_ms=2_000)
+    bench.step()
+    assert bench.waits == [(0, error)]
+    bench.add("a")
+    bench.step()
+    assert bench.answers[0][2] is error
+    assert bench.store.opened == 1, "a message does not bring the next look forward"
+    for _ in range(40):
+        bench.clock.advance_ms(50)
+        bench.runner.step_all()
+    assert 5 < bench.store.opened < 12
+    assert [waited_ms // 1_000 for waited_ms, _ in bench.waits] == [0, 1]
+    bench.store.open_error = None
+    bench.clock.advance_ms(500)
+    bench.runner.step_all()
+    assert bench.openings == [(0, "")]
+    assert bench.faults == []
+
+
+def test_the_wait_for_an_owner_ends_when_it_lives() -> None:
+    """Then it is a fault as every other one: told, and tried again every reopen_ms."""
+    bench = Bench()
+    bench.store.open_error = StoreLocked("owned", owner="a", left_ms=2_000)
+    bench.step()
+    bench.store.open_error = error = StoreLocked("it lives", owner="a")
+    bench.clock.advance_ms(50)
+    bench.runner.step_all()
+    assert bench.faults == [error]
+    assert bench.worker.fault is error
+    opened = bench.store.opened
+    bench.clock.advance_ms(499)
+    bench.runner.step_all()
+    assert bench.store.opened == opened
+    bench.clock.advance_ms(1)
+    bench.runner.step_all()
+    assert bench.store.opened == opened + 1
+
+
+def test_a_wait_for_an_owner_can_be_stopped() -> None:
+    """The end of the producer does not wait for the end of the lease."""
+    bench = Bench()
+    bench.store.open_error = StoreLocked("owned", owner="a", left_ms=2_000)
+    bench.step()
+    ended: list[int] = []
+    bench.worker.stop(lambda: ended.append(1))
+    bench.step()
+    assert bench.worker.ended
+    assert ended == [1]
 
 
 def test_the_lease_is_renewed_while_nothing_is_written() -> None:
