@@ -3,8 +3,9 @@
 Lives here: the wire names, and one reader and one writer closure for each header of the table, made at import.
 Not here: how the map itself is written (``codec_json``, ``codec_binary``).
 
-Rules (RocketMQ ``RemotingCommand.java``): every value is a string, bool is ``true`` or ``false``; None is left out, and
-so is an empty string where that is the default. A compound value (ours only) is JSON text.
+Rules (RocketMQ ``RemotingCommand.java``): every value is a string; a bool is written as ``true`` or ``false``, and read
+as Java does: all but ``true`` is false. None is left out, and so is an empty string where that is the default. A
+compound value (ours only) is JSON text.
 """
 
 import re
@@ -22,7 +23,8 @@ Reader = Callable[[dict[str, str]], Header]
 Writer = Callable[[Any], dict[str, str]]
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
-_BOOLS = {"true": True, "false": False, "True": True, "False": False, "TRUE": True, "FALSE": False}
+_BOOLS = {"true": True, "false": False, "True": True, "False": False, "1": False, "0": False}
+"""The usual ones, looked up: "0" is how C++ writes false."""
 _SMALL = {str(number): number for number in range(1024)}
 """Most numbers of a header are ids and flags: looked up, not read."""
 _NONE: dict[str, Any] = {}
@@ -66,7 +68,7 @@ class _Field:
         if base is str:
             self.convert = self.write = str
         elif base is bool:
-            self.convert, self.write, self.known = _read_bool(header, wire), _write_bool, _BOOLS
+            self.convert, self.write, self.known = _read_bool, _write_bool, _BOOLS
         elif base is int:
             self.convert, self.write = _read_int(header, wire, low, high), str
             if low <= 0 and high >= len(_SMALL):
@@ -101,14 +103,9 @@ def _read_int(header: type[Header], wire: str, low: int, high: int) -> Callable[
     return read
 
 
-def _read_bool(header: type[Header], wire: str) -> Callable[[str], bool]:
-    def read(text: str) -> bool:
-        value = _BOOLS.get(text)
-        if value is None:
-            raise _illegal(header, wire, f"{text[:40]!r} is neither true nor false")
-        return value
-
-    return read
+def _read_bool(text: str) -> bool:
+    """Return what Java's ``Boolean.parseBoolean`` does: all but "true", in any case, is false."""
+    return text.lower() == "true"
 
 
 def _read_compound(header: type[Header], wire: str, annotation: Any) -> Callable[[str], Any]:

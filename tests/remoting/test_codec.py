@@ -226,10 +226,15 @@ def test_a_bad_field_is_named(fields: dict[str, str], field: str, serialize_type
     assert (caught.value.field, caught.value.opaque, caught.value.request_code) == (field, 6, 30)
 
 
-def test_a_bad_bool_is_named() -> None:
-    """Only true and false are bools."""
-    with pytest.raises(HeaderIllegal, match="isOrder"):
-        READERS[HEADERS[RequestCode.GET_BROKER_CONSUME_STATS].request or Header]({"isOrder": "maybe"})
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("true", True), ("TRUE", True), ("tRuE", True)]
+    + [(text, False) for text in ("false", "False", "0", "1", "maybe", " true", "yes", "null")],
+)
+def test_a_bool_is_what_java_makes_of_it(text: str, value: bool) -> None:
+    """Boolean.parseBoolean: all but "true" is false. C++ writes "0"."""
+    header: Any = READERS[HEADERS[RequestCode.GET_BROKER_CONSUME_STATS].request or Header]({"isOrder": text})
+    assert header.is_order is value
 
 
 @pytest.mark.parametrize(
