@@ -3,7 +3,8 @@
     data = encode_body(TopicRouteData(...));  route = decode_body(data, TopicRouteData)
 
 Lives here: the structs (RocketMQ 4.9.8 ``remoting/protocol/body``, ``route``, ``heartbeat``) and the two functions.
-Not here: bodies that are records, properties text (a broker's configuration), fastjson's dialect (``fastjson``).
+Not here: bodies that are records, properties text (a broker's configuration), fastjson's keys (``fastjson``), values of
+another type than their field's (``lenient``).
 Unknown keys are ignored, missing ones get their default, null where RocketMQ may write it is accepted.
 """
 
@@ -15,6 +16,14 @@ import msgspec
 from pocketmq.remoting.errors import BodyIllegal
 from pocketmq.remoting.fastjson import standard_json
 from pocketmq.remoting.frame import Buffer
+from pocketmq.remoting.lenient import (
+    ConsumeFromWhere,
+    ConsumeType,
+    MessageModel,
+    TopicFilterType,
+    convert_leniently,
+    decode_leniently,
+)
 
 _T = TypeVar("_T")
 
@@ -99,7 +108,7 @@ class TopicConfigBody(Body):
     read_queue_nums: int = 16
     write_queue_nums: int = 16
     perm: int = 6
-    topic_filter_type: str = "SINGLE_TAG"
+    topic_filter_type: TopicFilterType = "SINGLE_TAG"
     topic_sys_flag: int = 0
     order: bool = False
     attributes: dict[str, str] | None = None
@@ -146,9 +155,9 @@ class ConsumerData(Body):
     """A consumer group of a client; the enums as RocketMQ names them."""
 
     group_name: str = ""
-    consume_type: str | None = "CONSUME_PASSIVELY"
-    message_model: str | None = "CLUSTERING"
-    consume_from_where: str | None = "CONSUME_FROM_LAST_OFFSET"
+    consume_type: ConsumeType | None = "CONSUME_PASSIVELY"
+    message_model: MessageModel | None = "CLUSTERING"
+    consume_from_where: ConsumeFromWhere | None = "CONSUME_FROM_LAST_OFFSET"
     subscription_data_set: list[SubscriptionData] = []
     unit_mode: bool = False
 
@@ -189,9 +198,9 @@ class ConsumerConnection(Body):
 
     connection_set: list[Connection] = []
     subscription_table: dict[str, SubscriptionData] = {}
-    consume_type: str | None = "CONSUME_PASSIVELY"
-    message_model: str | None = "CLUSTERING"
-    consume_from_where: str | None = "CONSUME_FROM_LAST_OFFSET"
+    consume_type: ConsumeType | None = "CONSUME_PASSIVELY"
+    message_model: MessageModel | None = "CLUSTERING"
+    consume_from_where: ConsumeFromWhere | None = "CONSUME_FROM_LAST_OFFSET"
 
 
 class ProducerConnection(Body):
@@ -407,17 +416,18 @@ def encode_body(body: Any) -> bytes:
 
 
 def decode_body(data: Buffer, kind: type[_T]) -> _T:
-    """Return the body as ``kind``; standard JSON and fastjson's are understood. Raise ``BodyIllegal``."""
+    """Return the body as ``kind``; standard JSON and fastjson's are understood, and what ``lenient`` takes. Raise
+    ``BodyIllegal``."""
     try:
         if issubclass(kind, QueueTable):
             table: _T = _decode_queue_table(data, kind)
             return table
         try:
-            return msgspec.json.decode(data, type=kind)
+            return decode_leniently(data, kind)
         except msgspec.ValidationError:
             raise
         except msgspec.DecodeError:
-            return msgspec.json.decode(standard_json(bytes(data)), type=kind)
+            return decode_leniently(standard_json(bytes(data)), kind)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         raise BodyIllegal(
             f"{kind.__name__} refused", why=str(error), hint="its body is JSON, see docs/protocol.md"
@@ -431,11 +441,10 @@ def _decode_queue_table(data: Buffer, kind: type[QueueTable]) -> Any:
     fields = {field.name: field for field in msgspec.structs.fields(kind)}
     item_kind = fields["offset_table"].type.__args__[1]
     offsets = {
-        msgspec.json.decode(key, type=MessageQueue): msgspec.convert(item, type=item_kind)
-        for key, item in table.items()
+        decode_leniently(key.encode(), MessageQueue): convert_leniently(item, item_kind) for key, item in table.items()
     }
     others = {
-        name: msgspec.convert(values[field.encode_name], type=field.type)
+        name: convert_leniently(values[field.encode_name], field.type)
         for name, field in fields.items()
         if field.encode_name in values
     }

@@ -13,6 +13,7 @@ import msgspec
 from pocketmq.remoting.bodies import Body, MessageQueue, SubscriptionData
 from pocketmq.remoting.errors import BodyIllegal
 from pocketmq.remoting.fastjson import standard_json
+from pocketmq.remoting.lenient import decode_leniently
 
 RUNNING_INFO_BYTES_MAX: Final = 8 << 20
 
@@ -146,11 +147,9 @@ def _decode_object(data: bytes | memoryview, name: str) -> dict[str, msgspec.Raw
 
 
 def _part(raw: Mapping[str, msgspec.Raw], name: str, kind: Any, default: Any) -> Any:
-    return msgspec.json.decode(raw[name], type=kind) if name in raw else default
+    return decode_leniently(raw[name], kind) if name in raw else default
 
 
 def _decode_table(raw: Mapping[str, msgspec.Raw], name: str, kind: Any) -> dict[MessageQueue, Any]:
     table = _part(raw, name, dict[str, msgspec.Raw] | None, None) or {}
-    return {
-        msgspec.json.decode(key, type=MessageQueue): msgspec.json.decode(item, type=kind) for key, item in table.items()
-    }
+    return {decode_leniently(key.encode(), MessageQueue): decode_leniently(item, kind) for key, item in table.items()}

@@ -260,7 +260,7 @@ async def test_members_of_a_group_are_told_of_each_other(broker: BrokerApp, clie
     assert gone.code == ResponseCode.CONSUMER_NOT_ONLINE
 
 
-@pytest.mark.parametrize("body", [b"", b"nonsense", b"[]", b'{"clientID":5}', b'{"clientID":""}', b"\xff\xfe"])
+@pytest.mark.parametrize("body", [b"", b"nonsense", b"[]", b'{"clientID":[5]}', b'{"clientID":""}', b"\xff\xfe"])
 async def test_a_heartbeat_of_garbage_is_a_typed_error(client: Client, body: bytes) -> None:
     """The connection stays usable."""
     response = await client.ask(RequestCode.HEART_BEAT, None, body)

@@ -211,7 +211,7 @@ async def test_a_lock_is_released_by_its_token(client: Client) -> None:
     [
         (b"", "refused"),
         (b"\xff\x00{", "refused"),
-        (b'{"consumerGroup":"g","clientId":"c","mqSet":null}', "refused"),
+        (b'{"consumerGroup":"g","clientId":"c","mqSet":{}}', "refused"),
         (b'{"consumerGroup":"g","clientId":"c","mqSet":[{"queueId":"x"}]}', "refused"),
         (b'{"consumerGroup":"g g","clientId":"c","mqSet":[]}', "illegal characters"),
         (b'{"consumerGroup":"","clientId":"c","mqSet":[]}', "blank"),

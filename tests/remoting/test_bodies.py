@@ -134,7 +134,7 @@ def test_any_text_is_rewritten_or_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b'{"brokerDatas":3}', b'{"brokerDatas":[{"brokerAddrs":{0:1}}]}', b'{"orderTopicConf":"\xff"}']
+    "data", [b'{"brokerDatas":3}', b'{"brokerDatas":[{"brokerAddrs":{0:[]}}]}', b'{"orderTopicConf":"\xff"}']
 )
 def test_wrong_types_in_bodies_are_typed_errors(data: bytes) -> None:
     """A known key must hold what it is for."""
