@@ -67,6 +67,8 @@ class BrokerData(Body):
     cluster: str | None = None
     broker_name: str = ""
     broker_addrs: dict[str, str] = {}
+    enable_acting_master: bool = False
+    """5.x: a slave may stand in for its master. Never so here; clients written for 5.x want to read it."""
 
 
 class TopicRouteData(Body):

@@ -39,14 +39,17 @@ JSON_VALUES = st.recursive(
 )
 
 
+NOT_ACTING = {"enableActingMaster": False}
+
+
 def test_a_route_is_rocketmqs_json() -> None:
-    """Names as RocketMQ's clients read them."""
+    """Names as RocketMQ's clients read them; one written for 5.x reads no route without ``enableActingMaster``."""
     route = TopicRouteData(None, [QueueData("b", 4, 4, 6)], [BrokerData("c", "b", {"0": "127.0.0.1:10911"})])
     data = json.loads(encode_body(route))
     assert data == {
         "orderTopicConf": None,
         "queueDatas": [{"brokerName": "b", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "topicSysFlag": 0}],
-        "brokerDatas": [{"cluster": "c", "brokerName": "b", "brokerAddrs": {"0": "127.0.0.1:10911"}}],
+        "brokerDatas": [{"cluster": "c", "brokerName": "b", "brokerAddrs": {"0": "127.0.0.1:10911"}} | NOT_ACTING],
         "filterServerTable": {},
     }
     assert decode_body(encode_body(route), TopicRouteData) == route
