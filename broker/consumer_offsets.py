@@ -104,7 +104,7 @@ class ConsumerOffsets:
 
     def mirror(self, content: bytes) -> dict[str, dict[int, int]]:
         """Take over the offsets of a master, as ``encode`` gives them, and return them; those of groups that it does
-        not have stay (RocketMQ SlaveSynchronize). Raises ``msgspec.MsgspecError``.
+        not have stay (RocketMQ SlaveSynchronize). Raises ``DECODE_ERRORS``.
         """
         told = msgspec.json.decode(content, type=_OffsetsFile, strict=False).offset_table
         with self._lock:
@@ -131,7 +131,7 @@ class ConsumerOffsets:
         return changed
 
     def load(self, content: bytes) -> None:
-        """Take over the offsets of a ``consumerOffset.json``; raises ``msgspec.MsgspecError``."""
+        """Take over the offsets of a ``consumerOffset.json``; raises ``DECODE_ERRORS``."""
         loaded = msgspec.json.decode(content, type=_OffsetsFile, strict=False)
         with self._lock:
             for key, queues in loaded.offset_table.items():

@@ -62,7 +62,7 @@ class DelayOffsets:
         self.settle(dict(table))
 
     def load(self, content: bytes) -> None:
-        """Take over a ``delayOffset.json``; raises ``msgspec.MsgspecError``."""
+        """Take over a ``delayOffset.json``; raises ``DECODE_ERRORS``."""
         loaded = msgspec.json.decode(content, type=_OffsetsFile, strict=False)
         with self._lock:
             self._table = {level: max(0, offset) for level, offset in loaded.offset_table.items()}

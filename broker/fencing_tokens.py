@@ -78,5 +78,5 @@ class FencingTokens:
         return msgspec.json.encode(_TokenFile(self._written))
 
     def load(self, content: bytes) -> None:
-        """Take over a ``fencingToken.json``, which may be the backup: one write older. Raises ``MsgspecError``."""
+        """Take over a ``fencingToken.json``, which may be the backup: one write older. Raises ``DECODE_ERRORS``."""
         self._reserved = max(0, msgspec.json.decode(content, type=_TokenFile).reserved_below) + 2 * BLOCK

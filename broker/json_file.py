@@ -10,9 +10,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from pocketmq.common.errors import CorruptRecord
+from pocketmq.common.errors import DECODE_ERRORS, CorruptRecord
 from pocketmq.common.events import EventLog
-from pocketmq.remoting.errors import BodyIllegal
 from pocketmq.remoting.fastjson import standard_json
 from pocketmq.store.file_system import FileSystem
 
@@ -30,7 +29,7 @@ class Table(Protocol):
         ...
 
     def load(self, content: bytes) -> None:
-        """Take over a content; raises ``msgspec.MsgspecError``."""
+        """Take over a content; raises ``DECODE_ERRORS``."""
         ...
 
 
@@ -68,7 +67,7 @@ class PersistedTable:
                 continue
             try:
                 self._load(content)
-            except (msgspec.MsgspecError, BodyIllegal) as error:
+            except DECODE_ERRORS as error:
                 damaged = f"{path}: {error}"
                 self._is_damaged |= path == self._path
                 self._log.error("config_file_damaged", path=path, error=str(error))

@@ -51,7 +51,7 @@ class MasterAddress:
             return msgspec.json.encode(self._content)
 
     def load(self, content: bytes) -> None:
-        """Take over a file's content; raises ``msgspec.MsgspecError``."""
+        """Take over a file's content; raises ``DECODE_ERRORS``."""
         loaded = msgspec.json.decode(content, type=_Content)
         with self._lock:
             self._content = loaded

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pocketmq.common.crc import crc32
-from pocketmq.common.errors import CorruptRecord, MessageIllegal
+from pocketmq.common.errors import DECODE_ERRORS, CorruptRecord, MessageIllegal
 from pocketmq.common.properties import TAGS, encode_properties
 from pocketmq.common.record import SYS_FLAG_AT, TRANSACTION_COMMIT, TRANSACTION_MASK, body_at
 from pocketmq.common.record_codec import decode_record, encode_record
@@ -198,7 +198,7 @@ def read_event(head: bytes) -> AnyEvent:
     try:
         event: AnyEvent = _decode(text)
         return event
-    except msgspec.MsgspecError as error:
+    except DECODE_ERRORS as error:
         raise CorruptRecord("no event of a named transaction", why=str(error)) from error
 
 
@@ -231,7 +231,7 @@ def staged_messages(
     try:
         at = _U32.size + _U32.unpack_from(body)[0]
         sections = _decode_sections(body[_U32.size : at])
-    except (struct.error, msgspec.MsgspecError) as error:
+    except (struct.error, *DECODE_ERRORS) as error:
         raise CorruptRecord("no chunk of a named transaction", why=str(error)) from error
     sizes = np.frombuffer(body[at : at + 4 * rows], ">u4")
     data = np.frombuffer(bytearray(body[at + 4 * rows :]), np.uint8)

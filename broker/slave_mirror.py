@@ -95,7 +95,7 @@ class LocalCommits:
             return msgspec.json.encode(self._table)
 
     def load(self, content: bytes) -> None:
-        """Take over a file's content; raises ``msgspec.MsgspecError``."""
+        """Take over a file's content; raises ``DECODE_ERRORS``."""
         table = msgspec.json.decode(content, type=dict[str, dict[int, int]], strict=False)
         with self._lock:
             self._table = table
@@ -143,7 +143,7 @@ class SlaveMirror:
         """Take over the topics, and forget what the master has deleted, at the same place of the log.
 
         What a topic has here that the master does not have any more, and does not know to be deleted, goes once the log
-        is at ``master_end``: what it had then has come by that time. Raises ``MsgspecError``, ``StoreError``.
+        is at ``master_end``: what it had then has come by that time. Raises ``DECODE_ERRORS``, ``StoreError``.
         """
         deleted = msgspec.json.decode(content, type=_Deletions).deleted_topics
         for topic, end_offset in deleted.items():
@@ -173,13 +173,13 @@ class SlaveMirror:
         return commits
 
     def progress(self, content: bytes) -> None:
-        """Take over the progress of delayed messages, now or when the log is there. Raises ``MsgspecError``."""
+        """Take over the progress of delayed messages, now or when the log is there. Raises ``DECODE_ERRORS``."""
         told = msgspec.json.decode(content, type=DelayProgressBody, strict=False)
         if self._waiting_progress is None:
             self._waiting_progress = told
 
     def settle(self) -> None:
-        """Do what waited for the log. Raises ``StoreError``, ``MsgspecError``."""
+        """Do what waited for the log. Raises ``StoreError``, ``DECODE_ERRORS``."""
         for file in self._other_files:
             file.persist()
         told = self._waiting_progress

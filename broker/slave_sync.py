@@ -9,12 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-import msgspec
-
 from pocketmq.broker.off_loop import run_off_loop
 from pocketmq.broker.slave_mirror import Commit, SlaveMirror
 from pocketmq.common.clock import Clock
-from pocketmq.common.errors import PocketMQError
+from pocketmq.common.errors import DECODE_ERRORS, BytesIllegal, PocketMQError
 from pocketmq.common.events import EventLog
 from pocketmq.common.runner import LoopMailbox, Runner
 from pocketmq.remoting.bodies import DataVersion, decode_body
@@ -35,6 +33,12 @@ PROGRESS_EVERY: Final = 3
 
 class MasterRefused(PocketMQError):
     """The master answered a request of its slave with an error."""
+
+    retriable = True
+
+
+class TableIllegal(BytesIllegal):
+    """A table that the master sent cannot be read: damaged on its way, or at the master."""
 
     retriable = True
 
@@ -101,7 +105,7 @@ class SlaveSync:
             if address:
                 try:
                     await self.sync(address)
-                except (PocketMQError, msgspec.MsgspecError) as error:
+                except PocketMQError as error:
                     self._failures += 1
                     if self._failures & (self._failures - 1) == 0:  # 1st, 2nd, 4th, 8th …
                         self._log.warning(
@@ -126,26 +130,26 @@ class SlaveSync:
             content = bytes(await self._ask(channel, RequestCode.GET_ALL_TOPIC_CONFIG))
             # its end of the log after the answer: a topic that is missing in it has no record behind that
             later = decode_body(await self._ask(channel, RequestCode.HA_STATUS), HaStatusBody)
-            await self._off_loop(lambda: mirror.topics(content, later.end_offset))
+            await self._take_over("topics", lambda: mirror.topics(content, later.end_offset))
             seen.topics = status.topics_version
         begin_ns = self._clock.monotonic_ns()
         if status.offsets_generation != seen.offsets and begin_ns >= self._offsets_due_ns:
             content = bytes(await self._ask(channel, RequestCode.GET_ALL_CONSUMER_OFFSET))
             commits: list[Commit] = []
-            await self._off_loop(lambda: commits.extend(mirror.offsets(content)))
+            await self._take_over("consumer offsets", lambda: commits.extend(mirror.offsets(content)))
             await self._hand_back(channel, commits)
             seen.offsets = status.offsets_generation
             now_ns = self._clock.monotonic_ns()
             self._offsets_due_ns = now_ns + OFFSETS_PAUSE_FACTOR * (now_ns - begin_ns)
         if seen.rounds % PROGRESS_EVERY == 0:
             progress = bytes(await self._ask(channel, RequestCode.GET_ALL_DELAY_OFFSET))
-            await self._off_loop(lambda: mirror.progress(progress))
+            await self._take_over("delay progress", lambda: mirror.progress(progress))
         seen.rounds += 1
         if status.groups_version != seen.groups:
             groups = bytes(await self._ask(channel, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
-            await self._off_loop(lambda: mirror.groups(groups))
+            await self._take_over("consumer groups", lambda: mirror.groups(groups))
             seen.groups = status.groups_version
-        await self._off_loop(mirror.settle)
+        await self._take_over("delay progress", mirror.settle)
 
     async def _hand_back(self, channel: ClientChannel, commits: list[Commit]) -> None:
         """Give the master what consumers committed here while it was away."""
@@ -163,5 +167,12 @@ class SlaveSync:
             raise MasterRefused(f"{request_name(code)} refused", why=f"code {response.code}: {response.remark}")
         return response.body
 
-    async def _off_loop(self, call: Callable[[], None]) -> None:
-        await run_off_loop(self._runner, self._mailbox, "SlaveSync", call)
+    async def _take_over(self, table: str, call: Callable[[], None]) -> None:
+        try:
+            await run_off_loop(self._runner, self._mailbox, "SlaveSync", call)
+        except DECODE_ERRORS as error:
+            raise TableIllegal(
+                f"{table} of the master not taken over",
+                why=f"{type(error).__name__}: {error}",
+                hint="the next round asks again; if it goes on, look at the master's own files in config/",
+            ) from error

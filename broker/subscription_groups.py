@@ -106,7 +106,7 @@ class SubscriptionGroups:
         return self._version
 
     def mirror(self, content: bytes) -> None:
-        """Become the table of a master, as ``encode`` gives it. Raises ``msgspec.MsgspecError``."""
+        """Become the table of a master, as ``encode`` gives it. Raises ``DECODE_ERRORS``."""
         told = msgspec.json.decode(content, type=SubscriptionGroupWrapper, strict=False)
         with self._lock:
             self._groups = told.subscription_group_table
@@ -115,7 +115,7 @@ class SubscriptionGroups:
         self.add_system_groups()
 
     def load(self, content: bytes) -> None:
-        """Take over the groups of a file; raises ``msgspec.MsgspecError``."""
+        """Take over the groups of a file; raises ``DECODE_ERRORS``."""
         loaded = msgspec.json.decode(content, type=SubscriptionGroupWrapper, strict=False)
         with self._lock:
             self._groups.update(loaded.subscription_group_table)

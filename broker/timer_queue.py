@@ -61,7 +61,7 @@ class TimerProgress:
                 self.generation += 1
 
     def mirror(self, content: bytes) -> None:
-        """Take over the progress of a master, to be written next; raises ``msgspec.MsgspecError``."""
+        """Take over the progress of a master, to be written next; raises ``DECODE_ERRORS``."""
         self.load(content)
         with self._lock:
             self.generation += 1
@@ -72,7 +72,7 @@ class TimerProgress:
             return msgspec.json.encode(self.state)
 
     def load(self, content: bytes) -> None:
-        """Take over a file's content; raises ``msgspec.MsgspecError``."""
+        """Take over a file's content; raises ``DECODE_ERRORS``."""
         state = msgspec.json.decode(content, type=TimerState)
         try:
             rest = base64.b64decode(state.rest, validate=True)

@@ -180,7 +180,7 @@ class TopicTable:
     def mirror(self, content: bytes) -> list[str]:
         """Become the table of a master, as ``encode`` gives it; return the topics that are gone.
 
-        System topics of this broker stay. Raises ``msgspec.MsgspecError``.
+        System topics of this broker stay. Raises ``DECODE_ERRORS``.
         """
         told = msgspec.json.decode(content, type=_TopicsFile, strict=False)
         topics = told.topic_config_table
@@ -239,7 +239,7 @@ class TopicTable:
         return msgspec.json.encode(_TopicsFile(topics, version))
 
     def load(self, content: bytes) -> None:
-        """Take over the topics of a ``topics.json``; raises ``msgspec.MsgspecError``."""
+        """Take over the topics of a ``topics.json``; raises ``DECODE_ERRORS``."""
         loaded = msgspec.json.decode(content, type=_TopicsFile, strict=False)
         with self._lock:
             for topic, config in loaded.topic_config_table.items():

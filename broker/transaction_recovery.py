@@ -67,7 +67,7 @@ class TransactionProgress:
             return msgspec.json.encode(_ProgressFile(self.half_offset, self.op_offset, self.checks))
 
     def load(self, content: bytes) -> None:
-        """Take over a file; raises ``msgspec.MsgspecError``."""
+        """Take over a file; raises ``DECODE_ERRORS``."""
         loaded = msgspec.json.decode(content, type=_ProgressFile, strict=False)
         with self._lock:
             self.half_offset, self.op_offset = loaded.half_offset, loaded.op_offset

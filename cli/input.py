@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from pocketmq.common.errors import MessageIllegal, PocketMQError
+from pocketmq.common.errors import DECODE_ERRORS, MessageIllegal, PocketMQError
 from pocketmq.common.message import Message
 
 READ_BYTES: Final = 1 << 18
@@ -167,7 +167,7 @@ class LineParser:
     def _json_key(self, line: bytes) -> str:
         try:
             value = msgspec.json.decode(line)
-        except msgspec.DecodeError as error:
+        except DECODE_ERRORS as error:
             raise InputFailed("line refused", why=f"{_shown(line)} is not JSON: {error}") from error
         if not isinstance(value, dict) or self._key_field not in value:
             raise InputFailed(

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from pocketmq.common.errors import ConfigError
+from pocketmq.common.errors import DECODE_ERRORS, ConfigError
 
 PAGE_BYTES_MAX: Final = 8 << 20
 """A broker's page has about 60 KiB."""
@@ -115,7 +115,7 @@ class Recorder:
                 body = error.read(PAGE_BYTES_MAX)
         try:
             name = json.loads(body)["broker"]
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (*DECODE_ERRORS, ValueError, KeyError, TypeError):
             name = None
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ConfigError("the broker's name is not known", why=f"{url} does not say it", hint="give --broker NAME")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pocketmq.client.errors import OffsetIllegal
 from pocketmq.client.rebalance import MessageQueue
+from pocketmq.common.errors import DECODE_ERRORS
 
 QUEUE_OFFSET_MAX = (1 << 63) - 1
 
@@ -124,7 +125,7 @@ class BroadcastOffsetFile:
                     )
                     for each in document["offsetTable"]
                 }
-            except (OSError, ValueError, KeyError, TypeError, OffsetIllegal):
+            except (*DECODE_ERRORS, OSError, ValueError, OverflowError, KeyError, TypeError, OffsetIllegal):
                 continue
         return {}
 

@@ -1,11 +1,14 @@
 """Errors that say what happened, why, and what to do.
 
-Lives here: the root of every PocketMQ error, and those that more than one layer raises.
+Lives here: the root of every PocketMQ error, those that more than one layer raises, and ``DECODE_ERRORS``: all that
+the decoding of a stranger's bytes may raise.
 Not here: errors of one layer, which live beside the code that raises them and derive from ``PocketMQError``.
 """
 
 import enum
-from typing import ClassVar
+from typing import ClassVar, Final
+
+import msgspec
 
 
 class Stored(enum.Enum):
@@ -101,3 +104,23 @@ class CorruptRecord(PocketMQError):
     """Bytes that should be a record are not: size, magic, CRC or lengths disagree."""
 
     default_cause = Cause.CORRUPT
+
+
+class BytesIllegal(PocketMQError):
+    """Bytes of a peer or a file do not decode to what they should be; nothing of them was taken over."""
+
+    default_cause = Cause.CODEC
+
+
+DECODE_ERRORS: Final[tuple[type[Exception], ...]] = (
+    msgspec.MsgspecError,
+    UnicodeError,
+    RecursionError,
+    BytesIllegal,
+)
+"""All that a decoder raises because of the bytes it was given: catch these, never a part of them.
+
+msgspec raises its own errors for malformed, truncated and wrongly typed input and for numbers out of range,
+``UnicodeDecodeError`` for text that is no UTF-8, and ``RecursionError`` for a few hundred levels, also in fields that
+it skips (measured with 0.22). What reads with ``json``, ``int``, ``base64`` or ``struct`` adds their errors to these.
+"""

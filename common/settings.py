@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from pocketmq.common.errors import ConfigError
+from pocketmq.common.errors import DECODE_ERRORS, ConfigError
 
 ENVIRONMENT_PREFIX: Final = "POCKETMQ_"
 FILE_BYTES_MAX: Final = 1 << 20
@@ -100,7 +100,7 @@ class SettingsReader:
             raise ConfigError(f"{name} is not read", why=f"{len(text)} characters", hint="a settings file is small")
         try:
             table = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except (*DECODE_ERRORS, tomllib.TOMLDecodeError) as error:
             raise ConfigError(f"{name} is not TOML", why=str(error), hint="see https://toml.io") from error
         lines = _key_lines(text)
 
@@ -293,7 +293,7 @@ def _convert(given: Given, kind: Any) -> object:
     except msgspec.ValidationError:
         try:
             value = tomllib.loads(f"value = {given.value.strip()}")
-        except tomllib.TOMLDecodeError:
+        except (*DECODE_ERRORS, tomllib.TOMLDecodeError):
             value = {}
         if len(value) != 1:
             raise

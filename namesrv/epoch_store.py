@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from pocketmq.common.errors import Cause, PocketMQError
+from pocketmq.common.errors import DECODE_ERRORS, Cause, PocketMQError
 from pocketmq.common.events import EventLog
 from pocketmq.common.runner import LoopMailbox, Runner, Worker
 from pocketmq.namesrv.epochs import EpochRecord, EpochTable
@@ -96,7 +96,7 @@ class EpochStore:
         if content:
             try:
                 self.table.load(content)
-            except msgspec.MsgspecError as error:
+            except DECODE_ERRORS as error:
                 raise EpochsUnreadable(
                     "epochs cannot be read",
                     why=f"{self._file.path}: {error}",

@@ -93,5 +93,5 @@ class EpochTable:
         return {**self.records, broker_name: record}
 
     def load(self, content: bytes) -> None:
-        """Take over the records of an ``epochs.json``; raises ``msgspec.MsgspecError``."""
+        """Take over the records of an ``epochs.json``; raises ``DECODE_ERRORS``."""
         self.records = msgspec.json.decode(content, type=dict[str, EpochRecord])

@@ -7,6 +7,7 @@ Lives here: asking a broker for it. Not here: where a query remembers it (``posi
 import msgspec
 
 from pocketmq.client.instance import ClientInstance, check_answer
+from pocketmq.common.errors import DECODE_ERRORS
 from pocketmq.common.topics import TOPIC_ID_ATTRIBUTE
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.headers import TopicRequestHeader
@@ -30,5 +31,5 @@ async def topic_identity(instance: ClientInstance, topic: str, broker: str) -> s
     check_answer(response, f"identity of {topic} refused", link.address)
     try:
         return msgspec.json.decode(response.body, type=_TopicIdentity).attributes.get(TOPIC_ID_ATTRIBUTE, "")
-    except msgspec.MsgspecError:
+    except DECODE_ERRORS:
         return ""

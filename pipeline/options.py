@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from pocketmq.common.errors import DECODE_ERRORS
 from pocketmq.pipeline.errors import OptionIllegal
 
 SPARK_OPTIONS: Final = frozenset({"path", "checkpointlocation", "queryname", "outputmode", "mode", "header"})
@@ -73,7 +74,7 @@ class Options:
         text = self.text(name)
         try:
             value = json.loads(text)
-        except ValueError as error:
+        except (*DECODE_ERRORS, ValueError) as error:
             raise OptionIllegal("bad option", why=f"{name} is no JSON: {error}") from error
         if not isinstance(value, dict):
             raise OptionIllegal("bad option", why=f"{name} is no JSON object", hint='{"topic": …}')

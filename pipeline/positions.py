@@ -77,7 +77,7 @@ class Positions:
                     positions.identities[topic, broker] = str(part["id"])
                     for queue_id, offset in part["queues"].items():
                         positions.offsets[QueueKey(topic, broker, int(queue_id))] = int(offset)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
             raise OptionIllegal(
                 "checkpoint refused",
                 why=f"its offset is none of ours: {error!r}",

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from pocketmq.common.errors import DECODE_ERRORS
 from pocketmq.remoting.errors import BodyIllegal
 from pocketmq.remoting.fastjson import standard_json
 from pocketmq.remoting.frame import Buffer
@@ -430,7 +431,7 @@ def decode_body(data: Buffer, kind: type[_T]) -> _T:
             raise
         except msgspec.DecodeError:
             return decode_leniently(standard_json(bytes(data)), kind)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+    except DECODE_ERRORS as error:
         raise BodyIllegal(
             f"{kind.__name__} refused", why=str(error), hint="its body is JSON, see docs/protocol.md"
         ) from error

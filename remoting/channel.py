@@ -18,7 +18,7 @@ from typing import Any, cast
 import msgspec
 
 from pocketmq.common.clock import Clock
-from pocketmq.common.errors import PocketMQError, Stored
+from pocketmq.common.errors import DECODE_ERRORS, PocketMQError, Stored
 from pocketmq.common.events import EventLog
 from pocketmq.common.topics import AUTO_CREATE_TOPIC
 from pocketmq.remoting.bodies import Announcement
@@ -394,7 +394,7 @@ class ClientChannel(asyncio.BufferedProtocol):
     def _upgrade(self, text: str) -> None:
         try:
             announcement = msgspec.json.decode(text, type=Announcement)
-        except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        except DECODE_ERRORS as error:
             self._log.warning("announcement_illegal", server=self.address, why=str(error))
             return
         self.announcement = announcement

@@ -11,6 +11,7 @@ Not here: typed fields (``string_map``), JSON bodies (``bodies``).
 
 import msgspec
 
+from pocketmq.common.errors import DECODE_ERRORS
 from pocketmq.remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE, VERSION_4_9_8, LanguageCode
 from pocketmq.remoting.errors import HeaderIllegal
 from pocketmq.remoting.frame import PREFIX_BYTES, Buffer
@@ -64,7 +65,6 @@ _encode = msgspec.json.Encoder().encode
 _decode_usual = msgspec.json.Decoder(_Usual).decode
 _decode = msgspec.json.Decoder(_Incoming).decode
 _decode_identity = msgspec.json.Decoder(_Identity).decode
-_Errors = (msgspec.MsgspecError, RecursionError, UnicodeError, ValueError)
 
 
 def encode_json(code: int, opaque: int, flag: int, remark: str, fields: dict[str, str]) -> bytearray:
@@ -78,7 +78,7 @@ def decode_json(header: Buffer) -> tuple[int, int, int, int, int, str, dict[str,
     """Return code, opaque, flag, version, language, remark and the fields. Raise ``HeaderIllegal``."""
     try:
         usual = _decode_usual(header)
-    except _Errors:
+    except DECODE_ERRORS:
         return _decode_lenient(header)
     number = _LANGUAGES.get(usual.language, _OTHER) if usual.language is not None else _OTHER
     fields = usual.extFields
@@ -91,7 +91,7 @@ def _decode_lenient(header: Buffer) -> tuple[int, int, int, int, int, str, dict[
     """Decode what other clients write: values that are no strings, a language as a number."""
     try:
         incoming = _decode(header)
-    except _Errors as error:
+    except DECODE_ERRORS as error:
         raise illegal_json(header, error) from error
     fields: dict[str, str] = {}
     if incoming.extFields:
@@ -113,7 +113,7 @@ def illegal_json(header: Buffer, error: Exception) -> HeaderIllegal:
         identity = _decode_identity(header)
         opaque, code = identity.opaque, identity.code
         oneway = identity.flag & (FLAG_ONEWAY | FLAG_RESPONSE) != 0
-    except _Errors:
+    except DECODE_ERRORS:
         pass
     return HeaderIllegal(
         "JSON header refused",

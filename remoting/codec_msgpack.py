@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from pocketmq.common.errors import DECODE_ERRORS
 from pocketmq.remoting.codes import FLAG_ONEWAY, VERSION_4_9_8, LanguageCode, ResponseCode
 from pocketmq.remoting.errors import HeaderIllegal
 from pocketmq.remoting.frame import PREFIX_BYTES, Buffer
@@ -22,7 +23,6 @@ _SUCCESS = int(ResponseCode.SUCCESS)
 _NIL = b"\xc0"
 _RESERVE = b"\0" * PREFIX_BYTES
 _encode = msgspec.msgpack.Encoder().encode
-_MsgpackErrors = (msgspec.MsgspecError, RecursionError, UnicodeError, ValueError)
 
 
 class MsgpackOuter(msgspec.Struct, array_like=True, gc=False):
@@ -68,7 +68,7 @@ def decode_msgpack_outer(header: Buffer) -> MsgpackOuter:
     """Decode all but the typed part. Raise ``HeaderIllegal``."""
     try:
         return _decode_outer(header)
-    except _MsgpackErrors as error:
+    except DECODE_ERRORS as error:
         raise illegal_msgpack(header, error) from error
 
 
@@ -79,7 +79,7 @@ def decode_msgpack_request_header(outer: MsgpackOuter) -> Header | None:
         return None
     try:
         return decode(outer.ext)
-    except _MsgpackErrors as error:
+    except DECODE_ERRORS as error:
         raise HeaderIllegal(
             f"{HEADERS[outer.code].request.__name__} refused",  # type: ignore[union-attr]
             why=str(error),
@@ -96,7 +96,7 @@ def decode_msgpack_response_header(outer: MsgpackOuter, kind: type[Header] | Non
         return None
     try:
         return _DECODERS[kind](outer.ext)
-    except _MsgpackErrors as error:
+    except DECODE_ERRORS as error:
         if outer.code != _SUCCESS:
             return None
         raise HeaderIllegal(f"{kind.__name__} refused", why=str(error), opaque=outer.opaque) from error
@@ -111,7 +111,7 @@ def illegal_msgpack(header: Buffer, error: Exception) -> HeaderIllegal:
         parts = _decode_any(header)
         code, opaque, flag = (_decode_int(part) for part in parts[:3])
         oneway = flag & FLAG_ONEWAY != 0 or flag & 1 != 0
-    except _MsgpackErrors:
+    except (*DECODE_ERRORS, ValueError):  # ValueError: fewer than three parts
         opaque = code = None
     return HeaderIllegal(
         "msgpack header refused",

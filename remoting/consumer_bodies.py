@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from pocketmq.common.errors import DECODE_ERRORS
 from pocketmq.remoting.bodies import Body, MessageQueue, SubscriptionData
 from pocketmq.remoting.errors import BodyIllegal
 from pocketmq.remoting.fastjson import standard_json
@@ -86,7 +87,7 @@ class ConsumerRunningInfo(msgspec.Struct, frozen=True, kw_only=True):
                 user_consumer_info=_part(raw, "userConsumerInfo", dict[str, str], {}),
                 jstack=_part(raw, "jstack", str | None, None),
             )
-        except (msgspec.MsgspecError, RecursionError) as error:
+        except DECODE_ERRORS as error:
             raise BodyIllegal("ConsumerRunningInfo refused", why=str(error)) from error
 
 
@@ -116,7 +117,7 @@ class ConsumerStatusBody(msgspec.Struct, frozen=True, kw_only=True):
                     name: _decode_table({"table": table}, "table", int) for name, table in consumers.items()
                 },
             )
-        except (msgspec.MsgspecError, RecursionError) as error:
+        except DECODE_ERRORS as error:
             raise BodyIllegal("ConsumerStatusBody refused", why=str(error)) from error
 
 
@@ -142,7 +143,7 @@ def _encode_object(parts: Mapping[str, bytes]) -> bytes:
 def _decode_object(data: bytes | memoryview, name: str) -> dict[str, msgspec.Raw]:
     try:
         return msgspec.json.decode(standard_json(bytes(data)), type=dict[str, msgspec.Raw])
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+    except DECODE_ERRORS as error:
         raise BodyIllegal(f"{name} refused", why=str(error), hint="its body is JSON") from error
 
 

@@ -4,7 +4,7 @@ Lives here: every error that ``pocketmq.remoting`` raises or hands to a callback
 Not here: refusals of a broker, which arrive as responses and belong to the client.
 """
 
-from pocketmq.common.errors import Cause, PocketMQError
+from pocketmq.common.errors import BytesIllegal, Cause, PocketMQError
 
 
 class BadFrame(PocketMQError):
@@ -48,10 +48,8 @@ class WrongDirection(HeaderIllegal):
     """A response where a request was expected, or the other way round."""
 
 
-class BodyIllegal(PocketMQError):
+class BodyIllegal(BytesIllegal):
     """The body of an administrative request or response is not the JSON it should be."""
-
-    default_cause = Cause.CODEC
 
 
 class BindFailed(PocketMQError):

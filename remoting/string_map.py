@@ -15,6 +15,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from pocketmq.common.errors import DECODE_ERRORS
 from pocketmq.remoting.errors import HeaderIllegal
 from pocketmq.remoting.headers import HEADERS, Header
 
@@ -114,7 +115,7 @@ def _read_compound(header: type[Header], wire: str, annotation: Any) -> Callable
     def read(text: str) -> Any:
         try:
             return decode(text)
-        except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        except DECODE_ERRORS as error:
             raise _illegal(header, wire, str(error)) from error
 
     return read

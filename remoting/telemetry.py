@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from pocketmq.common.errors import Cause, PocketMQError
+from pocketmq.common.errors import DECODE_ERRORS, BytesIllegal
 
 TELEMETRY_KEY: Final = "pocketmqTelemetry"
 """Key of the snapshot in the table of GET_BROKER_RUNTIME_INFO."""
@@ -17,10 +17,8 @@ ALL_PAIRS: Final = "all"
 """``StageTelemetry.pair`` of stages that are counted for all pairs together: ``read`` and ``write``."""
 
 
-class TelemetryUnreadable(PocketMQError):
+class TelemetryUnreadable(BytesIllegal):
     """A broker's telemetry is no JSON of this form."""
-
-    default_cause = Cause.CODEC
 
 
 class PairTelemetry(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,5 +140,5 @@ def decode_telemetry(text: str) -> TelemetrySnapshot:
     """Return the snapshot in ``text``; raise ``TelemetryUnreadable``."""
     try:
         return msgspec.json.decode(text, type=TelemetrySnapshot)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+    except DECODE_ERRORS as error:
         raise TelemetryUnreadable("the broker's telemetry cannot be read", why=str(error)) from error

@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from pocketmq.common.crc import crc32
+from pocketmq.common.errors import DECODE_ERRORS
 from pocketmq.store.errors import StoreError, StorePermission
 from pocketmq.store.file_system import FileSystem
 
@@ -140,7 +141,7 @@ class Positions(msgspec.Struct, kw_only=True):
             if crc32(bytes(outer.positions)) != outer.crc32:
                 return None
             positions = msgspec.json.decode(outer.positions, type=cls)
-        except msgspec.MsgspecError:
+        except DECODE_ERRORS:
             return None
         return positions if positions.version == POSITIONS_VERSION else None
 

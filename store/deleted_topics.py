@@ -8,7 +8,7 @@ Not here: who removes the queues (``consume_queues``), where the log stands (``m
 
 import msgspec
 
-from pocketmq.common.errors import CorruptRecord
+from pocketmq.common.errors import DECODE_ERRORS, CorruptRecord
 from pocketmq.store.file_system import FileSystem
 
 
@@ -46,7 +46,7 @@ class DeletedTopics:
             offsets = msgspec.json.decode(self._file_system.read_all(self._path), type=dict[str, int])
         except FileNotFoundError:
             offsets = {}
-        except msgspec.MsgspecError as error:
+        except DECODE_ERRORS as error:
             raise CorruptRecord(
                 "the store does not open",
                 why=f"{self._path}: {error}",

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pocketmq.common.clock import Clock
-from pocketmq.common.errors import ConfigError
+from pocketmq.common.errors import DECODE_ERRORS, ConfigError
 from pocketmq.common.events import EventLog
 from pocketmq.store.errors import StoreError, translated
 from pocketmq.store.file_system import Bytes, FileLock, FileSystem, MappedFile, StoreFile
@@ -235,7 +235,7 @@ class FaultPlan:
     def _load(self, content: bytes) -> None:
         try:
             rules = msgspec.json.decode(content, type=FaultRules).rules if content else ()
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        except DECODE_ERRORS as error:
             self._log.error("fault_rules_refused", path=self._control_file, error=str(error), kept=len(self._armed))
             return
         known = {armed.rule: armed for armed in self._armed}

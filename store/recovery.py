@@ -31,7 +31,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketmq.common.errors import CorruptRecord
+from pocketmq.common.errors import DECODE_ERRORS, CorruptRecord
 from pocketmq.common.events import EventLog
 from pocketmq.store.checkpoint import Positions, StorePaths, mark_open, read_checkpoint, read_positions
 from pocketmq.store.checksums import ChecksumLog
@@ -442,5 +442,5 @@ def read_damage(file_system: FileSystem, paths: StorePaths) -> list[DamagedRange
     """Return the damage that earlier recoveries found."""
     try:
         return msgspec.json.decode(file_system.read_all(paths.damage), type=list[DamagedRange])
-    except (FileNotFoundError, StoreError, msgspec.MsgspecError):
+    except (FileNotFoundError, StoreError, *DECODE_ERRORS):
         return []

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from pocketmq.cli.exit_codes import CannotStart
+from pocketmq.common.errors import DECODE_ERRORS
 from pocketmq.common.logs import LogConfig, Logs
 
 COMMAND: Final = "pocketmq.cli.main"
@@ -167,7 +168,7 @@ class BrokerProcess:
         lines: list[dict[str, Any]] = []
         if self._log.exists():
             for line in self._log.read_text("utf-8", "replace").splitlines():
-                with contextlib.suppress(json.JSONDecodeError):
+                with contextlib.suppress(*DECODE_ERRORS, json.JSONDecodeError):
                     lines.append(json.loads(line))
         return lines
 

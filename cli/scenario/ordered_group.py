@@ -24,7 +24,7 @@ from pocketmq.cli.scenario.report import Span
 from pocketmq.client import Message, Producer
 from pocketmq.client.admin import Admin
 from pocketmq.client.lock_admin import queue_locks
-from pocketmq.common.errors import PocketMQError
+from pocketmq.common.errors import DECODE_ERRORS, PocketMQError
 
 PERIOD_S: Final = 0.05
 """How often a message is sent, and the lock table is read."""
@@ -75,7 +75,7 @@ class Member:
         assert self._process is not None
         assert self._process.stdout is not None
         async for text in self._process.stdout:
-            with contextlib.suppress(json.JSONDecodeError):
+            with contextlib.suppress(*DECODE_ERRORS, json.JSONDecodeError):
                 line = json.loads(text)
                 if line["event"] == "handled":
                     self.handled.append((line["number"], line["at_ns"]))

@@ -16,6 +16,7 @@ import msgspec
 from pocketmq.client.durable.errors import EntryUnreadable
 from pocketmq.client.rebalance import MessageQueue
 from pocketmq.common.crc import crc32
+from pocketmq.common.errors import DECODE_ERRORS
 from pocketmq.common.message import Message
 
 VERSION: Final = 1
@@ -158,5 +159,5 @@ def decode_kept(payload: bytes) -> KeptMessage:
         raise EntryUnreadable("entry not read", why="its checksum differs", hint="the store was damaged")
     try:
         return _decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except DECODE_ERRORS as error:
         raise EntryUnreadable("entry not read", why=str(error)) from error

@@ -34,7 +34,7 @@ from pocketmq.client.durable.errors import (
 from pocketmq.client.durable.ownership import SILENT_SHARE, Owner
 from pocketmq.client.durable.store import Changes, Summary
 from pocketmq.common.clock import Clock
-from pocketmq.common.errors import ConfigError
+from pocketmq.common.errors import DECODE_ERRORS, ConfigError
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -326,9 +326,12 @@ class RedisStore:
             raise self._translated("retry store not read", error) from error
         found: list[tuple[Entry, str]] = []
         for seq, value in zip(seqs, values, strict=True):
-            due_ms, attempts, lane, order_key, why, payload = msgspec.msgpack.decode(
-                value, type=tuple[int, int, str, str, str, bytes]
-            )
+            try:
+                due_ms, attempts, lane, order_key, why, payload = msgspec.msgpack.decode(
+                    value, type=tuple[int, int, str, str, str, bytes]
+                )
+            except DECODE_ERRORS as error:
+                raise StoreCorrupt("retry store not read", why=f"what was given up as {seq}: {error}") from error
             found.append((Entry(seq, due_ms, attempts, lane, order_key, payload), why))
         return found
 
@@ -364,5 +367,5 @@ def _member(entry: Entry, due_ms: int, attempts: int) -> str:
 def _index(value: bytes) -> tuple[str, str, int]:
     try:
         return msgspec.msgpack.decode(value, type=tuple[str, str, int])
-    except msgspec.DecodeError as error:
+    except DECODE_ERRORS as error:
         raise StoreCorrupt("retry store not read", why=str(error)) from error

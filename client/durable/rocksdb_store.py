@@ -28,7 +28,7 @@ from pocketmq.client.durable.errors import RetryStoreError, StoreCorrupt, StoreF
 from pocketmq.client.durable.store import Changes, Summary
 from pocketmq.client.rebalance import MessageQueue
 from pocketmq.common.clock import Clock
-from pocketmq.common.errors import ConfigError
+from pocketmq.common.errors import DECODE_ERRORS, ConfigError
 
 if TYPE_CHECKING:
     from rocksdict import Options, Rdict
@@ -364,7 +364,7 @@ class RocksDBStore:
             pairs.status()  # an iterator that meets damage just ends
         except RetryStoreError:
             raise
-        except (struct.error, msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (struct.error, *DECODE_ERRORS) as error:
             raise StoreCorrupt("retry store not read", why=str(error)) from error
         except Exception as error:
             raise self._translated("retry store not read", error) from error

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from pocketmq.common.errors import DECODE_ERRORS
 from pocketmq.pipeline.archive.files import Files
 from pocketmq.pipeline.jobs.command import JobFailed
 
@@ -77,7 +78,7 @@ class Publisher:
             return None
         try:
             return msgspec.json.decode(data, type=Note)
-        except msgspec.MsgspecError as error:
+        except DECODE_ERRORS as error:
             raise JobFailed(
                 "the archive is damaged", why=f"{_name(batch)}: {error}", hint="restore this file; it is one of ours"
             ) from error

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from pocketmq.common.errors import DECODE_ERRORS
 from pocketmq.pipeline.archive.files import Files
 from pocketmq.pipeline.archive.publishing import OWN, Publisher
 from pocketmq.pipeline.archive.swapping import Swapper
@@ -59,7 +60,7 @@ def read_state(files: Files) -> State | None:
     if data is not None:
         try:
             return msgspec.json.decode(data, type=State)
-        except msgspec.MsgspecError as error:
+        except DECODE_ERRORS as error:
             raise JobFailed("the archive is damaged", why=f"{STATE}: {error}", hint="restore it") from error
     if [name for name in files.names("") if name != OWN]:
         raise JobFailed(
@@ -89,7 +90,7 @@ def _stood(files: Files) -> Positions:
         data = files.read(f"{CHECKPOINT}/offsets/{max(both)}") or b""
         try:
             return Positions.from_json(msgspec.json.decode(data.splitlines()[-1]))
-        except (IndexError, msgspec.MsgspecError, OptionIllegal):
+        except (IndexError, *DECODE_ERRORS, OptionIllegal):
             pass  # only a count of progress depends on it
     return Positions()
 
@@ -99,7 +100,7 @@ def _query_id(files: Files) -> str:
     data = files.read(f"{CHECKPOINT}/metadata")
     try:
         return str(msgspec.json.decode(data)["id"]) if data else ""
-    except (msgspec.MsgspecError, KeyError, TypeError):
+    except (*DECODE_ERRORS, KeyError, TypeError):
         return ""
 
 

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from pocketmq.common.errors import DECODE_ERRORS
 from pocketmq.pipeline.archive.files import Files
 from pocketmq.pipeline.archive.publishing import OWN, STAGING
 from pocketmq.pipeline.jobs.command import JobFailed
@@ -62,7 +63,7 @@ class Swapper:
         if data is not None:
             try:
                 swaps = msgspec.json.decode(data, type=list[Swap])
-            except msgspec.MsgspecError as error:
+            except DECODE_ERRORS as error:
                 raise JobFailed(
                     "the archive is damaged", why=f"{NOTE}: {error}", hint="restore this file; it is one of ours"
                 ) from error

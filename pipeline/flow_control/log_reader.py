@@ -13,6 +13,7 @@ from typing import IO, Any, Final, cast
 
 import msgspec
 
+from pocketmq.common.errors import DECODE_ERRORS
 from pocketmq.pipeline.flow_control.facts import Fact, facts_of
 
 LINE_BYTES_MAX: Final = 1 << 20
@@ -119,7 +120,7 @@ def _event(decoder: "msgspec.json.Decoder[Any]", line: bytes, reading: Reading) 
         return None
     try:
         event = decoder.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+    except DECODE_ERRORS:
         reading.broken += 1
         return None
     if not isinstance(event.get("event"), str) or not isinstance(event.get("timestamp"), str):

@@ -16,6 +16,7 @@ from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from pocketmq.common.errors import DECODE_ERRORS
 from pocketmq.pipeline.flow_control.facts import Fact
 from pocketmq.pipeline.flow_control.log_reader import BACK_MS, Reading, opened, pass_over
 from pocketmq.pipeline.flow_control.metrics_facts import LABELS, START, WANTED, Counted, Process, Row, Snapshot
@@ -218,7 +219,7 @@ def _sample(text: bytes) -> _Sample | None:
     """Return what a line says, None if it is broken or makes no sense."""
     try:
         found = [each for family in text_string_to_metric_families(text.decode()) for each in family.samples]
-    except (ValueError, IndexError, KeyError, RecursionError):
+    except (*DECODE_ERRORS, ValueError, IndexError, KeyError):
         return None
     if len(found) != 1:
         return None

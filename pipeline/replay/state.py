@@ -13,7 +13,7 @@ from typing import IO
 
 import msgspec
 
-from pocketmq.common.errors import ConfigError
+from pocketmq.common.errors import DECODE_ERRORS, ConfigError
 from pocketmq.pipeline.jobs.command import JobFailed
 from pocketmq.pipeline.replay.ordering import KeyValue
 
@@ -60,7 +60,7 @@ class Journal:
     def _read(self) -> Reached:
         try:
             found = msgspec.json.decode(self.path.read_bytes(), type=Reached)
-        except msgspec.MsgspecError as error:
+        except DECODE_ERRORS as error:
             raise JobFailed(
                 "state not read", why=f"{self.path}: {error}", hint="--restart sends from the start"
             ) from error

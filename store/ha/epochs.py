@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pocketmq.common.errors import Cause
+from pocketmq.common.errors import DECODE_ERRORS, BytesIllegal, Cause
 from pocketmq.store.errors import StoreError
 
 EPOCHS_MAX: Final = 512
@@ -24,7 +24,7 @@ NUMBER_MAX: Final = (1 << 53) - 1
 OFFSET_MAX: Final = (1 << 63) - 1
 
 
-class BadEpochs(StoreError):
+class BadEpochs(StoreError, BytesIllegal):
     """Epochs that no table can hold: from a stranger, a broken peer or a damaged file."""
 
     default_cause = Cause.CORRUPT
@@ -68,7 +68,7 @@ class EpochTable:
         """Read what ``to_rows`` returned, or what a peer says is that. Raises ``BadEpochs``."""
         try:
             entries = msgspec.convert(rows, list[Epoch])
-        except msgspec.ValidationError as error:
+        except DECODE_ERRORS as error:
             raise BadEpochs("epochs refused", why=str(error)) from error
         return cls(entries)
 

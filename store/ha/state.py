@@ -18,12 +18,12 @@ import msgspec
 
 from pocketmq.common.clock import Clock
 from pocketmq.common.crc import crc32
-from pocketmq.common.errors import Cause
+from pocketmq.common.errors import DECODE_ERRORS, Cause
 from pocketmq.remoting.ha_bodies import next_members
 from pocketmq.store.checkpoint import StorePaths
 from pocketmq.store.errors import CorruptStore, StoreError, StorePermission
 from pocketmq.store.file_system import FileSystem
-from pocketmq.store.ha.epochs import NUMBER_MAX, OWNER_CHARS_MAX, BadEpochs, Epoch, EpochTable
+from pocketmq.store.ha.epochs import NUMBER_MAX, OWNER_CHARS_MAX, Epoch, EpochTable
 
 STATE_VERSION: Final = 1
 SLAVES_MAX: Final = 64
@@ -147,7 +147,7 @@ class HaState:
                     raise self._unreadable("its checksum does not match")
                 content = msgspec.json.decode(outer.ha, type=_Content)
                 self._epochs = EpochTable(content.epochs)
-            except (msgspec.MsgspecError, BadEpochs) as error:
+            except DECODE_ERRORS as error:
                 raise self._unreadable(str(error)) from error
             if content.version != STATE_VERSION or not content.node_id:
                 raise self._unreadable(f"version {content.version}")

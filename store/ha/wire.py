@@ -32,7 +32,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from pocketmq.common.errors import Cause, PocketMQError
+from pocketmq.common.errors import DECODE_ERRORS, Cause, PocketMQError
 
 PREAMBLE: Final = b"\xffPMQHA\x00\x01"
 """What a slave sends first; the last byte is the version."""
@@ -409,7 +409,7 @@ class FrameDecoder:
             if kind == WELCOME:
                 return _checked_welcome(_WELCOME.decode(payload))
             refused = _REFUSED.decode(payload)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except DECODE_ERRORS as error:
             raise _bad(f"a frame of kind {kind} that is no such message: {error}") from error
         return Refused(code=refused.code[:NAME_CHARS_MAX], text=refused.text[:4096])
 

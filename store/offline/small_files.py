@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from pocketmq.common.errors import DECODE_ERRORS
 from pocketmq.store.checkpoint import Checkpoint, Positions, StorePaths
 from pocketmq.store.errors import StoreError
 from pocketmq.store.file_system import FileSystem
@@ -50,7 +51,7 @@ def read_json(file_system: FileSystem, path: str) -> Any:
         return None
     try:
         return msgspec.json.decode(data)
-    except (msgspec.MsgspecError, RecursionError):
+    except DECODE_ERRORS:
         return data.decode("utf-8", "replace")
 
 
@@ -59,10 +60,7 @@ def read_positions(file_system: FileSystem, paths: StorePaths) -> Positions | No
     data = read_small(file_system, paths.positions)
     if data is None:
         return None
-    try:
-        return Positions.decode(data)
-    except RecursionError:
-        return None
+    return Positions.decode(data)
 
 
 def read_checkpoint(file_system: FileSystem, paths: StorePaths) -> CheckpointFile | None:

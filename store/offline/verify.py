@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pocketmq.common.clock import Clock, SystemClock
-from pocketmq.common.errors import CorruptRecord
+from pocketmq.common.errors import DECODE_ERRORS, CorruptRecord
 from pocketmq.common.record_group import RecordGroup
 from pocketmq.store.checkpoint import CHECKPOINT_BYTES, Positions
 from pocketmq.store.errors import StoreError
@@ -189,7 +189,7 @@ def deleted_topics(reader: StoreReader) -> dict[str, int]:
         return {}
     try:
         return msgspec.json.decode(data, type=dict[str, int])
-    except (msgspec.MsgspecError, RecursionError):
+    except DECODE_ERRORS:
         return {}
 
 

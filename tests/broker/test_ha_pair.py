@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from pocketmq.broker.app import BrokerApp
 from pocketmq.broker.ha_metrics import ha_families
+from pocketmq.broker.slave_sync import SlaveSync
 from pocketmq.remoting.bodies import KVTable, decode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.ha_bodies import HaStatusBody
@@ -86,6 +87,32 @@ async def test_a_slave_has_its_masters_tables_and_lets_nobody_change_them(ha: Ha
     assert slave.delays is None
     master.topics.delete("Own")
     await eventually(lambda: slave.topics.get("Own") is None)
+
+
+@pytest.mark.parametrize("damage", [b"reade\xff", b"reade\\udc00", b'":' + b"[" * 100_000])
+async def test_a_damaged_table_does_not_end_the_mirroring(
+    ha: HaCluster, harness: Harness, monkeypatch: pytest.MonkeyPatch, damage: bytes
+) -> None:
+    """The slave says what it could not take over, asks again, and has it then."""
+    damages = [damage]
+    ask = SlaveSync._ask
+
+    async def asked(sync: SlaveSync, channel: Any, code: int, header: Any = None) -> Any:
+        body = bytes(await ask(sync, channel, code, header))
+        if code == RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG and b"readers" in body and damages:
+            body = body.replace(b"readers", damages.pop())
+        return body
+
+    monkeypatch.setattr(SlaveSync, "_ask", asked)
+    master, slave = await ha.pair()
+    client = await harness.client(master)
+    await client.put(b"one")
+    await client.pull(group="readers")  # makes the group
+    await eventually(lambda: slave.groups.get("readers"))
+    assert not damages
+    (failed,) = [each for each in ha.logs["s"].events if "consumer groups" in str(each.get("error"))]
+    assert failed["event"] == "slave_sync_failed"
+    assert failed["master"] == master.address
 
 
 @pytest.mark.parametrize("is_away", [False, True])
