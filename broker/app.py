@@ -41,6 +41,7 @@ from pocketmq.common.errors import Cause, ConfigError, MessageIllegal
 from pocketmq.common.events import EventLog, NullLog
 from pocketmq.common.record import HOST_V6_BYTES, encode_host
 from pocketmq.common.runner import LoopMailbox, Runner, ThreadRunner
+from pocketmq.common.supervised import Supervisor
 from pocketmq.remoting.bodies import Announcement
 from pocketmq.remoting.server import Connection, RemotingServer, ServerConfig
 from pocketmq.store.config import StoreConfig
@@ -101,7 +102,8 @@ class BrokerApp:
         one_log = log or NullLog()
         self._logger: Callable[[str], EventLog] = loggers or (lambda name: one_log)
         self._log = self._logger("broker")
-        self._runner = runner or ThreadRunner(self._thread_crashed)
+        self.supervisor = Supervisor(self._log, self._clock)
+        self._runner = runner or ThreadRunner(self.supervisor.crashed)
         self._memory_bytes = memory_bytes or _machine_memory_bytes()
         self._host = _advertised_host(config)
         _check_together(config, store_config)
@@ -123,7 +125,7 @@ class BrokerApp:
         self._family = 6 if ":" in self._host else 4
         self._role = RoleOfRun(config, store_config)
         self._pinned_port: int | None = None
-        self._roles = RoleChanges(self._restart, on_failed, self._logger("ha"))
+        self._roles = RoleChanges(self._restart, on_failed, self._logger("ha"), self.supervisor)
 
     @property
     def port(self) -> int:
@@ -294,7 +296,14 @@ class BrokerApp:
         admission.open(running.table)
         replication, node = running.replication, running.replication.node
         registration = self._registration = Registration(
-            self._role.config, self.address, self.topics, mailbox, self._clock, self._log, replication
+            self._role.config,
+            self.address,
+            self.topics,
+            mailbox,
+            self._clock,
+            self._log,
+            replication,
+            self.supervisor,
         )
         node.on_claim = registration.role_changed
         node.on_fenced = lambda fenced_by: registration.role_changed()
@@ -342,6 +351,7 @@ class BrokerApp:
             self._clock,
             self._logger,
             self._runner,
+            self.supervisor,
             enabled=self._stage_times,
         )
 
@@ -381,6 +391,7 @@ class BrokerApp:
             refusals=self.refusals,
             thread_dumper=self.thread_dumper,
             observation=observation,
+            supervisor=self.supervisor,
         )
 
     def _open(self, running: Running) -> None:
@@ -460,9 +471,6 @@ class BrokerApp:
         registration = self._registration
         if registration is not None:
             registration.topic_changed()
-
-    def _thread_crashed(self, name: str, error: BaseException) -> None:
-        self._log.error("thread_crashed", thread=name, error=repr(error), exc_info=error)
 
 
 def _check_together(config: BrokerConfig, store_config: StoreConfig) -> None:

@@ -109,6 +109,7 @@ def build(
         clock,
         parts.logger("ha"),
         parts.reopen,
+        parts.supervisor,
     )
     node = replication.node
     delays: DelayService | None = None

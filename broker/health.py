@@ -14,9 +14,14 @@ from pocketmq.broker.ha_metrics import ha_health
 from pocketmq.broker.ha_node import HaNode
 from pocketmq.broker.telemetry import Telemetry
 from pocketmq.common.clock import Clock
+from pocketmq.common.supervised import Supervisor
 
 LOOP_STALLED_NS: Final = 5_000_000_000
 """The event loop is asked once a second; one that has not answered for so long serves nobody."""
+
+
+TASK_FAILED_NS: Final = 600_000_000_000
+"""A task or thread that met an error nobody expected is named for so long after it."""
 
 
 class Phase(enum.Enum):
@@ -40,9 +45,10 @@ class HealthReport(msgspec.Struct, frozen=True):
 class Health:
     """Judged anew at each question, from attributes only: it answers while the disk or the loop stands still."""
 
-    def __init__(self, broker_name: str, clock: Clock) -> None:
+    def __init__(self, broker_name: str, clock: Clock, supervisor: Supervisor | None = None) -> None:
         self._broker_name = broker_name
         self._clock = clock
+        self._supervisor = supervisor
         self.phase = Phase.STARTING
         self._telemetry: Telemetry | None = None
         self._disk: DiskSpace | None = None
@@ -71,6 +77,8 @@ class Health:
             why, more = ha_health(self.replication)
             reasons += why
             warnings += more
+        if self._supervisor is not None:
+            warnings += [f"task_failed:{name}" for name in self._supervisor.failed_within(TASK_FAILED_NS)]
         status = "failing" if reasons else "ok"
         return HealthReport(status, self.phase.value, self._broker_name, reasons, warnings)
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.runner import LoopMailbox
+from pocketmq.common.supervised import Supervisor
 
 WAIT_S: Final = 4.0
 """Longer than connecting and one request take; after that the loop itself is stuck."""
@@ -22,8 +23,9 @@ ClaimMembers = Callable[[int, str], Awaitable[str]]
 class MembersClaim:
     """Called in a worker with (epoch, owner), as ``store.ha.members.ClaimEpoch``. ``use``: loop thread."""
 
-    def __init__(self, mailbox: LoopMailbox) -> None:
+    def __init__(self, mailbox: LoopMailbox, supervisor: Supervisor) -> None:
         self._mailbox = mailbox
+        self._supervisor = supervisor
         self._claim: ClaimMembers | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -57,5 +59,6 @@ class MembersClaim:
                 answer.set_result(why)
 
         task = asyncio.get_running_loop().create_task(ask(), name="claim-members")
+        self._supervisor.watch(task)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

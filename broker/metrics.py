@@ -50,6 +50,7 @@ class MetricsSources:
     topics: Callable[[], int]
     pulls_held: Callable[[], int]
     thread_dumps: Callable[[], int]
+    task_failures: Callable[[], dict[str, int]]
     delays: DelayService | None = None
     """None on a slave."""
     replication: HaNode | None = None
@@ -253,6 +254,12 @@ class BrokerCollector(Collector):
         )
         for name, text, read in gauges:
             yield GaugeMetricFamily(f"pocketmq_{name}", text, value=read())
+        failures = CounterMetricFamily(
+            "pocketmq_task_failures", "Errors that nobody expected in background tasks and threads.", labels=["task"]
+        )
+        for task, count in sources.task_failures().items():
+            failures.add_metric([task], count)
+        yield failures
         yield CounterMetricFamily(
             "pocketmq_connections_refused",
             "Connections closed at once: too many.",

@@ -35,6 +35,7 @@ from pocketmq.broker.watermarks import Watermarks
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
 from pocketmq.common.runner import LoopMailbox, Runner
+from pocketmq.common.supervised import Supervisor
 from pocketmq.remoting.codec import Request
 from pocketmq.remoting.errors import AddressInUse, BindFailed
 from pocketmq.remoting.server import Connection, RemotingServer
@@ -78,6 +79,7 @@ class Observation:
         clock: Clock,
         logger: Callable[[str], EventLog],
         runner: Runner,
+        supervisor: Supervisor,
         *,
         enabled: bool = True,
     ) -> None:
@@ -88,11 +90,12 @@ class Observation:
         self._clock = clock
         self._logger = logger
         self._runner = runner
+        self._supervisor = supervisor
         self._boot_ms = clock.now_ms()
         self.stage_times = StageTimes() if enabled else None
         self.put_times = PutStatistics()
         self.slow = SlowRequests(config.slow_request_mills, clock, logger("broker"))
-        self.health = Health(config.broker_name, clock)
+        self.health = Health(config.broker_name, clock, supervisor)
         self._flush_times: FlushTimes | None = None
         self.telemetry: Telemetry | None = None
         self.disk: DiskSpace | None = None
@@ -203,6 +206,7 @@ class Observation:
             topics=counts.topics,
             pulls_held=counts.pulls_held,
             thread_dumps=counts.thread_dumps,
+            task_failures=lambda: self._supervisor.failures,
             delays=counts.delays,
             replication=counts.replication,
             transactions=counts.transactions,

@@ -19,6 +19,7 @@ from pocketmq.broker.topic_table import TopicTable
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
 from pocketmq.common.runner import Runner
+from pocketmq.common.supervised import Supervisor
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.file_system import FileSystem
 from pocketmq.store.ha.state import HaState
@@ -64,5 +65,6 @@ class Parts:
     ha_state: HaState
     """Loaded; ``config`` and ``store_config`` have the role that it gave."""
     change_role: ChangeRole
+    supervisor: Supervisor
     reopen: Callable[[], None]
     """Called, in any thread, when the store must be opened anew."""

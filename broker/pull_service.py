@@ -130,12 +130,14 @@ class PullService:
     def _tick(self) -> None:
         self._timer = None
         now_ns = self._clock.monotonic_ns()
-        for hold in self._holds.expire(now_ns):
-            self._run_again(hold, is_due=True)
-        deferred, self._deferred = self._deferred, {}
-        for hold in deferred:
-            self._run_again(hold, is_due=now_ns >= hold.deadline_ns)
-        self._arm()
+        try:
+            for hold in self._holds.expire(now_ns):
+                self._run_again(hold, is_due=True)
+            deferred, self._deferred = self._deferred, {}
+            for hold in deferred:
+                self._run_again(hold, is_due=now_ns >= hold.deadline_ns)
+        finally:
+            self._arm()
 
     def _run_again(self, hold: Hold, *, is_due: bool) -> None:
         old, _ = hold.context

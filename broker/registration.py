@@ -8,6 +8,7 @@ Not here: the route table (``namesrv.route_table``), channels (``remoting.channe
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
 import msgspec
@@ -20,6 +21,7 @@ from pocketmq.common.errors import PocketMQError
 from pocketmq.common.events import EventLog
 from pocketmq.common.record import CRC_MASK
 from pocketmq.common.runner import LoopMailbox
+from pocketmq.common.supervised import Supervisor
 from pocketmq.common.topics import TopicConfig
 from pocketmq.remoting.bodies import DataVersion, encode_body
 from pocketmq.remoting.channel import ClientChannel
@@ -128,6 +130,7 @@ class Registration:
         clock: Clock,
         log: EventLog,
         replication: ReplicationView,
+        supervisor: Supervisor,
     ) -> None:
         """``config`` has the broker id of this run."""
         self._replication = replication
@@ -137,6 +140,7 @@ class Registration:
         self._pool = ChannelPool(clock=clock, log=log, on_close=self._channel_closed)
         self._mailbox = mailbox
         self._log = log
+        self._supervisor = supervisor
         self._servers: list[_NameServer] = []
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -145,7 +149,7 @@ class Registration:
         for address in self._config.name_servers():
             server = _NameServer(address, asyncio.Event(), asyncio.Event())
             self._servers.append(server)
-            self._tasks.append(asyncio.create_task(self._keep_registered(server), name=f"register-{address}"))
+            self._tasks.append(self._supervisor.keep(partial(self._keep_registered, server), f"register-{address}"))
         if self._servers:
             tried = [asyncio.ensure_future(server.tried.wait()) for server in self._servers]
             _, pending = await asyncio.wait(tried, timeout=FIRST_TIMEOUT_S)

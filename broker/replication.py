@@ -26,6 +26,7 @@ from pocketmq.common.clock import Clock
 from pocketmq.common.errors import ConfigError
 from pocketmq.common.events import EventLog
 from pocketmq.common.runner import LoopMailbox, Runner
+from pocketmq.common.supervised import Supervisor
 from pocketmq.store.checkpoint import StorePaths
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.file_system import FileSystem
@@ -69,6 +70,7 @@ class Replication:
         clock: Clock,
         log: EventLog,
         on_reopen: Callable[[], None],
+        supervisor: Supervisor,
     ) -> None:
         """``on_reopen`` is called, in any thread, when a slave's store must be opened anew."""
         self.role = role
@@ -84,7 +86,7 @@ class Replication:
         self._clock = clock
         self._log = log
         self._on_reopen = on_reopen
-        self._members_claim = MembersClaim(mailbox)
+        self._members_claim = MembersClaim(mailbox, supervisor)
         self.master = MasterAddress()
         durable = role.store_config.sync_on_close
         self._commits_file = PersistedTable(
@@ -116,6 +118,7 @@ class Replication:
                 mailbox,
                 clock,
                 log,
+                supervisor,
             )
 
     # ---- what name servers ask and tell (registration.ReplicationView); loop thread

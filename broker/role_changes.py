@@ -12,6 +12,7 @@ from typing import Final
 from pocketmq.broker.ha_roles import SLAVE
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.events import EventLog
+from pocketmq.common.supervised import Supervisor
 from pocketmq.store.ha.state import HaState
 
 Restart = Callable[[Callable[[HaState], None] | None], Awaitable[None]]
@@ -35,11 +36,18 @@ class RoleNotTaken(PocketMQError):
 class RoleChanges:
     """Serializes start, stop and changes with ``lock``. Loop thread."""
 
-    def __init__(self, restart: Restart, on_failed: Callable[[BaseException], None] | None, log: EventLog) -> None:
+    def __init__(
+        self,
+        restart: Restart,
+        on_failed: Callable[[BaseException], None] | None,
+        log: EventLog,
+        supervisor: Supervisor,
+    ) -> None:
         self.lock = asyncio.Lock()
         self._restart = restart
         self._on_failed = on_failed
         self._log = log
+        self._supervisor = supervisor
         self._closed = False
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -63,6 +71,7 @@ class RoleChanges:
                 self._log.error("role_change_failed", wanted=what, error=str(error) or repr(error))
 
         task = asyncio.get_running_loop().create_task(run(), name="role-change")
+        self._supervisor.watch(task)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -15,6 +15,7 @@ from pocketmq.common.clock import Clock
 from pocketmq.common.errors import DECODE_ERRORS, BytesIllegal, PocketMQError
 from pocketmq.common.events import EventLog
 from pocketmq.common.runner import LoopMailbox, Runner
+from pocketmq.common.supervised import Supervisor
 from pocketmq.remoting.bodies import DataVersion, decode_body
 from pocketmq.remoting.channel import ClientChannel
 from pocketmq.remoting.channel_pool import ChannelPool
@@ -70,6 +71,7 @@ class SlaveSync:
         mailbox: LoopMailbox,
         clock: Clock,
         log: EventLog,
+        supervisor: Supervisor,
     ) -> None:
         """``master_address`` returns the broker address of the master, empty while it is not known."""
         self._mirror = mirror
@@ -79,6 +81,7 @@ class SlaveSync:
         self._mailbox = mailbox
         self._clock = clock
         self._log = log
+        self._supervisor = supervisor
         self._offsets_due_ns = 0
         self._pool = ChannelPool(clock=clock, log=log)
         self._task: asyncio.Task[None] | None = None
@@ -89,7 +92,7 @@ class SlaveSync:
 
     def start(self) -> None:
         """Begin to ask."""
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="slave-sync")
+        self._task = self._supervisor.keep(self._run, "slave-sync")
 
     async def stop(self) -> None:
         """End; a request under way is given up."""

@@ -112,7 +112,7 @@ class BytesIllegal(PocketMQError):
     default_cause = Cause.CODEC
 
 
-DECODE_ERRORS: Final[tuple[type[Exception], ...]] = (
+DECODE_ERRORS: Final = (
     msgspec.MsgspecError,
     UnicodeError,
     RecursionError,

@@ -99,8 +99,14 @@ class ThreadWorker:
             try:
                 wait_ms = self._step()
             except BaseException as error:
-                self._on_crash(self.name, error)
+                self._tell(error)
                 wait_ms = 1000.0  # a step that failed is tried again; whoever owns it has fenced what must not go on
+
+    def _tell(self, error: BaseException) -> None:
+        try:
+            self._on_crash(self.name, error)
+        except BaseException as fault:  # who is told must not end the thread
+            _print_crash(self.name, fault)
 
     def stop(self, timeout_s: float = 10.0) -> bool:
         """End the thread after its present step."""

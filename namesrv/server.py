@@ -17,6 +17,7 @@ from pocketmq.common.errors import PocketMQError
 from pocketmq.common.events import EventLog, NullLog
 from pocketmq.common.record import CRC_MASK
 from pocketmq.common.runner import LoopMailbox, Runner, ThreadRunner
+from pocketmq.common.supervised import Supervisor
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.epoch_store import EpochStore
 from pocketmq.namesrv.epochs import EpochRecord
@@ -87,7 +88,8 @@ class NamesrvApp:
         self.routes = RouteTable(config.brokers_max, config.topics_max)
         self.kv = KVTable(config.kv_entries_max, config.kv_size_bytes_max)
         self.epochs = EpochStore(config.epochs_max, config.epoch_store_dir, self._log)
-        self._runner: Runner = runner or ThreadRunner()
+        self.supervisor = Supervisor(self._log, self._clock)
+        self._runner: Runner = runner or ThreadRunner(self.supervisor.crashed)
         self._fenced: dict[str, set[str]] = {}  # broker name -> masters that were refused, bounded as the epochs are
         self._server: RemotingServer | None = None
         self._scan_timer: asyncio.TimerHandle | None = None

@@ -22,6 +22,7 @@ from pocketmq.common.properties import KEYS, UNIQ_KEY
 from pocketmq.common.record_codec import decode_record, record_size_at
 from pocketmq.common.record_group import GroupSection, RecordGroup
 from pocketmq.common.runner import Runner, ThreadRunner, Worker
+from pocketmq.common.supervised import Supervisor
 from pocketmq.store.allocate import ALLOCATING_SUFFIX, SegmentAllocator
 from pocketmq.store.append_result import AppendResult, PutStatus, PutTimes, refused
 from pocketmq.store.checkpoint import Checkpoint, Positions, StorePaths, mark_open, write_checkpoint
@@ -88,7 +89,7 @@ class MessageStore:
         self.paths = StorePaths(root)
         self.clock: Clock = SystemClock() if clock is None else clock
         self._file_system: FileSystem = OsFileSystem() if file_system is None else file_system
-        self._runner: Runner = ThreadRunner() if runner is None else runner
+        self._runner: Runner = ThreadRunner(Supervisor(log, self.clock).crashed) if runner is None else runner
         self._log: EventLog = NullLog() if log is None else log
         self._error_log = self._log if error_log is None else error_log
         config = self.config

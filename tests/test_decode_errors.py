@@ -132,11 +132,11 @@ PATHS = StorePaths("/store")
 
 
 def table(make: Callable[[], Any]) -> Callable[[bytes], object]:
-    return lambda data: PersistedTable(make(), "/store/config/t.json", Whole(data), NullLog()).load()  # type: ignore[arg-type]
+    return lambda data: PersistedTable(make(), "/store/config/t.json", Whole(data), NullLog()).load()
 
 
 def ha_state(data: bytes) -> None:
-    HaState(Whole(data), PATHS, SystemClock(), bytes).load()  # type: ignore[arg-type]
+    HaState(Whole(data), PATHS, SystemClock(), bytes).load()
 
 
 def ha_state_inside(data: bytes) -> None:
@@ -149,7 +149,7 @@ def positions_inside(data: bytes) -> None:
 
 
 def deleted_topics(data: bytes) -> None:
-    DeletedTopics(Whole(data), "/store/deleted", durable=False).load(0)  # type: ignore[arg-type]
+    DeletedTopics(Whole(data), "/store/deleted", durable=False).load(0)
 
 
 def request_header(kind: int) -> Callable[[bytes], object]:
@@ -235,9 +235,9 @@ JSON_DECODERS: dict[str, Callable[[bytes], object]] = {
     "positions": Positions.decode,
     "positions inside": positions_inside,
     "checkpoint": Checkpoint.decode,
-    "damage": lambda data: read_damage(Whole(data), PATHS),  # type: ignore[arg-type]
+    "damage": lambda data: read_damage(Whole(data), PATHS),
     "deleted topics": deleted_topics,
-    "offline": lambda data: read_json(Whole(data), "/store/x"),  # type: ignore[arg-type]
+    "offline": lambda data: read_json(Whole(data), "/store/x"),
     "epochs": lambda data: EpochTable.from_rows([[1, data.decode("latin-1"), 0], 7]),
     "record": decode_record,
     "properties": decode_properties,
@@ -249,7 +249,7 @@ JSON_DECODERS: dict[str, Callable[[bytes], object]] = {
     "line of JSON": LineParser("T", key_field="a").parse,
     "settings": lambda data: SettingsReader({"s": _Section}).from_file("x = " + data.decode("latin-1"), "s.toml"),
     "option": lambda data: Options({"o": data.decode("latin-1")}, ("o",)).table("o"),
-    **{f"body {kind.__name__}": lambda data, kind=kind: decode_body(data, kind) for kind in BODIES},  # type: ignore[misc]
+    **{f"body {kind.__name__}": lambda data, kind=kind: decode_body(data, kind) for kind in BODIES},
 }
 PACKED_DECODERS: dict[str, Callable[[bytes], object]] = {
     "request": request_header(MSGPACK),

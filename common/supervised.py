@@ -1,0 +1,114 @@
+"""Nothing that runs in the background ends in silence.
+
+    supervisor = Supervisor(log, clock)
+    runner = ThreadRunner(supervisor.crashed)                # steps of threads: told and counted here, restarted there
+    task = supervisor.keep(self._run, "slave-sync")          # a loop: told, counted, restarted until it is cancelled
+    supervisor.watch(loop.create_task(work, name="..."))     # a short task: told and counted
+
+Lives here: ``Supervisor``, one for each broker, name server and client instance.
+Not here: threads (``runner``), what is done with the counts (``broker.metrics``, ``broker.health``).
+"""
+
+import asyncio
+import threading
+import weakref
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from pocketmq.common.clock import Clock, SystemClock
+from pocketmq.common.errors import PocketMQError
+from pocketmq.common.events import EventLog, NullLog
+
+PAUSE_S: Final = 0.5
+"""Before the first restart; doubled for each that follows, up to ``PAUSE_S_MAX``."""
+PAUSE_S_MAX: Final = 30.0
+SOUND_NS: Final = 60_000_000_000
+"""What ran for so long was sound: the next pause is short again, and the next failure is told."""
+NAMES_MAX: Final = 256
+"""Names that are counted apart; failures of more are counted as ``OTHERS``."""
+OTHERS: Final = "others"
+
+
+class Supervisor:
+    """Owns background work: an error that nobody expected is logged with its traceback, counted, and a loop goes on.
+
+    ``keep`` and ``watch`` belong to the loop's thread; ``crashed`` and the counts may be used from any.
+    """
+
+    def __init__(self, log: EventLog | None = None, clock: Clock | None = None, *, pause_s: float = PAUSE_S) -> None:
+        """``pause_s``: before the first restart of a loop."""
+        self._log = log or NullLog()
+        self._clock = clock or SystemClock()
+        self._pause_s = pause_s
+        self._lock = threading.Lock()
+        self._counts: dict[str, int] = {}
+        self._last_ns: dict[str, int] = {}
+        self.tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
+        """The tasks that ``keep`` and ``watch`` look after."""
+
+    def keep(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> "asyncio.Task[None]":
+        """Start ``work()`` as a task; start it anew whenever it raises, after a pause. It ends when ``work`` returns,
+        or is cancelled."""
+        task = asyncio.get_running_loop().create_task(self._keep(work, name), name=name)
+        self.tasks.add(task)
+        return task
+
+    async def _keep(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+        pause_s = self._pause_s
+        while True:
+            began_ns = self._clock.monotonic_ns()
+            try:
+                await work()
+                return
+            except Exception as error:
+                if self._clock.monotonic_ns() - began_ns > SOUND_NS:
+                    pause_s = self._pause_s
+                self.crashed(name, error, restart_after_ms=round(pause_s * 1000))
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_S_MAX)
+
+    def watch(self, task: "asyncio.Task[Any]") -> None:
+        """Tell of it when the task ends with an error."""
+        self.tasks.add(task)
+        task.add_done_callback(self.ended)
+
+    def ended(self, task: "asyncio.Task[Any]") -> None:
+        """Look at a task that has ended. An error of PocketMQ's is what a task may end with, and is no failure."""
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            return
+        if isinstance(error, PocketMQError):
+            self._log.info("task_ended", task=task.get_name(), error=str(error))
+        else:
+            self.crashed(task.get_name(), error)
+
+    def crashed(self, name: str, error: BaseException, **fields: Any) -> None:
+        """Count a failure of the task or thread ``name``, and log the 1st, 2nd, 4th, 8th … of it, and any after a
+        minute of peace."""
+        now_ns = self._clock.monotonic_ns()
+        known = family(name)
+        with self._lock:
+            if known not in self._counts and len(self._counts) >= NAMES_MAX:
+                known = OTHERS
+            count = self._counts[known] = self._counts.get(known, 0) + 1
+            last_ns, self._last_ns[known] = self._last_ns.get(known), now_ns
+        if count & (count - 1) == 0 or last_ns is None or now_ns - last_ns > SOUND_NS:
+            self._log.error("task_failed", task=name, error=repr(error), failures=count, exc_info=error, **fields)
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """Failures since the start, by name of the task or thread."""
+        with self._lock:
+            return dict(self._counts)
+
+    def failed_within(self, span_ns: int) -> list[str]:
+        """Return the names of what failed in the last ``span_ns``."""
+        since_ns = self._clock.monotonic_ns() - span_ns
+        with self._lock:
+            return sorted(name for name, last_ns in self._last_ns.items() if last_ns >= since_ns)
+
+
+def family(name: str) -> str:
+    """Return what a name is counted as: without the number of one of many (``ha-receive-17``)."""
+    head, dash, tail = name.rpartition("-")
+    return head if dash and tail.isdigit() else name

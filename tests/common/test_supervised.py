@@ -1,0 +1,142 @@
+"""Background work: an error is told, counted, and the work goes on; the stop ends it at once."""
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from pocketmq.common.clock import ManualClock
+from pocketmq.common.errors import PocketMQError
+from pocketmq.common.logs import CapturedLog
+from pocketmq.common.runner import ThreadRunner
+from pocketmq.common.supervised import NAMES_MAX, OTHERS, PAUSE_S_MAX, SOUND_NS, Supervisor
+
+
+def told(log: CapturedLog) -> list[Any]:
+    return [each for each in log.events if each["event"] == "task_failed"]
+
+
+async def test_a_loop_that_fails_is_told_counted_and_started_anew() -> None:
+    """Also after an error that is an Exception only in name: depth, memory, text that is no UTF-8."""
+    log = CapturedLog()
+    supervisor = Supervisor(log, pause_s=0)
+    errors: list[Exception] = [
+        RecursionError("deep"),
+        MemoryError(),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"),
+        PocketMQError("ours, but the loop did not expect it"),
+    ]
+    again = asyncio.Event()
+
+    async def work() -> None:
+        if errors:
+            raise errors.pop(0)
+        again.set()
+        await asyncio.Event().wait()
+
+    task = supervisor.keep(work, "some-loop")
+    assert task in supervisor.tasks
+    assert task.get_name() == "some-loop"
+    await again.wait()
+    assert supervisor.failures == {"some-loop": 4}
+    assert [each["failures"] for each in told(log)] == [1, 2, 4]
+    assert isinstance(told(log)[0]["exc_info"], RecursionError)
+    assert supervisor.failed_within(1) in ([], ["some-loop"])
+    assert supervisor.failed_within(SOUND_NS) == ["some-loop"]
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert supervisor.failures == {"some-loop": 4}
+
+
+async def test_the_pause_grows_and_a_cancellation_in_it_ends_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop that cannot run does not fill the log or the processor."""
+    pauses: list[float] = []
+    waiting = asyncio.Event()
+
+    async def sleep(delay_s: float) -> None:
+        pauses.append(delay_s)
+        if len(pauses) == 12:
+            waiting.set()
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr("pocketmq.common.supervised.asyncio.sleep", sleep)
+
+    async def work() -> None:
+        raise ValueError("always")
+
+    task = Supervisor(pause_s=0.5).keep(work, "x")
+    await waiting.wait()
+    assert pauses[:4] == [0.5, 1, 2, 4]
+    assert pauses[-1] == PAUSE_S_MAX
+    task.cancel()
+    await asyncio.wait((task,))
+    assert task.cancelled()
+
+
+async def test_work_that_returns_is_over() -> None:
+    async def work() -> None:
+        return None
+
+    supervisor = Supervisor()
+    await supervisor.keep(work, "x")
+    assert supervisor.failures == {}
+
+
+async def test_a_short_task_that_fails_is_told() -> None:
+    """Unless it was cancelled, or ended with an error of ours, which is an answer."""
+    log = CapturedLog()
+    supervisor = Supervisor(log)
+
+    async def work(error: BaseException) -> None:
+        raise error
+
+    for error in (ValueError("boom"), PocketMQError("refused"), asyncio.CancelledError()):
+        task = asyncio.create_task(work(error), name="short")
+        supervisor.watch(task)
+        await asyncio.wait((task,))
+    await asyncio.sleep(0)
+    assert supervisor.failures == {"short": 1}
+    assert [each["event"] for each in log.events] == ["task_failed", "task_ended"]
+
+
+def test_failures_are_told_rarely_and_counted_in_a_bounded_table() -> None:
+    """The 1st, 2nd, 4th …, and the first after a minute of peace; numbered threads count as one."""
+    log, clock = CapturedLog(), ManualClock()
+    supervisor = Supervisor(log, clock)
+    for number in range(100):
+        supervisor.crashed(f"ha-receive-{number}", ValueError())
+    assert supervisor.failures == {"ha-receive": 100}
+    assert [each["failures"] for each in told(log)] == [1, 2, 4, 8, 16, 32, 64]
+    clock.advance_ms(SOUND_NS / 1e6 + 1)
+    assert supervisor.failed_within(SOUND_NS) == []
+    supervisor.crashed("ha-receive-1", ValueError())
+    assert told(log)[-1]["failures"] == 101
+    for number in range(1_000):
+        supervisor.crashed(f"{number}-x", ValueError())
+    assert len(supervisor.failures) == NAMES_MAX + 1
+    assert supervisor.failures[OTHERS] == 1_000 - (NAMES_MAX - 1)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_lives_on_when_even_the_telling_fails() -> None:
+    """The step is taken again."""
+    again = threading.Event()
+    steps: list[int] = []
+
+    def step() -> float | None:
+        steps.append(1)
+        if len(steps) == 1:
+            raise ValueError("boom")
+        again.set()
+        return None
+
+    def on_crash(name: str, error: BaseException) -> None:
+        worker.ring()
+        raise RuntimeError("the log is broken")
+
+    worker = ThreadRunner(on_crash).start("test", step, first_after_ms=None)
+    worker.ring()
+    assert again.wait(20)
+    assert worker.stop()
