@@ -96,6 +96,7 @@ def build(
         error_log=parts.logger("store_error"),
     )
     store.store_host = parts.store_host
+    store.retention.groups_behind = parts.offsets.groups_behind
     replication = Replication(
         RoleOfRun(config, store_config),
         parts.ha_state,

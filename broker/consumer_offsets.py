@@ -5,7 +5,7 @@ Not here: writing the file (``json_file``), the answer when a group has no offse
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -71,6 +71,22 @@ class ConsumerOffsets:
         """Return the groups that have offsets of ``topic``."""
         with self._lock:
             return [group for each, group in map(_split, self._table) if each == topic]
+
+    def groups_behind(self, ends: Mapping[tuple[str, int], int]) -> list[str]:
+        """Return the groups with offsets of one of these topics that have not committed up to the offset given for
+        each (topic, queue id); sorted. A queue without a commit counts as not read.
+        """
+        queues_of: dict[str, list[tuple[int, int]]] = {}
+        for (topic, queue_id), end in ends.items():
+            queues_of.setdefault(topic, []).append((queue_id, end))
+        with self._lock:
+            table = list(self._table.items())
+        behind: set[str] = set()
+        for key, offsets in table:
+            topic, group = _split(key)
+            if any(offsets.get(queue_id, 0) < end for queue_id, end in queues_of.get(topic, ())):
+                behind.add(group)
+        return sorted(behind)
 
     def remove_topic(self, topic: str) -> None:
         """Forget every offset of ``topic``."""

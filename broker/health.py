@@ -15,6 +15,7 @@ from pocketmq.broker.ha_node import HaNode
 from pocketmq.broker.telemetry import Telemetry
 from pocketmq.common.clock import Clock
 from pocketmq.common.supervised import Supervisor
+from pocketmq.store.message_store import MessageStore
 
 LOOP_STALLED_NS: Final = 5_000_000_000
 """The event loop is asked once a second; one that has not answered for so long serves nobody."""
@@ -33,13 +34,16 @@ class Phase(enum.Enum):
 
 
 class HealthReport(msgspec.Struct, frozen=True):
-    """``reasons`` why sends or all requests fail now; ``warnings`` of what may come."""
+    """``reasons`` why sends or all requests fail now; ``warnings`` of what may come; ``details``: what some of either
+    mean, and what to do.
+    """
 
     status: str
     phase: str
     broker: str
     reasons: list[str]
     warnings: list[str]
+    details: dict[str, str] = {}
 
 
 class Health:
@@ -69,10 +73,12 @@ class Health:
         """Return what is wrong, if anything is."""
         reasons: list[str] = []
         warnings: list[str] = []
+        details: dict[str, str] = {}
         if self.phase is not Phase.RUNNING:
             reasons.append(self.phase.value)
         if self._telemetry is not None and self._disk is not None:
-            self._judge(self._telemetry, self._disk, reasons, warnings)
+            self._judge(self._telemetry, reasons)
+            self._judge_disk(self._telemetry.sources.store, self._disk, reasons, warnings, details)
         if self.replication is not None and self.phase is Phase.RUNNING:
             why, more = ha_health(self.replication)
             reasons += why
@@ -80,9 +86,9 @@ class Health:
         if self._supervisor is not None:
             warnings += [f"task_failed:{name}" for name in self._supervisor.failed_within(TASK_FAILED_NS)]
         status = "failing" if reasons else "ok"
-        return HealthReport(status, self.phase.value, self._broker_name, reasons, warnings)
+        return HealthReport(status, self.phase.value, self._broker_name, reasons, warnings, details)
 
-    def _judge(self, telemetry: Telemetry, disk: DiskSpace, reasons: list[str], warnings: list[str]) -> None:
+    def _judge(self, telemetry: Telemetry, reasons: list[str]) -> None:
         store = telemetry.sources.store
         if store.log.fenced_by is not None:
             reasons.append("log_fenced")
@@ -90,10 +96,23 @@ class Health:
             reasons.append("page_cache_busy")
         if store.is_transient_store_pool_deficient():
             reasons.append("write_buffers_used_up")
-        space = disk.commit_log
-        if 0 <= space.free_bytes < store.log.segment_bytes or store.retention.flags.is_disk_full:
-            reasons.append("disk_full")
-        elif space.ratio > store.config.disk_space_clean_forcibly_ratio / 100:
-            warnings.append("disk_almost_full")
         if self._clock.monotonic_ns() - telemetry.loop_seen_ns > LOOP_STALLED_NS:
             reasons.append("event_loop_stalled")
+
+    def _judge_disk(
+        self,
+        store: MessageStore,
+        disk: DiskSpace,
+        reasons: list[str],
+        warnings: list[str],
+        details: dict[str, str],
+    ) -> None:
+        retention, space = store.retention, disk.commit_log
+        used = max(space.ratio, disk.consume_queues.ratio)
+        told = retention.limits.warning(store.paths.root, used, space.free_bytes)
+        if retention.flags.is_disk_full or not retention.limits.has_room(space.free_bytes):
+            reasons.append("disk_full")
+            details["disk_full"] = told or str(retention.refusal())
+        elif used > retention.limits.forced_from:
+            warnings.append("disk_almost_full")
+            details["disk_almost_full"] = told

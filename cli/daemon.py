@@ -32,7 +32,9 @@ from pocketmq.namesrv.server import NamesrvApp
 from pocketmq.remoting.loop import new_event_loop
 from pocketmq.remoting.server import ServerConfig
 from pocketmq.store.config import StoreConfig
+from pocketmq.store.disk_limits import DiskLimits
 from pocketmq.store.faults import FaultConfig, FaultFileSystem, FaultPlan
+from pocketmq.store.file_system import FileSystem
 from pocketmq.store.os_file_system import OsFileSystem
 
 SWITCH_INTERVAL_S: Final = 0.0005
@@ -100,6 +102,9 @@ def run_daemon(
 ) -> None:
     """Serve until SIGTERM or SIGINT, then stop cleanly. Raises ``ConfigError`` or ``CannotStart`` before serving."""
     settings = load_settings(options, config_file, flags, os.environ)
+    warning = disk_warning(settings.get(StoreConfig), OsFileSystem()) if shape.broker else ""
+    if warning:  # not on standard output, whose first line is the ready line
+        print(f"warning: {warning}", file=sys.stderr, flush=True)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     logs = Logs(settings.get(LogConfig))
     try:
@@ -107,6 +112,24 @@ def run_daemon(
             runner.run(_serve(shape, settings, logs))
     finally:
         logs.close()
+
+
+def disk_warning(config: StoreConfig, files: FileSystem) -> str:
+    """Return what the disk means for a broker that starts on it, if it is above a limit; else "". Blocks.
+
+    A directory that is not there yet is made on the disk of the nearest one above it.
+    """
+    root = os.path.abspath(os.path.expanduser(config.store_path_root_dir))
+    try:
+        place = root
+        while not files.exists(place) and place != os.path.dirname(place):
+            place = os.path.dirname(place)
+        free_bytes, total_bytes = files.free_bytes(place)
+    except (PocketMQError, OSError):  # the start will tell
+        return ""
+    if total_bytes <= 0:
+        return ""
+    return DiskLimits(config).warning(root, 1 - free_bytes / total_bytes, free_bytes)
 
 
 async def _serve(shape: Shape, settings: Settings, logs: Logs) -> None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pocketmq.common.events import EventLog
 from pocketmq.common.runner import Runner, SteppedRunner, Worker
 from pocketmq.store.config import PAGE_BYTES, StoreConfig
+from pocketmq.store.disk_limits import DiskLimits
 from pocketmq.store.errors import NoWriteBuffer, SegmentNotReady, StoreError, StoreFull, translated
 from pocketmq.store.file_system import FileSystem, StoreFile
 from pocketmq.store.memory_lock import Memory
@@ -54,6 +55,7 @@ class SegmentAllocator:
         self._warms = config.warm_maped_file_enable
         self._warm_sync_bytes = config.flush_least_pages_when_warm_maped_file * PAGE_BYTES
         self._segment_bytes = config.mapped_file_size_commit_log
+        self._limits = DiskLimits(config)
         self._mapped = config.is_mapped
         self._write_zeros = config.flush_disk_type == "SYNC_FLUSH"
         self._durable = config.sync_on_close or self._write_zeros
@@ -201,11 +203,12 @@ class SegmentAllocator:
             )
         # Asked first: a reservation that fails has taken all there was for a moment, from consume queues and others.
         free_bytes, total_bytes = self._file_system.free_bytes(self._directory)
-        if total_bytes > 0 and free_bytes < self._segment_bytes:
+        if total_bytes > 0 and not self._limits.has_room(free_bytes):
             raise StoreFull(
                 "create mapped file failed",
-                why=f"{self._directory}: {free_bytes} bytes are free, a file of the log takes {self._segment_bytes}",
-                hint="free space on the store's file system; sends then go on by themselves",
+                why=f"{self._directory}: {self._limits.no_room(free_bytes)}",
+                hint="free space on the store's file system; sends then go on by themselves. A new store can be given "
+                "smaller files",
             )
         path = f"{self._directory}/{segment_name(base_offset)}"
         temporary = path + ALLOCATING_SUFFIX

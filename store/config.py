@@ -165,10 +165,14 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     disk_max_used_space_ratio: int = 75
     """Above it such segments are removed at any hour (RocketMQ clamps it to 10 to 95 %)."""
     disk_space_clean_forcibly_ratio: int = 85
-    """Above it, with ``clean_file_forcibly_enable``, the oldest segments are removed whatever their age."""
+    """Above it, with ``clean_file_forcibly_enable``, the oldest segments are removed whatever their age; without it
+    the log and ``/health`` warn.
+    """
     disk_space_warning_level_ratio: int = 90
-    """Above it sends are refused as well; 100 never refuses before the disk itself does."""
-    clean_file_forcibly_enable: bool = True
+    """Above it sends are refused; 100 refuses only when the next segment has no room."""
+    clean_file_forcibly_enable: bool = False
+    """Whether messages younger than ``file_reserved_time`` may be removed, read or not, to make room (RocketMQ: true).
+    """
     clean_resource_interval: int = 10_000
     delete_commit_log_files_interval: int = 100
 

@@ -408,8 +408,13 @@ class ConsumeQueue:
 
     def correct_min(self, log_min_offset: int) -> None:
         """Raise ``min_offset`` above the entries whose records the log no longer has (RocketMQ correctMinOffset)."""
-        if log_min_offset <= 0:
-            return
+        if log_min_offset > 0:
+            self.min_offset = max(self.min_offset, self.first_from(log_min_offset))
+
+    def first_from(self, physical_offset: int) -> int:
+        """Return the queue offset of the first entry whose record begins at ``physical_offset`` or behind it;
+        ``max_offset`` without one.
+        """
         low, high = self.min_offset, self.max_offset
         probe = low  # most often nothing has gone, and one look says so
         while low < high:
@@ -417,12 +422,12 @@ class ConsumeQueue:
             if len(found) and is_blank(found)[0]:  # blanks say nothing; the next entry behind them does
                 found = self.read(probe, high - probe)
                 found = found[~is_blank(found)][:1]
-            if len(found) == 0 or int(found["offset"][0]) >= log_min_offset:
+            if len(found) == 0 or int(found["offset"][0]) >= physical_offset:
                 high = probe
             else:
                 low = probe + 1
             probe = (low + high) // 2
-        self.min_offset = max(self.min_offset, low)
+        return low
 
     def next_file_offset(self, offset: int) -> int:
         """Return the first queue offset of the file behind the one that holds ``offset``."""

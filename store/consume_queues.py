@@ -364,6 +364,18 @@ class ConsumeQueues:
         for queue in self.all():
             queue.correct_min(log_min_offset)
 
+    def between(self, start_offset: int, end_offset: int) -> dict[tuple[str, int], tuple[int, int]]:
+        """Return (topic, queue id) → (first, end) queue offset of the messages that lie in [start, end) of the log.
+
+        Looks at each queue about twenty times; may read files. Raises what the disk raises.
+        """
+        found: dict[tuple[str, int], tuple[int, int]] = {}
+        for queue in self.all():
+            first, end = queue.first_from(start_offset), queue.first_from(end_offset)
+            if first < end:
+                found[queue.topic, queue.queue_id] = (first, end)
+        return found
+
     def delete_expired(self, log_min_offset: int) -> list[str]:
         """Correct the min offsets, remove files that lie wholly below them (never a queue's last), forget deleted
         topics that the log has no more; return the paths of the files.

@@ -9,7 +9,8 @@ The rules are RocketMQ's (DefaultMessageStore.CleanCommitLogService, facts §3.1
 
 - at the hours ``delete_when``, above ``disk_max_used_space_ratio``, or on demand (``delete_soon``, for 20 rounds):
   segments not changed for ``file_reserved_time`` hours;
-- above ``disk_space_clean_forcibly_ratio`` with ``clean_file_forcibly_enable``: the oldest, whatever their age;
+- above ``disk_space_clean_forcibly_ratio`` with ``clean_file_forcibly_enable`` (RocketMQ's default, not ours): the
+  oldest, whatever their age. Without it they stay, and the log says now and then what is in them;
 - above ``disk_space_warning_level_ratio`` the flag DISK_FULL is set too, and no message is taken until it is not.
 
 Oldest first, at most 10 a round, ``delete_commit_log_files_interval`` apart, never the last one, stopping at the first
@@ -20,8 +21,9 @@ so no gap can be left, and what refers to removed segments is looked for again a
 import datetime
 import enum
 import threading
-from collections.abc import Callable
-from typing import Final
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import PocketMQError
@@ -31,10 +33,12 @@ from pocketmq.store.checkpoint import StorePaths
 from pocketmq.store.checksums import ChecksumLog
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.consume_queues import ConsumeQueues
+from pocketmq.store.disk_limits import DiskLimits
 from pocketmq.store.errors import StoreFull
 from pocketmq.store.file_system import FileSystem
 from pocketmq.store.index import KeyIndex
 from pocketmq.store.running_flags import RunningFlags
+from pocketmq.store.segment import Segment
 from pocketmq.store.segment_queue import SegmentQueue
 
 FILES_PER_ROUND: Final = 10
@@ -44,8 +48,10 @@ MANUAL_ROUNDS: Final = 20
 FIRST_LOOK_MS: Final = 1000.0
 FIRST_ROUND_MS: Final = 60_000
 """Nothing is removed in the first minute (RocketMQ DefaultMessageStore.addScheduleTask)."""
-MAX_USED_MIN, MAX_USED_MAX = 10, 95
-"""RocketMQ clamps ``disk_max_used_space_ratio`` to these."""
+WARN_EVERY_NS: Final = 600 * 1_000_000_000
+"""At most this often the log warns of a filling disk on which nothing may be removed by force."""
+NAMES_TOLD_MAX: Final = 20
+"""Topics, and groups, that one event names; the largest first."""
 _HOUR_MS: Final = 3_600_000
 
 
@@ -87,6 +93,11 @@ class Retention:
         """Gives the physical offset from which on messages wait for their delivery. Their segments stay whatever their
         age, unless the disk forces them out. May read files.
         """
+        self.groups_behind: Callable[[Mapping[tuple[str, int], int]], list[str]] | None = None
+        """Given (topic, queue id) → queue offset, names the consumer groups of these topics that have not read up to
+        there.
+        """
+        self.limits = DiskLimits(config)
         self.commit_log_ratio = -1.0
         self.consume_queue_ratio = -1.0
         self.removed_segments = 0
@@ -105,10 +116,6 @@ class Retention:
         self._error_log = error_log
         self._reserved_ms = config.file_reserved_time * _HOUR_MS
         self._hours = config.delete_hours()
-        self._max_used = min(max(config.disk_max_used_space_ratio, MAX_USED_MIN), MAX_USED_MAX) / 100
-        self._forced_from = config.disk_space_clean_forcibly_ratio / 100
-        self._full_from = config.disk_space_warning_level_ratio / 100
-        self._may_force = config.clean_file_forcibly_enable
         self._interval_ms = config.clean_resource_interval
         self._pause_ms = float(config.delete_commit_log_files_interval)
         self._look_due_ns = 0
@@ -116,6 +123,7 @@ class Retention:
         self._reason: Reason | None = None
         self._left = 0
         self._manual_rounds = 0
+        self._warn_from_ns = 0
         self._cleaned_offset = -1  # what referred only to the log below it is gone
         self._clean_lock = threading.Lock()  # held over I/O; never taken by appends, reads or the event loop
         self._worker: Worker | None = None
@@ -128,6 +136,7 @@ class Retention:
         self._look_due_ns = now_ns
         self._round_from_ns = now_ns + FIRST_ROUND_MS * 1_000_000
         self._reason, self._left, self._manual_rounds = None, 0, 0
+        self._warn_from_ns = now_ns
         self._cleaned_offset = -1
         self._worker = runner.start("retention", self.step, first_after_ms=FIRST_LOOK_MS)
 
@@ -150,9 +159,9 @@ class Retention:
         """Return why nothing is stored while DISK_FULL is set."""
         used = max(self.commit_log_ratio, self.consume_queue_ratio)
         return StoreFull(
-            "service not available",
-            why=f"the disk of the store is {100 * used:.1f} % full, the limit is {100 * self._full_from:.0f} %",
-            hint="free space on it; consumers go on, and sends do when it is below the limit",
+            "no message is taken",
+            why=f"the disk of the store is {self.limits.full(used)}",
+            hint=f"{self.limits.advice}; consumers go on, and sends do when it is below the limit",
             retry_after_ms=self._interval_ms,
         )
 
@@ -180,17 +189,75 @@ class Retention:
         return max(1.0, (self._look_due_ns - self._clock.monotonic_ns()) / 1_000_000)
 
     def look(self) -> None:
-        """Ask how full the disks are; set or clear DISK_FULL. What cannot be asked leaves it as it is."""
+        """Ask how full the disks are; set or clear DISK_FULL; warn. What cannot be asked leaves it as it is."""
         self.commit_log_ratio = self._ratio(self._paths.commit_log)
         self.consume_queue_ratio = self._ratio(self._queues.directory)
         used = max(self.commit_log_ratio, self.consume_queue_ratio)
         if used < 0:
             return
-        is_full = used > self._full_from
+        is_full = used > self.limits.full_from
         if self.flags.set_disk_full(is_full):
-            event = "disk_full" if is_full else "disk_has_space_again"
-            note = self._error_log.error if is_full else self._log.info
-            note(event, used_ratio=round(used, 4), limit=self._full_from, path=self._paths.root)
+            figures = {"used_ratio": round(used, 4), "limit": self.limits.full_from, "path": self._paths.root}
+            if is_full:
+                self._error_log.error("disk_full", **figures, hint=self.limits.advice)
+            else:
+                self._log.info("disk_has_space_again", **figures)
+        if used > self.limits.forced_from and not self.limits.may_force:
+            self._warn(used)
+
+    def _warn(self, used: float) -> None:
+        """Say what a removal by force would remove in a round, where it is not permitted."""
+        now_ns = self._clock.monotonic_ns()
+        if now_ns < self._warn_from_ns:
+            return
+        self._warn_from_ns = now_ns + WARN_EVERY_NS
+        kept = self._kept_by_age()
+        self._error_log.warning(
+            "disk_filling",
+            path=self._paths.root,
+            used_ratio=round(used, 4),
+            why=self.limits.full(used) if used > self.limits.full_from else self.limits.filling(used),
+            hint=self.limits.advice,
+            segments_kept=len(kept),
+            **(self._content(kept[0].base_offset, kept[-1].end_offset) if kept else {"messages": 0, "topics": {}}),
+        )
+
+    def _kept_by_age(self) -> list[Segment]:
+        """Return the segments that a round would remove if it need not look at their age, from the first that is too
+        young on.
+        """
+        kept: list[Segment] = []
+        unneeded_below = self._unneeded_below()
+        for segment in self._segments.all[:-1]:
+            if segment.end_offset > unneeded_below or len(kept) == FILES_PER_ROUND:
+                break
+            try:
+                if kept or self._age_ms(segment) < self._reserved_ms:
+                    kept.append(segment)
+            except PocketMQError:  # the removal will tell
+                kept.append(segment)
+        return kept
+
+    def _content(self, start_offset: int, end_offset: int) -> dict[str, Any]:
+        """Return, for an event, how many messages of which topics lie in a part of the log, and who has not read
+        them.
+        """
+        try:
+            places = self._queues.between(start_offset, end_offset)
+        except (PocketMQError, FileNotFoundError) as error:
+            return {"messages": -1, "topics": {}, "not_counted": str(error)}
+        counts: Counter[str] = Counter()
+        for (topic, _), (first, end) in places.items():
+            counts[topic] += end - first
+        fields: dict[str, Any] = {"messages": counts.total(), "topics": dict(counts.most_common(NAMES_TOLD_MAX))}
+        if len(counts) > NAMES_TOLD_MAX:
+            fields["topics_left_out"] = len(counts) - NAMES_TOLD_MAX
+        if self.groups_behind is not None:
+            groups = self.groups_behind({place: end for place, (_, end) in places.items()})
+            fields["unread_by"] = groups[:NAMES_TOLD_MAX]
+            if len(groups) > NAMES_TOLD_MAX:
+                fields["groups_left_out"] = len(groups) - NAMES_TOLD_MAX
+        return fields
 
     def _ratio(self, path: str) -> float:
         try:
@@ -204,9 +271,9 @@ class Retention:
 
     def _decide(self) -> Reason | None:
         used = max(self.commit_log_ratio, self.consume_queue_ratio)
-        if used > self._forced_from and self._may_force:
+        if used > self.limits.forced_from and self.limits.may_force:
             return Reason.FORCED
-        if used > self._max_used:
+        if used > self.limits.expired_from:
             return Reason.RATIO
         if self._manual_rounds:
             return Reason.MANUAL
@@ -224,14 +291,13 @@ class Retention:
         if reason is not Reason.FORCED and self._is_wanted(oldest.end_offset):
             return False
         try:
-            age_ms = self._clock.now_ms() - self._file_system.modified_ms(oldest.path)
-        except FileNotFoundError:  # someone else has removed it
-            age_ms = self._reserved_ms
+            age_ms = self._age_ms(oldest)
         except PocketMQError as error:
             self._tell_failure("segment_not_removed", oldest.path, error)
             return False
         if reason is not Reason.FORCED and age_ms < self._reserved_ms:
             return False
+        content = self._content(oldest.base_offset, oldest.end_offset) if reason is Reason.FORCED else {}
         self._on_removed()
         try:
             self._segments.remove_first()
@@ -240,7 +306,8 @@ class Retention:
             return False
         self.removed_segments += 1
         self.freed_bytes += oldest.size_bytes
-        self._log.info(
+        note = self._error_log.error if reason is Reason.FORCED else self._log.info
+        note(
             "segment_removed",
             path=oldest.path,
             reason=reason.value,
@@ -248,8 +315,16 @@ class Retention:
             age_hours=round(age_ms / _HOUR_MS, 1),
             used_ratio=round(max(self.commit_log_ratio, self.consume_queue_ratio), 4),
             min_offset=self._segments.first_offset,
+            **content,
         )
         return True
+
+    def _age_ms(self, segment: Segment) -> int:
+        """Return for how long a segment has not changed. Raises ``StoreError``."""
+        try:
+            return self._clock.now_ms() - self._file_system.modified_ms(segment.path)
+        except FileNotFoundError:  # someone else has removed it
+            return self._reserved_ms
 
     def _is_wanted(self, end_offset: int) -> bool:
         """Tell whether a message that waits lies below ``end_offset``, or may."""

@@ -183,7 +183,8 @@ def _space(figures: DiskFigures) -> Iterator[Meaning]:
         yield Meaning(
             Severity.WARNING,
             "space",
-            f"{left} Below {percent_text(1 - DISK_FORCED_RATIO)} RocketMQ deletes files whatever their age.",
+            f"{left} Below {percent_text(1 - DISK_FORCED_RATIO)} RocketMQ deletes files whatever their age; PocketMQ "
+            "keeps them, unless store.clean_file_forcibly_enable is true, until it refuses puts.",
         )
     elif used > DISK_CLEAN_RATIO:
         yield Meaning(

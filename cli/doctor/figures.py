@@ -23,7 +23,7 @@ NOT_KNOWN: Final = "not known"
 """The present value of a setting that the broker did not tell."""
 SETTINGS_LENGTH_MAX: Final = 1 << 20
 STORE_SETTINGS: Final = re.compile(
-    r"os_page|transient|fast_fail_if|flush_disk|flush_(commit|interval_commit)|commit_|warm_|sync_flush|disk_|append_mode"
+    r"os_page|transient|fast_fail_if|flush_disk|flush_(commit|interval_commit)|commit_|warm_|sync_flush|disk_|append_mode|file_reserved"
 )
 """Settings of the doctor's advice that belong to our section ``[store]``; the others belong to ``[broker]``."""
 

@@ -249,33 +249,54 @@ def _keeps_everything(figures: Figures) -> bool:
     return len(figures.settings) > 0 and figures.settings.text("file_reserved_time") is None
 
 
+def _limit(figures: Figures, setting: str, lowest: int, highest: int, default: float) -> float:
+    """Return a limit of the disk in percent as a ratio; the default where the broker tells none that can be."""
+    percent = figures.settings.number(setting)
+    return percent / 100 if percent is not None and lowest <= percent <= highest else default
+
+
+def _may_force(figures: Figures) -> bool:
+    """Tell whether the broker deletes what is younger than it shall keep; where it does not say, its default."""
+    told = figures.settings.text("clean_file_forcibly_enable")
+    return not figures.snapshot.pocketmq if told is None else told == "true"
+
+
+def _disk_cause(figures: Figures, ratio: float, expired: float, forced: float, full: float) -> str:
+    if _keeps_everything(figures):
+        return "This broker deletes nothing by itself: when the disk is full, puts are refused."
+    if ratio > full:
+        return f"Above {percent_text(full)} puts are refused (SERVICE_NOT_AVAILABLE)."
+    if ratio <= forced:
+        return f"Above {percent_text(expired)} expired files are deleted at any hour."
+    if _may_force(figures):
+        return (
+            f"Above {percent_text(forced)} the oldest files of the log are deleted, read or not, above "
+            f"{percent_text(full)} puts are refused."
+        )
+    return (
+        f"Above {percent_text(full)} puts are refused; messages younger than file_reserved_time are not deleted to "
+        "make room, unless clean_file_forcibly_enable is true."
+    )
+
+
 def _disk(figures: Figures) -> Iterator[Finding]:
     ratios = disk_ratios(figures)
     if not ratios:
         return
     name, ratio = max(ratios.items(), key=lambda each: each[1])
-    configured = figures.settings.number("disk_max_used_space_ratio")
-    expired = configured / 100 if configured is not None and 10 <= configured <= 95 else DISK_CLEAN_RATIO
-    if ratio <= min(expired, DISK_FORCED_RATIO):
+    expired = _limit(figures, "disk_max_used_space_ratio", 10, 95, DISK_CLEAN_RATIO)
+    forced_from = _limit(figures, "disk_space_clean_forcibly_ratio", 1, 100, DISK_FORCED_RATIO)
+    full_from = _limit(figures, "disk_space_warning_level_ratio", 1, 100, DISK_FULL_RATIO)
+    if ratio <= min(expired, forced_from):
         return
-    full = ratio > DISK_FULL_RATIO and not _keeps_everything(figures)
-    forced = ratio > DISK_FORCED_RATIO
+    full = ratio > full_from and not _keeps_everything(figures)
     yield Finding(
         key="disk-full" if full else "disk-filling",
         area=Area.DISK,
         severity=Severity.ERROR if full else Severity.WARNING,
         title=f"the file system of the {name} is {percent_text(ratio)} full",
         evidence=tuple(f"{each}: {percent_text(share)} used" for each, share in ratios.items()),
-        cause="This broker deletes nothing by itself: when the disk is full, puts are refused."
-        if _keeps_everything(figures)
-        else (
-            f"Above {percent_text(DISK_FULL_RATIO)} puts are refused (SERVICE_NOT_AVAILABLE)."
-            if full
-            else f"Above {percent_text(DISK_FORCED_RATIO)} files of the log are deleted whatever their age, above "
-            f"{percent_text(DISK_FULL_RATIO)} puts are refused."
-            if forced
-            else f"Above {percent_text(expired)} expired files are deleted at any hour."
-        ),
+        cause=_disk_cause(figures, ratio, expired, forced_from, full_from),
         cure="Free space, or keep fewer messages. Consumers go on meanwhile.",
         settings=(
             figures.advice("file_reserved_time", "fileReservedTime", "fewer hours", "old messages are gone earlier"),

@@ -54,6 +54,20 @@ def test_removing_a_topic_or_a_group_takes_only_theirs() -> None:
     assert offsets.groups_of("B") == ["A"]
 
 
+def test_groups_that_have_not_read_up_to_an_offset_are_named() -> None:
+    """Of the asked topics only; a queue without a commit is not read."""
+    offsets = ConsumerOffsets(10)
+    offsets.commit("done", "A", 0, 5)
+    offsets.commit("done", "A", 1, 7)
+    offsets.commit("slow", "A", 0, 4)
+    offsets.commit("slow", "A", 1, 7)
+    offsets.commit("half", "A", 0, 9)
+    offsets.commit("other", "B", 0, 0)
+    assert offsets.groups_behind({("A", 0): 5, ("A", 1): 7}) == ["half", "slow"]
+    assert offsets.groups_behind({("A", 0): 5}) == ["slow"]
+    assert offsets.groups_behind({("C", 0): 1}) == offsets.groups_behind({}) == []
+
+
 def test_the_shape_is_rocketmqs() -> None:
     """One object under offsetTable, queue ids as keys; and it loads."""
     offsets = ConsumerOffsets(10)

@@ -190,6 +190,44 @@ async def test_a_bad_sector_stops_one_queue_only(harness: Harness, tmp_path: Pat
     assert sick.health() == []
 
 
+async def test_a_filling_disk_deletes_nothing_and_says_so(
+    harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Acknowledged messages stay, sends go on; the log names topics, counts and who has not read them, /health what
+    happens next and what to do.
+    """
+    sick = await SickBroker(harness, tmp_path, disk_space_warning_level_ratio=90, delete_when="").start()
+    for number in range(60):
+        assert (await sick.put(b"%03d" % number + bytes(4000))).code == 0
+    store = sick.app.store
+    store.show_all()
+    store.checkpoint()
+    sick.app.offsets.commit("audit", "T", 0, 1)
+    monkeypatch.setattr(OsFileSystem, "free_bytes", lambda self, path: (int(0.13e12), int(1e12)))
+    retention = store.retention
+    retention._round_from_ns = retention._look_due_ns = 0  # the first minute is over
+    retention._worker.ring()  # type: ignore[union-attr]
+    (warning,) = await eventually(lambda: sick.log.of("disk_filling"))
+    assert warning["level"] == "warning"
+    assert list(warning["topics"]) == ["T"]
+    assert 0 < warning["messages"] < 60
+    assert warning["unread_by"] == ["audit"]
+    disk = sick.app.observation.disk
+    assert disk is not None
+    disk.look()
+    report = sick.app.observation.health.report()
+    assert (report.status, report.reasons, report.warnings) == ("ok", [], ["disk_almost_full"])
+    assert report.details == {
+        "disk_almost_full": f"disk of {store.paths.root} is 87.0 % full: nothing younger than 72 hours "
+        "(store.file_reserved_time) is deleted, and above 90 % sends are refused "
+        "(store.disk_space_warning_level_ratio); free space on the disk, shorten store.file_reserved_time, or have the "
+        "oldest messages deleted, read or not: store.clean_file_forcibly_enable = true"
+    }
+    assert (await sick.put(b"taken")).code == 0
+    assert sick.log.of("segment_removed") == []
+    assert await sick.read() == sick.acknowledged
+
+
 async def test_the_warning_level_refuses_sends(
     harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,8 +238,9 @@ async def test_the_warning_level_refuses_sends(
     sick.app.store.retention.look()
     refused = await sick.put(b"refused")
     assert refusal_of(refused) == (14, "disk_full", "no")
-    assert "93.0 % full" in refused.remark
+    assert "93.0 % full, above 90 % sends are refused (store.disk_space_warning_level_ratio)" in refused.remark
     assert sick.health() == ["disk_full"]
+    assert "93.0 % full" in sick.app.observation.health.report().details["disk_full"]
     used[0] = 0.8
     sick.app.store.retention.look()
     assert (await sick.put(b"taken")).code == 0

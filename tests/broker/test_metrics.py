@@ -171,10 +171,13 @@ async def test_health_names_its_reasons(app: BrokerApp) -> None:
     disk = app.observation.disk
     assert disk is not None
     disk.commit_log = Space(free_bytes=9 << 30, total_bytes=100 << 30)
-    assert await health(app) == (200, {**report, "warnings": ["disk_almost_full"]})
+    status, warned = await health(app)
+    assert (status, warned) == (200, {**report, "warnings": ["disk_almost_full"], "details": warned["details"]})
+    assert list(warned["details"]) == ["disk_almost_full"]
     disk.commit_log = Space(free_bytes=1 << 20, total_bytes=100 << 30)
     status, full = await health(app)
     assert (status, full["reasons"], full["status"]) == (503, ["disk_full"], "failing")
+    assert "1048576 bytes are free, a file of the log takes 8388608" in full["details"]["disk_full"]
     disk.commit_log = Space()
     app.store.log.fence(DiskError("sync failed", why="EIO"))
     status, fenced = await health(app)

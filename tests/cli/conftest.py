@@ -46,9 +46,11 @@ def start_daemon(tmp_path: Path) -> Iterator[StartDaemon]:
     """Start a daemon; whatever still runs at the end of the test is killed."""
     processes: list[subprocess.Popen[str]] = []
 
-    def start(kind: str, *arguments: str, env: dict[str, str] | None = None) -> Daemon:
+    def start(
+        kind: str, *arguments: str, env: dict[str, str] | None = None, command: Sequence[str] = COMMAND
+    ) -> Daemon:
         process = subprocess.Popen(
-            [*COMMAND, kind, *arguments],
+            [*command, kind, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -139,7 +139,8 @@ def test_settings_come_from_file_environment_and_flags(start_daemon: Any, run_co
     assert segment.stat().st_size == 8_388_608
     code, _, errors = daemon.end()
     assert code == 0
-    assert all(line.startswith('{"timestamp":') for line in errors.splitlines())
+    lines = [line for line in errors.splitlines() if not line.startswith("warning: disk of ")]
+    assert all(line.startswith('{"timestamp":') for line in lines)
 
 
 def test_a_store_directory_that_cannot_be_made_is_told(run_command: Any, tmp_path: Path) -> None:
@@ -180,6 +181,75 @@ def free_port() -> int:
         taken.bind(("127.0.0.1", 0))
         port: int = taken.getsockname()[1]
         return port
+
+
+FULL_DISK = """
+import sys
+from pocketmq.store.os_file_system import OsFileSystem
+used = float(sys.argv.pop(1))
+OsFileSystem.free_bytes = lambda self, path: (round((1 - used) * 1e12), 10**12)
+from pocketmq.cli.main import main
+main()
+"""
+"""A daemon on a disk of 1 TB that is as full as the first argument says."""
+
+
+@pytest.mark.parametrize(
+    ("command", "used", "told"),
+    [
+        ("standalone", 0.85, ""),
+        (
+            "standalone",
+            0.87,
+            "is 87.0 % full: nothing younger than 72 hours (store.file_reserved_time) is deleted, and above 90 % sends "
+            "are refused (store.disk_space_warning_level_ratio); free space on the disk, ",
+        ),
+        ("broker", 0.92, "is 92.0 % full, above 90 % sends are refused (store.disk_space_warning_level_ratio); free "),
+    ],
+)
+def test_a_disk_above_a_limit_is_told_before_anything_else(
+    start_daemon: Any, tmp_path: Path, command: str, used: float, told: str
+) -> None:
+    """In one line on standard error; the ready line stays the first on standard output."""
+    data = tmp_path / "not" / "there" / "yet"
+    ports = PORTS if command == "standalone" else ("--broker-port", "0", "--namesrv", "127.0.0.1:1")
+    daemon = start_daemon(
+        str(used), command, *ports, "--data-dir", str(data), command=[sys.executable, "-c", FULL_DISK]
+    )
+    assert daemon.ready.startswith("ready ")
+    code, rest, errors = daemon.end()
+    assert (code, rest) == (0, "")
+    warnings = [line for line in errors.splitlines() if line.startswith("warning: ")]
+    if told:
+        assert warnings == errors.splitlines()[:1]
+        assert warnings[0].startswith(f"warning: disk of {data} {told}")
+    else:
+        assert warnings == []
+
+
+def test_a_disk_without_room_for_a_file_of_the_log_is_told() -> None:
+    """With its setting, although the disk is far from full in percent; what cannot be asked is left to the start."""
+    from pocketmq.cli.daemon import disk_warning
+    from pocketmq.common.errors import PocketMQError
+    from pocketmq.store.config import StoreConfig
+    from pocketmq.store.os_file_system import OsFileSystem
+
+    class Small(OsFileSystem):
+        def free_bytes(self, path: str) -> tuple[int, int]:
+            return 300 << 20, 400 << 20
+
+    class Sick(OsFileSystem):
+        def free_bytes(self, path: str) -> tuple[int, int]:
+            raise PocketMQError("statvfs failed")
+
+    config = StoreConfig(store_path_root_dir="/nowhere/store")
+    assert disk_warning(config, Small()).startswith(
+        "disk of /nowhere/store has no room for the next file of the log, without which sends are refused: 314572800 "
+        "bytes are free, a file of the log takes 1073741824 (store.mapped_file_size_commit_log)"
+    )
+    small = StoreConfig(store_path_root_dir="/nowhere/store", mapped_file_size_commit_log=64 << 20)
+    assert disk_warning(small, Small()) == ""
+    assert disk_warning(config, Sick()) == ""
 
 
 def test_metrics_and_health_are_served_where_the_ready_line_says(start_daemon: Any) -> None:

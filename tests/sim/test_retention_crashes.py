@@ -9,7 +9,12 @@ from pocketmq.common.errors import PocketMQError
 from tests.sim.checkers import SEGMENT_BYTES, Ledger, Place, SimStore, check, close_quietly, fresh_disk
 from tests.sim.crash_file_system import CrashFileSystem, Killed, kill_at
 
-SETTINGS = {"delete_when": "", "disk_space_warning_level_ratio": 100, "mapped_file_size_consume_queue": 20 * 4}
+SETTINGS = {
+    "delete_when": "",
+    "disk_space_warning_level_ratio": 100,
+    "clean_file_forcibly_enable": True,
+    "mapped_file_size_consume_queue": 20 * 4,
+}
 
 
 class Full(CrashFileSystem):

@@ -9,6 +9,7 @@ from unittest.mock import Mock
 import pytest
 
 from pocketmq.common.clock import ManualClock
+from pocketmq.common.errors import Cause
 from pocketmq.common.events import EventLog, NullLog
 from pocketmq.common.runner import SteppedRunner, ThreadRunner
 from pocketmq.store import allocate
@@ -75,6 +76,26 @@ def test_a_full_disk_is_the_answer_and_a_later_try_succeeds(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
     full = False
     assert allocator.take(0).base_offset == 0
+
+
+@pytest.mark.parametrize(("free_bytes", "fits"), [(SEGMENT_BYTES * 9 // 8, True), (SEGMENT_BYTES * 9 // 8 - 1, False)])
+def test_a_segment_leaves_room_for_the_other_files(tmp_path: Path, free_bytes: int, fits: bool) -> None:
+    """An eighth of its size stays free for queues, index and tables; the refusal names the setting that matters."""
+
+    class Small(HookedFileSystem):
+        def free_bytes(self, path: str) -> tuple[int, int]:
+            return free_bytes, 1 << 30
+
+    allocator, _ = allocator_of(tmp_path, Small())
+    if fits:
+        assert allocator.take(0).base_offset == 0
+        return
+    with pytest.raises(StoreFull) as raised:
+        allocator.take(0)
+    assert raised.value.cause is Cause.DISK_FULL
+    assert f"{free_bytes} bytes are free, a file of the log takes {SEGMENT_BYTES}" in raised.value.why
+    assert "store.mapped_file_size_commit_log" in raised.value.why
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_hanging_disk_is_waited_for_a_bounded_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

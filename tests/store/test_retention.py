@@ -3,6 +3,7 @@
 import datetime
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from pocketmq.store.append_result import PutStatus
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.errors import DiskError, OffsetOutOfRange, StoreFull
 from pocketmq.store.get import GetMessageStatus
-from pocketmq.store.retention import FILES_PER_ROUND, FIRST_ROUND_MS, MANUAL_ROUNDS
+from pocketmq.store.retention import FILES_PER_ROUND, FIRST_ROUND_MS, MANUAL_ROUNDS, NAMES_TOLD_MAX, WARN_EVERY_NS
 from tests.store.log_fakes import SEGMENT_BYTES, HookedFileSystem, Stepped, bodies, crashed_copy, group_of, put
 
 HOUR_MS = 3_600_000
@@ -45,11 +46,16 @@ class AgingDisk(HookedFileSystem):
 
 
 class Kept(Stepped):
-    """A store with several segments, all of them durable, past its first minute."""
+    """A store with several segments, all of them durable, past its first minute. The disk may force them out."""
 
     def __init__(self, root: Path, segments: int = 5, **changes: object) -> None:
         self.disk = AgingDisk()
-        changes = {"disk_space_warning_level_ratio": 90, "delete_when": "", **changes}
+        changes = {
+            "disk_space_warning_level_ratio": 90,
+            "clean_file_forcibly_enable": True,
+            "delete_when": "",
+            **changes,
+        }
         super().__init__(root, self.disk, **changes)
         self.disk.clock = self.clock
         self.store.retention._log = self.log = CapturedLog()
@@ -64,6 +70,20 @@ class Kept(Stepped):
             self.bodies_put.append(b"%05d" % len(self.bodies_put) + BODY)
             self.append(self.bodies_put[-1], topic=topic)
         self.store.checkpoint()
+
+    def below(self, end_offset: int, topic: str = "T") -> int:
+        """Return how many messages of the topic begin below ``end_offset`` in the log."""
+        places = [self.store.physical_offset(topic, 0, at) for at in range(self.store.max_offset(topic, 0))]
+        return sum(place is not None and place < end_offset for place in places)
+
+    def removed(self) -> list[dict[str, Any]]:
+        """Return the events of removals."""
+        events = [*self.log.events, *self.error_log.events]
+        return [event for event in events if event["event"] == "segment_removed"]
+
+    def warnings(self) -> list[dict[str, Any]]:
+        """Return the warnings of a disk that fills up."""
+        return [event for event in self.error_log.events if event["event"] == "disk_filling"]
 
     def names(self) -> list[int]:
         """Return where the segments that hold something begin, as files on the disk."""
@@ -109,7 +129,7 @@ def test_old_segments_go_at_their_hour_only(tmp_path: Path) -> None:
         kept.clock.advance_ms(HOUR_MS)
     assert before == hour
     assert kept.names() == [4 * SEGMENT_BYTES]
-    assert {event["reason"] for event in kept.log.events if event["event"] == "segment_removed"} == {"age"}
+    assert {(event["reason"], event["level"]) for event in kept.removed()} == {("age", "info")}
     kept.store.close()
 
 
@@ -139,14 +159,159 @@ def test_above_the_ratio_old_segments_go_at_any_hour(kept: Kept, used: float, le
 @pytest.mark.parametrize("used", [0.80, 0.86, 0.95])
 @pytest.mark.parametrize("may_force", [True, False])
 def test_above_the_forced_ratio_young_segments_go_too(tmp_path: Path, used: float, may_force: bool) -> None:
-    """Unless ``clean_file_forcibly_enable`` is off; and never the last one."""
+    """With ``clean_file_forcibly_enable`` only; and never the last one."""
     kept = Kept(tmp_path / "store", clean_file_forcibly_enable=may_force)
     kept.disk.used = used
     kept.round()
     assert len(kept.names()) == (1 if may_force and used > 0.85 else 5)
-    removed = [event for event in kept.log.events if event["event"] == "segment_removed"]
-    assert {event["reason"] for event in removed} <= {"forced"}
+    removed = kept.removed()
+    assert {(event["reason"], event["level"]) for event in removed} <= {("forced", "error")}
     assert sum(event["freed_bytes"] for event in removed) == kept.store.retention.freed_bytes
+    kept.disk.used = 0.5
+    kept.store.close()
+
+
+def by_default(root: Path, segments: int = 5, **changes: object) -> Kept:
+    """Return a store that may do what the default permits."""
+    return Kept(root, segments, clean_file_forcibly_enable=StoreConfig().clean_file_forcibly_enable, **changes)
+
+
+@pytest.mark.parametrize("used", [0.86, 0.95])
+def test_by_default_a_full_disk_forces_nothing_out(tmp_path: Path, used: float) -> None:
+    """Messages younger than ``file_reserved_time`` stay, with their queues, index and checksums, however long it
+    lasts.
+    """
+    kept = by_default(tmp_path / "store", mapped_file_size_consume_queue=20 * 4)
+    kept.write_checksums()
+    files = sorted(path for path in kept.root.rglob("0*") if path.is_file())
+    kept.disk.used = used
+    for _ in range(20):
+        kept.round()
+    assert kept.removed() == []
+    assert sorted(path for path in kept.root.rglob("0*") if path.is_file()) == files
+    assert kept.bodies() == kept.bodies_put
+    kept.disk.used = 0.5
+    kept.store.close()
+
+
+def test_the_log_warns_of_what_is_at_stake(tmp_path: Path) -> None:
+    """Once on entering the state and every ten minutes: topics, counts and groups of what RocketMQ would remove next,
+    what happens and what to do.
+    """
+    kept = by_default(tmp_path / "store", 3)
+    kept.fill(5, "Other")
+    asked: list[dict[tuple[str, int], int]] = []
+
+    def behind(ends: Any) -> list[str]:
+        asked.append(dict(ends))
+        return ["slow"]
+
+    kept.store.retention.groups_behind = behind
+    kept.disk.used = 0.85
+    kept.round()
+    assert kept.warnings() == []
+    kept.disk.used = 0.86
+    kept.round()
+    kept.round()
+    (warning,) = kept.warnings()
+    counts = {topic: kept.below(4 * SEGMENT_BYTES, topic) for topic in ("T", "Other")}
+    assert min(counts.values()) > 0
+    assert (warning["level"], warning["topics"], warning["messages"]) == ("warning", counts, sum(counts.values()))
+    assert (warning["segments_kept"], warning["unread_by"]) == (4, ["slow"])
+    assert asked == [{(topic, 0): count for topic, count in counts.items()}]
+    assert warning["why"] == (
+        "86.0 % full: nothing younger than 72 hours (store.file_reserved_time) is deleted, and above 90 % sends are "
+        "refused (store.disk_space_warning_level_ratio)"
+    )
+    assert "store.clean_file_forcibly_enable = true" in warning["hint"]
+    kept.disk.used = 0.5
+    kept.round()
+    kept.disk.used = 0.91
+    kept.clock.advance_ms(WARN_EVERY_NS / 1e6)
+    kept.round()
+    assert [round(warning["used_ratio"], 2) for warning in kept.warnings()] == [0.86, 0.91]
+    assert "above 90 % sends are refused" in kept.warnings()[1]["why"]
+    kept.disk.used = 0.5
+    kept.store.close()
+
+
+def test_expired_messages_are_not_at_stake(tmp_path: Path) -> None:
+    """They go by their age: the warning, which comes before the removal, counts from the first young segment on."""
+    kept = by_default(tmp_path / "store", disk_max_used_space_ratio=95)
+    kept.old()
+    young = kept.store.log._segments.all[2]
+    kept.disk.changed_ms[young.path] = kept.clock.now_ms()
+    expected = kept.below(4 * SEGMENT_BYTES) - kept.below(young.base_offset)
+    kept.disk.used = 0.86
+    kept.round()
+    assert kept.warnings()[0]["topics"] == {"T": expected}
+    assert kept.names() == [2 * SEGMENT_BYTES, 3 * SEGMENT_BYTES, 4 * SEGMENT_BYTES]
+    assert {(event["reason"], event["level"]) for event in kept.removed()} == {("ratio", "info")}
+    kept.disk.used = 0.5
+    kept.store.close()
+
+
+def test_with_one_segment_nothing_is_at_stake(tmp_path: Path) -> None:
+    """The disk is full all the same, and sends are refused before it is wholly full: worth a warning."""
+    kept = by_default(tmp_path / "store", 1)
+    kept.disk.used = 0.86
+    kept.round()
+    (warning,) = kept.warnings()
+    assert (warning["segments_kept"], warning["messages"], warning["topics"]) == (0, 0, {})
+    kept.disk.used = 0.5
+    kept.store.close()
+
+
+def test_a_forced_removal_is_an_error_that_names_what_is_lost(kept: Kept) -> None:
+    """For each segment: its messages by topic, and the groups that have not read them."""
+    kept.fill(7, "Other")
+    ends = [kept.below(number * SEGMENT_BYTES, topic) for topic in ("T", "Other") for number in range(1, 7)]
+    kept.store.retention.groups_behind = lambda places: [f"{topic}-{end}" for (topic, _), end in sorted(places.items())]
+    total = sum(len(kept.bodies(topic)) for topic in ("T", "Other"))
+    kept.disk.used = 0.86
+    kept.round()
+    removed = kept.removed()
+    assert [event["level"] for event in removed] == ["error"] * 6
+    assert sum(event["messages"] for event in removed) == total - sum(
+        len(kept.bodies(topic)) for topic in ("T", "Other")
+    )
+    assert removed[0]["topics"] == {"T": ends[0]}
+    assert removed[0]["unread_by"] == [f"T-{ends[0]}"]
+    assert removed[5]["topics"] == {"Other": ends[11] - ends[10]}
+    assert kept.warnings() == [], "nothing is kept"
+
+
+def test_an_event_names_few_topics_and_groups(tmp_path: Path) -> None:
+    """The largest first; what is left out is counted."""
+    kept = by_default(tmp_path / "store", 1)
+    for number in range(NAMES_TOLD_MAX + 5):
+        kept.append(*[b"x" * 20] * (2 if number == 3 else 1), topic=f"T{number}")
+    kept.fill(3)
+    kept.store.retention.groups_behind = lambda ends: [f"g{number:02d}" for number in range(NAMES_TOLD_MAX + 1)]
+    kept.disk.used = 0.86
+    kept.round()
+    (warning,) = kept.warnings()
+    assert len(warning["topics"]) == len(warning["unread_by"]) == NAMES_TOLD_MAX
+    assert list(warning["topics"].items())[:2] == [("T", kept.below(2 * SEGMENT_BYTES)), ("T3", 2)]
+    assert (warning["topics_left_out"], warning["groups_left_out"]) == (6, 1)
+    kept.disk.used = 0.5
+    kept.store.close()
+
+
+def test_what_cannot_be_counted_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue that cannot be read, and a segment whose age is not known, silence no warning."""
+    kept = by_default(tmp_path / "store")
+
+    def fail(*arguments: object) -> Any:
+        raise DiskError("read failed", why="EIO")
+
+    monkeypatch.setattr(kept.store.consume_queues, "between", fail)
+    monkeypatch.setattr(kept.disk, "modified_ms", fail)
+    kept.disk.used = 0.86
+    kept.round()
+    (warning,) = kept.warnings()
+    assert (warning["messages"], warning["segments_kept"]) == (-1, 4)
+    assert "EIO" in warning["not_counted"]
     kept.disk.used = 0.5
     kept.store.close()
 
@@ -158,10 +323,10 @@ def test_above_the_warning_level_nothing_is_taken(tmp_path: Path) -> None:
     kept.round()
     result = kept.store.append(bodies(b"refused"))
     assert (result.status, result.status.code, result.cause) == (PutStatus.SERVICE_NOT_AVAILABLE, 14, Cause.DISK_FULL)
-    assert "91.0 % full" in result.error
+    assert "91.0 % full, above 90 % sends are refused (store.disk_space_warning_level_ratio)" in result.error
     assert result.retry_after_ms == 10_000
     assert kept.bodies() == kept.bodies_put
-    assert [event["event"] for event in kept.error_log.events] == ["disk_full"]
+    assert [event["event"] for event in kept.error_log.events] == ["disk_full", "disk_filling"]
     kept.disk.used = 0.90
     kept.round()
     kept.append(b"taken")
@@ -202,7 +367,7 @@ def test_nothing_goes_in_the_first_minute(tmp_path: Path) -> None:
     """The flag is set after a second, files are removed after a minute."""
     kept = Kept(tmp_path / "store")
     kept.store.close()
-    again = Stepped(tmp_path / "store", kept.disk, disk_space_warning_level_ratio=90)
+    again = Stepped(tmp_path / "store", kept.disk, disk_space_warning_level_ratio=90, clean_file_forcibly_enable=True)
     kept.disk.clock, kept.disk.used = again.clock, 0.95
     for _ in range(6):
         again.clock.advance_ms(again.store.retention.step())
@@ -430,4 +595,5 @@ def test_the_refusal_says_how_full(kept: Kept) -> None:
     kept.store.retention.commit_log_ratio = 0.934
     error = kept.store.retention.refusal()
     assert isinstance(error, StoreFull)
-    assert "93.4 % full, the limit is 90 %" in str(error)
+    assert "93.4 % full, above 90 % sends are refused (store.disk_space_warning_level_ratio)" in str(error)
+    assert "store.clean_file_forcibly_enable" not in str(error), "it is on already"

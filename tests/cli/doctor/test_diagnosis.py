@@ -1,7 +1,9 @@
 """The doctor's core: every rule speaks exactly when it should, and nothing that a broker sends makes it raise."""
 
 import math
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,8 +12,9 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from pocketmq.cli import doctor
 from pocketmq.cli.doctor.diagnosis import diagnose, examine
-from pocketmq.cli.doctor.figures import BrokerSettings, Snapshot
+from pocketmq.cli.doctor.figures import BrokerSettings, Figures, Snapshot
 from pocketmq.cli.doctor.finding import Area, Light, Severity
 from pocketmq.cli.doctor.report import plain_lines
 from pocketmq.cli.doctor.session import Round
@@ -361,6 +364,35 @@ def test_a_broker_without_retention_is_not_said_to_delete_files() -> None:
     finding = diagnose(snapshot(telemetry(), commitLogDiskRatio="0.95"), told)[0]
     assert (finding.key, finding.severity, finding.settings) == ("disk-filling", Severity.WARNING, ())
     assert "deletes nothing" in finding.cause
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"cleanFileForciblyEnable": "false"}, "Above 90 % puts are refused; messages younger than file_reserved_time"),
+        ({"cleanFileForciblyEnable": "true"}, "Above 85 % the oldest files of the log are deleted, read or not"),
+        ({"cleanFileForciblyEnable": "false", "diskSpaceWarningLevelRatio": "95"}, "Above 95 % puts are refused"),
+    ],
+)
+def test_what_a_filling_disk_leads_to_follows_from_the_settings(told: dict[str, str], words: str) -> None:
+    """Whether messages are deleted by force is a setting; the limits are, too."""
+    (finding,) = diagnose(snapshot(telemetry(), commitLogDiskRatio="0.87"), settings(**told))
+    assert (finding.key, finding.severity) == ("disk-filling", Severity.WARNING)
+    assert words in finding.cause
+    assert [advice.name for advice in finding.settings] == ["store.file_reserved_time"]
+
+
+def test_advised_settings_exist() -> None:
+    """In the section that the advice names: what an operator copies from it must not stop the start."""
+    from pocketmq.cli.daemon import SECTIONS
+
+    sources = Path(doctor.__file__).parent.glob("rules_*.py")
+    names = {name for source in sources for name in re.findall(r"advice\(\s*\"(\w+)\"", source.read_text())}
+    assert "file_reserved_time" in names
+    figures = Figures(snapshot(telemetry()), BrokerSettings(settings()))
+    for name in names:
+        section, _, key = figures.name_of(name, "").partition(".")
+        assert key in SECTIONS[section].__struct_fields__, (section, key)
 
 
 def test_advice_that_is_followed_already_is_left_out() -> None:
