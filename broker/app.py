@@ -11,6 +11,7 @@ Not here: what it is made of (``assembly``), the daemon's command line, signals 
 import asyncio
 import os
 from collections.abc import Callable
+from functools import partial
 
 from pocketmq.broker.admission import Admission
 from pocketmq.broker.assembly import Running, build
@@ -36,6 +37,7 @@ from pocketmq.broker.subscription_groups import SubscriptionGroups
 from pocketmq.broker.thread_dump import ThreadDumper
 from pocketmq.broker.topic_table import TopicTable
 from pocketmq.broker.transaction_service import TransactionService
+from pocketmq.common.all_steps import AllSteps
 from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.errors import Cause, ConfigError, MessageIllegal
 from pocketmq.common.events import EventLog, NullLog
@@ -326,15 +328,13 @@ class BrokerApp:
         registration, self._registration = self._registration, None
         await running.replication.stop_asking()
         closing = self._close_off_loop(running)
-        if registration is None:
-            await closing
-        else:
-            _, result = await asyncio.gather(registration.stop(), closing, return_exceptions=True)
-            if isinstance(result, BaseException):
-                await server.stop(SERVER_GRACE_MS)
-                self._server = self._admission = None
-                self._observation.close()
-                raise result
+        ends = [closing] if registration is None else [registration.stop(), closing]
+        *_, result = await asyncio.gather(*ends, return_exceptions=True)
+        if isinstance(result, BaseException):
+            await server.stop(SERVER_GRACE_MS)
+            self._server = self._admission = None
+            self._observation.close()
+            raise result
         await server.stop(
             SERVER_GRACE_MS
         )  # behind the last answers, which came through the mailbox before ``closing`` ended
@@ -399,7 +399,6 @@ class BrokerApp:
         replication = running.replication
         try:
             replication.open(self._host, self.port, self._recovery_progress)
-            self._file_system.make_dirs(f"{running.store.config.store_path_root_dir}/config")
             running.housekeeping.load()
             replication.open_tables()
             self.topics.add_system_topics()
@@ -409,8 +408,9 @@ class BrokerApp:
             for service in running.services:
                 service.open()
         except BaseException:
-            replication.stop()
-            running.store.close()
+            steps = AllSteps(self._stop_failed)
+            steps.take("replication", replication.stop)
+            steps.take("store", running.store.close)
             raise
 
     async def _close_off_loop(self, running: Running) -> None:
@@ -424,22 +424,26 @@ class BrokerApp:
             overdue.cancel()
 
     def _close(self, running: Running) -> None:
-        """Serve what is queued, write the tables, close the store. Blocks; worker thread."""
+        """Serve what is queued, write the tables, close the store. Blocks; worker thread.
+
+        Every step is taken, whatever the ones before have raised; the first error is raised at the end.
+        """
         deadline_ns = self._clock.monotonic_ns() + self.config.shutdown_timeout_mills * 1_000_000
-        try:
-            for executor in running.table.executors():
-                executor.finish(deadline_ns)
-            for service in reversed(running.services):
-                service.stop()
-            self._observation.stop()
-            running.housekeeping.stop()
-            self.thread_dumper.stop()
-        finally:  # whatever could not be written before: slaves are let go, and the log is closed
-            try:
-                running.replication.stop()
-            finally:
-                running.store.close()
-        running.replication.closed()
+        steps = AllSteps(self._stop_failed)
+        for executor in running.table.executors():
+            steps.take("requests", partial(executor.finish, deadline_ns))
+        for service in reversed(running.services):
+            steps.take(type(service).__name__, service.stop)
+        steps.take("observation", self._observation.stop)
+        steps.take("tables", running.housekeeping.stop)
+        steps.take("thread_dumper", self.thread_dumper.stop)
+        is_let_go = steps.take("replication", running.replication.stop)
+        if steps.take("store", running.store.close) and is_let_go:
+            steps.take("replication", running.replication.closed)
+        steps.raise_first()
+
+    def _stop_failed(self, step: str, error: Exception) -> None:
+        self._log.error("broker_stop_failed", step=step, error=str(error) or repr(error))
 
     def _announce(self, connection: Connection) -> Announcement:
         return Announcement(

@@ -13,7 +13,6 @@ from pocketmq.broker.disk_space import DiskSpace
 from pocketmq.broker.group_notifier import GroupNotifier
 from pocketmq.broker.json_file import PersistedTable
 from pocketmq.common.clock import Clock
-from pocketmq.common.errors import PocketMQError
 from pocketmq.common.events import EventLog
 from pocketmq.common.runner import LoopMailbox, Runner, Worker
 from pocketmq.remoting.server import Connection
@@ -59,11 +58,13 @@ class Housekeeping:
         self._worker = runner.start("BrokerHousekeeping", self.step, first_after_ms=STEP_MS)
 
     def stop(self) -> None:
-        """End the worker and write the tables a last time. Blocks."""
+        """End the worker and write the tables a last time. Blocks. Raises the first error, when each had its turn."""
         if self._worker is not None:
             self._worker.stop()
             self._worker = None
-        self.persist()
+        failed = self.persist()
+        if failed is not None:
+            raise failed
 
     def step(self) -> float:
         """Do what is due; return the ms until the next step."""
@@ -85,13 +86,19 @@ class Housekeeping:
         for table in self._tables:
             table.load()
 
-    def persist(self) -> None:
-        """Write every table that has changed; one that cannot be written is logged and tried again."""
+    def persist(self) -> Exception | None:
+        """Write every table that has changed; one that cannot be written is logged and tried again.
+
+        Returns the first error. Whatever it is, the tables behind it and the other duties have their turn.
+        """
+        failed: Exception | None = None
         for table in self._tables:
             try:
                 table.persist()
-            except PocketMQError as error:
-                self._log.error("config_not_written", error=str(error))
+            except Exception as error:
+                failed = failed or error
+                self._log.error("config_not_written", path=table.path, error=str(error) or repr(error))
+        return failed
 
     def _forget_silent_clients(self, now_ns: int) -> None:
         connections, groups = self._clients.expire(now_ns - self._config.channel_expired_timeout * 1_000_000)

@@ -45,7 +45,7 @@ class PersistedTable:
         self, table: Table, path: str, file_system: FileSystem, log: EventLog, *, durable: bool = True
     ) -> None:
         self._table = table
-        self._path = path
+        self.path = path
         self._file_system = file_system
         self._log = log
         self._durable = durable
@@ -60,7 +60,7 @@ class PersistedTable:
         one.
         """
         damaged = ""
-        for path in (self._path, self._path + BACKUP):
+        for path in (self.path, self.path + BACKUP):
             try:
                 content = self._file_system.read_all(path)
             except FileNotFoundError:
@@ -69,10 +69,10 @@ class PersistedTable:
                 self._load(content)
             except DECODE_ERRORS as error:
                 damaged = f"{path}: {error}"
-                self._is_damaged |= path == self._path
+                self._is_damaged |= path == self.path
                 self._log.error("config_file_damaged", path=path, error=str(error))
                 continue
-            if path == self._path:
+            if path == self.path:
                 self._persisted = self._table.generation
             return True
         if damaged:
@@ -88,19 +88,19 @@ class PersistedTable:
             self._table.load(standard_json(content))
 
     def persist(self) -> bool:
-        """Write the table if it has changed; True when it was written. Raises ``StoreError``."""
+        """Write the table if it has changed or its file is gone; True when it was written. Raises ``StoreError``."""
         with self._lock:
             generation = self._table.generation  # before the content: what changes meanwhile is written next time
-            if generation == self._persisted:
+            if generation == self._persisted and self._file_system.exists(self.path):
                 return False
             content = self._table.encode()
             try:
-                old = self._file_system.read_all(self._path)
+                old = self._file_system.read_all(self.path)
             except FileNotFoundError:
                 old = b""
             if old and not self._is_damaged:  # the backup is then the only good copy
-                self._file_system.replace(self._path + BACKUP, old, durable=False)
-            self._file_system.replace(self._path, content, durable=self._durable)
+                self._file_system.replace(self.path + BACKUP, old, durable=False)
+            self._file_system.replace(self.path, content, durable=self._durable)
             self._is_damaged = False
             self._persisted = generation
             return True

@@ -22,6 +22,7 @@ from pocketmq.broker.slave_sync import SlaveSync
 from pocketmq.broker.subscription_groups import SubscriptionGroups
 from pocketmq.broker.topic_table import TopicTable
 from pocketmq.broker.topics_from_queues import remake_topics
+from pocketmq.common.all_steps import AllSteps
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import ConfigError
 from pocketmq.common.events import EventLog
@@ -304,15 +305,19 @@ class Replication:
             await self._sync.stop()
 
     def stop(self) -> None:
-        """End both sides; the store is still open."""
+        """End both sides; the store is still open. Every step is taken; the first error is raised at the end."""
         node = self.node
+        steps = AllSteps(
+            lambda step, error: self._log.error("replication_stop_failed", step=step, error=str(error) or repr(error))
+        )
         if node.slave is not None:
-            node.slave.stop()
+            steps.take("slave", node.slave.stop)
         if node.service is not None:
-            node.service.stop()
+            steps.take("service", node.service.stop)
         if self._is_open:
-            self._commits_file.persist()
-            self._master_file.persist()
+            steps.take("commits", self._commits_file.persist)
+            steps.take("master", self._master_file.persist)
+        steps.raise_first()
 
     def closed(self) -> None:
         """Note that the store was closed without an error: nothing of this run can be lost."""

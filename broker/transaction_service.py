@@ -366,12 +366,15 @@ class TransactionService:
         return none and self.progress.half_offset < 0
 
     def persist(self) -> None:
-        """Write down the progress of this moment, if it has changed."""
+        """Write down the progress of this moment, if it has changed or its file is gone."""
         snapshot = self._take()
         known = (self.progress.half_offset, self.progress.op_offset, self.progress.checks)
-        if (snapshot.half_offset, snapshot.op_offset, snapshot.checks) == known or self._is_untouched(snapshot):
+        if self._is_untouched(snapshot):
             return
         try:
+            if (snapshot.half_offset, snapshot.op_offset, snapshot.checks) == known:
+                self._file.persist()
+                return
             if self._store.flushed_offset < snapshot.end_offset:
                 self._store.make_durable()
             self._snapshot = snapshot

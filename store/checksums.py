@@ -110,9 +110,14 @@ class ChecksumLog:
 
     def _append(self, base_offset: int, entries: Entries) -> None:
         if self._file is None or self._file_base != base_offset:
-            self._file = self._file_system.open(self._path(base_offset), create=True)
-            self._file_base = base_offset
-            size = self._file.size()
+            path = self._path(base_offset)
+            try:
+                file = self._file_system.open(path, create=True)
+            except FileNotFoundError:  # somebody has removed the directory
+                self._file_system.make_dirs(self.directory)
+                file = self._file_system.open(path, create=True)
+            size = file.size()
+            self._file, self._file_base = file, base_offset
             self._file_bytes = size - size % CHECKSUM_ENTRY_BYTES  # a torn entry at the end is overwritten
         self._file.write_at(self._file_bytes, entries.view(np.uint8))
         self._file_bytes += entries.nbytes

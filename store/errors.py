@@ -35,6 +35,10 @@ class DiskError(StoreError):
     """The disk or the system failed a call (EIO and whatever has no class of its own)."""
 
 
+class FileMissing(DiskError, FileNotFoundError):
+    """A file, or the directory that it should be in, is not there. Who expects that catches ``FileNotFoundError``."""
+
+
 class StorePermission(StoreError):
     """The process may not read or write the store's files."""
 
@@ -121,6 +125,7 @@ class GroupTooLarge(MessageIllegal):
 
 _READ_ONLY: Final = (errno.EROFS,)
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_MISSING: Final = (errno.ENOENT,)
 _DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 _PERMISSION: Final = (errno.EACCES, errno.EPERM)
 
@@ -130,6 +135,8 @@ def translated(error: OSError, what: str, path: str, stored: Stored = Stored.NO)
     why = f"{path}: {error.strerror or error}"
     if error.errno in _FULL:
         return StoreFull(what, why=why, hint="free space on the store's file system", stored=stored)
+    if error.errno in _MISSING:
+        return FileMissing(what, why=why, hint="look what has removed it, or its directory", stored=stored)
     if error.errno in _READ_ONLY:
         return StoreReadOnly(what, why=why, hint="see the kernel log for why it was remounted", stored=stored)
     if error.errno in _DESCRIPTORS:

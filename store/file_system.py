@@ -8,7 +8,8 @@ Rules for every implementation:
 
 - Paths are absolute texts. Every method may block on the disk: never call one on an event loop's thread.
 - Failures raise ``StoreError`` subclasses (``store.errors``): StoreFull, StoreReadOnly, StorePermission, DiskError. A
-  missing file raises ``FileNotFoundError``, which callers expect and handle.
+  missing file or directory raises ``FileMissing``, which is a ``FileNotFoundError`` too: callers that expect it handle
+  it, and for all others it is a failure like any other.
 - A write either takes all bytes or raises; after a failure any part of them may be there.
 - Nothing is durable before ``sync`` (a file's data and size), ``sync_dir`` (names in a directory) or ``sync_all``.
 - A file closes when ``close`` was called or its last reference is gone, so a reader that holds one is never cut off.
@@ -156,6 +157,9 @@ class FileSystem(Protocol):
     def replace(self, path: str, data: bytes, *, durable: bool = True) -> None:
         """Write a whole small file so that a crash leaves the old or the new content (``.tmp``, sync, rename,
         sync_dir).
+
+        Where the file's directory is missing it is made, and its name is durable before the file is written. The
+        directory above must exist: who removes a whole store shall not find a piece of it again.
         """
         ...
 

@@ -77,15 +77,19 @@ class FlushService:
         if wait_ns > 0 and self._is_timed:
             return wait_ns / 1_000_000
         self._last_step_ns = now_ns
-        if self._on_step is not None:
-            self._on_step()
-        self.write_checksums()
-        if self._is_due(now_ns):
+        is_fenced = False
+        if self._is_due(now_ns):  # first: the flush is what was promised, nothing else may keep it from its time
             try:
                 self._log.flush()
             except StoreFenced:
-                return None  # the log takes no more appends, so nobody rings
-            self._last_flush_ns = now_ns
+                is_fenced = True
+            else:
+                self._last_flush_ns = now_ns
+        self.write_checksums()
+        if self._on_step is not None:
+            self._on_step()
+        if is_fenced:
+            return None  # the log takes no more appends, so nobody rings
         if not self._is_done():
             return self._interval_ns / 1_000_000
         self._idle = True
@@ -109,11 +113,11 @@ class FlushService:
         return now_ns - self._last_flush_ns >= self._thorough_ns
 
     def write_checksums(self) -> None:
-        """Write what the append noted; a failure costs only speed at the next recovery."""
+        """Write what the append noted; a failure costs only speed at the next recovery, and is told, never raised."""
         committed = self._log.committed_offset
         if self._checksums is not None:
             try:
                 self._checksums.write()
-            except StoreError as error:
+            except (StoreError, OSError) as error:
                 self._logger.warning("checksums_not_written", error=str(error))
         self._checksummed_offset = committed

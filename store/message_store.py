@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from pocketmq.common.all_steps import AllSteps
 from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.delay_levels import DelayLevels
 from pocketmq.common.errors import CorruptRecord, PocketMQError
@@ -274,35 +275,38 @@ class MessageStore:
 
     def _give_up(self) -> None:
         """Undo a failed ``open``."""
-        self._allocator.stop()
-        self._close_log()
+        steps = AllSteps(lambda step, error: self._error_log.error("store_close_failed", step=step, error=repr(error)))
+        steps.take("allocator", self._allocator.stop)
+        self._close_log(steps)
 
-    def _close_log(self) -> None:
-        self.log.close()
+    def _close_log(self, steps: AllSteps) -> None:
+        steps.take("log", self.log.close)
         if self.pool is not None:
-            self.pool.close()
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+            steps.take("pool", self.pool.close)
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            steps.take("lock", lock.release)
 
     def close(self) -> None:
         """Take no more appends, bring everything up to date, write it, remember a clean stop. Closing twice does
         nothing.
 
-        When something cannot be written the store still closes: the next start then recovers, as after a crash, and the
-        first error is raised at the end.
+        Every step is taken, whatever the ones before have raised. When something cannot be written the next start
+        recovers, as after a crash; each error is logged, and the first is raised at the end.
         """
         if not self._is_open:
             return
         self._is_open = False
-        failed: PocketMQError | None = None
-        self.log.refuse()
-        self.retention.stop()
+        steps = AllSteps(
+            lambda step, error: self._error_log.error("store_close_failed", step=step, error=str(error) or repr(error))
+        )
+        steps.take("refuse", self.log.refuse)
+        steps.take("retention", self.retention.stop)
         if self._checkpointer is not None:
-            self._checkpointer.stop()
+            steps.take("checkpoint", self._checkpointer.stop)
         if self._commit is not None:
-            self._commit.stop()
-            failed = self._try(self._commit.commit_all)
+            steps.take("commit", self._commit.stop)
+            steps.take("write_buffers", self._commit.commit_all)
             left_bytes = self.log.appended_offset - self.log.committed_offset
             if left_bytes:  # the pool's price, also at a stop: say how much of it was paid
                 self._error_log.error(
@@ -311,31 +315,19 @@ class MessageStore:
                     committed_offset=self.log.committed_offset,
                     hint="these messages were acknowledged and are in no file; their producers must send them again",
                 )
-        self._flush.stop()
+        steps.take("flush_service", self._flush.stop)
         if self._group_commit is not None:
-            self._group_commit.stop()
-        self._allocator.stop()
-        for stop in (
-            self.dispatcher.stop,
-            self.index.close,
-            self.consume_queues.close,
-            self._flush.write_checksums,
-            self._last_flush,
-        ):
-            failed = self._try(stop) or failed
-        if failed is None:
-            failed = self._try(self._stop_cleanly)
-        self._close_log()
-        if failed is not None:
-            raise failed
-
-    def _try(self, stop: Callable[[], object]) -> PocketMQError | None:
-        try:
-            stop()
-        except PocketMQError as error:
-            self._error_log.error("store_close_failed", step=getattr(stop, "__qualname__", ""), error=str(error))
-            return error
-        return None
+            steps.take("group_commit", self._group_commit.stop)
+        steps.take("allocator", self._allocator.stop)
+        steps.take("flush", self._last_flush)  # before what can be made again from the log
+        steps.take("dispatch", self.dispatcher.stop)
+        steps.take("index", self.index.close)
+        steps.take("consume_queues", self.consume_queues.close)
+        steps.take("checksums", self._flush.write_checksums)
+        if not steps.have_failed:
+            steps.take("positions", self._stop_cleanly)
+        self._close_log(steps)
+        steps.raise_first()
 
     def _last_flush(self) -> None:
         if self.config.sync_on_close or self._group_commit is not None or self.log.fenced_by is not None:

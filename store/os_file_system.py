@@ -5,6 +5,7 @@ which release the GIL; slice assignment to an ``mmap`` holds it (ADR 0002, ``ben
 Not here: the protocols (``file_system``).
 """
 
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -17,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketmq.store.errors import StoreInUse, translated
+from pocketmq.store.errors import StoreError, StoreInUse, translated
 from pocketmq.store.file_system import Bytes
 
 FALLOC_FL_KEEP_SIZE: Final = 0x01
@@ -228,8 +229,6 @@ class OsFileSystem:
         flags |= os.O_NONBLOCK  # files do not care; a pipe that lies among them must not hold the start up
         try:
             return OsFile(os.open(path, flags, 0o644), path, self._libc)
-        except FileNotFoundError:
-            raise
         except OSError as error:
             raise translated(error, "open failed", path) from error
 
@@ -248,8 +247,6 @@ class OsFileSystem:
     def _stat(self, path: str) -> os.stat_result:
         try:
             return os.stat(path)
-        except FileNotFoundError:
-            raise
         except OSError as error:
             raise translated(error, "stat failed", path) from error
 
@@ -291,8 +288,6 @@ class OsFileSystem:
         """Rename a file over what had the name."""
         try:
             os.replace(source, target)
-        except FileNotFoundError:
-            raise
         except OSError as error:
             raise translated(error, f"rename to {target} failed", source) from error
 
@@ -307,7 +302,11 @@ class OsFileSystem:
     def replace(self, path: str, data: bytes, *, durable: bool = True) -> None:
         """Write a whole file beside the old one, then rename it."""
         temporary = path + ".tmp"
-        file = self.open(temporary, create=True)
+        try:
+            file = self.open(temporary, create=True)
+        except FileNotFoundError:
+            self._make_directory(os.path.dirname(path))
+            file = self.open(temporary, create=True)
         try:
             file.resize(0)
             file.write_at(0, data)
@@ -319,6 +318,21 @@ class OsFileSystem:
         if durable:
             self.sync_dir(os.path.dirname(path))
 
+    def _make_directory(self, path: str) -> None:
+        """Make one directory, durably: a later sync of a file in it says nothing of the directory's own name."""
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            return
+        except OSError as error:
+            raise translated(error, "creating a directory failed", path) from error
+        try:
+            self.sync_dir(os.path.dirname(path))
+        except StoreError:
+            with contextlib.suppress(OSError):  # so that the next try makes it, and syncs, again
+                os.rmdir(path)
+            raise
+
     def sync_dir(self, path: str) -> None:
         """Sync a directory's names."""
         try:
@@ -327,8 +341,6 @@ class OsFileSystem:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-        except FileNotFoundError:
-            raise
         except OSError as error:
             raise translated(error, "sync of a directory failed", path) from error
 
@@ -345,8 +357,6 @@ class OsFileSystem:
                     raise OSError(number, os.strerror(number))
             finally:
                 os.close(descriptor)
-        except FileNotFoundError:
-            raise
         except OSError as error:
             raise translated(error, "sync of the file system failed", path) from error
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from pocketmq.common.errors import PocketMQError
 from pocketmq.common.logs import CapturedLog
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers import ViewMessageRequestHeader
+from pocketmq.store.errors import StoreFull
 from pocketmq.store.faults import FaultFileSystem, FaultPlan
 from pocketmq.store.os_file_system import OsFileSystem
 from tests.broker.conftest import Client, Harness, eventually, records_of, store_config
@@ -264,3 +266,43 @@ async def test_cleaning_on_demand(harness: Harness, tmp_path: Path) -> None:
     assert f"it was removed, the log begins at {store.log.min_offset}" in gone.remark
     moved = await sick.client.pull(offset=0)
     assert (moved.code, moved.header.next_begin_offset, moved.header.min_offset) == (21, min_offset, min_offset)
+
+
+async def test_a_config_directory_removed_under_a_running_broker(harness: Harness, tmp_path: Path) -> None:
+    """Topics and offsets are in memory: they are written again, changed or not, and a restart has them."""
+    sick = await SickBroker(harness, tmp_path).start()
+    await sick.put(b"x")
+    await sick.put(b"y")
+    await eventually(lambda: sick.app.store.max_offset("T", 0) == 2)
+    sick.app.offsets.commit("old", "T", 0, 1)
+    keeper = sick.app._running.housekeeping
+    keeper.persist()
+    config = tmp_path / "store" / "config"
+    names = {path.name for path in config.iterdir()}
+    shutil.rmtree(config)
+    sick.app.offsets.commit("new", "T", 0, 2)
+    keeper.persist()
+    assert {"topics.json", "consumerOffset.json", "subscriptionGroup.json"} <= {path.name for path in config.iterdir()}
+    shutil.rmtree(config)
+    await sick.app.stop()
+    assert {path.name for path in config.iterdir()} >= {name for name in names if not name.endswith(".bak")}
+    again = await sick.start()
+    assert again.app.topics.get("T") is not None
+    assert (again.app.offsets.query("old", "T", 0), again.app.offsets.query("new", "T", 0)) == (1, 2)
+
+
+async def test_a_stop_that_cannot_write_a_table_writes_the_rest_and_says_so(harness: Harness, tmp_path: Path) -> None:
+    """Offsets are there, the log is closed cleanly, and the caller hears which file is missing."""
+    sick = await SickBroker(harness, tmp_path).start()
+    await sick.put(b"x")
+    await eventually(lambda: sick.app.store.max_offset("T", 0) == 1)
+    sick.app.offsets.commit("group", "T", 0, 1)
+    sick.app.topics.create("Late", 1)
+    sick.rules({"operations": ["replace"], "path": "config/topics.json", "error": "ENOSPC"})
+    with pytest.raises(StoreFull, match=r"topics\.json"):
+        await sick.app.stop()
+    assert not (tmp_path / "store" / "abort").exists()
+    sick.rules()
+    again = await sick.start()
+    assert again.app.offsets.query("group", "T", 0) == 1
+    assert await again.read() == [b"x"]

@@ -22,6 +22,9 @@ class FakeFiles:
             raise FileNotFoundError(path)
         return self.files[path]
 
+    def exists(self, path: str) -> bool:
+        return path in self.files
+
     def replace(self, path: str, data: bytes, *, durable: Any = True) -> None:
         self.writes.append(path)
         self.files[path] = data

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketmq.store.errors import StoreInUse, translated
+from pocketmq.store.errors import StoreError, StoreInUse, translated
 from pocketmq.store.file_system import Bytes
 from tests.sim.crash_disk import CACHE_LINE, PAGE, Directory, Inode, NameChange, Node, copy_tree, crash_states, crashed
 
@@ -304,13 +304,13 @@ class CrashFileSystem:
         head, name = posixpath.split(path)
         parent = self._find(head)
         if not isinstance(parent, Directory):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            raise _missing(path)
         return parent, name
 
     def inode(self, path: str) -> Inode:
         node = self._find(path)
         if not isinstance(node, Inode):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            raise _missing(path)
         return node
 
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> CrashFile:
@@ -327,7 +327,7 @@ class CrashFileSystem:
         if not isinstance(node, Inode):
             if node is not None:
                 raise _error(errno.EISDIR, Operation("open", path))
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            raise _missing(path)
         return CrashFile(self, node, path)
 
     def exists(self, path: str) -> bool:
@@ -379,7 +379,7 @@ class CrashFileSystem:
     def rename(self, source: str, target: str) -> None:
         moved = self._find(source)
         if moved is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
+            raise _missing(source)
         self.announce(Operation("rename", target))
         with self.lock:
             parent, name = self._parent(target)
@@ -396,7 +396,14 @@ class CrashFileSystem:
 
     def replace(self, path: str, data: bytes, *, durable: bool = True) -> None:
         temporary = path + ".tmp"
-        file = self.open(temporary, create=True)
+        try:
+            file = self.open(temporary, create=True)
+        except FileNotFoundError:
+            directory = posixpath.dirname(path)
+            self._parent(directory)
+            self.make_dirs(directory)
+            self.sync_dir(posixpath.dirname(directory))
+            file = self.open(temporary, create=True)
         file.resize(0)
         file.write_at(0, data)
         if durable:
@@ -408,7 +415,7 @@ class CrashFileSystem:
     def sync_dir(self, path: str) -> None:
         node = self._find(path)
         if not isinstance(node, Directory):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            raise _missing(path)
         fault = self.announce(Operation("sync_dir", path))
         if fault is None or not fault.lost:
             with self.lock:
@@ -416,7 +423,7 @@ class CrashFileSystem:
 
     def sync_all(self, path: str) -> None:
         if self._find(path) is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            raise _missing(path)
         fault = self.announce(Operation("sync_all", path))
         if fault is not None and fault.lost:
             return
@@ -468,6 +475,10 @@ def kill_at(change: int, rng: random.Random) -> Before:
 
 def _array(data: Bytes) -> NDArray[np.uint8]:
     return data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
+
+
+def _missing(path: str) -> StoreError:
+    return translated(OSError(errno.ENOENT, os.strerror(errno.ENOENT)), "not found", path)
 
 
 def _error(number: int, operation: Operation) -> Exception:

@@ -8,7 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pocketmq.store.errors import DiskError, StoreFull, StoreInUse, StorePermission, StoreReadOnly
+from pocketmq.store.errors import (
+    DiskError,
+    FileMissing,
+    StoreError,
+    StoreFull,
+    StoreInUse,
+    StorePermission,
+    StoreReadOnly,
+)
 from pocketmq.store.file_system import FileSystem
 from pocketmq.store.os_file_system import OsFileSystem
 from tests.sim.crash_disk import PAGE
@@ -119,6 +127,34 @@ def test_names(place: tuple[FileSystem, str]) -> None:
     assert 0 <= free <= total
 
 
+def test_replace_makes_the_directory_and_no_more(place: tuple[FileSystem, str]) -> None:
+    """A removed directory is made again by what replaces a file in it; a removed store is not."""
+    files, root = place
+    files.make_dirs(f"{root}/store/config")
+    for durable in (True, False):
+        files.replace(f"{root}/store/config/t.json", b"old", durable=durable)
+        files.remove_tree(f"{root}/store/config")
+        files.replace(f"{root}/store/config/t.json", b"new", durable=durable)
+        assert files.read_all(f"{root}/store/config/t.json") == b"new"
+    files.remove_tree(f"{root}/store")
+    with pytest.raises(FileMissing):
+        files.replace(f"{root}/store/config/t.json", b"new")
+    assert not files.exists(f"{root}/store")
+
+
+def test_what_is_missing_is_an_error_of_the_store_too(place: tuple[FileSystem, str]) -> None:
+    """Who does not expect it handles it like any other failure of the disk."""
+    files, root = place
+    missing = f"{root}/missing"
+    for call in (files.open, files.size, files.modified_ms, files.read_all, files.sync_dir, files.sync_all):
+        with pytest.raises(StoreError):
+            call(missing)
+    with pytest.raises(StoreError, match="missing"):
+        files.rename(missing, f"{root}/x")
+    with pytest.raises(StoreError):
+        files.open(f"{missing}/f", create=True)
+
+
 def test_an_open_file_outlives_its_name(place: tuple[FileSystem, str]) -> None:
     """A reader that holds a handle is never cut off."""
     files, root = place
@@ -187,6 +223,20 @@ def test_a_rename_is_whole_or_did_not_happen() -> None:
     assert found == {b"old", b"", bytes(3), b"new"}
     files.replace("/d/f", b"newest")
     assert {disk.image()["/d/f"] for disk in files.crash_states(random.Random(1))} == {b"newest"}
+
+
+def test_a_directory_made_again_survives_with_its_file() -> None:
+    """A durable ``replace`` promises the file, and so the name of its directory."""
+    files = in_memory()
+    files.make_dirs("/d/config")
+    files.replace("/d/config/t.json", b"old")
+    files.sync_dir("/d")
+    files.remove_tree("/d/config")
+    files.sync_dir("/d")
+    files.replace("/d/config/t.json.bak", b"older", durable=False)
+    files.replace("/d/config/t.json", b"new")
+    for disk in files.crash_states(random.Random(1)):
+        assert disk.image()["/d/config/t.json"] == b"new"
 
 
 def test_faults_have_the_errors_of_the_system() -> None:

@@ -1,6 +1,9 @@
 """When the log is flushed without anybody waiting."""
 
+import shutil
 from pathlib import Path
+
+import pytest
 
 from pocketmq.store.allocate import ALLOCATING_SUFFIX
 from pocketmq.store.errors import DiskError
@@ -89,3 +92,37 @@ def test_a_failed_sync_fences_under_async_flush_too(tmp_path: Path) -> None:
     assert stepped.store.log.fenced_by is not None
     assert stepped.store.flushed_offset == 0
     assert len(stepped.bodies()) == 1
+
+
+def test_a_removed_directory_of_checksums_does_not_keep_the_flush(tmp_path: Path) -> None:
+    """It is made again; the flush comes in its time, as was promised."""
+    stepped = Stepped(tmp_path)
+    shutil.rmtree(tmp_path / "checksums")
+    stepped.append(bytes(4 * 4096 // 5))
+    stepped.clock.advance_ms(10_000)
+    stepped.store._flush.step()
+    assert stepped.store.flushed_offset == stepped.store.appended_offset > 0
+    assert [path.name for path in (tmp_path / "checksums").iterdir()] == [f"{0:020d}"]
+    stepped.store.close()
+
+
+@pytest.mark.parametrize("error", [DiskError("sick"), FileNotFoundError("gone"), OSError("odd")])
+def test_checksums_come_after_the_flush_and_what_fails_there_is_told(tmp_path: Path, error: Exception) -> None:
+    """The flush was promised, checksums are for speed: they neither keep it nor hide it."""
+
+    def hook(operation: str, path: str) -> None:
+        if "checksums/" in path:
+            raise error
+
+    files = HookedFileSystem(hook)
+    stepped = Stepped(tmp_path, files)
+    stepped.append(b"x")
+    files.operations.clear()
+    stepped.clock.advance_ms(10_000)
+    assert stepped.store._flush.step() is None
+    assert stepped.store.flushed_offset == stepped.store.appended_offset
+    order = [path.split("/")[-2] for _, path in files.operations if "commitlog/" in path or "checksums/" in path]
+    assert order[0] == "commitlog"
+    assert set(order[1:]) == {"checksums"}
+    assert [event["event"] for event in stepped.log.events].count("checksums_not_written") == 1
+    stepped.store.close()

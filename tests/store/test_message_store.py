@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pocketmq.common.clock import SystemClock
+from pocketmq.common.errors import PocketMQError
 from pocketmq.common.record_codec import decode_record
 from pocketmq.store.append_result import PutStatus
 from pocketmq.store.config import StoreConfig
-from pocketmq.store.errors import DiskError, StoreClosed, StoreInUse
+from pocketmq.store.errors import DiskError, StoreClosed, StoreError, StoreInUse
 from pocketmq.store.get import GetMessageStatus
 from pocketmq.store.message_store import MessageStore
 from tests.store.log_fakes import (
@@ -396,6 +397,62 @@ def test_a_stop_that_cannot_write_is_no_clean_stop(tmp_path: Path) -> None:
     again = Stepped(tmp_path)
     assert (again.report.kind, again.bodies()) == ("unclean", [b"x"])
     again.store.close()
+
+
+def test_a_stop_takes_every_step_whatever_one_raises(tmp_path: Path) -> None:
+    """An error that nobody expected costs neither the flush nor the lock; all are told, the first is raised."""
+
+    def hook(operation: str, path: str) -> None:
+        if operation == "write" and ("consumequeue" in path or "index" in path):
+            raise RuntimeError(f"no {path.split('/')[-1]}")
+
+    stepped = Stepped(tmp_path, HookedFileSystem(hook))
+    stepped.store.append(group_of([put(b"x", key="k")]))
+    with pytest.raises(PocketMQError, match="index: RuntimeError") as caught:
+        stepped.store.close()
+    assert any("consume_queues failed as well" in note for note in caught.value.__notes__)
+    told = [event["step"] for event in stepped.log.events if event["event"] == "store_close_failed"]
+    assert told == ["index", "consume_queues"]
+    assert stepped.store.flushed_offset == stepped.store.appended_offset
+    again = Stepped(tmp_path)
+    assert (again.report.kind, again.bodies()) == ("unclean", [b"x"])
+    again.store.close()
+
+
+@pytest.mark.parametrize(
+    ("lost", "count"), [("checksums", 100), ("index", 100), ("pocketmq", 100), ("consumequeue", 60)]
+)
+def test_a_directory_removed_under_a_running_store(tmp_path: Path, lost: str, count: int) -> None:
+    """Checkpoints and the stop go on, and a restart has every message."""
+    stepped = Stepped(tmp_path)
+    sent = [b"%03d" % number + bytes(200) for number in range(count)]
+    for number, body in enumerate(sent):
+        if number == 20:
+            stepped.store.checkpoint()
+            shutil.rmtree(tmp_path / lost)
+        stepped.store.append(group_of([put(body, key=f"k{number}")]))
+        stepped.dispatch()
+        stepped.runner.run_until_idle()
+    stepped.clock.advance_ms(10_000)
+    stepped.runner.step_all()
+    stepped.store.checkpoint()
+    assert stepped.store.flushed_offset == stepped.store.appended_offset
+    stepped.store.close()
+    again = Stepped(tmp_path)
+    assert again.bodies() == sent
+    again.store.close()
+
+
+def test_a_store_removed_as_a_whole_ends_with_an_error_of_the_store(tmp_path: Path) -> None:
+    """No piece of it is made again, and the lock is let go."""
+    stepped = Stepped(tmp_path / "store")
+    stepped.append(b"x")
+    shutil.rmtree(tmp_path / "store")
+    with pytest.raises(StoreError):
+        stepped.store.checkpoint()
+    with pytest.raises(StoreError):
+        stepped.store.close()
+    assert stepped.store._lock is None
 
 
 def test_the_home_directory_is_expanded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """Files, maps and locks of the real disk."""
 
+import copy
 import errno
 import os
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -144,3 +146,36 @@ def test_a_full_device_raises_store_full() -> None:
         pytest.skip("no /dev/full here")
     with pytest.raises(StoreFull):
         OsFileSystem().open("/dev/full").write_at(0, b"x")
+
+
+def test_a_directory_is_made_again_with_its_name_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own directory is synced before the file is written; where that fails, the next try makes and syncs again."""
+    files, steps = OsFileSystem(), []
+    sync_dir = OsFileSystem.sync_dir
+    sick = [True]
+
+    def noted(self: OsFileSystem, path: str) -> None:
+        steps.append(Path(path).name)
+        if sick[0]:
+            raise DiskError("sick")
+        sync_dir(self, path)
+
+    monkeypatch.setattr(OsFileSystem, "sync_dir", noted)
+    path = tmp_path / "config" / "t.json"
+    with pytest.raises(DiskError):
+        files.replace(str(path), b"x")
+    assert (steps, path.parent.exists()) == ([tmp_path.name], False)
+    sick[0] = False
+    files.replace(str(path), b"x")
+    assert steps == [tmp_path.name, tmp_path.name, "config"]
+    assert path.read_bytes() == b"x"
+
+
+def test_a_missing_file_is_still_a_file_not_found_error(tmp_path: Path) -> None:
+    """One error for those who expect it and those who do not; it can be told and copied like the others."""
+    with pytest.raises(FileNotFoundError, match="No such file") as caught:
+        OsFileSystem().read_all(str(tmp_path / "f"))
+    error = caught.value
+    assert isinstance(error, DiskError)
+    assert str(copy.copy(error)) == str(error)
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
