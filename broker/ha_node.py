@@ -14,7 +14,13 @@ from pocketmq.common.clock import Clock
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.events import EventLog
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.ha_bodies import HaEpochBody, HaSlaveBody, HaStatusBody
+from pocketmq.remoting.ha_bodies import (
+    EPOCH_PROMISED_MAX,
+    HaEpochBody,
+    HaSlaveBody,
+    HaStatusBody,
+    highest_allowed,
+)
 from pocketmq.remoting.headers import HaPromiseRequestHeader, HaPromiseResponseHeader
 from pocketmq.store.ha.epochs import EpochTable
 from pocketmq.store.ha.service import HaService
@@ -52,6 +58,7 @@ class HaNode:
         self._log = log
         self._held_until_ns = 0
         self._told_claim = NO_EPOCH
+        self._known_elsewhere = 0
         self._fenced_by: FencedBy | None = None if role.is_slave else state.fenced_by
 
     # ---- the fence
@@ -127,9 +134,41 @@ class HaNode:
 
     # ---- promises
 
+    def learn_known_epoch(self, epoch: int) -> None:
+        """Hear of the newest epoch that a name server knows: a promotion goes on from there."""
+        self._known_elsewhere = max(self._known_elsewhere, epoch)
+
+    @property
+    def highest_known(self) -> int:
+        """The highest epoch that this node has heard of: in its log, promised, by which it was fenced, or from a name
+        server."""
+        state, fenced_by = self.state, self._fenced_by
+        known = [state.epochs.last_number, state.promised_epoch, self._known_elsewhere]
+        known.append(0 if fenced_by is None else fenced_by.epoch)
+        return max((epoch for epoch in known if epoch <= EPOCH_PROMISED_MAX), default=0)
+
+    def _check_promise(self, epoch: int, owner: str) -> None:
+        """Raises ``PromiseRefused``: nothing is promised that no promotion of this broker can have asked for."""
+        name, state = self.role.config.broker_name, self.state
+        if epoch > (allowed := highest_allowed(self.highest_known)):
+            raise PromiseRefused(
+                "promise refused",
+                why=f"epoch {epoch} is beyond {allowed}; {self.highest_known} is the newest that this broker knows",
+                hint="use pocketmq ha promote, which chooses the number",
+            )
+        leads_alone = not self.role.is_slave and self._fenced_by is None and not self.has_followers
+        if leads_alone and epoch and not state.is_own(owner):
+            raise PromiseRefused(
+                "promise refused",
+                why=f"{name} runs without replicas: no slave has followed this broker, so none can take its place",
+                hint=f"if another broker shall have the name, stop this one first, then: pocketmq ha promote {name}",
+            )
+
     def promise(self, asked: HaPromiseRequestHeader) -> HaPromiseResponseHeader:
-        """Promise an epoch; a master that is asked for another node's fences itself. Raises ``StoreError``."""
+        """Promise an epoch; a master that is asked for another node's fences itself. Raises ``StoreError`` and
+        ``PromiseRefused``."""
         state, epoch, owner = self.state, asked.epoch, asked.owner
+        self._check_promise(epoch, owner)
         if self.slave is not None:
             granted = self.slave.promise(epoch, owner)
         elif self.role.is_slave or state.is_own(owner) or self._fenced_by is not None:
@@ -254,6 +293,12 @@ class HaNode:
         body.master_end_offset = told.master_end
         body.behind_bytes, body.behind_ms = told.behind_bytes, told.behind_ms
         body.last_error = told.last_error
+
+
+class PromiseRefused(PocketMQError):
+    """An epoch that this broker promises to nobody; nothing has changed."""
+
+    default_cause = Cause.BAD_REQUEST
 
 
 class NotPromoted(PocketMQError):

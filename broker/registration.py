@@ -90,6 +90,10 @@ class ReplicationView(Protocol):
         """Hear that another master has this name."""
         ...
 
+    def learn_known_epoch(self, epoch: int) -> None:
+        """Hear of the newest epoch of this name that a name server knows."""
+        ...
+
 
 class _Wrapper(msgspec.Struct, rename="camel"):
     topic_config_table: dict[str, TopicConfig]
@@ -254,6 +258,7 @@ class Registration:
         if server.channel is not channel:
             self._log.info("registered", namesrv=server.address, address=self._address, master=answer.master_addr)
         server.channel = channel
+        self._replication.learn_known_epoch(answer.epoch)
         if answer.master_addr or len(self._servers) == 1:
             self._replication.learn_master(answer.ha_server_addr, answer.master_addr)
 

@@ -150,6 +150,10 @@ class Replication:
             self._fencing = asyncio.get_running_loop().create_task(call, name="ha-fence")
             self._fencing.add_done_callback(self._fenced)
 
+    def learn_known_epoch(self, epoch: int) -> None:
+        """Hear of the newest epoch that a name server knows."""
+        self.node.learn_known_epoch(epoch)
+
     def _fenced(self, task: asyncio.Task[bool]) -> None:
         self._fencing = None
         error = None if task.cancelled() else task.exception()

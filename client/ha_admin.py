@@ -5,17 +5,20 @@ Not here: how a promotion goes on from there (``promotion``), what is printed (`
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from pocketmq.client.admin import Admin, NotFound
-from pocketmq.client.errors import ClientError
+from pocketmq.client.errors import BrokerAnswerError, ClientError
 from pocketmq.client.instance import check_answer
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.remoting.bodies import decode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.ha_bodies import HaStatusBody
+from pocketmq.remoting.ha_bodies import PROMOTIONS_AHEAD_MAX, HaStatusBody, steps_to
 from pocketmq.remoting.headers import (
     HaDemoteRequestHeader,
     HaEpochRequestHeader,
@@ -28,6 +31,8 @@ from pocketmq.remoting.headers import (
 )
 
 POLL_S: Final = 0.05
+STEPS_MAX: Final = 1000
+"""Epochs that one node is asked for on the way to another, each ``PROMOTIONS_AHEAD_MAX`` promotions on."""
 ROCKETMQ_WHY: Final = "a RocketMQ broker: it does not tell PocketMQ's client how its replication stands"
 ROCKETMQ_HINT: Final = "RocketMQ's own tools do that: mqadmin haStatus, getSyncStateSet"
 
@@ -166,7 +171,10 @@ class HaAdmin:
         """Return what one name server knows; None when it does not answer or keeps no epochs."""
         return await self._epoch(server, HaEpochRequestHeader(broker_name))
 
-    async def _epoch(self, server: str, header: HaEpochRequestHeader) -> HaEpochResponseHeader | None:
+    async def _epoch(
+        self, server: str, header: HaEpochRequestHeader, *, tell: bool = False
+    ) -> HaEpochResponseHeader | None:
+        """Ask or claim; ``tell``: raise ``BrokerAnswerError`` of one that refuses."""
         servers = self._admin.instance.name_servers
         try:
             if not await servers.is_pocketmq(server, timeout_ms=self._timeout_ms):
@@ -174,29 +182,53 @@ class HaAdmin:
             response = await servers.request_at(server, RequestCode.HA_EPOCH, header, timeout_ms=self._timeout_ms)
         except (PocketMQError, TimeoutError):
             return None
+        if tell:
+            check_answer(response, "claim refused", server)
         answer = response.header
         return answer if response.code == 0 and isinstance(answer, HaEpochResponseHeader) else None
 
     # ---- orders
 
-    async def claim(self, header: HaEpochRequestHeader) -> dict[str, bool | None]:
-        """Claim an epoch at every name server; return what each said, None for one that said nothing."""
+    async def claim(
+        self, header: HaEpochRequestHeader, known: Mapping[str, int] | None = None
+    ) -> dict[str, bool | str | None]:
+        """Claim an epoch at every name server; ``known`` is the newest epoch that each knew before.
+
+        Return what each said: whether the claim holds, why it was refused, None of one that said nothing.
+        """
+        known = known or {}
         servers = self._admin.instance.name_servers.addresses
-        answers = await asyncio.gather(*(self._epoch(server, header) for server in servers))
-        return {
-            server: None if answer is None else answer.granted for server, answer in zip(servers, answers, strict=True)
-        }
+        answers = await asyncio.gather(*(self._claim_at(server, header, known.get(server, 0)) for server in servers))
+        return dict(zip(servers, answers, strict=True))
+
+    async def _claim_at(self, server: str, header: HaEpochRequestHeader, known: int) -> bool | str | None:
+        """Claim at one name server, a forced claim over several promotions in steps that it takes."""
+        answer: HaEpochResponseHeader | None = None
+        steps = _bounded(steps_to(header.epoch, known), header.epoch) if header.force and known else [header.epoch]
+        try:
+            for number in steps:
+                answer = await self._epoch(server, replace(header, epoch=number), tell=True)
+        except BrokerAnswerError as error:
+            return str(error)
+        return None if answer is None else answer.granted
 
     async def promise(
         self, node: HaStatusBody, epoch: int, owner: str, leader_address: str
     ) -> HaPromiseResponseHeader | None:
-        """Ask one node for its promise; None when it does not answer."""
-        header = HaPromiseRequestHeader(node.broker_name, epoch, owner, leader_address)
-        try:
-            response = await self._request(node.address, RequestCode.HA_PROMISE, header)
-        except PocketMQError:
-            return None
-        answer = check_answer(response, "promise refused", node.address).header
+        """Ask one node for its promise; None when it does not answer.
+
+        A node promises nothing that is far above what it knows. One that was away for several promotions, or for some
+        that came to no end, is asked for epochs between, of the same owner. Raises ``BrokerAnswerError``.
+        """
+        known = max([node.promised_epoch, node.fenced_by_epoch, *(each.number for each in node.epochs)])
+        answer: Header | None = None
+        for number in _bounded(steps_to(epoch, known), epoch):
+            header = HaPromiseRequestHeader(node.broker_name, number, owner, leader_address)
+            try:
+                response = await self._request(node.address, RequestCode.HA_PROMISE, header)
+            except PocketMQError:
+                return None
+            answer = check_answer(response, "promise refused", node.address).header
         return answer if isinstance(answer, HaPromiseResponseHeader) else None
 
     async def hold(self, node: HaStatusBody, hold_ms: int) -> None:
@@ -241,3 +273,16 @@ class HaAdmin:
         if link.announcement is None:
             raise NotPocketMQ(ROCKETMQ_WHY, why=address, hint=ROCKETMQ_HINT)
         return await link.channel.request(code, header, timeout_ms=self._timeout_ms)
+
+
+def _bounded(steps: Iterable[int], epoch: int) -> list[int]:
+    """Return the steps to ``epoch``; raises ``HaFailed`` where they would be too many."""
+    numbers = list(islice(steps, STEPS_MAX + 1))
+    if len(numbers) > STEPS_MAX:
+        raise HaFailed(
+            "not promoted",
+            why=f"epoch {epoch} is more than {PROMOTIONS_AHEAD_MAX * STEPS_MAX} promotions ahead of what a broker or "
+            "name server knows",
+            hint='a false epoch is known somewhere: see "A false epoch" in docs/replication.md',
+        )
+    return numbers

@@ -82,7 +82,7 @@ async def promote(
     try:
         promises = await _collect(ha, group, leader, candidate, epoch, owner, force, needed, opened, tell)
         last_epoch = promises[candidate.address].last_epoch
-        await _claim(ha, candidate, epoch, owner, role, last_epoch, force, tell)
+        await _claim(ha, group, candidate, epoch, owner, role, last_epoch, force, tell)
     except PocketMQError:
         if leader is not None:  # it lived, and has all: a name without a master is worse than the old one
             await _lead_again(ha, leader, epoch, tell)
@@ -260,16 +260,28 @@ async def _collect(
 
 
 async def _claim(
-    ha: HaAdmin, candidate: HaStatusBody, epoch: int, owner: str, role: str, last_epoch: int, force: bool, tell: Tell
+    ha: HaAdmin,
+    group: Group,
+    candidate: HaStatusBody,
+    epoch: int,
+    owner: str,
+    role: str,
+    last_epoch: int,
+    force: bool,
+    tell: Tell,
 ) -> None:
     header = HaEpochRequestHeader(candidate.broker_name, epoch, owner, candidate.address, role, force, last_epoch)
-    answers = await ha.claim(header)
+    known = {server: 0 if answer is None else answer.epoch for server, answer in group.name_servers.items()}
+    answers = await ha.claim(header, known)
     granted = sum(answer is True for answer in answers.values())
     tell(f"{granted} of {len(answers)} name servers know epoch {epoch}")
-    if 2 * granted <= len(answers) and not force:
+    if 2 * granted > len(answers):
+        return
+    said = ", ".join(f"{server} {'silent' if answer is None else answer}" for server, answer in answers.items())
+    if not force:
         raise HaFailed(
             "not promoted",
-            why=f"{granted} of {len(answers)} name servers took epoch {epoch}: "
-            + ", ".join(f"{server} {'silent' if answer is None else answer}" for server, answer in answers.items()),
+            why=f"{granted} of {len(answers)} name servers took epoch {epoch}: {said}",
             hint="run it again; it says what is missing when a master has counted other slaves meanwhile",
         )
+    tell(f"forced, although {said}")

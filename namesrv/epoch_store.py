@@ -7,6 +7,7 @@ Not here: which claim holds (``epochs``), requests (``server``).
 import os
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -69,6 +70,17 @@ class EpochFile:
             os.close(directory)
 
 
+@dataclass(slots=True, frozen=True)
+class _Waiting:
+    """What waits for the disk: a claim, or, without one, that an unregistered one is forgotten."""
+
+    broker_name: str
+    claim: EpochRecord | None
+    done: Done
+    force: bool = False
+    last_epoch: int = 0
+
+
 class EpochStore:
     """The table of a name server, and its file if it has one. Loop thread, except ``load`` and ``step``.
 
@@ -79,7 +91,7 @@ class EpochStore:
         self.table = EpochTable(names_max)
         self._file = EpochFile(directory) if directory else None
         self._log = log
-        self._waiting: deque[tuple[str, EpochRecord, bool, int, Done]] = deque()
+        self._waiting: deque[_Waiting] = deque()
         self._worker: Worker | None = None
         self._mailbox: LoopMailbox | None = None
 
@@ -119,13 +131,20 @@ class EpochStore:
     def claim(
         self, broker_name: str, claim: EpochRecord, done: Done, *, force: bool = False, last_epoch: int = 0
     ) -> None:
-        """Judge ``claim`` and call ``done`` once it is durable."""
+        """Judge ``claim`` and call ``done`` once it is durable. A record that was registered once stays registered."""
+        self._put(_Waiting(broker_name, claim, done, force, last_epoch))
+
+    def forget_unregistered(self, broker_name: str, done: Done) -> None:
+        """Forget a claim that no broker has registered with; call ``done`` once that is durable."""
+        self._put(_Waiting(broker_name, None, done))
+
+    def _put(self, waiting: _Waiting) -> None:
         if self._worker is None:
-            self._judge(broker_name, claim, force, last_epoch, done, self._now)
+            self._judge(waiting, self._now)
         elif len(self._waiting) >= CLAIMS_MAX:
-            done(False, EpochsNotWritten("claim refused", why=f"{CLAIMS_MAX} claims wait for the disk"))
+            waiting.done(False, EpochsNotWritten("claim refused", why=f"{CLAIMS_MAX} claims wait for the disk"))
         else:
-            self._waiting.append((broker_name, claim, force, last_epoch, done))
+            self._waiting.append(waiting)
             self._worker.ring()
 
     @staticmethod
@@ -139,34 +158,35 @@ class EpochStore:
     def step(self) -> None:
         """Judge what waits, each made durable before the next. Worker thread."""
         while self._waiting:
-            broker_name, claim, force, last_epoch, done = self._waiting.popleft()
-            self._judge(broker_name, claim, force, last_epoch, done, self._soon)
+            self._judge(self._waiting.popleft(), self._soon)
 
-    def _judge(
-        self,
-        broker_name: str,
-        claim: EpochRecord,
-        force: bool,
-        last_epoch: int,
-        done: Done,
-        answer: Callable[[Done, bool, PocketMQError | None], None],
-    ) -> None:
-        table = self.table
-        try:
-            granted = table.judge(broker_name, claim, force=force, last_epoch=last_epoch)
-        except PocketMQError as error:
-            answer(done, False, error)
-            return
-        if granted and table.get(broker_name) != claim:
-            records = table.with_claim(broker_name, claim)
+    def _judge(self, waiting: _Waiting, answer: Callable[[Done, bool, PocketMQError | None], None]) -> None:
+        table, name, claim = self.table, waiting.broker_name, waiting.claim
+        if claim is None:
+            records, granted = table.without_unregistered(name), True
+        else:
+            known = table.get(name)
+            if known is not None and known.registered:
+                claim = msgspec.structs.replace(claim, registered=True)
+            try:
+                granted = table.judge(name, claim, force=waiting.force, last_epoch=waiting.last_epoch)
+            except PocketMQError as error:
+                answer(waiting.done, False, error)
+                return
+            records = table.with_claim(name, claim) if granted and known != claim else table.records
+        if records is not table.records:
             if self._file is not None:
                 try:
                     self._file.save(msgspec.json.encode(records))
                 except OSError as error:
                     self._log.error("epochs_not_written", path=str(self._file.path), error=str(error))
                     why = f"{self._file.path}: {error.strerror or error}"
-                    answer(done, False, EpochsNotWritten("claim refused", why=why, hint="see namesrv.epoch_store_dir"))
+                    failed = EpochsNotWritten("claim refused", why=why, hint="see namesrv.epoch_store_dir")
+                    answer(waiting.done, False, failed)
                     return
             table.records = records
-            self._log.info("epoch_claimed", broker=broker_name, epoch=claim.epoch, address=claim.address)
-        answer(done, granted, None)
+            if claim is None:
+                self._log.warning("epoch_forgotten", broker=name, why="no broker had registered with it")
+            else:
+                self._log.info("epoch_claimed", broker=name, epoch=claim.epoch, address=claim.address)
+        answer(waiting.done, granted, None)

@@ -10,11 +10,13 @@ from typing import Final
 import msgspec
 
 from pocketmq.common.errors import Cause, PocketMQError
-from pocketmq.remoting.ha_bodies import PROMOTION_STEP, members_of
+from pocketmq.remoting.ha_bodies import EPOCH_UNKNOWN_MAX, PROMOTION_STEP, highest_allowed, members_of
 
 NUMBER_MAX: Final = (1 << 53) - 1
 TEXT_CHARS_MAX: Final = 255
 ROLES: Final = ("SYNC_MASTER", "ASYNC_MASTER")
+UNREGISTERED_SHARE: Final = 10
+"""One in so many records may be of a name that no broker has registered yet; the oldest of them makes room."""
 
 
 class EpochClaimIllegal(PocketMQError):
@@ -30,12 +32,17 @@ class EpochTableFull(PocketMQError):
 
 
 class EpochRecord(msgspec.Struct, frozen=True):
-    """``owner`` is a run of a node (``<node id>.<run>``), ``address`` the broker's, ``role`` what it leads as."""
+    """``owner`` is a run of a node (``<node id>.<run>``), ``address`` the broker's, ``role`` what it leads as.
+
+    ``registered``: a broker of this name was registered when it was claimed, or has registered with it since. Such a
+    record is never given up; one of a name that nobody registers may be. Files without the field have only such.
+    """
 
     epoch: int
     owner: str
     address: str
     role: str
+    registered: bool = True
 
     @property
     def node(self) -> str:
@@ -50,10 +57,15 @@ class EpochTable:
     promotion. So neither an old master that starts again and again nor an empty disk under an old name can take over.
     A promotion must have in its log the newest set of counted slaves that the known master has claimed: a slave that
     was replaced lacks what its replacement has confirmed.
+
+    No claim may use up the numbers, or nobody could be promoted any more: one beyond ``EPOCH_UNKNOWN_MAX``, or a forced
+    one of a name that is known, is at most two promotions ahead of the record. So whatever was claimed, wrongly too,
+    the next promotion is above it.
     """
 
     def __init__(self, names_max: int) -> None:
         self._names_max = names_max
+        self._unregistered_max = max(1, names_max // UNREGISTERED_SHARE)
         self.records: Mapping[str, EpochRecord] = {}
 
     def get(self, broker_name: str) -> EpochRecord | None:
@@ -71,8 +83,9 @@ class EpochTable:
         if claim.role not in ROLES:
             raise EpochClaimIllegal("claim refused", why=f"role {claim.role[:80]!r}", hint="it must be a master's")
         known = self.records.get(broker_name)
+        self._check_number(claim.epoch, known, force)
         if known is None:
-            if len(self.records) >= self._names_max:
+            if len(self.records) >= self._names_max and not self._unregistered():
                 raise EpochTableFull(
                     "claim refused",
                     why=f"{len(self.records)} broker names have epochs",
@@ -88,9 +101,43 @@ class EpochTable:
             return is_promotion and members_of(last_epoch) >= members_of(known.epoch)
         return False
 
+    @staticmethod
+    def _check_number(epoch: int, known: EpochRecord | None, force: bool) -> None:
+        allowed = highest_allowed(known.epoch if known is not None else 0)
+        if known is None or not force:
+            allowed = max(allowed, EPOCH_UNKNOWN_MAX)
+        if epoch > allowed:
+            raise EpochClaimIllegal(
+                "claim refused",
+                why=f"epoch {epoch} is beyond {allowed}; epoch {0 if known is None else known.epoch} is known here",
+                hint="use pocketmq ha promote, which chooses the number",
+            )
+
+    def _unregistered(self) -> list[str]:
+        return [name for name, record in self.records.items() if not record.registered]
+
     def with_claim(self, broker_name: str, record: EpochRecord) -> Mapping[str, EpochRecord]:
-        """Return the records with a claim that holds, to be written down before they become ``records``."""
-        return {**self.records, broker_name: record}
+        """Return the records with a claim that holds, to be written down before they become ``records``.
+
+        The oldest one that no broker has registered makes room for a new name: invented names keep no pair out, and
+        what a pair has registered is never given up.
+        """
+        records = {**self.records, broker_name: record}
+        if broker_name not in self.records:
+            unregistered = self._unregistered()
+            if unregistered and (
+                len(records) > self._names_max
+                or (not record.registered and len(unregistered) >= self._unregistered_max)
+            ):
+                del records[unregistered[0]]
+        return records
+
+    def without_unregistered(self, broker_name: str) -> Mapping[str, EpochRecord]:
+        """Return the records without the one of a name, if nobody has registered with it."""
+        known = self.records.get(broker_name)
+        if known is None or known.registered:
+            return self.records
+        return {name: record for name, record in self.records.items() if name != broker_name}
 
     def load(self, content: bytes) -> None:
         """Take over the records of an ``epochs.json``; raises ``DECODE_ERRORS``."""

@@ -25,7 +25,8 @@ class RouteTableFull(PocketMQError):
 @dataclass(slots=True)
 class BrokerLive:
     """What is known of one broker address; ``last_update_ns`` is monotonic. ``wants_all``: a topic of it was deleted
-    here, so its next question about its version is answered with a demand for the whole table.
+    here, so its next question about its version is answered with a demand for the whole table. ``epoch`` 0: a slave,
+    or a master that runs without replicas.
     """
 
     broker_name: str
@@ -36,6 +37,7 @@ class BrokerLive:
     channel: Hashable
     ha_address: str
     wants_all: bool = False
+    epoch: int = 0
 
 
 class RouteTable:
@@ -69,6 +71,7 @@ class RouteTable:
         version: DataVersion,
         channel: Hashable,
         now_ns: int,
+        epoch: int = 0,
     ) -> tuple[str, str]:
         """Note a broker and its topics; return (HA address, address) of its master, empty for a master itself.
 
@@ -97,7 +100,7 @@ class RouteTable:
         self._forget_live(address)
         wants_all = live is not None and live.wants_all and not is_first
         self._live[address] = BrokerLive(
-            broker_name, cluster, broker_id, now_ns, version, channel, ha_address, wants_all
+            broker_name, cluster, broker_id, now_ns, version, channel, ha_address, wants_all, epoch
         )
         self._addresses_of.setdefault(channel, set()).add(address)
         if broker_id == MASTER_ID:
@@ -137,6 +140,23 @@ class RouteTable:
             return True
         live.last_update_ns = now_ns
         return False
+
+    def has_name(self, broker_name: str) -> bool:
+        """Tell whether a broker of this name is registered."""
+        return broker_name in self._brokers
+
+    def plain_master(self, broker_name: str, address: str, channel: Hashable) -> str:
+        """Return the address of the name's master if that runs without replicas and neither registered through
+        ``channel`` nor has a slave at ``address``; else an empty text.
+        """
+        known = self._brokers.get(broker_name)
+        addresses = {} if known is None else known.broker_addrs
+        master = addresses.get(str(MASTER_ID), "")
+        live = self._live.get(master)
+        if live is None or live.epoch or live.channel == channel:
+            return ""
+        slaves = (each for broker_id, each in addresses.items() if broker_id != str(MASTER_ID))
+        return "" if address in slaves else master
 
     def unregister(self, broker_name: str, address: str, broker_id: int) -> None:
         """Forget a broker that stops."""

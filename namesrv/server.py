@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 from zlib import crc32
 
+from msgspec import structs
+
 from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.events import EventLog, NullLog
@@ -20,7 +22,7 @@ from pocketmq.common.runner import LoopMailbox, Runner, ThreadRunner
 from pocketmq.common.supervised import Supervisor
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.epoch_store import EpochStore
-from pocketmq.namesrv.epochs import EpochRecord
+from pocketmq.namesrv.epochs import TEXT_CHARS_MAX, EpochRecord
 from pocketmq.namesrv.kv_table import ORDER_TOPIC_CONFIG, KVTable
 from pocketmq.namesrv.route_table import MASTER_ID, RouteTable
 from pocketmq.remoting.bodies import (
@@ -233,7 +235,17 @@ class NamesrvApp:
         if not header.epoch:
             self._answer(connection, request, int(ResponseCode.SUCCESS), self._epoch_header(name, granted=False))
             return
-        claim = EpochRecord(header.epoch, header.owner, header.address, header.role)
+        plain = self.routes.plain_master(name, header.address, connection)
+        if plain:
+            remark = (
+                f"claim refused: {name[:TEXT_CHARS_MAX]} is registered by {plain}, which runs without replicas and"
+                " has no epoch (stop that broker first, or give it a slave)"
+            )
+            self._log.warning("epoch_claim_failed", broker=name[:128], remote=connection.remote, error=remark)
+            self._answer(connection, request, int(ResponseCode.NO_PERMISSION), None, remark)
+            return
+        registered = self.routes.has_name(name)
+        claim = EpochRecord(header.epoch, header.owner, header.address, header.role, registered)
 
         def done(granted: bool, error: PocketMQError | None) -> None:
             if error is not None:
@@ -269,6 +281,8 @@ class NamesrvApp:
 
     def _note_fenced(self, broker_name: str, address: str) -> None:
         if self.epochs.table.get(broker_name) is not None:
+            if len(self._fenced) > self.config.epochs_max:  # names whose claims have made room for others
+                self._fenced = {name: fenced for name, fenced in self._fenced.items() if self.epochs.table.get(name)}
             addresses = self._fenced.setdefault(broker_name, set())
             if len(addresses) < FENCED_MAX:
                 addresses.add(address)
@@ -277,15 +291,14 @@ class NamesrvApp:
         """Refuse a master that was replaced; raises ``Refused``."""
         self._fenced.get(header.broker_name, set()).discard(header.broker_addr)
         known = self.epochs.table.get(header.broker_name)
-        if (
-            known is None
-            or header.broker_id != MASTER_ID
-            or (header.epoch, header.epoch_owner)
-            == (
-                known.epoch,
-                known.owner,
-            )
-        ):
+        if known is None or header.broker_id != MASTER_ID:
+            return
+        if (header.epoch, header.epoch_owner) == (known.epoch, known.owner):
+            if not known.registered:  # from now on it stays, whatever other names are claimed
+                self.epochs.claim(header.broker_name, structs.replace(known, registered=True), self._noted)
+            return
+        if not header.epoch and not known.registered:  # somebody's claim while this plain broker was away
+            self.epochs.forget_unregistered(header.broker_name, self._noted)
             return
         self._note_fenced(header.broker_name, header.broker_addr)
         raise Refused(
@@ -293,6 +306,11 @@ class NamesrvApp:
             f"epoch {known.epoch} of {header.broker_name} belongs to {known.address}; this master has epoch"
             f" {header.epoch} (make it a slave: pocketmq ha demote {header.broker_name})",
         )
+
+    def _noted(self, granted: bool, error: PocketMQError | None) -> None:
+        """A registration does not wait for this; the next one tries again what failed."""
+        if error is not None:
+            self._log.warning("epoch_not_noted", error=str(error))
 
     # ---- brokers -----------------------------------------------------------------------------------------------------
 
@@ -316,6 +334,7 @@ class NamesrvApp:
             version=DataVersion() if wrapper is None else wrapper.data_version,
             channel=connection,
             now_ns=self._clock.monotonic_ns(),
+            epoch=header.epoch,
         )
         if is_new:
             self._log.info(
@@ -327,7 +346,9 @@ class NamesrvApp:
             )
         order = self.kv.namespace(ORDER_TOPIC_CONFIG)
         answer = encode_body(KVTableBody(table=dict(order))) if order else b""
-        return RegisterBrokerResponseHeader(ha_address, master_address), answer
+        known = self.epochs.table.get(header.broker_name)
+        epoch = 0 if known is None else known.epoch
+        return RegisterBrokerResponseHeader(ha_address, master_address, epoch), answer
 
     def _unregister(self, connection: Connection, request: Request) -> Answer:
         header: Any = request.header

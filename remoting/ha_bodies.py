@@ -4,6 +4,7 @@ Lives here: ``HaStatusBody`` and its parts, the answer to HA_STATUS; the numbers
 Not here: bodies that RocketMQ knows (``bodies``), the headers of these requests (``headers``).
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -37,6 +38,31 @@ def members_of(epoch: int) -> int:
 def next_promotion(highest_known: int) -> int:
     """Return the epoch that a promotion opens when ``highest_known`` is the highest that anybody knows."""
     return (highest_known // PROMOTION_STEP + 1) * PROMOTION_STEP
+
+
+PROMOTIONS_AHEAD_MAX: Final = 2
+"""How many promotions a forced claim or a promise may be beyond the newest epoch that is known: one for the promotion,
+one for a master that leads again after it failed. One number near the end of the range would else leave none for
+anybody."""
+EPOCH_UNKNOWN_MAX: Final = 1_000_000 * PROMOTION_STEP
+"""The highest epoch that a name server takes without knowing the ones before it: it may be new, have lost its directory
+or have been away for many promotions. Above it, room is left for billions of them."""
+EPOCH_PROMISED_MAX: Final = 1 << 52
+"""No node promises a higher one, whoever tells of it: so high no promotion of ours can be."""
+
+
+def highest_allowed(highest_known: int) -> int:
+    """Return the highest epoch that may be forced, or asked to be promised, where ``highest_known`` is known."""
+    return (highest_known // PROMOTION_STEP + PROMOTIONS_AHEAD_MAX + 1) * PROMOTION_STEP - 1
+
+
+def steps_to(epoch: int, highest_known: int) -> Iterator[int]:
+    """Yield the epochs, ``epoch`` itself last, that one after the other may be asked for where ``highest_known`` is
+    known: a node that was away for several promotions is led over them."""
+    while epoch > highest_allowed(highest_known):
+        highest_known = (highest_known // PROMOTION_STEP + PROMOTIONS_AHEAD_MAX) * PROMOTION_STEP
+        yield highest_known
+    yield epoch
 
 
 class HaEpochBody(Body):

@@ -614,6 +614,8 @@ class RegisterBrokerResponseHeader(Header, frozen=True):
 
     ha_server_addr: str = ""
     master_addr: str = ""
+    epoch: Long = 0
+    """PocketMQ: the newest epoch of this broker name that the name server knows; 0: none."""
 
 
 class BrokerIdentityRequestHeader(Header, frozen=True):

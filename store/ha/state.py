@@ -19,11 +19,11 @@ import msgspec
 from pocketmq.common.clock import Clock
 from pocketmq.common.crc import crc32
 from pocketmq.common.errors import DECODE_ERRORS, Cause
-from pocketmq.remoting.ha_bodies import next_members
+from pocketmq.remoting.ha_bodies import EPOCH_PROMISED_MAX, next_members
 from pocketmq.store.checkpoint import StorePaths
 from pocketmq.store.errors import CorruptStore, StoreError, StorePermission
 from pocketmq.store.file_system import FileSystem
-from pocketmq.store.ha.epochs import NUMBER_MAX, OWNER_CHARS_MAX, Epoch, EpochTable
+from pocketmq.store.ha.epochs import OWNER_CHARS_MAX, Epoch, EpochTable
 
 STATE_VERSION: Final = 1
 SLAVES_MAX: Final = 64
@@ -295,7 +295,7 @@ class HaState:
         stands until the promotion is ordered (``set_role``): a candidate whom too few others followed must not lead
         after its next start. Raises ``StoreError`` when the disk does; nothing was promised then.
         """
-        if not (0 < epoch <= NUMBER_MAX and 0 < len(owner) <= OWNER_CHARS_MAX):
+        if not (0 < epoch <= EPOCH_PROMISED_MAX and 0 < len(owner) <= OWNER_CHARS_MAX):
             return False
         with self._lock:
             if not self.may_follow(epoch, owner):
@@ -307,7 +307,7 @@ class HaState:
         """Promise ``epoch`` to another node that replaces this master, and remember who; return whether that is newer
         than what is promised (if not, nothing changes). Durable before True is returned.
         """
-        if not (0 < epoch <= NUMBER_MAX and 0 < len(owner) <= OWNER_CHARS_MAX) or self.is_own(owner):
+        if not (0 < epoch <= EPOCH_PROMISED_MAX and 0 < len(owner) <= OWNER_CHARS_MAX) or self.is_own(owner):
             return False
         with self._lock:
             if not self.may_follow(epoch, owner):
@@ -421,7 +421,7 @@ class HaState:
 
         Who followed this node when it was a master itself is forgotten: its log is another one's from here on.
         """
-        if not (0 < epoch <= NUMBER_MAX and 0 < len(owner) <= OWNER_CHARS_MAX):
+        if not (0 < epoch <= EPOCH_PROMISED_MAX and 0 < len(owner) <= OWNER_CHARS_MAX):
             return False
         with self._lock:
             if not self.may_follow(epoch, owner):

@@ -81,6 +81,24 @@ async def test_a_promotion_that_was_refused_does_not_come_true_at_the_next_start
         assert record.epoch == leader.epoch
 
 
+async def test_a_promotion_can_be_forced_after_many_that_came_to_no_end(cluster: HaCluster) -> None:
+    """Each attempt leaves a promise behind. Nodes and name servers that know of none of them are led over the gap."""
+    await _three(cluster, TWO_OF_THREE)
+    await cluster.stop("m")
+    node = cluster.brokers["s1"].replication.node
+    assert node.promise(HaPromiseRequestHeader("broker-a", 1_000_000, f"{node.state.node_id}.x", "")).granted
+    for epoch in range(2_000_000, 9_000_000, 1_000_000):
+        assert node.promise(HaPromiseRequestHeader("broker-a", epoch, f"{node.state.node_id}.x", "")).granted
+    other = cluster.brokers["s2"].replication.node
+    assert other.state.promised_epoch < 1_000_000
+    async with Admin(cluster.namesrv.address) as admin:
+        done = await promote(HaAdmin(admin), "broker-a", to=other.address, force=True)
+    assert (done.master.address, done.master.epoch) == (other.address, 9_000_000)
+    known = cluster.namesrv.epochs.table.get("broker-a")
+    assert known is not None
+    assert (known.epoch, known.address) == (9_000_000, other.address)
+
+
 async def test_a_switch_that_no_name_server_takes_leaves_the_old_master(
     cluster: HaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

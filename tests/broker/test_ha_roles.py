@@ -44,6 +44,13 @@ async def ask_promise(client: Any, epoch: int, owner: str, address: str = "") ->
     return response.header
 
 
+async def followed(harness: Harness) -> BrokerApp:
+    """Start a broker that a slave has followed, so that a promotion may replace it."""
+    app = await harness.broker()
+    app.replication.node.state.note_slaves({"bb": 0})
+    return app
+
+
 async def status_of(client: Any) -> HaStatusBody:
     return decode_body((await client.ask(RequestCode.HA_STATUS)).body, HaStatusBody)
 
@@ -56,7 +63,7 @@ async def append_code(client: Any) -> int:
 
 async def test_a_master_that_promises_another_ones_epoch_stores_nothing_more(harness: Harness) -> None:
     """Durably: the same after a restart; and the refusal says who leads and what to do."""
-    app = await harness.broker()
+    app = await followed(harness)
     client = await harness.client(app)
     await client.put(b"before")
     end = app.store.committed_offset
@@ -83,7 +90,7 @@ async def test_a_master_that_promises_another_ones_epoch_stores_nothing_more(har
 
 async def test_a_fenced_master_that_is_promoted_again_leads(harness: Harness) -> None:
     """The way back after a promotion that never came to its end."""
-    app = await harness.broker()
+    app = await followed(harness)
     client = await harness.client(app)
     await client.put(b"one")
     await ask_promise(client, PROMOTION_STEP, "bb.1")
@@ -102,6 +109,45 @@ async def test_a_fenced_master_that_is_promoted_again_leads(harness: Harness) ->
     status = await status_of(client)
     assert (status.epoch, status.owner, status.is_master) == (2 * PROMOTION_STEP, own, True)
     assert await client.pull_bodies(wanted=2) == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("epoch", [(1 << 53) - 1, 1 << 52, 3 * PROMOTION_STEP])
+async def test_a_promise_far_beyond_what_is_known_is_refused(harness: Harness, epoch: int) -> None:
+    """One request would else fence the broker for good: no promotion could be above it. To itself neither."""
+    app = await followed(harness)
+    client = await harness.client(app)
+    for owner in ("bb.1", f"{(await status_of(client)).node_id}.x"):
+        refused = await client.ask(RequestCode.HA_PROMISE, HaPromiseRequestHeader("broker-a", epoch, owner))
+        assert refused.code != 0
+        assert f"epoch {epoch} is beyond {3 * PROMOTION_STEP - 1}; 1 is the newest" in refused.remark
+    await client.put(b"goes on")
+    assert (await ask_promise(client, 3 * PROMOTION_STEP - 1, "bb.1")).granted
+
+
+async def test_a_broker_without_replicas_promises_nobody_elses_epoch(harness: Harness) -> None:
+    """Nobody has its log, so nobody can take its place; it goes on, now and after a restart."""
+    app = await harness.broker()
+    client = await harness.client(app)
+    asked = HaPromiseRequestHeader("broker-a", PROMOTION_STEP, "bb.1", "10.0.0.2:10911")
+    refused = await client.ask(RequestCode.HA_PROMISE, asked)
+    assert refused.code != 0
+    assert "broker-a runs without replicas" in refused.remark
+    await client.put(b"goes on")
+    await app.stop()
+    await app.start()
+    await (await harness.client(app)).put(b"and on")
+
+
+async def test_an_epoch_that_leaves_no_room_is_never_promised(harness: Harness) -> None:
+    """A name server with a damaged epoch stops its master, and not for good: the next start leads."""
+    app = await followed(harness)
+    node = app.replication.node
+    assert node.fence((1 << 53) - 1, "bb.1", "10.0.0.2:10911")
+    assert await append_code(await harness.client(app)) == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert node.state.promised_epoch == 1
+    await app.stop()
+    await app.start()
+    await (await harness.client(app)).put(b"goes on")
 
 
 def running(app: BrokerApp) -> bool:

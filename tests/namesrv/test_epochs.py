@@ -102,6 +102,60 @@ def test_the_table_is_bounded() -> None:
     assert table.judge("broker-a", EpochRecord(2, "aa.2", "x:1", "SYNC_MASTER"))
 
 
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(1, (1 << 53) - 1), st.sampled_from(["a.1", "b.1"]), st.booleans(), st.integers(0, 1 << 53)
+        ),
+        max_size=20,
+    )
+)
+def test_there_is_always_room_for_the_next_promotion(claims: list[tuple[int, str, bool, int]]) -> None:
+    """Whatever was claimed, by whomever: an operator can force the next one."""
+    table = EpochTable(10)
+    for epoch, owner, force, last_epoch in claims:
+        try:
+            claim(table, epoch, owner, force=force, last_epoch=last_epoch)
+        except EpochClaimIllegal:
+            pass
+    known = table.get("broker-a")
+    assert claim(table, next_promotion(0 if known is None else known.epoch), "c.1", force=True)
+
+
+def test_a_forced_claim_is_at_most_two_promotions_ahead() -> None:
+    """Of what is known; where nothing is known, as after the loss of the directory, any sensible number holds."""
+    table = EpochTable(10)
+    assert claim(table, 7 * PROMOTION_STEP + 3, "aa.1", force=True)
+    with pytest.raises(EpochClaimIllegal, match="7000003 is known here"):
+        claim(table, 10 * PROMOTION_STEP, "bb.1", force=True)
+    assert claim(table, 9 * PROMOTION_STEP, "bb.1", force=True)
+    assert claim(table, 50 * PROMOTION_STEP, "cc.1", last_epoch=9 * PROMOTION_STEP), "this name server was away"
+    for name in ("broker-a", "broker-b"):
+        for force in (True, False):
+            record = EpochRecord((1 << 53) - 1, "dd.1", "x:1", "SYNC_MASTER")
+            with pytest.raises(EpochClaimIllegal):
+                table.judge(name, record, force=force, last_epoch=(1 << 53) - 1)
+
+
+def test_invented_names_keep_no_pair_out() -> None:
+    """They have a tenth of the table, the oldest goes first; what a pair has registered stays."""
+    table = EpochTable(50)
+    table.records = table.with_claim("broker-a", ONE)
+    stranger = msgspec.structs.replace(ONE, registered=False)
+    for number in range(10_000):
+        assert table.judge(f"invented-{number}", stranger)
+        table.records = table.with_claim(f"invented-{number}", stranger)
+    assert len(table.records) == 1 + 5
+    assert table.records["broker-a"] == ONE
+    for number in range(49):
+        assert table.judge(f"pair-{number}", ONE)
+        table.records = table.with_claim(f"pair-{number}", ONE)
+    assert {"broker-a", "pair-0", "pair-48"} <= table.records.keys()
+    assert len(table.records) == 50
+    with pytest.raises(EpochTableFull):
+        table.judge("one-more", ONE)
+
+
 def test_the_numbers_of_promotions() -> None:
     """A promotion is above all that is known, and above whatever the old master may count up to."""
     assert next_promotion(0) == next_promotion(PROMOTION_STEP - 1) == PROMOTION_STEP
@@ -208,3 +262,89 @@ async def test_a_plain_broker_needs_no_epoch(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         assert (await world.register("10.0.0.1:1", 0)).code == ResponseCode.SUCCESS
         assert (await world.epoch()).epoch == 0
+
+
+async def of_stranger(world: World, epoch: int, *, force: bool = True, address: str = "10.9.9.9:1") -> Any:
+    """Claim broker-a over a connection of somebody else."""
+    pool = ChannelPool(clock=SystemClock(), log=NullLog())
+    try:
+        header = HaEpochRequestHeader("broker-a", epoch, "ee.1", address, "SYNC_MASTER", force, last_epoch=epoch)
+        return await (await pool.get(world.app.address)).request(RequestCode.HA_EPOCH, header, b"", timeout_ms=5000)
+    finally:
+        await pool.close()
+
+
+def masters(world: World) -> list[str]:
+    """Return the addresses of broker-a's masters."""
+    brokers = world.app.routes.cluster_info().broker_addr_table
+    return [brokers["broker-a"].broker_addrs["0"]] if "broker-a" in brokers else []
+
+
+@pytest.mark.parametrize("force", [True, False])
+async def test_an_absurd_claim_takes_no_pair_out(tmp_path: Path, force: bool) -> None:
+    """It is refused with the reason; the master registers as before, and nothing was written."""
+    async with World(tmp_path) as world:
+        assert (await world.epoch(1, "aa.1", "10.0.0.1:1")).granted
+        assert (await world.register("10.0.0.1:1", 0, 1, "aa.1")).code == ResponseCode.SUCCESS
+        refused = await of_stranger(world, (1 << 53) - 1, force=force)
+        assert refused.code != ResponseCode.SUCCESS
+        assert "epoch 9007199254740991 is beyond" in refused.remark
+        assert (await world.epoch(1, "aa.1", "10.0.0.1:1")).granted
+        assert (await world.register("10.0.0.1:1", 0, 1, "aa.1")).code == ResponseCode.SUCCESS
+        assert masters(world) == ["10.0.0.1:1"]
+    async with World(tmp_path) as world:
+        assert (await world.epoch()).epoch == 1
+
+
+async def test_a_strangers_claim_does_not_bind_a_broker_without_replicas(tmp_path: Path) -> None:
+    """Under its own address neither. Its own claim holds, when a slave follows it, and one for a slave of the name."""
+    async with World(tmp_path) as world:
+        assert (await world.register("10.0.0.1:1", 0)).code == ResponseCode.SUCCESS
+        for address in ("10.9.9.9:1", "10.0.0.1:1"):
+            refused = await of_stranger(world, 1, address=address)
+            assert refused.code == ResponseCode.NO_PERMISSION
+            assert "registered by 10.0.0.1:1, which runs without replicas" in refused.remark
+        assert (await world.epoch()).epoch == 0
+        assert (await world.register("10.0.0.1:1", 0)).code == ResponseCode.SUCCESS
+        assert masters(world) == ["10.0.0.1:1"]
+        await world.register("10.0.0.2:1", 1)
+        assert (await of_stranger(world, PROMOTION_STEP, address="10.0.0.2:1")).header.granted
+    async with World(tmp_path / "other") as world:
+        assert (await world.register("10.0.0.1:1", 0)).code == ResponseCode.SUCCESS
+        assert (await world.epoch(1, "aa.1", "10.0.0.1:1")).granted
+
+
+async def test_a_claim_made_while_a_plain_broker_was_away_does_not_keep_it_out(tmp_path: Path) -> None:
+    """Nobody has registered with it, so it goes, from the file as well."""
+    async with World(tmp_path) as world:
+        assert (await of_stranger(world, PROMOTION_STEP)).header.granted
+        assert (await world.register("10.0.0.1:1", 0)).code == ResponseCode.SUCCESS
+        assert masters(world) == ["10.0.0.1:1"]
+        refused = await of_stranger(world, PROMOTION_STEP)
+        assert refused.code == ResponseCode.NO_PERMISSION
+        behind = HaEpochRequestHeader("broker-b", 1, "bb.1", "10.0.0.2:1", "SYNC_MASTER")
+        assert (await world.ask(RequestCode.HA_EPOCH, behind)).header.granted, "claims are judged in order"
+        assert (await world.epoch()).epoch == 0
+    assert msgspec.json.decode((tmp_path / "epochs.json").read_bytes()).keys() == {"broker-b"}
+
+
+async def test_what_a_pair_has_registered_binds_everybody(tmp_path: Path) -> None:
+    """Also after a restart of the name server, while the pair is down: an empty disk under the name is refused."""
+    async with World(tmp_path) as world:
+        assert (await world.epoch(1, "aa.1", "10.0.0.1:1")).granted
+        assert world.app.epochs.table.records["broker-a"].registered is False
+        assert (await world.register("10.0.0.1:1", 0, 1, "aa.1")).header.epoch == 1
+        assert (await world.epoch(1, "aa.1", "10.0.0.1:1")).granted  # behind the note in the queue
+        assert world.app.epochs.table.records["broker-a"].registered is True
+    async with World(tmp_path) as world:
+        refused = await world.register("10.0.0.3:1", 0)
+        assert refused.code == ResponseCode.NO_PERMISSION
+
+
+def test_a_file_of_an_older_version_has_only_records_that_stay(tmp_path: Path) -> None:
+    """Nobody can tell any more which of them were registered."""
+    old = b'{"broker-a":{"epoch":7,"owner":"aa.1","address":"10.0.0.1:1","role":"SYNC_MASTER"}}'
+    (tmp_path / "epochs.json").write_bytes(old)
+    store = EpochStore(10, str(tmp_path), NullLog())
+    store.load()
+    assert store.table.records["broker-a"].registered is True
