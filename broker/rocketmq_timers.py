@@ -124,7 +124,7 @@ class RocketMQTimers:
             if self._files.exists(path):
                 self._log.info("timer_files_removed", path=path)
                 if name == "timerlog":
-                    self._files.remove_tree(path)
+                    self._files.remove_tree(path, below=self._root)
                 else:
                     self._files.remove(path)
 

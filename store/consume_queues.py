@@ -27,12 +27,15 @@ from pocketmq.store.deleted_topics import DeletedTopics
 from pocketmq.store.file_cache import FILES_OPEN_MAX, FileCache
 from pocketmq.store.file_system import FileSystem
 from pocketmq.store.group_feed import LogColumns
+from pocketmq.store.queue_paths import queue_directory, queue_error, queue_id_of, queues_directory, topic_directory
 
 TAILS_BYTES_MAX: Final = 64 << 20
 """Memory that tails may hold: written entries go first, then dispatch waits for the writer."""
 WRITE_SOON_BYTES: Final = 4 << 20
 """Unwritten entries that wake the writer before its second is over."""
 RETRY_AFTER_MS: Final = 1000.0
+ILLEGAL_TOLD_MAX: Final = 100
+"""Queues that cannot be on a disk and are told of one by one."""
 _LOOK_ENTRIES: Final = 820  # 16 KiB
 
 TagsCodeOf = Callable[[GroupSection, LogColumns], "NDArray[np.int64] | None"]
@@ -64,7 +67,8 @@ class ConsumeQueues:
         tails_bytes_max: int = TAILS_BYTES_MAX,
         log: EventLog | None = None,
     ) -> None:
-        self.directory = f"{config.store_path_root_dir}/consumequeue"
+        self._root = config.store_path_root_dir
+        self.directory = queues_directory(self._root)
         self.tags_code_of = tags_code_of
         path = StorePaths(config.store_path_root_dir).deleted_topics
         self.deleted = DeletedTopics(file_system, path, durable=config.sync_on_close)
@@ -81,6 +85,7 @@ class ConsumeQueues:
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._resident: dict[ConsumeQueue, None] = {}  # queues with a tail, least recently written first
         self._dirty: dict[ConsumeQueue, None] = {}
+        self._illegal_told: set[tuple[str, int]] = set()
         self._dirty_entries = 0
         self._dirty_since_ns = 0
         self._dirty_lock = threading.Lock()  # never held over I/O
@@ -90,17 +95,22 @@ class ConsumeQueues:
     # ---- the table
 
     def load(self) -> None:
-        """Find every queue on disk and its first and last entry; remove what is left of deleted topics. Raises
-        ``CorruptQueue`` naming the file.
+        """Find every queue on disk and its first and last entry; remove what is left of deleted topics. Other
+        directories are left alone. Raises ``CorruptQueue`` naming the file.
         """
         self._batch_topics = frozenset(self._files.list(self._batch_directory))
         if self._batch_topics:
             self._log.error("batch_queues_not_served", topics=sorted(self._batch_topics)[:20])
         for topic in self._files.list(self.directory):
             deleted_to = self.deleted.get(topic)
-            for name in self._files.list(f"{self.directory}/{topic}"):
-                if name.isdecimal():
-                    queue = self.get_or_create(topic, int(name))
+            why = queue_error(topic, 0)
+            if why is not None:
+                self._tell_illegal(topic, 0, "queue_directory_left_alone", why=why)
+                continue
+            for name in self._files.list(topic_directory(self._root, topic)):
+                queue_id = queue_id_of(name)
+                if queue_id is not None:
+                    queue = self.get_or_create(topic, queue_id)
                     queue.load()
                     if queue.first_physical_offset() < deleted_to:  # killed while its files were being removed
                         self._remove(queue)
@@ -126,13 +136,13 @@ class ConsumeQueues:
         return self._queues.get((topic, queue_id))
 
     def get_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """Return the queue; a new one is empty and has no file yet."""
+        """Return the queue; a new one is empty and has no file yet. Raises ``TopicIllegal``."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             queue = ConsumeQueue(
                 topic,
                 queue_id,
-                f"{self.directory}/{topic}/{queue_id}",
+                queue_directory(self._root, topic, queue_id),
                 self._files,
                 self._file_bytes,
                 self.memory,
@@ -176,7 +186,8 @@ class ConsumeQueues:
     def put_groups(self, groups: Sequence[LogColumns]) -> list[tuple[str, int, int]]:
         """Put the entries of groups in log order; return (topic, queue id, max offset) once for each queue that grew.
 
-        Does no I/O. Records not ``in_queue`` get no entry.
+        Does no I/O. Records not ``in_queue`` get no entry, nor do those whose topic or queue id no queue can have: a
+        copied log, or one taken over, may hold them. Each such queue is told of once.
         """
         entries = _pack(groups)
         packed = entries.view(np.uint8)
@@ -198,6 +209,11 @@ class ConsumeQueues:
                 end = start + section.count
                 queue = self._queues.get((section.topic, section.queue_id))
                 if queue is None:
+                    why = queue_error(section.topic, section.queue_id)
+                    if why is not None:
+                        at = int(group.physical_offsets[first])
+                        self._tell_illegal(section.topic, section.queue_id, "records_skipped", first_offset=at, why=why)
+                        continue
                     queue = self.get_or_create(section.topic, section.queue_id)
                 if section.topic == SCHEDULE_TOPIC and self.tags_code_of is not None:
                     codes = self.tags_code_of(section, group)
@@ -216,6 +232,25 @@ class ConsumeQueues:
         if put:
             self._mark_dirty(touched, put)
         return [(queue.topic, queue.queue_id, queue.max_offset) for queue in touched]
+
+    def _tell_illegal(self, topic: str, queue_id: int, event: str, **facts: object) -> None:
+        """Report a queue that cannot be: once, and no more of them than ``ILLEGAL_TOLD_MAX``."""
+        key = (topic[:256], queue_id)
+        if key in self._illegal_told or len(self._illegal_told) > ILLEGAL_TOLD_MAX:
+            return
+        self._illegal_told.add(key)
+        if len(self._illegal_told) > ILLEGAL_TOLD_MAX:
+            self._log.error(
+                f"{event}_untold", why=f"more than {ILLEGAL_TOLD_MAX} illegal queues: the others are not told"
+            )
+            return
+        self._log.error(
+            event,
+            topic=ascii(topic[:128]),
+            queue_id=queue_id,
+            **facts,
+            what_to_do="find out who wrote it: no broker stores such a topic; 'pocketmq log verify' lists them",
+        )
 
     def _alive(self, section: GroupSection, group: LogColumns) -> GroupSection | None:
         """Return the part of a section that came after its topic was last deleted."""
@@ -395,9 +430,10 @@ class ConsumeQueues:
         """Remove a topic's queues and their files. Entries that are dispatched afterwards begin new queues.
 
         ``exclusively(forget)`` calls ``forget(end of the log)`` while nobody puts: what the log holds of the topic
-        below that end enters no queue any more, also after a crash. Raises ``StoreError``; the topic is still there
-        when the list of deleted topics cannot be written.
+        below that end enters no queue any more, also after a crash. Raises ``TopicIllegal``; ``StoreError``: the topic
+        is still there when the list of deleted topics cannot be written.
         """
+        directory = topic_directory(self._root, topic)
         queues: list[ConsumeQueue] = []
 
         def forget(end_offset: int) -> None:
@@ -411,7 +447,7 @@ class ConsumeQueues:
                 exclusively(forget)
             for queue in queues:
                 self._remove(queue)
-            self._files.remove_directory(f"{self.directory}/{topic}")
+            self._files.remove_directory(directory, below=self.directory)
 
     def _remove(self, queue: ConsumeQueue) -> None:
         if self._queues.get((queue.topic, queue.queue_id)) is queue:
@@ -421,7 +457,7 @@ class ConsumeQueues:
             if self._dirty.pop(queue, self) is None:
                 self._dirty_entries = max(0, self._dirty_entries - (queue.max_offset - queue.written_offset))
         self._resident.pop(queue, None)
-        self._files.remove_directory(queue.directory)
+        self._files.remove_directory(queue.directory, below=self.directory)
 
 
 def _pack(groups: Sequence[LogColumns]) -> NDArray[np.void]:

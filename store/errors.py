@@ -45,6 +45,12 @@ class StorePermission(StoreError):
     default_cause = Cause.NO_PERMISSION
 
 
+class OutsideStore(StoreError):
+    """A directory was to be removed that does not lie where its owner's directories lie; nothing was removed."""
+
+    default_cause = Cause.INTERNAL
+
+
 class NotLeading(StoreError):
     """A slave's log, or that of a master that was replaced, takes no messages of its own (RocketMQ
     DefaultMessageStore)."""

@@ -381,10 +381,10 @@ class FaultFileSystem:
         self._plan.before("remove", path)
         self._inner.remove(path)
 
-    def remove_tree(self, path: str) -> None:
+    def remove_tree(self, path: str, *, below: str) -> None:
         """Remove a directory."""
         self._plan.before("remove", path)
-        self._inner.remove_tree(path)
+        self._inner.remove_tree(path, below=below)
 
     def rename(self, source: str, target: str) -> None:
         """Rename a file; rules see the new name."""

@@ -103,13 +103,15 @@ class FileCache:
         self.forget(path)
         self._file_system.remove(path)
 
-    def remove_directory(self, path: str) -> None:
-        """Close the files below a directory and remove it with all it holds."""
+    def remove_directory(self, path: str, *, below: str) -> None:
+        """Close the files below a directory and remove it with all it holds. Raises ``OutsideStore`` unless it lies
+        below ``below``.
+        """
         with self._lock:
             names = [name for name in self._files if name.startswith(path + "/")]
             dropped = [self._files.pop(name) for name in names]
         del dropped
-        self._file_system.remove_tree(path)
+        self._file_system.remove_tree(path, below=below)
 
     def list(self, path: str) -> list[str]:
         """Return the names in a directory, sorted; none when it does not exist."""

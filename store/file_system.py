@@ -1,6 +1,6 @@
 """The disk as an argument: everything the store does with files goes through a ``FileSystem``.
 
-Lives here: the protocols ``FileSystem``, ``StoreFile``, ``MappedFile`` and ``FileLock``.
+Lives here: the protocols ``FileSystem``, ``StoreFile``, ``MappedFile`` and ``FileLock``; ``check_below``.
 Not here: the real one (``os_file_system``), a map's only writer in the append path (``segment``). Fault injection
 implements the same protocols.
 
@@ -15,12 +15,29 @@ Rules for every implementation:
 - A file closes when ``close`` was called or its last reference is gone, so a reader that holds one is never cut off.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pocketmq.store.errors import OutsideStore
+
 Bytes = bytes | bytearray | memoryview | NDArray[np.uint8]
+
+
+def check_below(path: str, below: str, resolve: Callable[[str], str]) -> None:
+    """Raise ``OutsideStore`` unless ``path`` lies within the directory ``below``, once both are resolved."""
+    if "\0" not in path + below:
+        found, root = resolve(path), resolve(below)
+        if found.startswith(root.rstrip("/") + "/"):
+            return
+        why = f"{path!a} leads to {found!a}, which does not lie below {root!a}"
+    else:
+        why = f"{path!a} is no path"
+    raise OutsideStore(
+        "directory not removed", why=why, hint="look for a symbolic link that leads out of the store; then report this"
+    )
 
 
 class MappedFile(Protocol):
@@ -142,8 +159,12 @@ class FileSystem(Protocol):
         """Remove a file; no error if it is gone already."""
         ...
 
-    def remove_tree(self, path: str) -> None:
-        """Remove a directory with all that is in it; no error if it is gone already."""
+    def remove_tree(self, path: str, *, below: str) -> None:
+        """Remove a directory with all that is in it; no error if it is gone already.
+
+        ``below``: the directory of the caller's in which it must lie, at any depth and after symbolic links and ``..``
+        are resolved; it is not that directory itself. Raises ``OutsideStore`` otherwise, before anything is removed.
+        """
         ...
 
     def rename(self, source: str, target: str) -> None:

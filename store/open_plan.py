@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pocketmq.store.checkpoint import StorePaths
 from pocketmq.store.file_system import FileSystem
+from pocketmq.store.queue_paths import queues_directory
 
 
 @dataclass(slots=True, frozen=True)
@@ -33,8 +34,8 @@ def drop_log(file_system: FileSystem, paths: StorePaths) -> None:
     for directory in (paths.own, paths.root):
         if file_system.exists(directory):
             file_system.sync_dir(directory)
-    for path in (f"{paths.root}/consumequeue", f"{paths.root}/index", paths.checksums):
-        file_system.remove_tree(path)
+    for path in (queues_directory(paths.root), f"{paths.root}/index", paths.checksums):
+        file_system.remove_tree(path, below=paths.root)
     for name in reversed(file_system.list(paths.commit_log)):
         file_system.remove(f"{paths.commit_log}/{name}")
         file_system.sync_dir(paths.commit_log)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pocketmq.store.errors import StoreError, StoreInUse, translated
-from pocketmq.store.file_system import Bytes
+from pocketmq.store.file_system import Bytes, check_below
 
 FALLOC_FL_KEEP_SIZE: Final = 0x01
 FALLOC_FL_ZERO_RANGE: Final = 0x10  # linux/falloc.h
@@ -275,9 +275,10 @@ class OsFileSystem:
         except OSError as error:
             raise translated(error, "removing failed", path) from error
 
-    def remove_tree(self, path: str) -> None:
+    def remove_tree(self, path: str, *, below: str) -> None:
         """Remove a directory."""
         try:
+            check_below(path, below, os.path.realpath)
             shutil.rmtree(path)
         except FileNotFoundError:
             pass

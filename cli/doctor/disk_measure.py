@@ -110,7 +110,7 @@ class DiskProbe:
         try:
             return self._measure(free_bytes, total_bytes)
         finally:
-            self._files.remove_tree(self._place)
+            self._files.remove_tree(self._place, below=self._directory)
 
     def _check_room(self) -> tuple[int, int]:
         if not self._files.exists(self._directory):

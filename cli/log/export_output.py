@@ -88,6 +88,8 @@ def write_log(reader: "StoreReader", out: str, wanted: Wanted, skipped: "list[Fi
 
     copy = StoreCopy(reader, os.path.abspath(out), OsFileSystem(), on_finding=lambda finding: _note(skipped, finding))
     copy.run(None if wanted.is_all else wanted.rows, bar.advance)
+    for text in copy.skipped:
+        print(f"copied, but in no queue: {text}", file=sys.stderr)
     return copy.records
 
 

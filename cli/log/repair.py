@@ -115,8 +115,8 @@ def _print_result(result: "RepairResult") -> None:
         print(f"{result.queue_entries:,} queue entries written")
     if result.index_entries:
         print(f"{result.index_entries:,} index entries written")
-    for topic in result.skipped_topics:
-        print(f"left out: topic {topic!r} cannot be the name of a directory")
+    for text in result.skipped:
+        print(f"left out: {text}")
     if result.after is not None and result.plan.steps:
         print("\nafterwards:")
         print_report(result.after)

@@ -117,11 +117,20 @@ def print_report(report: "VerifyReport") -> None:
     for text in report.problems[:_SHOWN_MAX]:
         print(f"  WRONG   {text}")
     _left_out(len(report.problems), "problems")
+    for text in report.illegal[:_SHOWN_MAX]:
+        print(f"  WRONG   {text}")
+    _left_out(len(report.illegal), "illegal queues")
     for text in report.notes:
         print(f"note      {text}")
     if report.topics:
         rows = [
-            (each.topic, each.records, each.bytes, time_text(each.first_ms), time_text(each.last_ms))
+            (
+                each.topic if each.topic.isprintable() else ascii(each.topic),
+                each.records,
+                each.bytes,
+                time_text(each.first_ms),
+                time_text(each.last_ms),
+            )
             for each in report.topics
         ]
         print_table(("topic", "records", "bytes", "first", "last"), rows)

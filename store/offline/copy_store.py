@@ -106,6 +106,8 @@ class StoreCopy:
         self._on_finding = on_finding
         self.records = 0
         self.bytes = 0
+        self.skipped: list[str] = []
+        """Records that are copied and enter no queue, and why."""
 
     def run(self, rows: Rows | None = None, progress: Callable[[int], None] | None = None) -> None:
         """Copy the records that ``rows`` chooses (None: all). Raises ``RepairRefused``, ``StoreFull`` before it
@@ -184,3 +186,4 @@ class StoreCopy:
             copied.close()
             queues.close()
             index.close()
+            self.skipped = sorted(queues.skipped)

@@ -19,6 +19,7 @@ from pocketmq.store.config import CONSUME_QUEUE_ENTRY_BYTES
 from pocketmq.store.errors import DiskError, StoreError, StorePermission
 from pocketmq.store.file_system import FileSystem
 from pocketmq.store.offline.errors import EmptyStore, MixedSegments, NotAStore
+from pocketmq.store.queue_paths import queue_id_of, queues_directory, topic_error
 from pocketmq.store.segment import NAME_DIGITS
 
 INDEX_NAME_DIGITS: Final = 17
@@ -181,11 +182,16 @@ def _read_segments(file_system: FileSystem, layout: StoreLayout) -> None:
 
 
 def _read_queues(file_system: FileSystem, layout: StoreLayout) -> None:
-    root = f"{layout.paths.root}/consumequeue"
+    root = queues_directory(layout.paths.root)
     sizes: Counter[int] = Counter()
     for topic in file_system.list(root):
+        why = topic_error(topic)
+        if why is not None:
+            layout.note(f"{root}/{topic!a}: no topic: {why}")
+            continue
         for queue in _names(file_system, f"{root}/{topic}", layout):
-            if not _is_number(queue) or str(int(queue)) != queue or len(queue) > 10:
+            queue_id = queue_id_of(queue)
+            if queue_id is None:
                 layout.note(f"{root}/{topic}/{queue}: no queue")
                 continue
             files: dict[int, int] = {}
@@ -202,7 +208,7 @@ def _read_queues(file_system: FileSystem, layout: StoreLayout) -> None:
                 else:
                     files[int(name)] = size
                     sizes[size] += size > 0 and size % CONSUME_QUEUE_ENTRY_BYTES == 0
-            layout.queues[topic, int(queue)] = files
+            layout.queues[topic, queue_id] = files
     if sizes.total():
         layout.queue_file_bytes = sizes.most_common(1)[0][0]
 

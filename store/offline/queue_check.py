@@ -28,14 +28,13 @@ from pocketmq.store.offline.report import (
     QueueProblem,
     QueuesReport,
 )
+from pocketmq.store.queue_paths import LMQ_PREFIX, queue_error
 
 QUEUES_MAX: Final = 200_000
 """Queues that are followed; records of more are only counted."""
 RANGES_MAX: Final = 10_000
 """Ranges kept for one queue. A sound queue has one; beyond this the check of its entries is given up."""
 _SPAN_SLACK: Final = 1024
-_LMQ_PREFIX: Final = "%LMQ%"
-"""Light queues (RocketMQ 4.9.3): their entries point to records of other topics."""
 _EXTENDED_TAGS_CODE: Final = -(1 << 31)
 """Below it a tags code is an address in RocketMQ's extension file (ConsumeQueueExt.MAX_ADDR)."""
 
@@ -141,6 +140,8 @@ class QueueCheck:
             if topic in self._reader.layout.batch_topics:
                 continue
             queue_id = int(columns.queue_ids[part[0]])
+            if (topic, queue_id) not in self._queues and queue_error(topic, queue_id) is not None:
+                continue  # such a record enters no queue; ``verify`` tells of it
             deleted_to = self._deleted.get(topic, 0)
             if deleted_to:
                 part = part[columns.physical_offsets[part] >= deleted_to]
@@ -245,7 +246,7 @@ class QueueCheck:
         problem = QueueProblem(files.topic, files.queue_id, tags=followed.bad_tags)
         bad: list[int] = []
         written_end = late = 0
-        is_light = files.topic.startswith(_LMQ_PREFIX)
+        is_light = files.topic.startswith(LMQ_PREFIX)  # its entries point to records of other topics
         for at, entries in files.blocks():
             written = np.flatnonzero(entries["size"] > 0)
             if len(written) == 0:

@@ -53,7 +53,7 @@ class ReadOnlyFileSystem:
         """Refuse."""
         self._refuse(path)
 
-    def remove_tree(self, path: str) -> None:
+    def remove_tree(self, path: str, *, below: str) -> None:
         """Refuse."""
         self._refuse(path)
 

@@ -15,7 +15,6 @@ were there is read when the walk comes to it, records half written are left out.
 """
 
 import os.path
-import posixpath
 from collections.abc import Callable, Iterator
 
 from pocketmq.store.checkpoint import Positions, StorePaths
@@ -29,6 +28,7 @@ from pocketmq.store.offline.queue_files import QueueFiles
 from pocketmq.store.offline.read_only import ReadOnlyFileSystem
 from pocketmq.store.offline.small_files import CheckpointFile, read_checkpoint, read_positions
 from pocketmq.store.os_file_system import OsFileSystem
+from pocketmq.store.queue_paths import queue_directory
 
 __all__ = ["Checked", "Finding", "LogChunk", "LogPart", "StoreReader", "Walked"]
 
@@ -151,7 +151,7 @@ class StoreReader:
         files = self.layout.queues.get((topic, queue_id))
         if files is None:
             return None
-        directory = posixpath.join(self.paths.root, "consumequeue", topic, str(queue_id))
+        directory = queue_directory(self.paths.root, topic, queue_id)
         return QueueFiles(topic, queue_id, directory, files, self.queue_cache)
 
     def queues(self) -> Iterator[QueueFiles]:

@@ -29,9 +29,11 @@ from pocketmq.store.index_keys import KeyHasher
 from pocketmq.store.offline.index_files import ROCKETMQ_ENTRIES, ROCKETMQ_SLOTS
 from pocketmq.store.offline.log_walk import LogChunk
 from pocketmq.store.offline.queue_files import QueueFiles
+from pocketmq.store.queue_paths import queue_error
 
 QUEUE_FILE_BYTES: Final = 300_000 * ENTRY_BYTES
 """For a store without a consume queue (RocketMQ mappedFileSizeConsumeQueue)."""
+SKIPPED_MAX: Final = 100
 DELAY_LEVELS_MS: Final = tuple(
     seconds * 1000
     for seconds in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
@@ -39,17 +41,6 @@ DELAY_LEVELS_MS: Final = tuple(
 """RocketMQ's default messageDelayLevel; a store does not say which one its broker had."""
 _UNKNOWN_LEVEL_MS: Final = 1000
 """RocketMQ ScheduleMessageService.computeDeliverTimestamp."""
-_NAME_BYTES_MAX: Final = 255
-
-
-def is_directory_name(topic: str) -> bool:
-    """Tell whether a topic can be the name of a directory. Records are not to be trusted with paths."""
-    return (
-        topic not in ("", ".", "..")
-        and "/" not in topic
-        and "\0" not in topic
-        and len(topic.encode("utf-8", "replace")) <= _NAME_BYTES_MAX
-    )
 
 
 def groups_of(chunk: LogChunk) -> Iterator[RecordGroup]:
@@ -97,7 +88,8 @@ class QueueBuilder:
         self._columns: RecordColumns | None = None
         self._queues = ConsumeQueues(config, file_system, clock, SteppedRunner(), tags_code_of=self._deliver_times)
         self._queues.deleted.load(log_start)
-        self.skipped_topics: set[str] = set()
+        self.skipped: set[str] = set()
+        """What was left out, and why; at most ``SKIPPED_MAX``."""
         self.entries = 0
 
     def keep_expired(self, files: QueueFiles, log_start: int) -> None:
@@ -121,9 +113,10 @@ class QueueBuilder:
             self.entries += sum(section.count for section in group.sections)
 
     def _is_wanted(self, section: GroupSection) -> bool:
-        if not is_directory_name(section.topic) or section.queue_id < 0:
-            if len(self.skipped_topics) < 100:
-                self.skipped_topics.add(section.topic)
+        why = queue_error(section.topic, section.queue_id)
+        if why is not None:
+            if len(self.skipped) < SKIPPED_MAX:
+                self.skipped.add(f"records of queue {section.queue_id} of topic {section.topic[:128]!a}: {why}")
             return False
         return self._only is None or (section.topic, section.queue_id) in self._only
 

@@ -44,12 +44,12 @@ from pocketmq.store.offline.rebuild import (
     IndexBuilder,
     QueueBuilder,
     groups_of,
-    is_directory_name,
     single_groups,
 )
 from pocketmq.store.offline.report import VerifyReport
 from pocketmq.store.offline.verify import deleted_topics, promised_end, verify
 from pocketmq.store.os_file_system import OsFileSystem
+from pocketmq.store.queue_paths import queue_directory, queue_error, queues_directory
 from pocketmq.store.suspects import misplaced
 
 Action = Literal["cut_tail", "extend_file", "rebuild_queues", "rebuild_index", "rewrite_checkpoint"]
@@ -85,7 +85,8 @@ class RepairResult(msgspec.Struct):
     after: VerifyReport | None = None
     queue_entries: int = 0
     index_entries: int = 0
-    skipped_topics: list[str] = []
+    skipped: list[str] = []
+    """Records that were left out of queues, and why."""
 
 
 def plan_repair(reader: StoreReader, report: VerifyReport) -> RepairPlan:
@@ -114,6 +115,7 @@ def plan_repair(reader: StoreReader, report: VerifyReport) -> RepairPlan:
             )
         elif finding.kind == "suspect":
             plan.stays.append(f"bytes {finding.start} to {finding.end}: {finding.why}; the records stay as they are")
+    plan.stays += [f"{text}; 'log export --topic' writes a store without them" for text in report.illegal]
     queues = _bad_queues(reader, report)
     if queues:
         why = f"{len(queues)} queues do not fit the log"
@@ -142,11 +144,11 @@ def _bad_queues(reader: StoreReader, report: VerifyReport) -> list[tuple[str, in
     }
     if report.queues is not None:
         bad |= {(each.topic, each.queue_id) for each in report.queues.problems}
-    return sorted(key for key in bad if is_directory_name(key[0]))
+    return sorted(key for key in bad if queue_error(*key) is None)
 
 
 def _queue_paths(reader: StoreReader, key: tuple[str, int]) -> list[str]:
-    directory = posixpath.join(reader.paths.root, "consumequeue", key[0], str(key[1]))
+    directory = queue_directory(reader.paths.root, *key)
     return [f"{directory}/{name}" for name in reader.file_system.list(directory)]
 
 
@@ -377,11 +379,11 @@ class Repair:
             )
             # Entries below the log are read from the copies: a kill leaves them there.
             for topic, queue_id in keys:
-                directory = f"{paths.root}/consumequeue/{topic}/{queue_id}"
+                directory = queue_directory(paths.root, topic, queue_id)
                 before = reader.queue(topic, queue_id)
                 reader.queue_cache.close()
-                kept = None if before is None else before.moved(f"{result.backup}/consumequeue/{topic}/{queue_id}")
-                files.remove_tree(directory)
+                kept = None if before is None else before.moved(queue_directory(result.backup, topic, queue_id))
+                files.remove_tree(directory, below=queues_directory(paths.root))
                 if kept is not None:
                     queues.keep_expired(kept, layout.start_offset)
         index = None
@@ -408,7 +410,7 @@ class Repair:
         if queues is not None:
             queues.close()
             result.queue_entries = queues.entries
-            result.skipped_topics = sorted(queues.skipped_topics)
+            result.skipped = sorted(queues.skipped)
         if index is not None:
             index.close()
             result.index_entries = index.entries

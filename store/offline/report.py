@@ -124,6 +124,8 @@ class VerifyReport(msgspec.Struct):
     index: IndexReport | None = None
     checkpoint: list[str] = []
     problems: list[str] = []
+    illegal: list[str] = []
+    """Records whose topic or queue id no queue can have: how many, which, where the first lies, and why."""
     notes: list[str] = []
     duration_s: float = 0.0
 

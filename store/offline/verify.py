@@ -25,6 +25,7 @@ from pocketmq.store.offline.queue_check import QueueCheck, topics_of
 from pocketmq.store.offline.reader import StoreReader
 from pocketmq.store.offline.report import FINDINGS_MAX, FindingReport, TopicSummary, VerifyReport
 from pocketmq.store.offline.small_files import CheckpointFile, read_small
+from pocketmq.store.queue_paths import QUEUE_ID_MAX, queue_error, topic_error
 
 Int64s = NDArray[np.int64]
 Level = Literal["log", "normal", "full"]
@@ -32,6 +33,39 @@ SAMPLE_EVERY: Final = 16
 TOPICS_MAX: Final = 100_000
 OTHER_TOPICS: Final = "(other topics)"
 _PROBLEMS_MAX: Final = 100
+
+
+class _Illegal:
+    """Records that can enter no queue, by topic and queue id; at most ``_PROBLEMS_MAX`` of these are told apart."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, int], tuple[int, int, str]] = {}  # (records, offset of the first, why)
+        self._left_out = 0
+
+    def see(self, chunk: LogChunk, ids: Int64s, names: list[str]) -> None:
+        """Look at the topics and queue ids of a chunk."""
+        columns = chunk.columns
+        bad = (columns.queue_ids < 0) | (columns.queue_ids > QUEUE_ID_MAX)
+        for number, name in enumerate(names):
+            if topic_error(name) is not None:
+                bad |= ids == number
+        for row in np.flatnonzero(bad).tolist():
+            key = names[int(ids[row])], int(columns.queue_ids[row])
+            known = self._found.get(key)
+            if known is not None:
+                self._found[key] = (known[0] + 1, *known[1:])
+            elif len(self._found) < _PROBLEMS_MAX:
+                self._found[key] = (1, int(columns.physical_offsets[row]), queue_error(*key) or "")
+            else:
+                self._left_out += 1
+
+    def texts(self) -> list[str]:
+        """Return one line for each topic and queue id."""
+        lines = [
+            f"{count} records of queue {queue_id} of topic {topic[:128]!a} (first at {offset}) enter no queue: {why}"
+            for (topic, queue_id), (count, offset, why) in self._found.items()
+        ]
+        return lines + ([f"{self._left_out} more records enter no queue"] if self._left_out else [])
 
 
 class _Totals:
@@ -91,7 +125,7 @@ def verify(
             f"{len(layout.batch_topics)} topics with RocketMQ's BatchCQ: their queues are not looked at"
         )
     promises = reader.checkpoint(), reader.positions()  # before the walk: a live broker moves them on
-    totals = _Totals(report)
+    totals, illegal = _Totals(report), _Illegal()
     queues = None if level == "log" else QueueCheck(reader, deleted_topics(reader))
     index = None if level == "log" or not layout.has_index else IndexCheck(reader, is_sample=level != "full")
     at = layout.start_offset
@@ -114,6 +148,7 @@ def verify(
             report.walked_bytes += item.end - item.start
         ids, names = topics_of(item)
         totals.add(item, ids, names)
+        illegal.see(item, ids, names)
         last = item
         if queues is not None:
             is_looked_into = level == "full" or number % SAMPLE_EVERY == 0
@@ -127,6 +162,7 @@ def verify(
     if index is not None and last is not None:
         _check_index(last, index)  # the newest keys are the likeliest to be missing
     report.last_store_ms = totals.last_ms
+    report.illegal = illegal.texts()
     end_offset = max(report.end_offset, _judge_end(report, layout.end_offset, promises[1]))
     report.topics = [totals.topics[name] for name in sorted(totals.topics)]
     if queues is not None:
@@ -282,6 +318,7 @@ def _is_ok(report: VerifyReport) -> bool:
     queues, index = report.queues, report.index
     return not (
         report.problems
+        or report.illegal
         or report.checkpoint
         or report.findings_left_out
         or any(each.kind != "tail" or not report.is_open for each in report.findings)

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pocketmq.store.errors import StoreError, StoreInUse, translated
-from pocketmq.store.file_system import Bytes
+from pocketmq.store.file_system import Bytes, check_below
 from tests.sim.crash_disk import CACHE_LINE, PAGE, Directory, Inode, NameChange, Node, copy_tree, crash_states, crashed
 
 CHANGES = frozenset(
@@ -364,14 +364,15 @@ class CrashFileSystem:
             parent, name = self._parent(path)
             parent.change(NameChange(name, None))
 
-    def remove_tree(self, path: str) -> None:
+    def remove_tree(self, path: str, *, below: str) -> None:
+        check_below(path, below, posixpath.normpath)
         node = self._find(path)
         if not isinstance(node, Directory):
             return
         for name in sorted(node.names):
             child = f"{path}/{name}"
             if isinstance(node.names[name], Directory):
-                self.remove_tree(child)
+                self.remove_tree(child, below=path)
             else:
                 self.remove(child)
         self.remove(path)

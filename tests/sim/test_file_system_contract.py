@@ -11,6 +11,7 @@ import pytest
 from pocketmq.store.errors import (
     DiskError,
     FileMissing,
+    OutsideStore,
     StoreError,
     StoreFull,
     StoreInUse,
@@ -109,8 +110,8 @@ def test_names(place: tuple[FileSystem, str]) -> None:
     assert (files.list(f"{root}/a/b"), files.read_all(f"{root}/a/b/1")) == (["1"], b"newest")
     assert files.exists(f"{root}/a")
     assert files.modified_ms(f"{root}/a/b/1") >= 0
-    files.remove_tree(f"{root}/a")
-    files.remove_tree(f"{root}/a")
+    files.remove_tree(f"{root}/a", below=root)
+    files.remove_tree(f"{root}/a", below=root)
     files.remove(f"{root}/a/b/1")
     assert not files.exists(f"{root}/a")
     assert files.list(f"{root}/a") == []
@@ -133,10 +134,10 @@ def test_replace_makes_the_directory_and_no_more(place: tuple[FileSystem, str]) 
     files.make_dirs(f"{root}/store/config")
     for durable in (True, False):
         files.replace(f"{root}/store/config/t.json", b"old", durable=durable)
-        files.remove_tree(f"{root}/store/config")
+        files.remove_tree(f"{root}/store/config", below=root)
         files.replace(f"{root}/store/config/t.json", b"new", durable=durable)
         assert files.read_all(f"{root}/store/config/t.json") == b"new"
-    files.remove_tree(f"{root}/store")
+    files.remove_tree(f"{root}/store", below=root)
     with pytest.raises(FileMissing):
         files.replace(f"{root}/store/config/t.json", b"new")
     assert not files.exists(f"{root}/store")
@@ -153,6 +154,36 @@ def test_what_is_missing_is_an_error_of_the_store_too(place: tuple[FileSystem, s
         files.rename(missing, f"{root}/x")
     with pytest.raises(StoreError):
         files.open(f"{missing}/f", create=True)
+
+
+def test_a_tree_is_removed_only_below_its_owners_directory(place: tuple[FileSystem, str]) -> None:
+    """Not that directory itself, not its siblings, nothing that ``..`` leads to, and no path with a zero byte."""
+    files, root = place
+    for name in ("own/part/deep", "own2", "other"):
+        files.make_dirs(f"{root}/{name}")
+    own = f"{root}/own"
+    for path in (
+        own,
+        f"{own}/",
+        f"{own}/.",
+        f"{own}/..",
+        f"{own}/part/..",
+        f"{root}/own2",
+        f"{own}/../other",
+        root,
+        "/",
+    ):
+        with pytest.raises(OutsideStore):
+            files.remove_tree(path, below=own)
+    with pytest.raises(OutsideStore):
+        files.remove_tree(f"{own}/x\0y", below=own)
+    assert files.list(root) == ["other", "own", "own2"]
+    assert files.list(f"{own}/part") == ["deep"]
+    files.remove_tree(f"{own}/part/deep", below=own)
+    files.remove_tree(f"{own}/part", below=f"{own}/")
+    files.remove_tree(f"{root}/other", below=root)
+    assert files.list(own) == []
+    assert files.list(root) == ["own", "own2"]
 
 
 def test_an_open_file_outlives_its_name(place: tuple[FileSystem, str]) -> None:

@@ -137,7 +137,7 @@ def test_what_can_be_rebuilt_is_rebuilt_byte_for_byte(lost: str, clean: bool) ->
         if kind == "checkpoint":
             files.remove(f"{ROOT}/checkpoint")
         else:
-            files.remove_tree(f"{ROOT}/{kind}")
+            files.remove_tree(f"{ROOT}/{kind}", below=ROOT)
     assert recovered(files, ledger, clock) == wanted
 
 
@@ -147,7 +147,7 @@ def test_a_wrong_checkpoint_loses_nothing(content: bytes) -> None:
     clock = ManualClock()
     files, ledger = lived(clock, checkpointed=False)
     wanted = recovered(files.after_kill(), ledger, clock)
-    files.remove_tree(f"{ROOT}/pocketmq")
+    files.remove_tree(f"{ROOT}/pocketmq", below=ROOT)
     files.remove(f"{ROOT}/checkpoint")
     files.open(f"{ROOT}/checkpoint", create=True).write_at(0, content)
     sim = SimStore(files, ledger, clock)

@@ -96,7 +96,10 @@ def test_every_call_asks_the_plan_under_its_name(tmp_path: Path) -> None:
         "sync_all": [lambda files: files.sync_all(str(tmp_path))],
         "lock_file": [lambda files: files.lock_file(str(tmp_path / "lock"), "me").release()],
         "free_bytes": [lambda files: files.free_bytes(path)],
-        "remove": [lambda files: files.remove(path + "2"), lambda files: files.remove_tree(path + "3")],
+        "remove": [
+            lambda files: files.remove(path + "2"),
+            lambda files: files.remove_tree(path + "3", below=str(tmp_path)),
+        ],
         "read": [lambda files: files.open(path).read(0, 1), lambda files: files.open(path).read_into(0, out)],
         "write_at": [lambda files: files.open(path).write_at(0, b"w")],
         "reserve": [lambda files: files.open(path).reserve(8192)],

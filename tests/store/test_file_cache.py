@@ -47,7 +47,7 @@ def test_a_removed_directory_is_forgotten(tmp_path: Path) -> None:
     cache = FileCache(OsFileSystem())
     path = str(tmp_path / "d" / "x")
     cache.write_at(path, 0, np.ones(4, np.uint8), 4)
-    cache.remove_directory(str(tmp_path / "d"))
+    cache.remove_directory(str(tmp_path / "d"), below=str(tmp_path))
     assert cache.count == 0
     cache.write_at(path, 0, np.ones(1, np.uint8), 4)
     assert Path(path).read_bytes() == b"\1\0\0\0"

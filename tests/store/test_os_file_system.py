@@ -9,7 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pocketmq.store.errors import DiskError, StoreFull, StoreInUse, StorePermission, StoreReadOnly, translated
+from pocketmq.store.errors import (
+    DiskError,
+    OutsideStore,
+    StoreFull,
+    StoreInUse,
+    StorePermission,
+    StoreReadOnly,
+    translated,
+)
 from pocketmq.store.os_file_system import OsFileSystem
 
 
@@ -87,6 +95,23 @@ def test_replace_leaves_the_whole_new_content(tmp_path: Path) -> None:
     assert files.list(str(tmp_path)) == ["f"]
 
 
+def test_a_symbolic_link_leads_no_removal_out_of_its_owners_directory(tmp_path: Path) -> None:
+    """Neither the link itself nor what is below it; a store whose own directory is a link still removes what it has."""
+    files = OsFileSystem()
+    victim = tmp_path / "victim" / "deep"
+    victim.mkdir(parents=True)
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "link").symlink_to(tmp_path / "victim")
+    for path in (own / "link", own / "link" / "deep", own / "link" / ".." / "victim"):
+        with pytest.raises(OutsideStore, match="symbolic link"):
+            files.remove_tree(str(path), below=str(own))
+    assert victim.is_dir()
+    (own / "queues").symlink_to(tmp_path / "victim")
+    files.remove_tree(str(own / "queues" / "deep"), below=str(own / "queues"))
+    assert not victim.exists()
+
+
 def test_missing_files_and_directories(tmp_path: Path) -> None:
     """A missing file raises FileNotFoundError; removing it and listing a missing directory are no errors."""
     files = OsFileSystem()
@@ -95,7 +120,7 @@ def test_missing_files_and_directories(tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError):
             call(missing)
     files.remove(missing)
-    files.remove_tree(missing)
+    files.remove_tree(missing, below=str(tmp_path))
     assert files.list(missing) == []
     files.make_dirs(os.path.dirname(missing))
     files.sync_dir(os.path.dirname(missing))
