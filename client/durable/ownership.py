@@ -18,6 +18,7 @@ import msgspec
 from pocketmq.client.durable.errors import StoreLocked
 from pocketmq.client.durable.store import RetryStore, Summary
 from pocketmq.common.clock import Clock
+from pocketmq.common.errors import DECODE_ERRORS
 
 HOST_CHARS_MAX: Final = 255
 LEASE_MS_MAX: Final = 3_600_000
@@ -57,7 +58,7 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
         """Read what ``encode`` wrote; anything else is the bare token of an earlier version."""
         try:
             return msgspec.json.decode(value, type=cls)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except DECODE_ERRORS:
             return cls(token=value.decode("ascii", "replace"))
 
     def encode(self) -> bytes:

@@ -262,7 +262,7 @@ def test_a_directory_made_again_survives_with_its_file() -> None:
     files.make_dirs("/d/config")
     files.replace("/d/config/t.json", b"old")
     files.sync_dir("/d")
-    files.remove_tree("/d/config")
+    files.remove_tree("/d/config", below="/d")
     files.sync_dir("/d")
     files.replace("/d/config/t.json.bak", b"older", durable=False)
     files.replace("/d/config/t.json", b"new")
