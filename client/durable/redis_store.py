@@ -66,6 +66,8 @@ class RedisStore:
         self._name = f"{parts.scheme}://{parts.hostname}:{parts.port or 6379}{parts.path}?name={name}"
         self._token = b""
         """What ``owner`` holds while the store is ours."""
+        self._kept_token = b""
+        """Of a lease that could not be given back, because the server was away: it is still ours."""
         self._seen = b""
         """The owner that was found, whose lease then ended at ``_ends_ns`` at the latest. ``_lives``: it renewed it."""
         self._ends_ns = 0
@@ -111,9 +113,28 @@ class RedisStore:
     def _take(self, client: "Redis") -> None:
         """Become the owner, or raise ``StoreLocked``."""
         token = Owner.new(self._clock, self._lease_ms).encode()
-        if not client.set(self._prefix + "owner", token, nx=True, px=self._lease_ms):
+        taken = client.set(self._prefix + "owner", token, nx=True, px=self._lease_ms)
+        if not taken and not self._retake(client, token):
             raise self._owned(client)
-        self._token, self._seen, self._lives = token, b"", False
+        self._token, self._kept_token, self._seen, self._lives = token, b"", b"", False
+
+    def _retake(self, client: "Redis", token: bytes) -> bool:
+        """Replace the lease that could not be given back, if it is still there."""
+        if not self._kept_token:
+            return False
+        owner = self._prefix + "owner"
+        try:
+            with client.pipeline(transaction=True) as opened:
+                pipe: Any = opened
+                pipe.watch(owner)
+                if pipe.get(owner) != self._kept_token:
+                    return False
+                pipe.multi()
+                pipe.set(owner, token, px=self._lease_ms)
+                pipe.execute()
+        except self._redis.WatchError:
+            return False
+        return True
 
     def _owned(self, client: "Redis") -> StoreLocked:
         """Say who owns the store, and what it looks like: every write and renewal moves the end of its lease."""
@@ -185,8 +206,8 @@ class RedisStore:
                         pipe.delete(self._prefix + "owner")
                         pipe.execute()
             client.close()
-        except (self._redis.RedisError, OSError):  # the lease ends by itself
-            pass
+        except (self._redis.RedisError, OSError):  # the lease ends by itself, or with the next opening
+            self._kept_token = token or self._kept_token
 
     def keep_alive(self) -> None:
         """Renew the lease."""

@@ -67,6 +67,8 @@ class SqlStore:
         self._lease_ms = lease_ms
         self._store_name = name
         self._token = ""
+        self._kept_token = ""
+        """Of an ownership that could not be given back, because the server was away: it is still ours."""
         self._seen: tuple[str, int] = ("", -1)
         """Token and beat of the owner, as they were found first at ``_seen_ns``. ``_lives``: the beat has moved."""
         self._seen_ns = 0
@@ -221,7 +223,8 @@ class SqlStore:
                 if row is None:
                     connection.execute(owners.insert().values(name=self._store_name, token=owner.token, beat=0))
                 else:
-                    self._await_end(row, before_ns)
+                    if row.token != self._kept_token:
+                        self._await_end(row, before_ns)
                     same = mine & (owners.c.token == row.token) & (owners.c.beat == row.beat)
                     if connection.execute(owners.update().where(same).values(token=owner.token, beat=0)).rowcount != 1:
                         why = "its owner renewed it, or another process took it, at the same moment"
@@ -242,7 +245,7 @@ class SqlStore:
                 why = "another process opens it, or writes, at the same moment"
                 raise self._locked(why, left_ms=self._lease_ms) from error
             raise
-        self._token, self._seen, self._lives = owner.token, ("", -1), False
+        self._token, self._kept_token, self._seen, self._lives = owner.token, "", ("", -1), False
 
     def _await_end(self, row: Any, before_ns: int) -> None:
         """Return if the owner that ``row`` names has been silent for its lease; raise ``StoreLocked`` if not.
@@ -315,8 +318,8 @@ class SqlStore:
                 with self._transaction("retry store not closed", own=False) as connection:
                     if connection.execute(owners.delete().where(ours)).rowcount:
                         connection.execute(holders.delete().where(holders.c.token == token))
-        except RetryStoreError:  # the ownership ends by itself
-            pass
+        except RetryStoreError:  # the ownership ends by itself, or with the next opening
+            self._kept_token = token
         finally:
             self._engine = None
             engine.dispose()

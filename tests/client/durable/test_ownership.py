@@ -1,6 +1,8 @@
 """The wait for an owner that may be dead: when to look again, what is told, when it ends; and what each look sees."""
 
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -198,10 +200,8 @@ def test_an_owner_of_an_earlier_version_is_waited_for(database: Database) -> Non
     import sqlalchemy
 
     owner, clock = database.owner(), ManualClock()
-    engine = sqlalchemy.create_engine(owner._parsed)  # type: ignore[attr-defined]
-    with engine.begin() as connection:
+    with open_engine(owner) as engine, engine.begin() as connection:
         connection.execute(sqlalchemy.text("DROP TABLE pocketmq_retry_holder"))
-    engine.dispose()
     second = database.second(clock, 300)
     with pytest.raises(StoreLocked, match=r"another process owns .* it may be dead") as caught:
         second.open()
@@ -258,3 +258,51 @@ def test_a_redis_owner_that_renews_its_lease_lives(request: pytest.FixtureReques
         second.open()
     client.close()
     owner.close()
+
+
+def test_what_another_process_does_at_the_same_moment_is_no_fault(database: Database) -> None:
+    """It makes the tables just before one's own are made, and takes the store just before one's own row is written."""
+    import sqlalchemy
+
+    first, second = database.second(ManualClock()), database.second(ManualClock())
+    make_engine = second._make_engine  # type: ignore[attr-defined]
+    seen: list[str] = []
+
+    def engine_with_a_rival() -> Any:
+        engine = make_engine()
+
+        @sqlalchemy.event.listens_for(engine, "before_cursor_execute")
+        def overtake(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
+            word = " ".join(statement.split()[:3])
+            if word == "CREATE TABLE pocketmq_retry" and not seen:
+                seen.append(word)
+                first.open()
+                first.close()
+            if word == "INSERT INTO pocketmq_retry_owner" and len(seen) == 1:
+                seen.append(word)
+                first.open()
+
+        return engine
+
+    second._make_engine = engine_with_a_rival  # type: ignore[attr-defined]
+    with open_engine(first) as engine:
+        second._metadata.drop_all(engine)  # type: ignore[attr-defined]
+    with pytest.raises(StoreLocked, match="at the same moment") as caught:
+        second.open()
+    assert caught.value.left_ms == LEASE_MS
+    assert len(seen) == 2
+    first.close()
+    assert second.open().count == 0
+    second.close()
+
+
+@contextmanager
+def open_engine(store: RetryStore) -> Iterator[Any]:
+    """A connection of the test's own to a store's database."""
+    import sqlalchemy
+
+    engine = sqlalchemy.create_engine(store._parsed)  # type: ignore[attr-defined]
+    try:
+        yield engine
+    finally:
+        engine.dispose()
