@@ -59,6 +59,7 @@ async def test_a_promotion_that_cannot_start_goes_on_as_slave(ha: HaCluster, har
 async def test_a_fenced_master_stays_fenced_when_it_cannot_follow(ha: HaCluster, harness: Harness) -> None:
     """The old role comes back with its fence: it takes no sends."""
     master = await ha.start("m", 0, broker_role="ASYNC_MASTER")
+    master.replication.node.state.note_slaves({"bb": 0})
     client = await harness.client(master)
     assert (await ask_promise(client, PROMOTION_STEP, "bb.1", "10.0.0.2:10911")).granted
     refuse_starts(master, 1)
