@@ -118,7 +118,7 @@ def build(
         delays = DelayService(store_config, store, parts.file_system, parts.counters, clock, log)
         delays.is_held = lambda: node.is_held or node.fenced_by is not None
     answers = parts.observation.answer_port(mailbox)
-    clients: ClientTable[Connection] = ClientTable(config.clients_max)
+    clients: ClientTable[Connection] = ClientTable(config.clients_max, config.clients_size_bytes_max)
     notifier = GroupNotifier(clients, parts.groups, mailbox, enabled=config.notify_consumer_ids_changed_enable)
     directory = f"{store.config.store_path_root_dir}/config"
 

@@ -14,14 +14,22 @@ from pocketmq.broker.group_notifier import GroupNotifier
 from pocketmq.broker.message_filter import message_filter
 from pocketmq.broker.retry_topics import UNIT_SUB_FLAG
 from pocketmq.broker.subscription_groups import SubscriptionGroups
+from pocketmq.broker.tag_filter import TAGS_MAX
 from pocketmq.broker.task import Buffers, Drain, Task, encode_answer
 from pocketmq.broker.topic_table import TopicTable
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.events import EventLog
+from pocketmq.common.limits import (
+    CLIENT_ID_LENGTH_MAX,
+    NAME_LENGTH_MAX,
+    SUBSCRIPTION_LENGTH_MAX,
+    TABLE_TOPIC_LENGTH_MAX,
+    too_long,
+)
 from pocketmq.common.sql_filter import FilterIllegal
 from pocketmq.common.topics import check_group_name, retry_topic
-from pocketmq.remoting.bodies import CheckClientBody, HeartbeatData, decode_body
+from pocketmq.remoting.bodies import CheckClientBody, ConsumerData, HeartbeatData, SubscriptionData, decode_body
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.server import Connection
 
@@ -29,7 +37,7 @@ CONSUME_PASSIVELY: Final = "CONSUME_PASSIVELY"
 CLUSTERING: Final = "CLUSTERING"
 CONSUME_FROM_LAST_OFFSET: Final = "CONSUME_FROM_LAST_OFFSET"
 GROUPS_MAX: Final = 4096
-"""Groups, and topics of one subscription, in one heartbeat."""
+"""Groups in one heartbeat, and topics that one of them subscribes to."""
 
 
 class HeartbeatIllegal(PocketMQError):
@@ -62,6 +70,8 @@ class ClientProcessor(OneByOne):
         self._log = log
         self._conflicts: dict[str, str] = {}
         """Group → difference of its members' subscriptions that was told; only while there is one."""
+        self.heartbeats_refused = 0
+        """Those without an answer (oneway) count too."""
 
     def serve(self, task: Task, drain: Drain) -> None:
         """Answer one request."""
@@ -75,21 +85,29 @@ class ClientProcessor(OneByOne):
         else:
             drain.answer(task, self._check(task))
 
+    def on_error(self, task: Task, error: Exception) -> None:
+        """Count a heartbeat that was refused, and tell of the 1st, 2nd, 4th, 8th …: nobody may read the answers."""
+        if task.request.code != RequestCode.HEART_BEAT:
+            return
+        self.heartbeats_refused += 1
+        if self.heartbeats_refused & (self.heartbeats_refused - 1) == 0:
+            self._log.warning(
+                "heartbeat_refused",
+                remote=task.connection.remote,
+                oneway=task.request.oneway,
+                error=str(error),
+                refused=self.heartbeats_refused,
+            )
+
     def _heartbeat(self, task: Task) -> None:
         request, connection = task.request, task.connection
         data = decode_body(request.body, HeartbeatData)
-        if not data.client_id:
-            raise HeartbeatIllegal("heartbeat refused", why="no client id")
-        if len(data.producer_data_set) > GROUPS_MAX or len(data.consumer_data_set) > GROUPS_MAX:
-            raise HeartbeatIllegal("heartbeat refused", why=f"more than {GROUPS_MAX} groups")
+        check_heartbeat(data)
         client = ClientInfo(connection, data.client_id, request.language, request.version, self._clock.monotonic_ns())
         changed: list[str] = []
         retry_topic_created = False
         for consumer in data.consumer_data_set:
             group = consumer.group_name
-            check_group_name(group)
-            if len(consumer.subscription_data_set) > GROUPS_MAX:
-                raise HeartbeatIllegal("heartbeat refused", why=f"{group} subscribes to more than {GROUPS_MAX} topics")
             config = self._groups.find(group)
             if config is not None and self._topics.get(retry_topic(group)) is None:
                 flag = UNIT_SUB_FLAG if consumer.unit_mode else 0
@@ -106,7 +124,6 @@ class ClientProcessor(OneByOne):
                 changed.append(group)
             self._tell_conflict(group)
         for producer in data.producer_data_set:
-            check_group_name(producer.group_name)
             self._clients.register_producer(producer.group_name, client)
         if connection.closed:  # it closed while this heartbeat was in the queue: nobody else would forget it
             changed += self._clients.close(connection)
@@ -152,3 +169,57 @@ class ClientProcessor(OneByOne):
         except FilterIllegal as error:
             return encode_answer(task.request, error.code, remark=str(error))
         return encode_answer(task.request)
+
+
+def check_heartbeat(data: HeartbeatData) -> None:
+    """Raise ``HeartbeatIllegal`` or ``GroupIllegal`` unless names, texts and counts are within their limits."""
+    if not data.client_id:
+        raise HeartbeatIllegal("heartbeat refused", why="no client id")
+    _check_texts([("clientID", data.client_id, CLIENT_ID_LENGTH_MAX)])
+    if len(data.producer_data_set) > GROUPS_MAX or len(data.consumer_data_set) > GROUPS_MAX:
+        raise HeartbeatIllegal("heartbeat refused", why=f"more than {GROUPS_MAX} groups")
+    for producer in data.producer_data_set:
+        check_group_name(producer.group_name)
+    for consumer in data.consumer_data_set:
+        check_group_name(consumer.group_name)
+        _check_consumer(consumer)
+
+
+def _check_consumer(consumer: ConsumerData) -> None:
+    group = consumer.group_name
+    if len(consumer.subscription_data_set) > GROUPS_MAX:
+        raise HeartbeatIllegal("heartbeat refused", why=f"{group} subscribes to more than {GROUPS_MAX} topics")
+    _check_texts(
+        [
+            (f"consumeType of {group}", consumer.consume_type, NAME_LENGTH_MAX),
+            (f"messageModel of {group}", consumer.message_model, NAME_LENGTH_MAX),
+            (f"consumeFromWhere of {group}", consumer.consume_from_where, NAME_LENGTH_MAX),
+        ]
+    )
+    for subscription in consumer.subscription_data_set:
+        _check_subscription(group, subscription)
+
+
+def _check_subscription(group: str, subscription: SubscriptionData) -> None:
+    _check_texts([(f"topic of a subscription of {group}", subscription.topic, TABLE_TOPIC_LENGTH_MAX)])
+    of = f"{group} to {subscription.topic}"
+    tags, codes = subscription.tags_set or (), subscription.code_set or ()
+    _check_texts(
+        [
+            (f"subString of {of}", subscription.sub_string, SUBSCRIPTION_LENGTH_MAX),
+            (f"expressionType of {of}", subscription.expression_type, NAME_LENGTH_MAX),
+        ]
+    )
+    for name, count in (("tagsSet", len(tags)), ("codeSet", len(codes))):
+        if count > TAGS_MAX:
+            raise HeartbeatIllegal("heartbeat refused", why=f"{name} of {of} has {count} elements, limit {TAGS_MAX}")
+    length = sum(map(len, tags))  # they are parts of the subString
+    if length > SUBSCRIPTION_LENGTH_MAX:
+        why = f"tagsSet of {of} has {length} characters, limit {SUBSCRIPTION_LENGTH_MAX}"
+        raise HeartbeatIllegal("heartbeat refused", why=why)
+
+
+def _check_texts(texts: list[tuple[str, str | None, int]]) -> None:
+    why = too_long(texts)
+    if why:
+        raise HeartbeatIllegal("heartbeat refused", why=why, hint="shorten it, or look at what sent it")

@@ -7,13 +7,22 @@ Not here: telling clients that their group changed (``client_processor``), setti
 import threading
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from pocketmq.broker.subscription_conflicts import Wish, difference, wish_of
 from pocketmq.broker.topic_table import TableFull
+from pocketmq.common.limits import text_bytes
 from pocketmq.remoting.bodies import SubscriptionData
 
 ConnectionT = TypeVar("ConnectionT", bound=Hashable)
+
+ENTRY_BYTES: Final = 1536
+"""One client of a group without its texts: objects, and places in dicts and sets (CPython 3.11, 64 bit)."""
+GROUP_BYTES: Final = 4096
+"""One consumer group: its dicts and the words that heartbeats name."""
+SUBSCRIPTION_BYTES: Final = 512
+ITEM_BYTES: Final = 64
+"""One element of a list or tuple, with what the list adds for it."""
 
 
 @dataclass(slots=True)
@@ -41,6 +50,8 @@ class ConsumerGroup(Generic[ConnectionT]):
     """What each member itself subscribes to."""
     conflict: str = ""
     """How the members' subscriptions differ; empty when they agree."""
+    wish_uses: dict[bytes, int] = field(default_factory=dict)
+    """Digest of a wish → members that have it; they share one object."""
 
     def look_for_conflict(self) -> None:
         """Compare the members' subscriptions."""
@@ -59,12 +70,15 @@ class ConsumerGroup(Generic[ConnectionT]):
 class ClientTable(Generic[ConnectionT]):
     """Producers and consumers by group. Thread-safe; the lock is held for dict calls only.
 
-    At most ``entries_max`` (group, connection) entries: ``TableFull`` beyond. A group exists while it has a member.
+    At most ``entries_max`` (group, connection) entries of ``size_bytes_max`` bytes together: ``TableFull`` beyond, and
+    nothing has changed. A group exists while it has a member.
     """
 
-    def __init__(self, entries_max: int) -> None:
+    def __init__(self, entries_max: int, size_bytes_max: int = 256 << 20) -> None:
         self._entries_max = entries_max
+        self._size_bytes_max = size_bytes_max
         self._entries = 0
+        self._size_bytes = 0
         self._lock = threading.Lock()
         self._producers: dict[str, dict[ConnectionT, ClientInfo[ConnectionT]]] = {}
         self._consumers: dict[str, ConsumerGroup[ConnectionT]] = {}
@@ -74,15 +88,23 @@ class ClientTable(Generic[ConnectionT]):
     def __len__(self) -> int:
         return self._entries
 
+    @property
+    def size_bytes(self) -> int:
+        """What the table takes in memory, estimated from above."""
+        return self._size_bytes
+
     def register_producer(self, group: str, client: ClientInfo[ConnectionT]) -> bool:
         """Note a heartbeat of a producer; True when it is new."""
         with self._lock:
             clients = self._producers.get(group)
             known = None if clients is None else clients.get(client.connection)
+            self._check_room(known is None, _entry_bytes(group, client) - _entry_bytes(group, known))
             if known is None:
                 self._count_in(client.connection)[0].add(group)
                 if clients is None:
                     clients = self._producers[group] = {}
+            elif known.client_id != client.client_id:
+                self._forget_producer_id(known)
             assert clients is not None
             clients[client.connection] = client
             self._producer_ids[client.client_id] = client.connection
@@ -99,9 +121,12 @@ class ClientTable(Generic[ConnectionT]):
     ) -> bool:
         """Note a heartbeat of a consumer; True when members or subscribed topics changed (RocketMQ
         ConsumerGroupInfo)."""
+        subscriptions = list(subscriptions)
+        wish = wish_of(message_model, subscriptions)
         with self._lock:
             known = self._consumers.get(group)
             changed = known is None or client.connection not in known.clients
+            self._check_room(changed, _growth(known, group, client, wish, subscriptions))
             if changed:
                 self._count_in(client.connection)[1].add(group)
             if known is None:
@@ -110,11 +135,12 @@ class ClientTable(Generic[ConnectionT]):
             known.message_model = message_model
             known.consume_from_where = consume_from_where
             known.clients[client.connection] = client
-            subscriptions = list(subscriptions)
-            wish = wish_of(message_model, subscriptions)
             if known.wishes.get(client.connection) != wish:
-                same = next((each for each in known.wishes.values() if each == wish), wish)
-                known.wishes[client.connection] = same  # one object for all who want the same
+                if wish.digest in known.wish_uses:  # one object for all who want the same
+                    wish = next(each for each in known.wishes.values() if each.digest == wish.digest)
+                _release_wish(known, client.connection)
+                known.wishes[client.connection] = wish
+                known.wish_uses[wish.digest] = known.wish_uses.get(wish.digest, 0) + 1
                 known.look_for_conflict()
             return self._subscribe(known, subscriptions) or changed
 
@@ -180,33 +206,52 @@ class ClientTable(Generic[ConnectionT]):
             self._remove_consumer(group, connection)
         return sorted(consumer_groups)
 
-    def _count_in(self, connection: ConnectionT) -> tuple[set[str], set[str]]:
-        if self._entries >= self._entries_max:
+    def _check_room(self, is_new: bool, growth_bytes: int) -> None:
+        """Raise ``TableFull`` if one more entry, or so many bytes more, are too many; else count the bytes."""
+        if is_new and self._entries >= self._entries_max:
             raise TableFull(
                 "heartbeat refused", why=f"{self._entries} clients are known", hint="raise broker.clients_max"
             )
+        size_bytes = self._size_bytes + growth_bytes
+        if growth_bytes > 0 and size_bytes > self._size_bytes_max:
+            raise TableFull(
+                "heartbeat refused",
+                why=f"clients and subscriptions take {self._size_bytes} bytes, limit {self._size_bytes_max}",
+                hint="raise broker.clients_size_bytes_max",
+            )
+        self._size_bytes = size_bytes
+
+    def _count_in(self, connection: ConnectionT) -> tuple[set[str], set[str]]:
         self._entries += 1
         return self._groups_of.setdefault(connection, (set(), set()))
 
     def _remove_producer(self, group: str, connection: ConnectionT) -> None:
         clients = self._producers[group]
-        client_id = clients.pop(connection).client_id
-        known = self._groups_of.get(connection)
-        if (known is None or not known[0]) and self._producer_ids.get(client_id) == connection:
-            del self._producer_ids[client_id]
-        self._entries -= 1
+        client = clients.pop(connection)
         if not clients:
             del self._producers[group]
+        self._size_bytes -= _entry_bytes(group, client)
+        self._entries -= 1
+        self._forget_producer_id(client)
+
+    def _forget_producer_id(self, gone: ClientInfo[ConnectionT]) -> None:
+        """Forget a client id, unless another producer group of its connection has it too."""
+        groups = self._groups_of.get(gone.connection, (set(), set()))[0]
+        others = (self._producers.get(group, {}).get(gone.connection) for group in groups)
+        if any(each is not None and each is not gone and each.client_id == gone.client_id for each in others):
+            return
+        if self._producer_ids.get(gone.client_id) == gone.connection:
+            del self._producer_ids[gone.client_id]
 
     def _remove_consumer(self, group: str, connection: ConnectionT) -> None:
         known = self._consumers[group]
-        del known.clients[connection]
-        known.wishes.pop(connection, None)
+        self._size_bytes -= _entry_bytes(group, known.clients.pop(connection)) + _release_wish(known, connection)
         if known.conflict:
             known.look_for_conflict()
         self._entries -= 1
         if not known.clients:
             del self._consumers[group]
+            self._size_bytes -= GROUP_BYTES + sum(map(_subscription_bytes, known.subscriptions.values()))
 
     def _forget_if_empty(self, connection: ConnectionT) -> None:
         producer_groups, consumer_groups = self._groups_of[connection]
@@ -270,3 +315,60 @@ class ClientTable(Generic[ConnectionT]):
         """Return the consumer groups online that subscribe to ``topic``."""
         with self._lock:
             return [name for name, group in self._consumers.items() if topic in group.subscriptions]
+
+
+# ---- what it takes in memory, from above
+
+
+def _entry_bytes(group: str, client: ClientInfo[ConnectionT] | None) -> int:
+    return 0 if client is None else ENTRY_BYTES + text_bytes(group) + text_bytes(client.client_id)
+
+
+def _subscription_bytes(subscription: SubscriptionData) -> int:
+    tags, codes = subscription.tags_set or (), subscription.code_set or ()
+    texts = (subscription.topic, subscription.sub_string, subscription.expression_type, *tags)
+    return SUBSCRIPTION_BYTES + ITEM_BYTES * (len(tags) + len(codes)) + sum(map(text_bytes, texts))
+
+
+def _wish_bytes(wish: Wish) -> int:
+    texts = (text for each in wish.topics for text in each)
+    return SUBSCRIPTION_BYTES + ITEM_BYTES * 2 * len(wish.topics) + sum(map(text_bytes, texts))
+
+
+def _growth(
+    known: ConsumerGroup[ConnectionT] | None,
+    group: str,
+    client: ClientInfo[ConnectionT],
+    wish: Wish,
+    subscriptions: Iterable[SubscriptionData],
+) -> int:
+    """Return by how many bytes a consumer's heartbeat makes the table larger, or smaller."""
+    growth = _entry_bytes(group, client)
+    wanted = {each.topic: each for each in subscriptions}
+    if known is None:
+        return growth + GROUP_BYTES + _wish_bytes(wish) + sum(map(_subscription_bytes, wanted.values()))
+    growth -= _entry_bytes(group, known.clients.get(client.connection))
+    before = known.wishes.get(client.connection)
+    if before is None or before.digest != wish.digest:
+        growth += 0 if wish.digest in known.wish_uses else _wish_bytes(wish)
+        growth -= _wish_bytes(before) if before is not None and known.wish_uses[before.digest] == 1 else 0
+    for topic, subscription in wanted.items():
+        old = known.subscriptions.get(topic)
+        if old is None:
+            growth += _subscription_bytes(subscription)
+        elif subscription.sub_version > old.sub_version:
+            growth += _subscription_bytes(subscription) - _subscription_bytes(old)
+    gone = (each for topic, each in known.subscriptions.items() if topic not in wanted)
+    return growth - sum(map(_subscription_bytes, gone))
+
+
+def _release_wish(group: ConsumerGroup[ConnectionT], connection: ConnectionT) -> int:
+    """Forget a member's wish; return the bytes that this frees."""
+    wish = group.wishes.pop(connection, None)
+    if wish is None:
+        return 0
+    group.wish_uses[wish.digest] -= 1
+    if group.wish_uses[wish.digest]:
+        return 0
+    del group.wish_uses[wish.digest]
+    return _wish_bytes(wish)

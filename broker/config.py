@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from pocketmq.common.errors import ConfigError
+from pocketmq.common.limits import NAME_LENGTH_MAX
 
 MASTER_ID: Final = 0
 """Broker id of a master (RocketMQ MixAll)."""
@@ -65,6 +66,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """(topic, group, queue) entries of the offset table."""
     clients_max: int = 100_000
     """(group, connection) entries of the client table."""
+    clients_size_bytes_max: int = 256 << 20
+    """Ours: what the client table may take in memory, subscriptions included."""
 
     send_message_thread_pool_nums: int = 1
     send_thread_pool_queue_capacity: int = 10_000
@@ -150,6 +153,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         for name in ("broker_cluster_name", "broker_name"):
             if not getattr(self, name):
                 raise ConfigError("bad setting", why=f"broker.{name} is empty", hint="give it a name")
+            if len(getattr(self, name)) > NAME_LENGTH_MAX:  # a name server would refuse the registration
+                raise ConfigError("bad setting", why=f"broker.{name} has more than {NAME_LENGTH_MAX} characters")
         if not 0 <= self.listen_port <= 65_535:
             raise ConfigError("bad setting", why=f"broker.listen_port={self.listen_port} is no port")
         if self.broker_id < 0:

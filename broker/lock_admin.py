@@ -14,6 +14,7 @@ from pocketmq.broker.lock_table import Granted, LockKey, Result
 from pocketmq.broker.task import Buffers, Task, encode_answer
 from pocketmq.broker.topic_table import TopicTable
 from pocketmq.common.errors import Cause, PocketMQError
+from pocketmq.common.limits import CLIENT_ID_LENGTH_MAX
 from pocketmq.common.topics import check_group_name
 from pocketmq.remoting.bodies import (
     LockBatchRequestBody,
@@ -35,7 +36,6 @@ from pocketmq.remoting.server import Connection
 
 QUEUES_MAX: Final = 16_384
 """Queues of one request: a group has a lock a queue, and a body of 16 MiB could name 200,000."""
-CLIENT_ID_LENGTH_MAX: Final = 1024
 LIST_MAX: Final = 20_000
 """Locks in one answer of LOCK_LIST: about 8 MiB of JSON."""
 

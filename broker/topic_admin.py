@@ -19,6 +19,7 @@ from pocketmq.broker.task import Buffers, Task, encode_answer
 from pocketmq.broker.topic_table import TopicTable
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.events import EventLog
+from pocketmq.common.limits import NAME_LENGTH_MAX, too_long
 from pocketmq.common.topics import SYSTEM_TOPICS, Perm, TopicConfig, check_topic_name, is_system_topic
 from pocketmq.remoting.bodies import MessageQueue, TopicList, TopicOffset, TopicStatsTable, decode_body, encode_body
 from pocketmq.remoting.codes import RequestCode
@@ -72,7 +73,7 @@ class TopicAdmin:
 
     def _put(self, task: Task) -> Buffers:
         header: Any = task.request.header
-        self._check(header.topic, header.perm)
+        self._check(header.topic, header.perm, header.topic_filter_type)
         self._topics.put(
             TopicConfig(
                 topic_name=header.topic,
@@ -88,7 +89,9 @@ class TopicAdmin:
         self._log.info("topic_changed", topic=header.topic, remote=task.connection.remote)
         return encode_answer(task.request)
 
-    def _check(self, topic: str, perm: int) -> None:
+    def _check(self, topic: str, perm: int, filter_type: str | None) -> None:
+        if why := too_long([("topicFilterType", filter_type, NAME_LENGTH_MAX)]):
+            raise TopicRefused("topic refused", why=why, hint="SINGLE_TAG or MULTI_TAG")
         if topic == self._config.broker_cluster_name or is_system_topic(topic):
             raise TopicRefused(f"The topic[{topic[:128]}] is conflict with system topic.")
         if not 0 <= perm <= Perm.READ | Perm.WRITE | Perm.INHERIT | Perm.PRIORITY:
@@ -100,7 +103,7 @@ class TopicAdmin:
         topics = decode_body(task.request.body, CreateTopicListBody).topic_config_list
         for topic in topics:
             check_topic_name(topic.topic_name)
-            self._check(topic.topic_name, topic.perm)
+            self._check(topic.topic_name, topic.perm, topic.topic_filter_type)
         for topic in topics:
             self._topics.put(
                 TopicConfig(

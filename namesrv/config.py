@@ -21,6 +21,10 @@ class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     brokers_max: int = 10_000
     topics_max: int = 1_000_000
     """(topic, broker) entries."""
+    topic_queue_nums_max: int = 65_536
+    """Ours: queues of one topic on one broker; a registration with more is refused."""
+    routes_size_bytes_max: int = 1 << 30
+    """Ours: what the route table may take in memory."""
     kv_entries_max: int = 10_000
     kv_size_bytes_max: int = 16 << 20
     epoch_store_dir: str = ""

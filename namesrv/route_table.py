@@ -9,11 +9,24 @@ from dataclasses import dataclass
 from typing import Final
 
 from pocketmq.common.errors import Cause, PocketMQError
+from pocketmq.common.limits import ADDRESS_LENGTH_MAX, NAME_LENGTH_MAX, TABLE_TOPIC_LENGTH_MAX, text_bytes, too_long
 from pocketmq.common.topics import Perm
 from pocketmq.remoting.bodies import BrokerData, ClusterInfo, DataVersion, QueueData, TopicConfigBody, TopicRouteData
 
 MASTER_ID: Final = 0
 """Broker id of a master (RocketMQ MixAll)."""
+
+
+BROKER_BYTES: Final = 4096
+"""One broker address without its texts: objects, and places in dicts and sets (CPython 3.11, 64 bit)."""
+ENTRY_BYTES: Final = 768
+"""One topic of one broker without its name."""
+
+
+class RegistrationIllegal(PocketMQError):
+    """A registration that cannot be meant; it changed nothing."""
+
+    default_cause = Cause.BAD_REQUEST
 
 
 class RouteTableFull(PocketMQError):
@@ -48,10 +61,16 @@ class RouteTable:
     with its queues, goes with its last address. One thread only.
     """
 
-    def __init__(self, brokers_max: int, topics_max: int) -> None:
+    def __init__(
+        self, brokers_max: int, topics_max: int, queue_nums_max: int = 65_536, size_bytes_max: int = 1 << 30
+    ) -> None:
+        """``queue_nums_max``: of one topic on one broker."""
         self._brokers_max = brokers_max
         self._topics_max = topics_max
+        self._queue_nums_max = queue_nums_max
+        self._size_bytes_max = size_bytes_max
         self._entries = 0
+        self._size_bytes = 0
         self._topics: dict[str, dict[str, QueueData]] = {}
         self._topics_of: dict[str, set[str]] = {}  # broker name -> its topics
         self._brokers: dict[str, BrokerData] = {}
@@ -75,13 +94,14 @@ class RouteTable:
     ) -> tuple[str, str]:
         """Note a broker and its topics; return (HA address, address) of its master, empty for a master itself.
 
-        Raises ``RouteTableFull`` before anything has changed.
+        Raises ``RegistrationIllegal`` and ``RouteTableFull`` before anything has changed.
         """
+        self._check_texts(broker_name, address, cluster, ha_address)
         known = self._brokers.get(broker_name)
         live = self._live.get(address)
         is_first = known is None or known.broker_addrs.get(str(broker_id)) != address
         update = topics if broker_id == MASTER_ID and (is_first or live is None or live.version != version) else None
-        self._check_limits(broker_name, address, update)
+        self._check_limits(broker_name, address, cluster, ha_address, update)
         if live is not None and (live.broker_name, live.broker_id) != (broker_name, broker_id):
             self._remove_address(address)  # the same address under another name or id: the old entry is stale
             known = self._brokers.get(broker_name)
@@ -98,6 +118,7 @@ class RouteTable:
         for topic, config in (update or {}).items():
             self._put_queue_data(topic, broker_name, config)
         self._forget_live(address)
+        self._size_bytes += _broker_bytes(broker_name, address, cluster, ha_address)
         wants_all = live is not None and live.wants_all and not is_first
         self._live[address] = BrokerLive(
             broker_name, cluster, broker_id, now_ns, version, channel, ha_address, wants_all, epoch
@@ -109,18 +130,66 @@ class RouteTable:
         master_live = self._live.get(master)
         return ("" if master_live is None else master_live.ha_address), master
 
-    def _check_limits(self, broker_name: str, address: str, update: Mapping[str, TopicConfigBody] | None) -> None:
+    @staticmethod
+    def _check_texts(broker_name: str, address: str, cluster: str, ha_address: str) -> None:
+        why = too_long(
+            [
+                ("brokerName", broker_name, NAME_LENGTH_MAX),
+                ("clusterName", cluster, NAME_LENGTH_MAX),
+                ("brokerAddr", address, ADDRESS_LENGTH_MAX),
+                ("haServerAddr", ha_address, ADDRESS_LENGTH_MAX),
+            ]
+        )
+        if why:
+            raise RegistrationIllegal("broker not registered", why=why)
+
+    def _check_limits(
+        self,
+        broker_name: str,
+        address: str,
+        cluster: str,
+        ha_address: str,
+        update: Mapping[str, TopicConfigBody] | None,
+    ) -> None:
         if address not in self._live and len(self._live) >= self._brokers_max:
             raise RouteTableFull("broker not registered", why=f"{len(self._live)} brokers are known")
         known = self._topics_of.get(broker_name, set())
-        entries = self._entries + sum(topic not in known for topic in update or ())
+        entries, size_bytes = self._entries, self._size_bytes
+        live = self._live.get(address)
+        if live is None:
+            size_bytes += _broker_bytes(broker_name, address, cluster, ha_address)
+        for topic, config in (update or {}).items():
+            if topic not in known:
+                self._check_topic(topic)
+                entries += 1
+                size_bytes += _entry_bytes(topic)
+            for field, count in (("read", config.read_queue_nums), ("write", config.write_queue_nums)):
+                if not 0 <= count <= self._queue_nums_max:
+                    raise RegistrationIllegal(
+                        "broker not registered",
+                        why=f"{field}QueueNums of topic {topic} is {count}, limit {self._queue_nums_max}",
+                        hint="raise namesrv.topic_queue_nums_max if that is meant",
+                    )
         if entries > self._topics_max:
             raise RouteTableFull("broker not registered", why=f"{entries} entries of topics, limit {self._topics_max}")
+        if size_bytes > max(self._size_bytes, self._size_bytes_max):
+            raise RouteTableFull(
+                "broker not registered",
+                why=f"the routes would take {size_bytes} bytes, limit {self._size_bytes_max}",
+                hint="raise namesrv.routes_size_bytes_max",
+            )
+
+    @staticmethod
+    def _check_topic(topic: str) -> None:
+        why = too_long([(f"topic {topic[:64]!r}", topic, TABLE_TOPIC_LENGTH_MAX)])
+        if why:
+            raise RegistrationIllegal("broker not registered", why=why)
 
     def _put_queue_data(self, topic: str, broker_name: str, config: TopicConfigBody) -> None:
         queues = self._topics.setdefault(topic, {})
         if broker_name not in queues:
             self._entries += 1
+            self._size_bytes += _entry_bytes(topic)
             self._topics_of.setdefault(broker_name, set()).add(topic)
         queues[broker_name] = QueueData(
             broker_name=broker_name,
@@ -191,6 +260,7 @@ class RouteTable:
     def _forget_live(self, address: str) -> BrokerLive | None:
         live = self._live.pop(address, None)
         if live is not None:
+            self._size_bytes -= _broker_bytes(live.broker_name, address, live.cluster, live.ha_address)
             addresses = self._addresses_of[live.channel]
             addresses.discard(address)
             if not addresses:
@@ -223,6 +293,7 @@ class RouteTable:
         queues = self._topics[topic]
         del queues[broker_name]
         self._entries -= 1
+        self._size_bytes -= _entry_bytes(topic)
         if not queues:
             del self._topics[topic]
 
@@ -308,6 +379,19 @@ class RouteTable:
             cluster_addr_table={cluster: sorted(names) for cluster, names in self._clusters.items()},
         )
 
+    @property
+    def size_bytes(self) -> int:
+        """What the table takes in memory, estimated from above."""
+        return self._size_bytes
+
     def counts(self) -> tuple[int, int, int]:
         """Return (broker addresses, topics, entries of topics by broker)."""
         return len(self._live), len(self._topics), self._entries
+
+
+def _broker_bytes(broker_name: str, address: str, cluster: str, ha_address: str) -> int:
+    return BROKER_BYTES + 2 * sum(map(text_bytes, (broker_name, address, cluster, ha_address)))
+
+
+def _entry_bytes(topic: str) -> int:
+    return ENTRY_BYTES + 2 * text_bytes(topic)

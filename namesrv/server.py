@@ -87,7 +87,9 @@ class NamesrvApp:
         self._server_config = server_config or ServerConfig()
         self._clock = clock or SystemClock()
         self._log = log or NullLog()
-        self.routes = RouteTable(config.brokers_max, config.topics_max)
+        self.routes = RouteTable(
+            config.brokers_max, config.topics_max, config.topic_queue_nums_max, config.routes_size_bytes_max
+        )
         self.kv = KVTable(config.kv_entries_max, config.kv_size_bytes_max)
         self.epochs = EpochStore(config.epochs_max, config.epoch_store_dir, self._log)
         self.supervisor = Supervisor(self._log, self._clock)

@@ -159,6 +159,7 @@ async def test_topics_are_created_changed_and_deleted(broker: BrokerApp, client:
         CreateTopicRequestHeader("TBW102", "TBW102", 3, 3, 6, "SINGLE_TAG"),
         CreateTopicRequestHeader("orders", "TBW102", 100_000, 3, 6, "SINGLE_TAG"),
         CreateTopicRequestHeader("orders", "TBW102", 3, -1, 6, "SINGLE_TAG"),
+        CreateTopicRequestHeader("orders", "TBW102", 3, 3, 6, "x" * 256),
         CreateTopicRequestHeader("orders", "TBW102", 3, 3, 99, "SINGLE_TAG"),
     ],
 )

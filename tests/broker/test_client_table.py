@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pocketmq.broker.client_table import ClientInfo, ClientTable
 from pocketmq.broker.topic_table import TableFull
@@ -97,3 +99,92 @@ def test_a_producer_is_found_by_its_client_id_until_it_has_left() -> None:
     table.register_producer("g", ClientInfo("c3", "id", 0, 0, 3))
     table.expire(10)
     assert table.producer_connection("id") is None
+
+
+def test_bytes_are_bounded_and_what_is_known_goes_on() -> None:
+    """A heartbeat that needs more than there is changes nothing; the same heartbeat again is always taken."""
+    table: ClientTable[str] = ClientTable(100_000, 64 << 10)
+    assert consume(table, "one", "A")
+
+    def grow() -> None:
+        for number in range(100):
+            consume(table, "two", *(f"{topic}-{'T' * 100}" for topic in range(number)), version=number, group="big")
+
+    with pytest.raises(TableFull, match="limit 65536"):
+        grow()
+    assert table.size_bytes <= 64 << 10
+    before = table.size_bytes
+    with pytest.raises(TableFull):
+        consume(table, "three", *(f"{topic}-{'T' * 100}" for topic in range(200)), group="third")
+    with pytest.raises(TableFull):
+        table.register_producer("p", info("four", "c" * 65_536))
+    assert table.consumer_group("third") is None
+    assert table.producers("p") == []
+    assert table.producer_connection("c" * 65_536) is None
+    assert table.size_bytes == before
+    assert not consume(table, "one", "A")
+    table.close("two")
+    assert consume(table, "three", "A", "B")
+
+
+def test_members_that_want_the_same_share_it() -> None:
+    """Many members of one group with many topics are ordinary: each costs an entry, not a copy of the topics."""
+    table: ClientTable[str] = ClientTable(100_000)
+    names = [f"topic-{number}" for number in range(64)]
+    consume(table, "0", *names)
+    one = table.size_bytes
+    for number in range(1, 100):
+        consume(table, str(number), *names)
+    assert table.size_bytes - one < 99 * 2000
+
+
+def test_a_client_that_changes_its_id_leaves_no_old_one() -> None:
+    """One connection cannot fill the table of ids, whatever its heartbeats say."""
+    table: ClientTable[str] = ClientTable(100)
+    for number in range(1000):
+        table.register_producer("p", info("one", f"id-{number}"))
+    table.register_producer("q", info("one", "other"))
+    assert table._producer_ids == {"id-999": "one", "other": "one"}
+    table.unregister_producer("p", "one")
+    assert table._producer_ids == {"other": "one"}
+    table.close("one")
+    assert not table._producer_ids
+    assert table.size_bytes == 0
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["consume", "produce", "leave", "stop", "close", "expire"]),
+            st.sampled_from("xyz"),
+            st.sampled_from("gh"),
+            st.sets(st.sampled_from("ABC")),
+            st.integers(0, 3),
+            st.text(max_size=3),
+        ),
+        max_size=40,
+    )
+)
+def test_any_order_of_events_keeps_the_sum_of_bytes(events: Any) -> None:
+    """Whatever came and changed: when all have gone nothing is left of it."""
+    table: ClientTable[str] = ClientTable(100)
+    for now, (what, connection, group, topics, version, text) in enumerate(events):
+        if what == "consume":
+            subscriptions = [SubscriptionData(topic=each, sub_string=text, sub_version=version) for each in topics]
+            table.register_consumer(group, info(connection, text, now), "P", "CLUSTERING", "X", subscriptions)
+        elif what == "produce":
+            table.register_producer(group, info(connection, text, now))
+        elif what == "leave":
+            table.unregister_consumer(group, connection)
+        elif what == "stop":
+            table.unregister_producer(group, connection)
+        elif what == "close":
+            table.close(connection)
+        else:
+            table.expire(now - version)
+        assert (table.size_bytes > 0) == (len(table) > 0)
+    for connection in "xyz":
+        table.close(connection)
+    assert table.size_bytes == 0
+    assert len(table) == 0
+    assert not table._producer_ids

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pocketmq.namesrv.route_table import RouteTable, RouteTableFull
+from pocketmq.namesrv.route_table import RegistrationIllegal, RouteTable, RouteTableFull
 from pocketmq.remoting.bodies import DataVersion, TopicConfigBody, TopicRouteData
 
 
@@ -179,6 +179,49 @@ def test_the_table_is_bounded() -> None:
     assert routes.counts() == (1, 3, 3)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"name": "b" * 256}, "brokerName has 256 characters, limit 255"),
+        ({"cluster": "c" * 256}, "clusterName has 256 characters, limit 255"),
+        ({"address": "a" * 300}, "brokerAddr has 300 characters, limit 261"),
+        ({"ha": "a" * 300}, "haServerAddr has 300 characters, limit 261"),
+        ({"names": ["T" * 1_000_000]}, "has 1000000 characters, limit 390"),
+        ({"queues": 65_537}, "readQueueNums of topic T is 65537, limit 65536"),
+        ({"queues": -1}, "readQueueNums of topic T is -1, limit 65536"),
+    ],
+)
+def test_texts_and_numbers_are_bounded(arguments: Any, text: str) -> None:
+    """The text names the field and both numbers, and is short itself; nothing has changed."""
+    routes = RouteTable(10, 100)
+    with pytest.raises(RegistrationIllegal, match=text) as refused:
+        register(routes, **arguments)
+    assert len(str(refused.value)) < 300
+    assert routes.counts() == (0, 0, 0)
+    assert routes.size_bytes == 0
+
+
+def test_the_longest_legal_names_are_taken() -> None:
+    """Retry topics of groups with 255 characters, also those of pop consumers; the most queues; long hosts."""
+    routes = RouteTable(10, 100)
+    names = ["T" * 127, "%RETRY%" + "g" * 255, "%DLQ%" + "g" * 255, "%RETRY%" + "g" * 255 + "_" + "T" * 127]
+    register(routes, "b" * 255, "h" * 255 + ":65535", names=names, queues=65_536, cluster="c" * 255, ha="h" * 261)
+    assert routes.counts() == (1, 4, 4)
+
+
+def test_bytes_are_bounded() -> None:
+    """However many entries are allowed; what is known goes on, and what goes gives its bytes back."""
+    routes = RouteTable(10_000, 1_000_000, size_bytes_max=1 << 20)
+    register(routes, names=("A",))
+    with pytest.raises(RouteTableFull, match="limit 1048576"):
+        register(routes, "b", "2.2.2.2:2", names=[f"{number}-{'T' * 300}" for number in range(1000)])
+    before = routes.size_bytes
+    register(routes, names=("A",), counter=2)
+    assert routes.size_bytes == before
+    routes.channel_closed("ch")
+    assert routes.size_bytes == 0
+
+
 EVENTS = st.lists(
     st.one_of(
         st.tuples(
@@ -243,4 +286,5 @@ def test_any_order_of_events_leaves_a_consistent_table(events: Any) -> None:
     for channel in "xyz":
         routes.channel_closed(channel)
     assert routes.counts() == (0, 0, 0)
+    assert routes.size_bytes == 0
     assert routes.cluster_info().cluster_addr_table == {}

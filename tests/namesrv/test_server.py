@@ -191,6 +191,20 @@ async def test_damaged_registrations_are_refused(world: World) -> None:
     assert await world.route("T") is None
 
 
+async def test_a_registration_with_long_names_is_refused_with_a_text(world: World) -> None:
+    """Topic names of 1 MB; the connection goes on, and legal registrations over it."""
+    table = {f"{number}{'T' * 1_000_000}": TopicConfigBody() for number in range(3)}
+    body = encode_body(RegisterBrokerBody(TopicConfigSerializeWrapper(table, DataVersion(1, 1))))
+    header = RegisterBrokerRequestHeader("broker-x", "10.0.0.1:10911", "C", "", 0)
+    refused = await world.ask(RequestCode.REGISTER_BROKER, header, body)
+    assert refused.code == ResponseCode.SYSTEM_ERROR
+    assert "broker not registered: topic" in refused.remark
+    assert "has 1000001 characters, limit 390" in refused.remark
+    body = encode_body(RegisterBrokerBody(TopicConfigSerializeWrapper({"T": TopicConfigBody()}, DataVersion(1, 1))))
+    assert (await world.ask(RequestCode.REGISTER_BROKER, header, body)).code == ResponseCode.SUCCESS
+    assert await world.route("T") is not None
+
+
 async def test_lists_permissions_and_deletion(world: World) -> None:
     """206, 224, 304, 205, 327 and 216."""
     broker = await world.broker()
