@@ -47,7 +47,7 @@ class ConsumerStatus:
         self._statistics = statistics
         self._watch = watch
         self._started_ms = consumer.instance.clock.now_ms()
-        self.tasks = TaskSet()
+        self.tasks = TaskSet(consumer.instance.supervisor)
 
     def answer(self, channel: ClientChannel, request: Request) -> None:
         """Answer one request; what takes time is done in a task."""

@@ -24,12 +24,15 @@ from pocketmq.client.process_queue import ProcessQueue
 from pocketmq.common.clock import Clock
 from pocketmq.common.message import ReceivedMessage
 from pocketmq.common.runner import LoopMailbox
+from pocketmq.common.supervised import Supervisor
 
 TURN_CALLS: Final = 32
 """Calls after which a worker goes on to the next queue, and lets the event loop turn."""
 WORKERS_PER_FREE_WORKER: Final = 4
 CANCEL_WAIT_S: Final = 1.0
 """For a handler that does not end when it is canceled."""
+RESTART_S: Final = 1.0
+"""Before a new worker takes the place of one that failed."""
 
 
 class LaneQueue:
@@ -82,6 +85,7 @@ class Lane:
         counts: TopicCounts,
         drained: Callable[[ProcessQueue], None],
         mailbox: LoopMailbox,
+        supervisor: Supervisor,
     ) -> None:
         self.call = call
         self._concurrency = concurrency
@@ -91,6 +95,7 @@ class Lane:
         self._counts = counts
         self.drained = drained
         self._mailbox = mailbox
+        self._supervisor = supervisor
         self._queues: set[LaneQueue] = set()
         self._ready: deque[LaneQueue] = deque()
         self._idle: deque[asyncio.Future[None]] = deque()
@@ -111,8 +116,7 @@ class Lane:
         """Return the lane's place for a queue."""
         queue = LaneQueue(process_queue)
         self._queues.add(queue)
-        while len(self._workers) < self._concurrency:
-            self.add_worker()
+        self._fill_up()
         return queue
 
     def put(self, queue: LaneQueue, messages: Sequence[ReceivedMessage]) -> None:
@@ -154,6 +158,19 @@ class Lane:
         place.task = task
         self._workers[task] = None
         self._free += 1
+        self._supervisor.tasks.add(task)
+        task.add_done_callback(self._worker_ended)
+
+    def _worker_ended(self, task: "asyncio.Task[None]") -> None:
+        """Put a new worker in the place of one that failed; what it had in hand comes again with the next start."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._supervisor.crashed(task.get_name(), error, restart_after_ms=round(RESTART_S * 1000))
+            asyncio.get_running_loop().call_later(RESTART_S, self._fill_up)
+
+    def _fill_up(self) -> None:
+        while not self._stopping and len(self._workers) < self._concurrency:
+            self.add_worker()
 
     def replace_hung_worker(self, task: "asyncio.Task[Any] | None") -> bool:
         """Start a worker in place of one whose call does not come back; at most as many again as there should be."""

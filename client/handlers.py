@@ -89,6 +89,7 @@ class ConcurrentMode:
                 counts=counts,
                 drained=context.drained,
                 mailbox=self._mailbox,
+                supervisor=context.instance.supervisor,
             )
         self._by_topic[topic] = lane
         return lane

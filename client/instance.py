@@ -23,6 +23,7 @@ from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.errors import ConfigError, PocketMQError
 from pocketmq.common.events import EventLog
 from pocketmq.common.message_id import UniqueIdGenerator
+from pocketmq.common.supervised import Supervisor
 from pocketmq.common.topics import AUTO_CREATE_TOPIC
 from pocketmq.remoting.bodies import Announcement, ConsumerData, HeartbeatData, ProducerData, encode_body
 from pocketmq.remoting.channel import ChannelConfig, ClientChannel
@@ -103,7 +104,9 @@ class Link:
 class TaskSet:
     """The background tasks of one owner; ``cancel`` ends them all and waits for that."""
 
-    def __init__(self) -> None:
+    def __init__(self, supervisor: Supervisor | None = None) -> None:
+        """``supervisor`` hears of those that end with an error nobody expected."""
+        self._supervisor = supervisor or Supervisor(StandardLog())
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def __len__(self) -> int:
@@ -113,8 +116,19 @@ class TaskSet:
         """Start a task that is kept until it ends."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def keep(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> "asyncio.Task[None]":
+        """Start a loop, and start it anew whenever it fails."""
+        task = self._supervisor.keep(work, name)
+        self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        self._supervisor.ended(task)
 
     async def wait(self, timeout_s: float) -> None:
         """Wait until all have ended, at most ``timeout_s``."""
@@ -166,7 +180,8 @@ class ClientInstance:
         self._fetching: dict[str, asyncio.Task[TopicRoute]] = {}
         self._opening: dict[str, asyncio.Task[Link]] = {}
         self._links: dict[str, Link] = {}
-        self._tasks = TaskSet()
+        self.supervisor = Supervisor(self.log, self.clock)
+        self._tasks = TaskSet(self.supervisor)
         self.lacks = RocketMQLacks(self.log)
         self.on_route_changed: list[Callable[[str], None]] = []
         self._request_handlers: dict[int, list[RequestHandler]] = {}
@@ -209,8 +224,8 @@ class ClientInstance:
             clock=self.clock, log=self.log, config=config, on_request=self._on_request, rng=self.random
         )
         self.name_servers = NameServers(self._addresses, self._pool, self.clock)
-        self._tasks.spawn(self._refresh_loop(), "pocketmq-routes")
-        self._tasks.spawn(self._heartbeat_loop(), "pocketmq-heartbeat")
+        self._tasks.keep(self._refresh_loop, "pocketmq-routes")
+        self._tasks.keep(self._heartbeat_loop, "pocketmq-heartbeat")
 
     async def stop(self) -> None:
         """Count one user less; the last one closes everything."""

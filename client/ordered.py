@@ -33,6 +33,8 @@ NOT_LOCKED_PAUSE_MS: Final = 1_000
 BROADCASTING: Final = "BROADCASTING"
 CANCEL_WAIT_S: Final = 1.0
 """For a handler that does not end when it is canceled."""
+RESTART_S: Final = 1.0
+"""Before a new worker takes the place of one that failed."""
 
 
 class OrderedMode:
@@ -130,8 +132,7 @@ class OrderedMode:
         is_retry = queue.topic == self._context.policy.retry_topic
         runner = OrderedRunner(self, process_queue, call, self._by_topic if is_retry else None)
         self._runners[queue] = runner
-        while len(self._workers) < min(self._context.concurrency, len(self._runners)):
-            self._add_worker()
+        self._fill_up()
         return runner
 
     async def finish(self, runners: Sequence[QueueRunner], timeout_s: float) -> Sequence[QueueRunner]:
@@ -212,6 +213,19 @@ class OrderedMode:
     def _add_worker(self) -> None:
         task = asyncio.get_running_loop().create_task(self._work(), name=f"pocketmq-ordered-{self._context.group}")
         self._workers[task] = None
+        self._context.instance.supervisor.tasks.add(task)
+        task.add_done_callback(self._worker_ended)
+
+    def _fill_up(self) -> None:
+        while not self._stopping and len(self._workers) < min(self._context.concurrency, len(self._runners)):
+            self._add_worker()
+
+    def _worker_ended(self, task: "asyncio.Task[None]") -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            fields = {"restart_after_ms": round(RESTART_S * 1000)}
+            self._context.instance.supervisor.crashed(task.get_name(), error, **fields)
+            asyncio.get_running_loop().call_later(RESTART_S, self._fill_up)
 
     def _wake_one(self) -> None:
         while self._idle:
@@ -245,6 +259,9 @@ class OrderedMode:
                 place.since_ns = self._clock.monotonic_ns()
                 try:
                     await self._turn(place, runner)
+                except Exception:  # a fault of ours: what it had in hand comes again, in order
+                    self.restart(runner)
+                    raise
                 finally:
                     place.idle()
                     self._workers[own] = None

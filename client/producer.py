@@ -197,7 +197,7 @@ class Producer(Lifecycle):
         self._sender = SectionSender(self.instance, group, plan, self._settled, rescue)
         self._ids: list[bytes] = []
         self._parked: dict[str, list[_Parked]] = {}
-        self._tasks = TaskSet()
+        self._tasks = TaskSet(self.instance.supervisor)
         self._flush_handle: asyncio.Handle | None = None
         self._loop: asyncio.AbstractEventLoop
         self._running = False

@@ -39,6 +39,7 @@ from pocketmq.client.trace import ConsumeTrace, TraceDispatcher, trace_group
 from pocketmq.client.traced_handler import traced
 from pocketmq.common.errors import ConfigError
 from pocketmq.common.message import ReceivedMessage
+from pocketmq.common.runner import ThreadRunner
 from pocketmq.common.topics import TRACE_TOPIC, check_group_name, check_topic_name
 from pocketmq.remoting.bodies import ConsumerData
 
@@ -147,9 +148,15 @@ class PushConsumer(Lifecycle):
         self._timeouts = ConsumeTimeout(
             self._watch, self._concurrent, self._policy, self.options, self.instance.clock, self.instance.log
         )
-        self._loop_watch = LoopWatch(self._watch, self.options.loop_block_ms, self.instance.clock, self.instance.log)
+        self._loop_watch = LoopWatch(
+            self._watch,
+            self.options.loop_block_ms,
+            self.instance.clock,
+            self.instance.log,
+            ThreadRunner(self.instance.supervisor.crashed),
+        )
         self._status = ConsumerStatus(self, self._sharing, self.statistics, self._watch)
-        self._tasks = TaskSet()
+        self._tasks = TaskSet(self.instance.supervisor)
         self._streams: list[MessageStream] = []
         self._trace: TraceDispatcher | None = None
         if enable_message_trace:
@@ -342,7 +349,7 @@ class PushConsumer(Lifecycle):
             await self._trace.start()
         await self._sharing.start(self._tasks)
         self.instance.on_route_changed.append(self._route_changed)
-        self._tasks.spawn(self._watch_loop(), "pocketmq-consumer-watch")
+        self._tasks.keep(self._watch_loop, "pocketmq-consumer-watch")
         if any(consumption.call.is_async for consumption in self._topics.values()):
             self._loop_watch.start()
 

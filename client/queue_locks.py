@@ -91,14 +91,14 @@ class QueueLocks:
         self._busy: dict[str, asyncio.Lock] = {}
         self._waits = LockWaits()
         self._wake: asyncio.Event
-        self._tasks = TaskSet()
+        self._tasks = TaskSet(instance.supervisor)
 
     # -- life --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Begin to renew."""
         self._wake = asyncio.Event()
-        self._tasks.spawn(self._renew_loop(), "pocketmq-locks")
+        self._tasks.keep(self._renew_loop, "pocketmq-locks")
 
     async def stop(self) -> None:
         """Give back what is left, and end."""

@@ -73,9 +73,7 @@ class QueuePull:
 
     def start(self) -> None:
         """Begin."""
-        self._task = asyncio.get_running_loop().create_task(
-            self._run(), name=f"pocketmq-pull-{self.process_queue.queue}"
-        )
+        self._task = self._instance.supervisor.keep(self._run, f"pocketmq-pull-{self.process_queue.queue}")
 
     def wake(self) -> None:
         """Look again at once: there is room, or the pause is over."""

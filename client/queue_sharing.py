@@ -96,8 +96,8 @@ class QueueSharing:
         if self._options.message_model == BROADCASTING:
             for queue, offset in (await asyncio.to_thread(self._file.load)).items():
                 self._offsets.loaded(queue, offset)
-        tasks.spawn(self._rebalance_loop(), "pocketmq-rebalance")
-        tasks.spawn(self._persist_loop(), "pocketmq-persist")
+        tasks.keep(self._rebalance_loop, "pocketmq-rebalance")
+        tasks.keep(self._persist_loop, "pocketmq-persist")
 
     # -- rebalance ---------------------------------------------------------------------------------------------
 

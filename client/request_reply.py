@@ -263,7 +263,7 @@ class Requests:
         self._instance = producer.instance
         self._told: weakref.WeakSet[ClientChannel] = weakref.WeakSet()
         self._futures: set[asyncio.Future[ReceivedMessage]] = set()
-        self._tasks = TaskSet()
+        self._tasks = TaskSet(producer.instance.supervisor)
 
     async def request(
         self, message: Message, selector: QueueSelector | None, timeout_ms: int | None

@@ -70,7 +70,7 @@ class SectionSender:
         self._hosts: dict[str, bytes] = {}
         self._in_flight: set[Section] = set()
         self._tails: dict[MessageQueue, asyncio.Event] = {}
-        self._tasks = TaskSet()
+        self._tasks = TaskSet(instance.supervisor)
         self._lanes = TypedLanes(self._send_request, self._late, self._clock)
         self._attempts = AttemptLog(producer_group, instance.log)
 

@@ -76,7 +76,7 @@ class TraceDispatcher:
         """Start the internal producer."""
         self._is_stopping = False
         await self._producer.start()
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="pocketmq-trace")
+        self._task = self._producer.instance.supervisor.keep(self._run, "pocketmq-trace")
 
     async def stop(self, timeout_s: float = SEND_TIMEOUT_MS / 1000) -> None:
         """Send what waits, at most for ``timeout_s``; stop the internal producer."""

@@ -76,7 +76,7 @@ class TransactionChecks:
         self._sending: dict[int, int] = {}
         self._sent = 0
         self._decided: OrderedDict[str, tuple[str, int]] = OrderedDict()
-        self._tasks = TaskSet()
+        self._tasks = TaskSet(instance.supervisor)
         self._threads: ThreadPoolExecutor | None = None
         self._stopping = False
         self.checked = 0

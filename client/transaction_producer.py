@@ -103,7 +103,7 @@ class TransactionProducer(Producer):
         self.checks = self._new_checks()
         await super().start()
         self.instance.add_request_handler(RequestCode.CHECK_TRANSACTION_STATE, self.checks.on_request)
-        self._finder = self._loop.create_task(self._find_brokers(), name="pocketmq-transaction-brokers")
+        self._finder = self.instance.supervisor.keep(self._find_brokers, "pocketmq-transaction-brokers")
 
     async def stop(self) -> None:
         """Stop as a producer does; no further check is taken."""

@@ -207,6 +207,10 @@ def leaves(kind: type[Body]) -> Iterator[type[Body]]:
 BODIES = list(leaves(Body))
 
 
+def body(kind: type[Body]) -> Callable[[bytes], object]:
+    return lambda data: decode_body(data, kind)
+
+
 class _Section(msgspec.Struct):
     number: int = 0
 
@@ -249,7 +253,7 @@ JSON_DECODERS: dict[str, Callable[[bytes], object]] = {
     "line of JSON": LineParser("T", key_field="a").parse,
     "settings": lambda data: SettingsReader({"s": _Section}).from_file("x = " + data.decode("latin-1"), "s.toml"),
     "option": lambda data: Options({"o": data.decode("latin-1")}, ("o",)).table("o"),
-    **{f"body {kind.__name__}": lambda data, kind=kind: decode_body(data, kind) for kind in BODIES},
+    **{f"body {kind.__name__}": body(kind) for kind in BODIES},
 }
 PACKED_DECODERS: dict[str, Callable[[bytes], object]] = {
     "request": request_header(MSGPACK),

@@ -27,6 +27,7 @@ class SendPort:
         self.instance = producer.instance
         self.clock = producer.instance.clock
         self.log = producer.instance.log
+        self.supervisor = producer.instance.supervisor
         self.random = producer.instance.random
         self.settle: Callable[[Any, Receipt | PocketMQError], None] = producer.settle_parked
         """Ends a send that is in memory: called once with it and its receipt or error."""

@@ -84,7 +84,7 @@ class Resender:
         self._worker = worker
         self._options = options
         self._owner = owner
-        self._tasks = TaskSet()
+        self._tasks = TaskSet(port.supervisor)
         self._wake = asyncio.Event()
         self._lanes: dict[str, _LaneState] = {}
         self._taken: set[int] = set()
@@ -107,7 +107,7 @@ class Resender:
     def start(self) -> None:
         """Begin to look for what is due."""
         self._running = True
-        self._looking = self._tasks.spawn(self._run(), "pocketmq-resend")
+        self._looking = self._tasks.keep(self._run, "pocketmq-resend")
 
     async def stop(self, timeout_s: float) -> None:
         """Resend nothing more; wait for what is in flight. The rest stays in the store for the next producer."""

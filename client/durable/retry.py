@@ -68,7 +68,7 @@ class DurableRetry:
             raise ConfigError("durable retry refused", why=str(error)) from error
         self._given = store
         self._name = name
-        self._runner: Runner = runner or ThreadRunner()
+        self._runner: Runner = runner or ThreadRunner(self._crashed)
         self._port: SendPort | None = None
         self._store: RetryStore | None = None
         self._worker: StoreWorker | None = None
@@ -82,6 +82,10 @@ class DurableRetry:
         self._running = False
         self.state = RetryState(self)
         self.kept_total = self.delivered_total = self.given_up_total = self.not_safe_total = 0
+
+    def _crashed(self, name: str, error: BaseException) -> None:
+        assert self._port is not None  # no thread starts before it
+        self._port.supervisor.crashed(name, error)
 
     # -- life --------------------------------------------------------------------------------------------------
 

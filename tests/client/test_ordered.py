@@ -20,6 +20,7 @@ from pocketmq.common.clock import SystemClock
 from pocketmq.common.logs import CapturedLog
 from pocketmq.common.message import ReceivedMessage
 from pocketmq.common.record_codec import encode_record, received_message
+from pocketmq.common.supervised import Supervisor
 
 
 class Instance:
@@ -28,6 +29,7 @@ class Instance:
     def __init__(self) -> None:
         self.clock = SystemClock()
         self.log = CapturedLog()
+        self.supervisor = Supervisor(self.log, self.clock)
         self.client_id = "me"
 
 

@@ -19,6 +19,7 @@ from pocketmq.client.rebalance import MessageQueue
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.events import NullLog
 from pocketmq.common.runner import LoopMailbox, ThreadRunner
+from pocketmq.common.supervised import Supervisor
 from pocketmq.remoting.errors import ConnectFailed
 
 QUEUES = [MessageQueue("T", "a", number) for number in range(3)]
@@ -30,6 +31,7 @@ class Port:
     def __init__(self, rng: random.Random) -> None:
         self.random = rng
         self.clock, self.log = SystemClock(), NullLog()
+        self.supervisor = Supervisor(self.log, self.clock)
         self.instance = SimpleNamespace(doubt_route=lambda topic: None)
         self.retry_response_codes: set[int] = set()
         self.failing = 0.4
