@@ -254,7 +254,7 @@ class Retention:
             fields["topics_left_out"] = len(counts) - NAMES_TOLD_MAX
         if self.groups_behind is not None:
             groups = self.groups_behind({place: end for place, (_, end) in places.items()})
-            fields["unread_by"] = groups[:NAMES_TOLD_MAX]
+            fields["groups_behind"] = groups[:NAMES_TOLD_MAX]
             if len(groups) > NAMES_TOLD_MAX:
                 fields["groups_left_out"] = len(groups) - NAMES_TOLD_MAX
         return fields

@@ -213,7 +213,7 @@ async def test_a_filling_disk_deletes_nothing_and_says_so(
     assert warning["level"] == "warning"
     assert list(warning["topics"]) == ["T"]
     assert 0 < warning["messages"] < 60
-    assert warning["unread_by"] == ["audit"]
+    assert warning["groups_behind"] == ["audit"]
     disk = sick.app.observation.disk
     assert disk is not None
     disk.look()

@@ -217,7 +217,7 @@ def test_the_log_warns_of_what_is_at_stake(tmp_path: Path) -> None:
     counts = {topic: kept.below(4 * SEGMENT_BYTES, topic) for topic in ("T", "Other")}
     assert min(counts.values()) > 0
     assert (warning["level"], warning["topics"], warning["messages"]) == ("warning", counts, sum(counts.values()))
-    assert (warning["segments_kept"], warning["unread_by"]) == (4, ["slow"])
+    assert (warning["segments_kept"], warning["groups_behind"]) == (4, ["slow"])
     assert asked == [{(topic, 0): count for topic, count in counts.items()}]
     assert warning["why"] == (
         "86.0 % full: nothing younger than 72 hours (store.file_reserved_time) is deleted, and above 90 % sends are "
@@ -276,7 +276,7 @@ def test_a_forced_removal_is_an_error_that_names_what_is_lost(kept: Kept) -> Non
         len(kept.bodies(topic)) for topic in ("T", "Other")
     )
     assert removed[0]["topics"] == {"T": ends[0]}
-    assert removed[0]["unread_by"] == [f"T-{ends[0]}"]
+    assert removed[0]["groups_behind"] == [f"T-{ends[0]}"]
     assert removed[5]["topics"] == {"Other": ends[11] - ends[10]}
     assert kept.warnings() == [], "nothing is kept"
 
@@ -291,7 +291,7 @@ def test_an_event_names_few_topics_and_groups(tmp_path: Path) -> None:
     kept.disk.used = 0.86
     kept.round()
     (warning,) = kept.warnings()
-    assert len(warning["topics"]) == len(warning["unread_by"]) == NAMES_TOLD_MAX
+    assert len(warning["topics"]) == len(warning["groups_behind"]) == NAMES_TOLD_MAX
     assert list(warning["topics"].items())[:2] == [("T", kept.below(2 * SEGMENT_BYTES)), ("T3", 2)]
     assert (warning["topics_left_out"], warning["groups_left_out"]) == (6, 1)
     kept.disk.used = 0.5
