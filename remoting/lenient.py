@@ -7,13 +7,13 @@ ordinals, both ``null`` for an empty collection. (fastjson 1.2.69 ``TypeUtils.ca
 | field | also taken |
 |---|---|
 | number | its digits as a string (``"97"``, ``"97.0"``), a float without a fraction, ``true`` 1, ``false`` 0 |
-| bool | ``"true"``, ``"false"``, ``"1"``, ``"0"``, ``"Y"``, ``"N"``, ``"T"``, ``"F"`` in any case, a number: 1 is true |
+| bool | ``"true"``, ``"false"``, ``"1"``, ``"0"``, ``"Y"``, ``"N"``, ``"T"``, ``"F"`` in any case; 1 is true |
 | string | a number or a bool, as its text |
 | enum | its ordinal |
 | field with a default | ``null``, and for numbers and bools ``""`` and ``"null"``: the default |
 
-All else is refused with the place of the field, as are numbers beyond 64 bits and fractions where a whole number belongs
-(fastjson cuts them off).
+All else is refused with the place of the field, as are numbers beyond 64 bits and fractions where a whole number
+belongs (fastjson cuts them off).
 
 Lives here: those rules, once for every body. Not here: the bodies (``bodies``), fastjson's keys (``fastjson``), header
 fields (``string_map``).

@@ -212,8 +212,11 @@ def test_a_large_body_must_be_right() -> None:
             st.lists(inner, max_size=3)
             | st.dictionaries(
                 st.sampled_from(
-                    ["clientID", "consumerDataSet", "groupName", "subscriptionDataSet", "codeSet", "subVersion", "tps"]
-                    + ["subscriptionData", "offsetTable", "brokerDatas", "brokerAddrs", "mqSet", "statsDay", "epochs"]
+                    (
+                        *("clientID", "consumerDataSet", "groupName", "subscriptionDataSet", "codeSet", "subVersion"),
+                        *("tps", "subscriptionData", "offsetTable", "brokerDatas", "brokerAddrs", "mqSet", "statsDay"),
+                        "epochs",
+                    )
                 ),
                 inner,
                 max_size=4,
