@@ -12,6 +12,7 @@ import msgspec
 
 from pocketmq.common.errors import ConfigError
 from pocketmq.common.limits import NAME_LENGTH_MAX
+from pocketmq.store.queue_paths import QUEUE_ID_MAX
 
 MASTER_ID: Final = 0
 """Broker id of a master (RocketMQ MixAll)."""
@@ -174,6 +175,12 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 if name.startswith("wait_time_mills_in_"):
                     hint += "; broker_fast_failure_enable=false switches all of them off"
                 raise ConfigError("bad setting", why=f"broker.{name}={value}", hint=hint)
+        if self.topic_queue_nums_max > QUEUE_ID_MAX + 1:
+            raise ConfigError(
+                "bad setting",
+                why=f"broker.topic_queue_nums_max={self.topic_queue_nums_max}",
+                hint=f"at most {QUEUE_ID_MAX + 1}",
+            )
         if not 1 <= self.lock_max_live_time <= INT_MAX:
             raise ConfigError("bad setting", why=f"broker.lock_max_live_time={self.lock_max_live_time}")
         if self.release_locks_on_disconnect not in RELEASE_LOCKS:

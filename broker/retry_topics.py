@@ -15,6 +15,7 @@ from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.topics import RETRY_PREFIX, TOPIC_LENGTH_MAX, Perm, dlq_topic, retry_topic
 from pocketmq.remoting.bodies import SubscriptionGroupConfigBody
 from pocketmq.remoting.codes import ResponseCode
+from pocketmq.store.queue_paths import topic_error
 
 DLQ_QUEUE_NUMS: Final = 1
 """RocketMQ AbstractSendMessageProcessor.DLQ_NUMS_PER_GROUP."""
@@ -64,6 +65,9 @@ class RetryTopics:
         return self._queue(dlq_topic(group), DLQ_QUEUE_NUMS, 0)
 
     def _queue(self, topic: str, queue_nums: int, sys_flag: int) -> tuple[str, int] | Refusal:
+        illegal = topic_error(topic)  # another program's subscriptionGroup.json may hold such a group
+        if illegal is not None:
+            return Refusal(int(ResponseCode.MESSAGE_ILLEGAL), illegal, Cause.BAD_REQUEST)
         try:
             config = self._topics.create(topic, queue_nums, int(Perm.READ | Perm.WRITE), sys_flag)
         except PocketMQError as error:  # the table is full

@@ -17,6 +17,7 @@ from pocketmq.common.topics import (
     is_send_forbidden,
 )
 from pocketmq.remoting.codes import ResponseCode
+from pocketmq.store.queue_paths import QUEUE_ID_MAX, topic_error
 
 DEFAULT_CLIENT_QUEUE_NUMS = 4
 """Queues a producer asks for in a new topic (RocketMQ DefaultMQProducer)."""
@@ -89,7 +90,10 @@ class SendChecks:
         if config.is_batch_queue:  # its queues go on in files that only RocketMQ reads
             text = f"the topic[{topic}] sending message is forbidden, queue.type BatchCQ is not served"
             return _refuse(ResponseCode.NO_PERMISSION, text, Cause.NO_PERMISSION)
-        queue_nums = max(config.read_queue_nums, config.write_queue_nums)
+        illegal = topic_error(topic)  # another program's topics.json may hold such a topic: no queue takes it
+        if illegal is not None:
+            return _refuse(ResponseCode.INVALID_PARAMETER, illegal, Cause.BAD_REQUEST)
+        queue_nums = min(max(config.read_queue_nums, config.write_queue_nums), QUEUE_ID_MAX + 1)
         if queue_id >= queue_nums:
             text = f"request queueId[{queue_id}] is illegal, topic[{topic}] has {queue_nums} queues"
             return _refuse(ResponseCode.INVALID_PARAMETER, text, Cause.BAD_REQUEST)

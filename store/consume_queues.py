@@ -27,7 +27,14 @@ from pocketmq.store.deleted_topics import DeletedTopics
 from pocketmq.store.file_cache import FILES_OPEN_MAX, FileCache
 from pocketmq.store.file_system import FileSystem
 from pocketmq.store.group_feed import LogColumns
-from pocketmq.store.queue_paths import queue_directory, queue_error, queue_id_of, queues_directory, topic_directory
+from pocketmq.store.queue_paths import (
+    QUEUE_OFFSET_MAX,
+    queue_directory,
+    queue_error,
+    queue_id_of,
+    queues_directory,
+    topic_directory,
+)
 
 TAILS_BYTES_MAX: Final = 64 << 20
 """Memory that tails may hold: written entries go first, then dispatch waits for the writer."""
@@ -186,8 +193,8 @@ class ConsumeQueues:
     def put_groups(self, groups: Sequence[LogColumns]) -> list[tuple[str, int, int]]:
         """Put the entries of groups in log order; return (topic, queue id, max offset) once for each queue that grew.
 
-        Does no I/O. Records not ``in_queue`` get no entry, nor do those whose topic or queue id no queue can have: a
-        copied log, or one taken over, may hold them. Each such queue is told of once.
+        Does no I/O. Records not ``in_queue`` get no entry, nor do those whose topic, queue id or queue offset no queue
+        can have: a copied log, or one taken over, may hold them. Each such queue is told of once.
         """
         entries = _pack(groups)
         packed = entries.view(np.uint8)
@@ -221,7 +228,8 @@ class ConsumeQueues:
                         entries["tags_code"][start:end] = codes
                 first_offset = int(queue_offsets[first])
                 last_offset = int(queue_offsets[first + section.count - 1])
-                if group.in_queue is None and last_offset - first_offset == section.count - 1:
+                is_run = last_offset - first_offset == section.count - 1 and last_offset <= QUEUE_OFFSET_MAX
+                if group.in_queue is None and is_run:
                     new = queue.put(first_offset, packed[start * ENTRY_BYTES : end * ENTRY_BYTES])
                 else:
                     new = self._put_some(queue, group, section, packed, base)
@@ -278,6 +286,11 @@ class ConsumeQueues:
         new = 0
         for first, end in itertools.pairwise(bounds):
             start = base + int(rows[first])
+            if int(offsets[first]) + (end - first) > QUEUE_OFFSET_MAX:
+                at = int(group.physical_offsets[rows[first]])
+                why = f"the queue offset is {offsets[first]}, more than {QUEUE_OFFSET_MAX}"
+                self._tell_illegal(queue.topic, queue.queue_id, "records_skipped", first_offset=at, why=why)
+                continue
             new += queue.put(int(offsets[first]), packed[start * ENTRY_BYTES : (start + end - first) * ENTRY_BYTES])
         return new
 

@@ -21,6 +21,8 @@ DIRECTORY_BYTES_MAX: Final = 255
 """Bytes of a name in a directory (NAME_MAX of ext4, XFS, tmpfs, APFS)."""
 QUEUE_ID_MAX: Final = (1 << 20) - 1
 """Sixteen times what ``topic_queue_nums_max`` allows by default; RocketMQ sets no limit."""
+QUEUE_OFFSET_MAX: Final = (1 << 58) - 1
+"""An entry has 20 bytes, and the file that begins with it is named by its first byte: that must stay an i64."""
 LMQ_PREFIX: Final = "%LMQ%"
 """Light queues (RocketMQ 4.9.3)."""
 

@@ -9,6 +9,7 @@ from pocketmq.broker.topic_table import TopicTable
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.topics import TOPIC_ID_ATTRIBUTE, TopicConfig
 from pocketmq.remoting.codes import ResponseCode
+from pocketmq.store.queue_paths import QUEUE_ID_MAX
 
 FILE = json.dumps(
     {
@@ -21,6 +22,7 @@ FILE = json.dumps(
         }
     }
 ).encode()
+WIDE = {"topicName": "wide", "writeQueueNums": 1 << 30}
 
 
 def table() -> TopicTable:
@@ -51,3 +53,15 @@ def test_a_send_to_a_batch_queue_is_refused() -> None:
     assert "BatchCQ" in refused.remark
     assert not isinstance(checks.check("F", 0), Refusal)
     assert not isinstance(checks.check("N", 0), Refusal)
+
+
+def test_a_send_that_no_queue_can_take_is_refused() -> None:
+    """A table from elsewhere may name such a topic or so many queues: what is acknowledged must reach a queue."""
+    topics = TopicTable(BrokerConfig(), ManualClock())
+    topics.load(json.dumps({"topicConfigTable": {"../x": {"topicName": ""}, "wide": WIDE}}).encode())
+    checks = SendChecks(BrokerConfig(), topics)
+    for topic, queue_id in (("../x", 0), ("wide", QUEUE_ID_MAX + 1)):
+        refused = checks.check(topic, queue_id)
+        assert isinstance(refused, Refusal)
+        assert refused.code == ResponseCode.INVALID_PARAMETER
+    assert not isinstance(checks.check("wide", QUEUE_ID_MAX), Refusal)

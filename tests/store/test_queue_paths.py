@@ -82,10 +82,12 @@ def test_a_path_lies_two_levels_below_the_queues_or_there_is_none(topic: str, qu
 @pytest.mark.parametrize("topic", ILLEGAL)
 def test_what_is_no_directory_is_refused(topic: str) -> None:
     """By both functions, with a text that can be printed."""
-    for path_of in (lambda: topic_directory(ROOT, topic), lambda: queue_directory(ROOT, topic, 0)):
-        with pytest.raises(TopicIllegal) as caught:
-            path_of()
-        assert str(caught.value).isprintable()
+    with pytest.raises(TopicIllegal) as caught:
+        topic_directory(ROOT, topic)
+    assert str(caught.value).isprintable()
+    with pytest.raises(TopicIllegal) as caught:
+        queue_directory(ROOT, topic, 0)
+    assert str(caught.value).isprintable()
 
 
 @pytest.mark.parametrize("queue_id", IDS)
@@ -176,6 +178,31 @@ def test_a_slave_skips_illegal_records_of_a_copied_log(tmp_path: Path, piece_byt
     assert again.bodies("T", 0) == [b"0", b"1", b"2"]
     again.store.close()
     assert outside(tmp_path, root) == before
+
+
+@pytest.mark.parametrize("queue_offset", [-(1 << 63), -1, 1 << 58, 1 << 62, (1 << 63) - 1])
+def test_a_queue_offset_that_no_queue_reaches_is_skipped(tmp_path: Path, queue_offset: int) -> None:
+    """A file named after it would keep the store from opening, and old files from going."""
+    master = Stepped(tmp_path / "master")
+    for topic in ("T", "E", "Z"):
+        master.append(b"x", topic=topic)
+    log = master.store.log
+    data = bytearray(log.read(0, log.committed_offset))
+    size = int.from_bytes(data[:4], "big")
+    data[size + 20 : size + 28] = queue_offset.to_bytes(8, "big", signed=True)
+    slave = Stepped(tmp_path / "slave", broker_role="SLAVE")
+    appender = RawAppender(slave.store, slave.log)
+    appender.take(0, memoryview(data))
+    appender.dispatch()
+    slave.clock.advance_ms(120_000)
+    slave.runner.run_until_idle()
+    assert [each["event"] for each in slave.log.events if each["level"] == "error"] == ["records_skipped"] * (
+        queue_offset > 0
+    )
+    slave.store.close()
+    again = Stepped(tmp_path / "slave", broker_role="SLAVE")
+    assert {queue[0]: queue[3] for queue in again.store.queues() if queue[3]} == {"T": 1, "Z": 1}
+    again.store.close()
 
 
 @pytest.mark.parametrize("parts", [("commitlog",), ("commitlog", "checksums")])
