@@ -10,7 +10,9 @@ from typing import Final
 
 import msgspec
 
-from pocketmq.broker.topic_table import TableFull
+from pocketmq.broker.topic_table import OnIllegal, TableFull
+from pocketmq.common.topics import GroupIllegal, check_group_name
+from pocketmq.store.queue_paths import QUEUE_ID_MAX, QUEUE_OFFSET_MAX, topic_error
 
 SEPARATOR: Final = "@"
 """Between topic and group in a key (RocketMQ ConsumerOffsetManager)."""
@@ -118,18 +120,29 @@ class ConsumerOffsets:
         """
         return msgspec.json.encode(_OffsetsFile(self._table))
 
-    def mirror(self, content: bytes) -> dict[str, dict[int, int]]:
+    def mirror(self, content: bytes, on_illegal: OnIllegal) -> dict[str, dict[int, int]]:
         """Take over the offsets of a master, as ``encode`` gives them, and return them; those of groups that it does
-        not have stay (RocketMQ SlaveSynchronize). Raises ``DECODE_ERRORS``.
+        not have stay (RocketMQ SlaveSynchronize). An entry that no request could have made, or for which there is no
+        room, is told to ``on_illegal`` and left out. Raises ``DECODE_ERRORS``.
         """
         told = msgspec.json.decode(content, type=_OffsetsFile, strict=False).offset_table
+        taken: dict[str, dict[int, int]] = {}
         with self._lock:
             for key, queues in told.items():
-                if self._table.get(key) != queues:
-                    self._entries += len(queues) - len(self._table.get(key, {}))
+                known = self._table.get(key, {})
+                if known != queues:
+                    why = _mirror_error(key, queues)
+                    entries = self._entries + len(queues) - len(known)
+                    if why is None and entries > max(self._entries, self._entries_max):
+                        why = f"{self._entries} offsets are kept: raise broker.consumer_offsets_max"
+                    if why is not None:
+                        on_illegal(key, why)
+                        continue
+                    self._entries = entries
                     self._table[key] = dict(queues)
                     self.generation += 1
-        return told
+                taken[key] = queues
+        return taken
 
     def clamp(self, max_offset: Callable[[str, int], int]) -> int:
         """Bring offsets behind the end of their queue back to it, and return how many there were: what is stored there
@@ -153,6 +166,22 @@ class ConsumerOffsets:
             for key, queues in loaded.offset_table.items():
                 self._entries += len(queues) - len(self._table.get(key, {}))
                 self._table[key] = queues
+
+
+def _mirror_error(key: str, queues: dict[int, int]) -> str | None:
+    """Say why no commits could have made these offsets, or return None."""
+    topic, group = _split(key)
+    why = topic_error(topic)
+    if why is not None:
+        return why
+    try:
+        check_group_name(group)
+    except GroupIllegal as error:
+        return error.why
+    for queue_id, offset in queues.items():
+        if not (0 <= queue_id <= QUEUE_ID_MAX and 0 <= offset <= QUEUE_OFFSET_MAX):
+            return f"offset {offset} of queue {queue_id}"
+    return None
 
 
 def _split(key: str) -> tuple[str, str]:

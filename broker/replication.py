@@ -18,7 +18,7 @@ from pocketmq.broker.master_address import MASTER_FILE, MasterAddress
 from pocketmq.broker.members_claim import ClaimMembers, MembersClaim
 from pocketmq.broker.off_loop import run_off_loop
 from pocketmq.broker.slave_mirror import COMMITS_FILE, LocalCommits, SlaveMirror
-from pocketmq.broker.slave_sync import SlaveSync
+from pocketmq.broker.slave_sync import SlaveSync, TablesFrom
 from pocketmq.broker.subscription_groups import SubscriptionGroups
 from pocketmq.broker.topic_table import TopicTable
 from pocketmq.broker.topics_from_queues import remake_topics
@@ -113,7 +113,7 @@ class Replication:
             )
             self._sync = SlaveSync(
                 self._mirror,
-                lambda: self.master.broker_address,
+                self._tables_from,
                 role.config.slave_sync_interval,
                 runner,
                 mailbox,
@@ -169,6 +169,15 @@ class Replication:
     def _master_ha_address(self) -> str:
         return self.role.store_config.ha_master_address or self.master.ha_address
 
+    def _tables_from(self) -> TablesFrom | None:
+        """Return where tables come from: the node that streams the log, at the address that it gave with it. Masters
+        of older versions give none: then at the one that name servers gave."""
+        followed = None if self.node.slave is None else self.node.slave.followed
+        if followed is None:
+            return None
+        address = followed.address or self.master.broker_address
+        return TablesFrom(address, followed.epoch, followed.owner) if address else None
+
     @property
     def has_master(self) -> bool:
         """Whether this slave follows a master now. Any thread."""
@@ -214,6 +223,7 @@ class Replication:
             clock=self._clock,
             runner=self._runner,
             log=self._log,
+            address=f"{host}:{port}",
         )
         # A broker on a port of the system's choice shall not depend on the port beside it.
         is_any = config.listen_port == 0 and not store_config.ha_listen_port

@@ -6,6 +6,7 @@ Not here: asking the master (``slave_sync``), files (``json_file``), the log (``
 
 import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -18,10 +19,14 @@ from pocketmq.broker.subscription_groups import SubscriptionGroups
 from pocketmq.broker.timer_queue import TimerProgress
 from pocketmq.broker.topic_table import TopicTable
 from pocketmq.common.events import EventLog
+from pocketmq.common.topics import is_system_topic
 from pocketmq.store.file_system import FileSystem
 from pocketmq.store.message_store import MessageStore
+from pocketmq.store.queue_paths import QUEUE_ID_MAX, QUEUE_OFFSET_MAX, topic_error
 
 COMMITS_FILE: Final = "pocketmq/slaveCommits.json"
+ENTRIES_TOLD_MAX: Final = 100
+"""Illegal entries of a master's tables that are told of one by one."""
 Commit = tuple[str, str, int, int]
 """(group, topic, queue id, next offset to consume)"""
 
@@ -138,23 +143,60 @@ class SlaveMirror:
         ]
         self._waiting_progress: DelayProgressBody | None = None
         self._deleted: dict[str, int] = {}  # topic -> end of the master's log when it was found to be gone
+        self._early: dict[str, int] = {}  # deletions behind the end of the master's log
+        self._told: set[tuple[str, str]] = set()
 
-    def topics(self, content: bytes, master_end: int) -> None:
+    def _illegal(self, table: str, name: str, why: str) -> None:
+        """Report an entry that is not taken over: each once, and no more of them than ``ENTRIES_TOLD_MAX``."""
+        key = table, name[:256]
+        if key in self._told or len(self._told) > ENTRIES_TOLD_MAX:
+            return
+        self._told.add(key)
+        if len(self._told) > ENTRIES_TOLD_MAX:
+            self._log.warning("master_entries_untold", why=f"more than {ENTRIES_TOLD_MAX} illegal entries")
+            return
+        self._log.warning(
+            "master_entry_skipped",
+            table=table,
+            name=ascii(name[:128]),
+            why=why,
+            what_to_do="look who says to be the master of this slave, and what put this into its table",
+        )
+
+    def topics(self, content: bytes, master_end: int) -> bool:
         """Take over the topics, and forget what the master has deleted, at the same place of the log.
 
         What a topic has here that the master does not have any more, and does not know to be deleted, goes once the log
-        is at ``master_end``: what it had then has come by that time. Raises ``DECODE_ERRORS``, ``StoreError``.
+        is at ``master_end``: what it had then has come by that time. Entries that no master of ours has are skipped and
+        reported. Returns False if a topic was deleted behind ``master_end``: what the master appended is not committed
+        yet, so ask again. Raises ``DECODE_ERRORS``, ``StoreError``.
         """
         deleted = msgspec.json.decode(content, type=_Deletions).deleted_topics
+        early: dict[str, int] = {}
         for topic, end_offset in deleted.items():
+            why = topic_error(topic)
+            if why is None and is_system_topic(topic):
+                why = "system topics are not deleted"
+            if why is None and end_offset < 0:
+                why = f"it was deleted at {end_offset}"
+            if why is None and end_offset > master_end:
+                early[topic] = end_offset
+                if self._early.get(topic) == end_offset:
+                    self._illegal("deletedTopics", topic, f"deleted at {end_offset}, the log ends at {master_end}")
+                continue
+            if why is not None:
+                self._illegal("deletedTopics", topic, why)
+                continue
             if end_offset > self._store.consume_queues.deleted.get(topic):
                 self._forget_offsets(topic)  # first: they would skip what the topic gets when it is created anew
                 self._store.delete_topic_below(topic, end_offset)
                 self._log.info("topic_deleted", topic=topic, end_offset=end_offset, why="its master has deleted it")
-        for topic in self._topics.mirror(content):
+        self._early = early
+        for topic in self._topics.mirror(content, partial(self._illegal, "topics")):
             if any(queue[0] == topic for queue in self._store.queues()):
                 self._deleted[topic] = master_end
             self._forget_offsets(topic)
+        return not early
 
     def _forget_offsets(self, topic: str) -> None:
         self._offsets.remove_topic(topic)
@@ -162,11 +204,11 @@ class SlaveMirror:
 
     def groups(self, content: bytes) -> None:
         """Take over the consumer groups."""
-        self._groups.mirror(content)
+        self._groups.mirror(content, partial(self._illegal, "groups"))
 
     def offsets(self, content: bytes) -> list[Commit]:
         """Take over the consumer offsets; return what consumers committed here beyond them."""
-        told = self._offsets.mirror(content)
+        told = self._offsets.mirror(content, partial(self._illegal, "offsets"))
         commits = self.commits.ahead_of(told)
         for group, topic, queue_id, offset in commits:
             self._offsets.commit(group, topic, queue_id, offset)
@@ -175,20 +217,20 @@ class SlaveMirror:
     def progress(self, content: bytes) -> None:
         """Take over the progress of delayed messages, now or when the log is there. Raises ``DECODE_ERRORS``."""
         told = msgspec.json.decode(content, type=DelayProgressBody, strict=False)
-        if self._waiting_progress is None:
+        for level, offset in list(told.offset_table.items()):
+            if not (0 <= level <= QUEUE_ID_MAX and 0 <= offset <= QUEUE_OFFSET_MAX):
+                self._illegal("delayOffset", str(level), f"offset {offset} of level {level}")
+                del told.offset_table[level]
+                known = self._delay_offsets.get(level)
+                if known:
+                    told.offset_table[level] = known
+        if self._waiting_progress is None or told.end_offset < self._waiting_progress.end_offset:
             self._waiting_progress = told
 
     def settle(self) -> None:
         """Do what waited for the log. Raises ``StoreError``, ``DECODE_ERRORS``."""
         for file in self._other_files:
             file.persist()
-        told = self._waiting_progress
-        if told is not None and self._store.committed_offset >= told.end_offset:
-            self._waiting_progress = None
-            self._delay_offsets.mirror(told.offset_table)
-            self._timer_progress.mirror(bytes(told.timer_progress))
-            for file in self._files:
-                file.persist()
         for topic, master_end in list(self._deleted.items()):
             if self._topics.get(topic) is not None:
                 del self._deleted[topic]
@@ -196,6 +238,15 @@ class SlaveMirror:
                 self._store.delete_topic(topic)
                 del self._deleted[topic]
                 self._log.info("topic_deleted", topic=topic, why="its master has deleted it")
+        told = self._waiting_progress
+        if told is not None and self._store.committed_offset >= told.end_offset:
+            self._waiting_progress = None
+            self._delay_offsets.mirror(told.offset_table)
+            try:
+                self._timer_progress.mirror(bytes(told.timer_progress))
+            finally:
+                for file in self._files:
+                    file.persist()
 
     def load(self) -> None:
         """Read what was mirrored before. Blocks. Raises ``CorruptRecord``, ``StoreError``."""

@@ -7,7 +7,7 @@ Not here: the tables (``slave_mirror``), the log (``store.ha``), where the maste
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from pocketmq.broker.off_loop import run_off_loop
 from pocketmq.broker.slave_mirror import Commit, SlaveMirror
@@ -44,11 +44,19 @@ class TableIllegal(BytesIllegal):
     retriable = True
 
 
+class TablesFrom(NamedTuple):
+    """The master that streams the log: where it serves clients, and the epoch and owner of the stream."""
+
+    address: str
+    epoch: int
+    owner: str
+
+
 @dataclass(slots=True)
 class _Seen:
-    """Versions that were taken over from the master at ``address``."""
+    """Versions that were taken over from one master."""
 
-    address: str = ""
+    master: TablesFrom | None = None
     topics: DataVersion = field(default_factory=lambda: DataVersion(-1, -1))
     groups: DataVersion = field(default_factory=lambda: DataVersion(-1, -1))
     offsets: int = -1
@@ -65,7 +73,7 @@ class SlaveSync:
     def __init__(
         self,
         mirror: SlaveMirror,
-        master_address: Callable[[], str],
+        tables_from: Callable[[], TablesFrom | None],
         interval_ms: int,
         runner: Runner,
         mailbox: LoopMailbox,
@@ -73,9 +81,9 @@ class SlaveSync:
         log: EventLog,
         supervisor: Supervisor,
     ) -> None:
-        """``master_address`` returns the broker address of the master, empty while it is not known."""
+        """``tables_from`` returns the node that streams the log at present, None while none does."""
         self._mirror = mirror
-        self._master_address = master_address
+        self._tables_from = tables_from
         self._interval_ms = interval_ms
         self._runner = runner
         self._mailbox = mailbox
@@ -104,55 +112,62 @@ class SlaveSync:
 
     async def _run(self) -> None:
         while True:
-            address = self._master_address()
-            if address:
+            master = self._tables_from()
+            if master is not None:
                 try:
-                    await self.sync(address)
+                    await self.sync(master)
                 except PocketMQError as error:
                     self._failures += 1
                     if self._failures & (self._failures - 1) == 0:  # 1st, 2nd, 4th, 8th …
                         self._log.warning(
-                            "slave_sync_failed", master=address, error=str(error), failures=self._failures
+                            "slave_sync_failed", master=master.address, error=str(error), failures=self._failures
                         )
                 else:
                     self._failures = 0
                     self.rounds += 1
             await asyncio.sleep(self._interval_ms / 1000)
 
-    async def sync(self, address: str) -> None:
+    async def sync(self, master: TablesFrom) -> None:
         """Take over what has changed at the master. Raises what requests and the disk raise."""
-        channel = await self._pool.get(address)
+        channel = await self._pool.get(master.address)
         seen = self._seen
-        if seen.address != address:
-            seen = self._seen = _Seen(address)
+        if seen.master != master:
+            seen = self._seen = _Seen(master)
         status = decode_body(await self._ask(channel, RequestCode.HA_STATUS), HaStatusBody)
-        if not status.is_master:
-            raise MasterRefused("no tables taken over", why=f"{address} is no master: {status.role}")
+        _check_status(status, master)
         mirror = self._mirror
         if status.topics_version != seen.topics:
             content = bytes(await self._ask(channel, RequestCode.GET_ALL_TOPIC_CONFIG))
             # its end of the log after the answer: a topic that is missing in it has no record behind that
             later = decode_body(await self._ask(channel, RequestCode.HA_STATUS), HaStatusBody)
-            await self._take_over("topics", lambda: mirror.topics(content, later.end_offset))
-            seen.topics = status.topics_version
+            taken: list[bool] = []
+            await self._take(master, "topics", lambda: taken.append(mirror.topics(content, later.end_offset)))
+            if all(taken):
+                seen.topics = status.topics_version
         begin_ns = self._clock.monotonic_ns()
         if status.offsets_generation != seen.offsets and begin_ns >= self._offsets_due_ns:
             content = bytes(await self._ask(channel, RequestCode.GET_ALL_CONSUMER_OFFSET))
             commits: list[Commit] = []
-            await self._take_over("consumer offsets", lambda: commits.extend(mirror.offsets(content)))
+            await self._take(master, "consumer offsets", lambda: commits.extend(mirror.offsets(content)))
             await self._hand_back(channel, commits)
             seen.offsets = status.offsets_generation
             now_ns = self._clock.monotonic_ns()
             self._offsets_due_ns = now_ns + OFFSETS_PAUSE_FACTOR * (now_ns - begin_ns)
         if seen.rounds % PROGRESS_EVERY == 0:
             progress = bytes(await self._ask(channel, RequestCode.GET_ALL_DELAY_OFFSET))
-            await self._take_over("delay progress", lambda: mirror.progress(progress))
+            await self._take(master, "delay progress", lambda: mirror.progress(progress))
         seen.rounds += 1
         if status.groups_version != seen.groups:
             groups = bytes(await self._ask(channel, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
-            await self._take_over("consumer groups", lambda: mirror.groups(groups))
+            await self._take(master, "consumer groups", lambda: mirror.groups(groups))
             seen.groups = status.groups_version
         await self._take_over("delay progress", mirror.settle)
+
+    async def _take(self, master: TablesFrom, table: str, call: Callable[[], None]) -> None:
+        """Take over an answer, unless the log has come from elsewhere, or from nowhere, since it was asked for."""
+        if self._tables_from() != master:
+            raise MasterRefused("no tables taken over", why=f"the log does not come from {master.address} any more")
+        await self._take_over(table, call)
 
     async def _hand_back(self, channel: ClientChannel, commits: list[Commit]) -> None:
         """Give the master what consumers committed here while it was away."""
@@ -179,3 +194,20 @@ class SlaveSync:
                 why=f"{type(error).__name__}: {error}",
                 hint="the next round asks again; if it goes on, look at the master's own files in config/",
             ) from error
+
+
+def _check_status(status: HaStatusBody, master: TablesFrom) -> None:
+    """Raise ``MasterRefused`` unless who answers says that it is the node which streams the log.
+
+    It may be in a later epoch than the stream: a slave that it counts anew begins one, others stay connected.
+    """
+    if not status.is_master:
+        raise MasterRefused("no tables taken over", why=f"{master.address} is no master: {status.role}")
+    is_same_node = bool(status.node_id) and master.owner.startswith(f"{status.node_id}.")
+    if not is_same_node or not any((each.number, each.owner) == master[1:] for each in status.epochs):
+        raise MasterRefused(
+            "no tables taken over",
+            why=f"{master.address} is node {status.node_id[:64]!a} in epoch {status.epoch}, and the log comes from "
+            f"{master.owner} in epoch {master.epoch}",
+            hint="two brokers say to be the master of this name, or one is behind a false address: look at both",
+        )

@@ -10,10 +10,16 @@ from typing import Final
 import msgspec
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.topic_table import TableFull
+from pocketmq.broker.topic_table import OnIllegal, TableFull
 from pocketmq.common.clock import Clock
-from pocketmq.common.topics import check_group_name
-from pocketmq.remoting.bodies import DataVersion, SubscriptionGroupConfigBody, SubscriptionGroupWrapper
+from pocketmq.common.topics import GroupIllegal, check_group_name
+from pocketmq.remoting.bodies import (
+    LONG_MAX,
+    LONG_MIN,
+    DataVersion,
+    SubscriptionGroupConfigBody,
+    SubscriptionGroupWrapper,
+)
 
 _SYSTEM_GROUPS: Final = (
     # (name, broadcast is explicitly allowed): RocketMQ SubscriptionGroupManager.init
@@ -105,12 +111,27 @@ class SubscriptionGroups:
         """The version of the table."""
         return self._version
 
-    def mirror(self, content: bytes) -> None:
-        """Become the table of a master, as ``encode`` gives it. Raises ``DECODE_ERRORS``."""
+    def mirror(self, content: bytes, on_illegal: OnIllegal) -> None:
+        """Become the table of a master, as ``encode`` gives it. An entry that no request could have made, or for which
+        there is no room, is told to ``on_illegal``; what is known of that group stays. Raises ``DECODE_ERRORS``.
+        """
         told = msgspec.json.decode(content, type=SubscriptionGroupWrapper, strict=False)
+        groups: dict[str, SubscriptionGroupConfigBody] = {}
+        for name, group in told.subscription_group_table.items():
+            why = _mirror_error(name, group)
+            if why is None and len(groups) >= self._config.subscription_groups_max:
+                why = f"there are {len(groups)} groups before it: raise broker.subscription_groups_max"
+            if why is None:
+                group.group_name = name
+                groups[name] = group
+                continue
+            on_illegal(name, why)
+            known = self._groups.get(name)
+            if known is not None:
+                groups[name] = known
         with self._lock:
-            self._groups = told.subscription_group_table
-            self._version = told.data_version
+            self._groups = groups
+            self._version = told.data_version.bounded()
             self.generation += 1
         self.add_system_groups()
 
@@ -120,3 +141,16 @@ class SubscriptionGroups:
         with self._lock:
             self._groups.update(loaded.subscription_group_table)
             self._version = loaded.data_version
+
+
+def _mirror_error(name: str, group: SubscriptionGroupConfigBody) -> str | None:
+    """Say why no request could have made this group, or return None."""
+    try:
+        check_group_name(name)
+    except GroupIllegal as error:
+        return error.why
+    for field in group.__struct_fields__:
+        value = getattr(group, field)
+        if isinstance(value, int) and not LONG_MIN <= value <= LONG_MAX:
+            return f"{field} is no number of 64 bits"
+    return None

@@ -22,9 +22,11 @@ from pocketmq.broker.delivery import BATCH_MAX, Deliverer
 from pocketmq.broker.timer_wheel import BEFORE_ALL, Entries, Key, Timers, TimerWheel
 from pocketmq.common.events import EventLog
 from pocketmq.common.topics import TIMER_TOPIC
+from pocketmq.remoting.bodies import LONG_MAX
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.consume_queue import BLANK_SIZE, ENTRY, ENTRY_BYTES
 from pocketmq.store.message_store import MessageStore
+from pocketmq.store.queue_paths import QUEUE_OFFSET_MAX
 
 BLOCK_ENTRIES: Final = 1 << 16
 """Entries of one block: the latest due time of each is remembered, so that old blocks are read no more."""
@@ -61,7 +63,17 @@ class TimerProgress:
                 self.generation += 1
 
     def mirror(self, content: bytes) -> None:
-        """Take over the progress of a master, to be written next; raises ``DECODE_ERRORS``."""
+        """Take over the progress of a master, to be written next; raises ``DECODE_ERRORS``, also for numbers
+        that no progress has."""
+        told = msgspec.json.decode(content, type=TimerState)
+        for name, low, number, high in (
+            ("readOffset", 0, told.read_offset, QUEUE_OFFSET_MAX),
+            ("lowOffset", 0, told.low_offset, QUEUE_OFFSET_MAX),
+            ("dueMs", -1, told.due_ms, LONG_MAX),
+            ("physicalOffset", -1, told.physical_offset, LONG_MAX),
+        ):
+            if not low <= number <= high:
+                raise msgspec.ValidationError(f"{name} is {number}, not {low} to {high}")
         self.load(content)
         with self._lock:
             self.generation += 1

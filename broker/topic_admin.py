@@ -16,11 +16,11 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.consumer_offsets import ConsumerOffsets
 from pocketmq.broker.queue_checks import find_queue, find_topic
 from pocketmq.broker.task import Buffers, Task, encode_answer
-from pocketmq.broker.topic_table import TopicTable
+from pocketmq.broker.topic_table import PERM_MAX, TopicTable
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.events import EventLog
 from pocketmq.common.limits import NAME_LENGTH_MAX, too_long
-from pocketmq.common.topics import SYSTEM_TOPICS, Perm, TopicConfig, check_topic_name, is_system_topic
+from pocketmq.common.topics import SYSTEM_TOPICS, TopicConfig, check_topic_name, is_system_topic
 from pocketmq.remoting.bodies import MessageQueue, TopicList, TopicOffset, TopicStatsTable, decode_body, encode_body
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers import OffsetResponseHeader, TimestampResponseHeader
@@ -94,7 +94,7 @@ class TopicAdmin:
             raise TopicRefused("topic refused", why=why, hint="SINGLE_TAG or MULTI_TAG")
         if topic == self._config.broker_cluster_name or is_system_topic(topic):
             raise TopicRefused(f"The topic[{topic[:128]}] is conflict with system topic.")
-        if not 0 <= perm <= Perm.READ | Perm.WRITE | Perm.INHERIT | Perm.PRIORITY:
+        if not 0 <= perm <= PERM_MAX:
             raise TopicRefused("topic refused", why=f"perm {perm} is unknown", hint="2 write, 4 read, 6 both")
 
     def _put_list(self, task: Task) -> Buffers:

@@ -32,15 +32,21 @@ from pocketmq.common.topics import (
     Perm,
     TopicConfig,
     check_topic_name,
+    has_legal_characters,
 )
 from pocketmq.remoting.bodies import DataVersion
+from pocketmq.store.queue_paths import topic_error
 
 SCHEDULE_QUEUE_NUMS: Final = 18
 """One queue per delay level (RocketMQ TopicConfigManager)."""
 BENCHMARK_QUEUE_NUMS: Final = 1024
 CLUSTER_QUEUE_NUMS: Final = 16
+PERM_MAX: Final = int(Perm.READ | Perm.WRITE | Perm.INHERIT | Perm.PRIORITY)
+SYS_FLAG_MAX: Final = (1 << 31) - 1
 CHANGES_MAX: Final = 10_000
 """Changes remembered one by one; who has missed more needs the whole table."""
+OnIllegal = Callable[[str, str], None]
+"""Hears (name, why) of an entry of a master's table that is not taken over."""
 
 
 class TableFull(PocketMQError):
@@ -90,6 +96,10 @@ class TopicTable:
 
     def add_system_topics(self) -> None:
         """Add those of RocketMQ's own topics that are missing (RocketMQ TopicConfigManager's constructor)."""
+        for topic, queue_nums, perm in self._system_topics():
+            self.create(topic, queue_nums, int(perm))
+
+    def _system_topics(self) -> list[tuple[str, int, Perm]]:
         config = self._config
         open_perm = Perm.READ | Perm.WRITE
         cluster_perm = Perm.INHERIT | (open_perm if config.cluster_topic_enable else Perm.NONE)
@@ -112,8 +122,7 @@ class TopicTable:
             wanted.append((config.msg_trace_topic_name, 1, open_perm))
         if config.auto_create_topic_enable:
             wanted.insert(1, (AUTO_CREATE_TOPIC, config.default_topic_queue_nums, open_perm | Perm.INHERIT))
-        for topic, queue_nums, perm in wanted:
-            self.create(topic, queue_nums, int(perm))
+        return wanted
 
     def create(self, topic: str, queue_nums: int, perm: int = 6, topic_sys_flag: int = 0) -> TopicConfig:
         """Return ``topic``, created with these settings when it is missing."""
@@ -177,25 +186,60 @@ class TopicTable:
         self._changed()
         return True
 
-    def mirror(self, content: bytes) -> list[str]:
+    def mirror(self, content: bytes, on_illegal: OnIllegal) -> list[str]:
         """Become the table of a master, as ``encode`` gives it; return the topics that are gone.
 
-        System topics of this broker stay. Raises ``DECODE_ERRORS``.
+        System topics of this broker stay. An entry that no request could have made, or for which there is no room, is
+        told to ``on_illegal``; what is known of that topic stays as it is. Raises ``DECODE_ERRORS``.
         """
         told = msgspec.json.decode(content, type=_TopicsFile, strict=False)
-        topics = told.topic_config_table
+        topics: dict[str, TopicConfig] = {}
+        own = {name: queue_nums for name, queue_nums, _ in self._system_topics()}
+        missing = [name for name in own if name not in told.topic_config_table]  # these are added below
+        queues = sum(own[name] for name in missing)
+        for topic, config in told.topic_config_table.items():
+            why = self._mirror_error(topic, config, own)
+            if why is None and len(topics) + len(missing) >= self._config.topics_max:
+                why = f"there are {len(topics)} topics before it: raise broker.topics_max"
+            if why is None and queues + _queue_nums(config) > self._config.queues_max:
+                why = f"there are {queues} queues before it: raise broker.queues_max"
+            if why is not None:
+                on_illegal(topic, why)
+                known = self.get(topic)
+                if known is None:
+                    continue
+                config = known
+            config.topic_name = topic
+            topics[topic] = config
+            queues += _queue_nums(config)
         with self._lock:
-            for topic, config in topics.items():
-                config.topic_name = topic
             gone = [topic for topic in self._topics if topic not in topics]
             for topic in {*gone, *(name for name, config in topics.items() if self._topics.get(name) != config)}:
                 self._changes.append((self.generation + 1, topic))
             self.generation += 1
             self._topics = topics
             self._queues = sum(map(_queue_nums, topics.values()))
-            self.version = told.data_version
+            self.version = told.data_version.bounded()
         self.add_system_topics()
         return [topic for topic in gone if topic not in self._topics]
+
+    def _mirror_error(self, topic: str, config: TopicConfig, own: dict[str, int]) -> str | None:
+        """Say why no request could have made this topic, or return None. ``own``: this broker's system topics and their
+        queues; clusters and brokers may have names that no client may choose."""
+        why = topic_error(topic)
+        if topic not in own and why is not None:
+            return why
+        if topic not in own and not has_legal_characters(topic):
+            return "it has characters that no topic may have"
+        limit = max(self._config.topic_queue_nums_max, own.get(topic, 0))
+        for nums in (config.read_queue_nums, config.write_queue_nums):
+            if not 0 <= nums <= limit:
+                return f"{nums} queues, not 0 to {limit}"
+        if not 0 <= config.perm <= PERM_MAX:
+            return f"perm {config.perm} is unknown"
+        if not 0 <= config.topic_sys_flag <= SYS_FLAG_MAX:
+            return f"topicSysFlag {config.topic_sys_flag} is unknown"
+        return None
 
     def _store(self, config: TopicConfig) -> None:
         known = self.get(config.topic_name)

@@ -144,6 +144,11 @@ def check_topic_name(name: str) -> None:
         )
 
 
+def has_legal_characters(name: str) -> bool:
+    """Tell whether a topic or group consists of characters that RocketMQ allows, whatever its length."""
+    return _NAME.fullmatch(name) is not None
+
+
 def check_group_name(name: str) -> None:
     """Raise ``GroupIllegal`` unless ``name`` is a legal producer or consumer group (RocketMQ Validators.checkGroup)."""
     if not isinstance(name, str):

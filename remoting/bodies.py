@@ -9,7 +9,7 @@ Unknown keys are ignored, missing ones get their default, null where RocketMQ ma
 """
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -27,6 +27,9 @@ from pocketmq.remoting.lenient import (
 )
 
 _T = TypeVar("_T")
+LONG_MIN: Final = -(1 << 63)
+LONG_MAX: Final = (1 << 63) - 1
+"""Java's long: JSON, and with it any program, can say more."""
 
 
 class Body(msgspec.Struct, rename="camel"):
@@ -47,6 +50,11 @@ class DataVersion(Body):
     timestamp: int = 0
     counter: int = 0
     state_version: int = 0
+
+    def bounded(self) -> "DataVersion":
+        """Return it with each number a Java long, which another program's may not be."""
+        numbers = (self.timestamp, self.counter, self.state_version)
+        return DataVersion(*(min(max(number, LONG_MIN), LONG_MAX) for number in numbers))
 
 
 # ---- routes --------------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ class MasterView:
     in_sync_replicas: int
     total_replicas: int
     slaves_max: int
+    address: str = ""
     other_slaves: frozenset[str] = field(default_factory=frozenset)
 
 
@@ -123,6 +124,7 @@ def answer_hello(hello: Hello, view: MasterView) -> tuple[Welcome | Refused, Hig
         in_sync_replicas=view.in_sync_replicas,
         total_replicas=view.total_replicas,
         segment_bytes=view.segment_bytes,
+        address=view.address,
     ), None
 
 

@@ -64,8 +64,10 @@ class HaService:
         clock: Clock,
         runner: Runner,
         log: EventLog,
+        address: str = "",
     ) -> None:
-        """``state`` must be loaded; ``config.broker_role`` is the role of this run."""
+        """``state`` must be loaded; ``config.broker_role`` is the role of this run; ``address`` is where this broker
+        serves clients, host:port: slaves are told."""
         assert config.broker_role != "SLAVE", "a slave serves nobody"
         self.is_synchronous = config.broker_role == "SYNC_MASTER"
         self.confirmed_offset = state.confirmed_offset
@@ -77,6 +79,7 @@ class HaService:
         self._state = state
         self._cluster = cluster
         self._broker_name = broker_name
+        self._address = address
         self._clock = clock
         self._runner = runner
         self._log = log
@@ -343,6 +346,7 @@ class HaService:
                     in_sync_replicas=self._config.in_sync_replicas,
                     total_replicas=self._config.total_replicas,
                     slaves_max=slaves_max,
+                    address=self._address,
                     other_slaves=frozenset(others),
                 )
                 answer, higher = answer_hello(hello, view)

@@ -12,7 +12,7 @@ there, and connects again only when the disk has taken what it refused.
 
 import threading
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -52,6 +52,15 @@ class Connect(Protocol):
     def __call__(self, address: str, timeout_ms: float) -> Link:
         """Connect to host:port. Raises ``LinkError``."""
         ...
+
+
+class FollowedMaster(NamedTuple):
+    """The node whose log a slave follows now: ``epoch`` and ``owner`` of the stream, and the ``address`` at which it
+    says that it serves clients, empty if it does not say."""
+
+    epoch: int
+    owner: str
+    address: str
 
 
 class SlaveSideStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +134,7 @@ class HaSlave:
         self._decoder = wire.FrameDecoder(wire.FROM_MASTER)
         self._address = ""
         self._epoch = (0, "")
+        self._followed: FollowedMaster | None = None
         self._master_epochs = EpochTable()
         self._is_synchronous = False
         self._following = False
@@ -183,6 +193,12 @@ class HaSlave:
                 self._following = False
                 link.cut()
             return True
+
+    @property
+    def followed(self) -> FollowedMaster | None:
+        """The master whose log comes in now; None while there is none. Never blocks."""
+        followed = self._followed
+        return followed if self._following else None
 
     def status(self) -> SlaveSideStatus:
         """Return how it goes. Never blocks."""
@@ -371,6 +387,7 @@ class HaSlave:
                 self._log.warning("slave_restarts_from_oldest", start_offset=decision.offset, why=decision.why)
             state.set_epochs(decision.epochs.cut(decision.offset))
             self._epoch = (welcome.epoch, welcome.owner)
+            self._followed = FollowedMaster(welcome.epoch, welcome.owner, welcome.address)
             self._master_epochs = decision.epochs
             self._is_synchronous = welcome.role == "SYNC_MASTER"
             self._following = True

@@ -140,6 +140,8 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True):
     is the same. ``restart``: the slave must give up its whole log and begin an empty one at ``start_offset``, the
     master's oldest byte. ``recovering``: no stream follows, the master sends FETCH for what it may have lost.
     ``counted`` False: it gets the log, but its acknowledgements do not count yet, and it must not be promoted.
+    ``address``: where the master serves clients, host:port; the slave asks it there for tables. Empty: an older master,
+    which does not say.
     """
 
     epochs: list[EpochRow]
@@ -154,6 +156,7 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True):
     restart: bool = False
     recovering: bool = False
     counted: bool = True
+    address: str = ""
     confirm_offset: int = 0
     in_sync_replicas: int
     total_replicas: int

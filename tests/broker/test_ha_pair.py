@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from pocketmq.broker.app import BrokerApp
 from pocketmq.broker.ha_metrics import ha_families
-from pocketmq.broker.slave_sync import SlaveSync
+from pocketmq.broker.slave_sync import MasterRefused, SlaveSync, TablesFrom
 from pocketmq.remoting.bodies import KVTable, decode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.ha_bodies import HaStatusBody
@@ -221,3 +221,29 @@ def registry_of(app: BrokerApp) -> Any:
     families: Any = Families()
     registry.register(families)
     return registry
+
+
+async def test_tables_come_only_from_the_node_that_streams_the_log(
+    ha: HaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another broker at the address that a name server gives as the master's is not asked; when the log comes from
+    nowhere, tables do not either."""
+    master, slave = await ha.pair()
+    other = await ha.start("o", 0, broker_name="broker-b", broker_role="ASYNC_MASTER")
+    other.topics.create("Evil", 1)
+    monkeypatch.setattr(slave.replication, "learn_master", lambda ha_address, broker_address: None)
+    slave.replication.master.learn(master.replication.ha_address, other.address)
+    master.topics.create("Late", 1)
+    await eventually(lambda: slave.topics.get("Late"))
+    assert slave.topics.get("Evil") is None
+    source = slave.replication._tables_from()
+    assert source is not None
+    assert source.address == master.address
+    sync = slave.replication._sync
+    assert sync is not None
+    with pytest.raises(MasterRefused, match="the log comes from"):
+        await sync.sync(TablesFrom(other.address, source.epoch, source.owner))
+    await ha.stop("m")
+    await eventually(lambda: not slave.replication.has_master)
+    assert slave.replication._tables_from() is None
+    assert slave.topics.get("Evil") is None

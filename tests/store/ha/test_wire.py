@@ -57,6 +57,7 @@ def welcomes(draw: st.DrawFn) -> wire.Welcome:
         cut_to=draw(st.sampled_from([None, start])),
         restart=draw(st.booleans()),
         recovering=draw(st.booleans()),
+        address=draw(names),
         confirm_offset=draw(offsets),
         in_sync_replicas=draw(st.integers(1, 16)),
         total_replicas=draw(st.integers(1, 16)),
