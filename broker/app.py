@@ -112,7 +112,7 @@ class BrokerApp:
         self.counters = BrokerCounters(StatsItems(self._clock.now_ms()))
         self.topics = TopicTable(config, self._clock, self._topic_changed)
         self.groups = SubscriptionGroups(config, self._clock)
-        self.offsets = ConsumerOffsets(config.consumer_offsets_max)
+        self.offsets = ConsumerOffsets(config.consumer_offsets_max, self._logger("broker"))
         self.thread_dumper = ThreadDumper(self._clock, self._log)
         self.refusals = RefusalBook(self._clock, self._log, self.thread_dumper.on_refused)
         self._server: RemotingServer | None = None
@@ -400,7 +400,7 @@ class BrokerApp:
         try:
             replication.open(self._host, self.port, self._recovery_progress)
             running.housekeeping.load()
-            replication.open_tables()
+            replication.open_tables(topics_are_old=running.topics_file.is_old)
             self.topics.add_system_topics()
             self.groups.add_system_groups()
             running.housekeeping.persist()

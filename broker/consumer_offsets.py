@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from pocketmq.broker.topic_table import OnIllegal, TableFull
+from pocketmq.common.events import EventLog, NullLog
 from pocketmq.common.topics import GroupIllegal, check_group_name
 from pocketmq.store.queue_paths import QUEUE_ID_MAX, QUEUE_OFFSET_MAX, topic_error
 
@@ -18,8 +19,13 @@ SEPARATOR: Final = "@"
 """Between topic and group in a key (RocketMQ ConsumerOffsetManager)."""
 
 
+_OFFSET_MAX: Final = (1 << 63) - 1
+_QUEUE_ID_MAX: Final = (1 << 31) - 1
+SKIPPED_TOLD_MAX: Final = 20
+
+
 class _OffsetsFile(msgspec.Struct, rename="camel"):
-    offset_table: dict[str, dict[int, int]] = {}
+    offset_table: dict[str, dict[int, int]]  # required: a file without it is damaged, not empty
 
 
 class ConsumerOffsets:
@@ -29,8 +35,9 @@ class ConsumerOffsets:
     A commit may go back (a reset does); RocketMQ only logs it.
     """
 
-    def __init__(self, entries_max: int) -> None:
+    def __init__(self, entries_max: int, log: EventLog | None = None) -> None:
         self._entries_max = entries_max
+        self._log: EventLog = NullLog() if log is None else log
         self._entries = 0
         self._table: dict[str, dict[int, int]] = {}
         self._lock = threading.Lock()
@@ -160,8 +167,28 @@ class ConsumerOffsets:
         return changed
 
     def load(self, content: bytes) -> None:
-        """Take over the offsets of a ``consumerOffset.json``; raises ``DECODE_ERRORS``."""
+        """Take over the offsets of a ``consumerOffset.json``; raises ``DECODE_ERRORS``.
+
+        A single offset or queue id that no request could give is left out, and told: RocketMQ does not check what
+        consumers commit, so its files, and the backups of them, may hold -1, and must not stop the start. The group has
+        then no offset in that queue, which is what -1 says.
+        """
         loaded = msgspec.json.decode(content, type=_OffsetsFile, strict=False)
+        skipped: list[str] = []
+        for key, queues in loaded.offset_table.items():
+            bad = [
+                queue_id
+                for queue_id, offset in queues.items()
+                if not (0 <= offset <= _OFFSET_MAX and 0 <= queue_id <= _QUEUE_ID_MAX)
+            ]
+            skipped += [f"{key[:128]} queue {queue_id}: {queues.pop(queue_id)}" for queue_id in bad]
+        if skipped:
+            self._log.error(
+                "consumer_offsets_skipped",
+                entries=len(skipped),
+                offsets=skipped[:SKIPPED_TOLD_MAX],
+                what_to_do="look where these groups go on: pocketmq group describe; reset them where that is wrong",
+            )
         with self._lock:
             for key, queues in loaded.offset_table.items():
                 self._entries += len(queues) - len(self._table.get(key, {}))

@@ -10,7 +10,7 @@ import msgspec
 
 
 class _OffsetsFile(msgspec.Struct, rename="camel"):
-    offset_table: dict[int, int] = {}
+    offset_table: dict[int, int]  # required: a file without it is damaged, not empty
 
 
 class DelayOffsets:
@@ -62,10 +62,13 @@ class DelayOffsets:
         self.settle(dict(table))
 
     def load(self, content: bytes) -> None:
-        """Take over a ``delayOffset.json``; raises ``DECODE_ERRORS``."""
+        """Take over a ``delayOffset.json``; raises ``DECODE_ERRORS``.
+
+        Offsets are not looked at here: ``LevelQueue.correct`` brings each into its queue, and tells of it.
+        """
         loaded = msgspec.json.decode(content, type=_OffsetsFile, strict=False)
         with self._lock:
-            self._table = {level: max(0, offset) for level, offset in loaded.offset_table.items()}
+            self._table = loaded.offset_table
             self._settled = dict(self._table)
 
 

@@ -46,7 +46,7 @@ class DelayProgressBody(msgspec.Struct, rename="camel"):
     """GET_ALL_DELAY_OFFSET: RocketMQ's ``offsetTable``, and two fields of ours that its slaves pass over."""
 
     offset_table: dict[int, int] = {}
-    timer_progress: msgspec.Raw = msgspec.Raw(b"{}")
+    timer_progress: msgspec.Raw = msgspec.Raw(msgspec.json.encode(TimerState()))
     end_offset: int = 0
 
 

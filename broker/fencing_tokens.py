@@ -9,7 +9,7 @@ a disk access a lock, so tokens are reserved ahead: the file holds a number abov
 
 import threading
 from collections.abc import Callable
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -18,7 +18,7 @@ BLOCK: Final = 100_000
 
 
 class _TokenFile(msgspec.Struct, rename="camel"):
-    reserved_below: int = 0
+    reserved_below: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]  # required: a file without it is damaged
 
 
 class FencingTokens:
@@ -79,4 +79,4 @@ class FencingTokens:
 
     def load(self, content: bytes) -> None:
         """Take over a ``fencingToken.json``, which may be the backup: one write older. Raises ``DECODE_ERRORS``."""
-        self._reserved = max(0, msgspec.json.decode(content, type=_TokenFile).reserved_below) + 2 * BLOCK
+        self._reserved = msgspec.json.decode(content, type=_TokenFile).reserved_below + 2 * BLOCK

@@ -1,21 +1,37 @@
 """The broker's small tables on disk: ``config/topics.json`` and its siblings.
 
+A damaged file is never taken for an empty one, and nothing of it is lost silently:
+
+- each file ends with a checksum of itself (``common.sealed_json``), which RocketMQ's have not, and its main key is
+  required: without it the file is damaged;
+- then the backup is taken and the damaged file is kept as ``<name>.damaged-<n>``; the event ``config_file_damaged``
+  says so. Without a readable backup the start is refused: an error that says which file to repair or to move away;
+- a file becomes the backup only if this process has read it soundly, or written it.
+
 Lives here: ``PersistedTable``, which loads a table and writes it when it has changed, the way RocketMQ's ConfigManager
-does. Not here: the tables and their JSON (``topic_table``, ``consumer_offsets``, ``subscription_groups``), file access
-itself (``store.file_system``).
+does. Not here: the tables, their JSON and what they make of single bad numbers (``topic_table``, ``consumer_offsets``,
+``subscription_groups``), file access itself (``store.file_system``).
 """
 
+import posixpath
 import threading
 from typing import Final, Protocol
 
 import msgspec
 
+from pocketmq.common.crc import crc32
 from pocketmq.common.errors import DECODE_ERRORS, CorruptRecord
 from pocketmq.common.events import EventLog
+from pocketmq.common.sealed_json import seal, unseal
 from pocketmq.remoting.fastjson import standard_json
 from pocketmq.store.file_system import FileSystem
 
 BACKUP: Final = ".bak"
+DAMAGED: Final = ".damaged-"
+"""Between the name of a table's file and the number of a copy that was set aside."""
+KEPT_MAX: Final = 5
+"""Copies kept of one file."""
+_MISSING: Final = "it is not there"
 
 
 class Table(Protocol):
@@ -51,7 +67,9 @@ class PersistedTable:
         self._durable = durable
         self._lock = threading.Lock()
         self._persisted = -1
-        self._is_damaged = False  # the file, not its backup
+        self._sound: int | None = None  # CRC of the file as this process has read or written it
+        self.is_old = False
+        """Whether ``load`` found no file, or had to take the backup: what changed last may be missing."""
 
     def load(self) -> bool:
         """Fill the table from the file, or from its backup; False when neither exists.
@@ -59,33 +77,71 @@ class PersistedTable:
         Raises ``CorruptRecord`` when a file is there and none can be read: an empty table must not replace a damaged
         one.
         """
-        damaged = ""
-        for path in (self.path, self.path + BACKUP):
-            try:
-                content = self._file_system.read_all(path)
-            except FileNotFoundError:
-                continue
-            try:
-                self._load(content)
-            except DECODE_ERRORS as error:
-                damaged = f"{path}: {error}"
-                self._is_damaged |= path == self.path
-                self._log.error("config_file_damaged", path=path, error=str(error))
-                continue
-            if path == self.path:
-                self._persisted = self._table.generation
+        self.is_old = True
+        backup = self.path + BACKUP
+        why = self._load(self.path)
+        if why is None:
+            self._persisted = self._table.generation
+            self.is_old = False
             return True
-        if damaged:
-            raise CorruptRecord("the broker does not start", why=damaged, hint="repair the file, or move it away")
-        return False
+        why_not_backup = self._load(backup)
+        if why_not_backup is None:
+            kept_as = "" if why == _MISSING else self._set_aside()
+            self._log.error(
+                "config_file_damaged",
+                path=self.path,
+                error=why,
+                taken=backup,
+                kept_as=kept_as,
+                what_to_do="look whether the last change is missing; what you edited by hand is in the file kept",
+            )
+            return True
+        if why == why_not_backup == _MISSING:
+            return False
+        for path, error in ((self.path, why), (backup, why_not_backup)):
+            if error != _MISSING:
+                self._log.error("config_file_damaged", path=path, error=error, taken="", kept_as=path)
+        raise CorruptRecord(
+            "the broker does not start",
+            why=f"{self.path}: {why}; {backup}: {why_not_backup}",
+            hint=f"put a good copy in the place of {self.path}; if you edited it, correct it and remove the field crc "
+            "at its end; or move both files away: the broker then starts without what they held",
+        )
 
-    def _load(self, content: bytes) -> None:
+    def _load(self, path: str) -> str | None:
+        """Fill the table from a file; return why that cannot be done, None when it is done."""
         try:
-            self._table.load(content)
-        except msgspec.ValidationError:
-            raise
-        except msgspec.DecodeError:  # fastjson writes integer keys without quotes
-            self._table.load(standard_json(content))
+            data = self._file_system.read_all(path)
+        except FileNotFoundError:
+            return _MISSING
+        try:
+            content = unseal(data)
+            try:
+                self._table.load(content)
+            except msgspec.ValidationError:
+                raise
+            except msgspec.DecodeError:  # fastjson writes integer keys without quotes
+                self._table.load(standard_json(content))
+        except DECODE_ERRORS as error:
+            return str(error)
+        if path == self.path:
+            self._sound = crc32(data)
+        return None
+
+    def _set_aside(self) -> str:
+        """Keep a file that is not what this process knows, for the operator; return its new name.
+
+        At most ``KEPT_MAX`` are kept, the oldest goes.
+        """
+        directory, name = posixpath.split(self.path)
+        prefix = name + DAMAGED
+        names = [each for each in self._file_system.list(directory) if each.startswith(prefix)]
+        numbers = sorted(int(each[len(prefix) :]) for each in names if each[len(prefix) :].isdecimal())
+        for number in numbers[: max(0, len(numbers) - KEPT_MAX + 1)]:
+            self._file_system.remove(f"{self.path}{DAMAGED}{number}")
+        kept_as = f"{self.path}{DAMAGED}{numbers[-1] + 1 if numbers else 1}"
+        self._file_system.rename(self.path, kept_as)
+        return kept_as
 
     def persist(self) -> bool:
         """Write the table if it has changed or its file is gone; True when it was written. Raises ``StoreError``."""
@@ -93,14 +149,29 @@ class PersistedTable:
             generation = self._table.generation  # before the content: what changes meanwhile is written next time
             if generation == self._persisted and self._file_system.exists(self.path):
                 return False
-            content = self._table.encode()
-            try:
-                old = self._file_system.read_all(self.path)
-            except FileNotFoundError:
-                old = b""
-            if old and not self._is_damaged:  # the backup is then the only good copy
-                self._file_system.replace(self.path + BACKUP, old, durable=False)
+            content = seal(self._table.encode())
+            self._keep_old()
             self._file_system.replace(self.path, content, durable=self._durable)
-            self._is_damaged = False
+            self._sound = crc32(content)
             self._persisted = generation
             return True
+
+    def _keep_old(self) -> None:
+        """Make the file the backup if it is what this process has read or written."""
+        if self._sound is None:  # none was read: it is missing, or belongs to another role of this broker
+            return
+        try:
+            old = self._file_system.read_all(self.path)
+        except FileNotFoundError:
+            return
+        if crc32(old) == self._sound:
+            self._file_system.replace(self.path + BACKUP, old, durable=False)
+            return
+        self._log.error(
+            "config_file_damaged",
+            path=self.path,
+            error="it has changed, and not by this broker",
+            taken="the table in memory",
+            kept_as=self._set_aside(),
+            what_to_do="stop the broker before you edit its files; if nobody did, look at the disk",
+        )

@@ -13,8 +13,8 @@ MASTER_FILE: Final = "pocketmq/master.json"
 
 
 class _Content(msgspec.Struct, rename="camel"):
-    ha_address: str = ""
-    broker_address: str = ""
+    ha_address: str  # both required: a file without them is damaged
+    broker_address: str
 
 
 class MasterAddress:
@@ -24,7 +24,7 @@ class MasterAddress:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._content = _Content()
+        self._content = _Content("", "")
         self.generation = 0
 
     @property

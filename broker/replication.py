@@ -21,7 +21,7 @@ from pocketmq.broker.slave_mirror import COMMITS_FILE, LocalCommits, SlaveMirror
 from pocketmq.broker.slave_sync import SlaveSync, TablesFrom
 from pocketmq.broker.subscription_groups import SubscriptionGroups
 from pocketmq.broker.topic_table import TopicTable
-from pocketmq.broker.topics_from_queues import remake_topics
+from pocketmq.broker.topics_from_queues import MASTER_GONE, remake_topics
 from pocketmq.common.all_steps import AllSteps
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import ConfigError
@@ -263,8 +263,11 @@ class Replication:
         self.node.service = service
         self.node.ha_address = f"{host}:{ha_port}"
 
-    def open_tables(self) -> None:
-        """Put the tables right, now that log and tables are there. Blocks."""
+    def open_tables(self, *, topics_are_old: bool = False) -> None:
+        """Put the tables right, now that log and tables are there. Blocks.
+
+        ``topics_are_old``: the topics came from a backup, or there were none: some may be missing.
+        """
         self._commits_file.load()
         self._is_open = True
         if not self.role.is_slave:
@@ -273,9 +276,10 @@ class Replication:
             clamped = self._offsets.clamp(self._store.max_offset)
             if clamped:
                 self._log.warning("consumer_offsets_clamped", entries=clamped, why="they lay behind the end of queues")
-            if self._state.tables_due:
+            if self._state.tables_due or topics_are_old:
                 self._topics.add_system_topics()  # first: they have numbers of queues of their own
-                remake_topics(self._topics, self._store, self._log)
+                why = "topics.json did not have them" if topics_are_old else MASTER_GONE
+                remake_topics(self._topics, self._store, self._log, why)
             return
         assert self._mirror is not None
         self._mirror.load()

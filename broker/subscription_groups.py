@@ -34,6 +34,16 @@ _SYSTEM_GROUPS: Final = (
 )
 
 
+class _GroupsFile(msgspec.Struct, rename="camel"):
+    """``subscriptionGroup.json``. Its main key is required: a file without it is damaged, not empty.
+
+    Its numbers are not checked: an administrator may give a group any.
+    """
+
+    subscription_group_table: dict[str, SubscriptionGroupConfigBody]
+    data_version: DataVersion = msgspec.field(default_factory=DataVersion)
+
+
 class SubscriptionGroups:
     """Group → settings. Thread-safe; bounded by ``subscription_groups_max``. A config in the table is never changed in
     place."""
@@ -115,7 +125,7 @@ class SubscriptionGroups:
         """Become the table of a master, as ``encode`` gives it. An entry that no request could have made, or for which
         there is no room, is told to ``on_illegal``; what is known of that group stays. Raises ``DECODE_ERRORS``.
         """
-        told = msgspec.json.decode(content, type=SubscriptionGroupWrapper, strict=False)
+        told = msgspec.json.decode(content, type=_GroupsFile, strict=False)
         groups: dict[str, SubscriptionGroupConfigBody] = {}
         for name, group in told.subscription_group_table.items():
             why = _mirror_error(name, group)
@@ -137,7 +147,7 @@ class SubscriptionGroups:
 
     def load(self, content: bytes) -> None:
         """Take over the groups of a file; raises ``DECODE_ERRORS``."""
-        loaded = msgspec.json.decode(content, type=SubscriptionGroupWrapper, strict=False)
+        loaded = msgspec.json.decode(content, type=_GroupsFile, strict=False)
         with self._lock:
             self._groups.update(loaded.subscription_group_table)
             self._version = loaded.data_version

@@ -12,7 +12,7 @@ the first block that may hold a timer beyond that key: a million pending timers 
 
 import base64
 import threading
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 import numpy as np
@@ -45,6 +45,16 @@ class TimerState(msgspec.Struct, rename="camel"):
     due_ms: int = -1
     physical_offset: int = -1
     rest: str = ""
+
+
+class _TimerFile(msgspec.Struct, rename="camel"):
+    """``TimerState`` with every field required: a file without one of them is damaged."""
+
+    read_offset: Annotated[int, msgspec.Meta(ge=0)]
+    low_offset: Annotated[int, msgspec.Meta(ge=0)]
+    due_ms: Annotated[int, msgspec.Meta(ge=-1)]
+    physical_offset: Annotated[int, msgspec.Meta(ge=-1)]
+    rest: str
 
 
 class TimerProgress:
@@ -85,7 +95,8 @@ class TimerProgress:
 
     def load(self, content: bytes) -> None:
         """Take over a file's content; raises ``DECODE_ERRORS``."""
-        state = msgspec.json.decode(content, type=TimerState)
+        found = msgspec.json.decode(content, type=_TimerFile)
+        state = TimerState(found.read_offset, found.low_offset, found.due_ms, found.physical_offset, found.rest)
         try:
             rest = base64.b64decode(state.rest, validate=True)
         except ValueError as error:

@@ -41,6 +41,8 @@ SCHEDULE_QUEUE_NUMS: Final = 18
 """One queue per delay level (RocketMQ TopicConfigManager)."""
 BENCHMARK_QUEUE_NUMS: Final = 1024
 CLUSTER_QUEUE_NUMS: Final = 16
+QUEUE_NUMS_MAX: Final = 65_536
+"""What ``topic_queue_nums_max`` is by default: tables with as many queues load also where it was lowered since."""
 PERM_MAX: Final = int(Perm.READ | Perm.WRITE | Perm.INHERIT | Perm.PRIORITY)
 SYS_FLAG_MAX: Final = (1 << 31) - 1
 CHANGES_MAX: Final = 10_000
@@ -56,7 +58,7 @@ class TableFull(PocketMQError):
 
 
 class _TopicsFile(msgspec.Struct, rename="camel"):
-    topic_config_table: dict[str, TopicConfig] = {}
+    topic_config_table: dict[str, TopicConfig]  # required: a file without it is damaged, not empty
     data_version: DataVersion = msgspec.field(default_factory=DataVersion)
 
 
@@ -76,6 +78,7 @@ class TopicTable:
         self._queues = 0
         self.version = DataVersion(clock.now_ms(), 0)
         self.generation = 0
+        self._nums_max = max(config.topic_queue_nums_max, QUEUE_NUMS_MAX)
         self._changes: deque[tuple[int, str]] = deque(maxlen=CHANGES_MAX)
 
     def get(self, topic: str) -> TopicConfig | None:
@@ -129,6 +132,7 @@ class TopicTable:
         known = self.get(topic)
         if known is not None:
             return known
+        queue_nums = min(max(queue_nums, 0), self._nums_max)  # a group's settings may ask for anything
         with self._lock:
             known = self.get(topic)
             if known is not None:
@@ -282,9 +286,26 @@ class TopicTable:
         topics, version = self.snapshot()
         return msgspec.json.encode(_TopicsFile(topics, version))
 
+    def _decode(self, content: bytes) -> _TopicsFile:
+        """Read a table; raises ``DECODE_ERRORS``.
+
+        One topic with numbers that no request could give it makes the whole table a damaged one: a topic left out would
+        be a topic lost, and the backup most often has it right.
+        """
+        table = msgspec.json.decode(content, type=_TopicsFile, strict=False)
+        for topic, config in table.topic_config_table.items():
+            if not 0 <= min(config.read_queue_nums, config.write_queue_nums) <= _queue_nums(config) <= self._nums_max:
+                raise msgspec.ValidationError(
+                    f"topic {topic[:128]!r} has {config.read_queue_nums} queues to read and {config.write_queue_nums} "
+                    f"to write, not 0 to {self._nums_max}"
+                )
+            if not 0 <= config.perm <= PERM_MAX:
+                raise msgspec.ValidationError(f"topic {topic[:128]!r} has perm {config.perm}, not 0 to {PERM_MAX}")
+        return table
+
     def load(self, content: bytes) -> None:
         """Take over the topics of a ``topics.json``; raises ``DECODE_ERRORS``."""
-        loaded = msgspec.json.decode(content, type=_TopicsFile, strict=False)
+        loaded = self._decode(content)
         with self._lock:
             for topic, config in loaded.topic_config_table.items():
                 config.topic_name = topic

@@ -1,11 +1,12 @@
-"""Topics that a new master finds in its log and not in its table.
+"""Topics that a broker finds in its log and not in its table.
 
 Lives here: ``remake_topics``.
 Not here: the table (``topic_table``), what a slave mirrors of it (``slave_mirror``), when it is called
 (``replication``).
 
 A slave asks for its master's topics about once a second; the log is there at once. So a topic of the master's last
-moment has messages in the slave's queues, some of them perhaps answered with SEND_OK, and nobody could read them.
+moment has messages in the slave's queues, some of them perhaps answered with SEND_OK, and nobody could read them. The
+same of a broker whose ``topics.json`` is gone or was damaged: its backup lacks the last topic that was made.
 """
 
 from pocketmq.broker.topic_table import TableFull, TopicTable
@@ -14,9 +15,10 @@ from pocketmq.common.topics import Perm, TopicIllegal, check_topic_name
 from pocketmq.store.message_store import MessageStore
 
 NAMES_TOLD_MAX = 20
+MASTER_GONE = "the old master was gone before it told of them"
 
 
-def remake_topics(topics: TopicTable, store: MessageStore, log: EventLog) -> list[str]:
+def remake_topics(topics: TopicTable, store: MessageStore, log: EventLog, why: str = MASTER_GONE) -> list[str]:
     """Make the topics again that have messages in queues and are in no table; return their names. One event tells.
 
     They get as many queues as the highest queue id asks for, and may be read and written. What is left of a topic that
@@ -41,7 +43,7 @@ def remake_topics(topics: TopicTable, store: MessageStore, log: EventLog) -> lis
             "topics_made_again",
             count=len(made),
             topics=made[:NAMES_TOLD_MAX],
-            why="they have messages, and the old master was gone before it told of them",
+            why=f"they have messages, and {why}",
             what_to_do="look whether they need more queues than were in use",
         )
     return made

@@ -12,7 +12,7 @@ there.
 
 import threading
 from collections.abc import Iterator
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 import numpy as np
@@ -34,9 +34,9 @@ READ_BYTES: Final = 4 << 20
 
 
 class _ProgressFile(msgspec.Struct, rename="camel"):
-    half_offset: int = -1
-    op_offset: int = -1
-    checks: dict[int, int] = {}
+    half_offset: Annotated[int, msgspec.Meta(ge=-1)]  # all required: a file without one of them is damaged
+    op_offset: Annotated[int, msgspec.Meta(ge=-1)]
+    checks: dict[Annotated[int, msgspec.Meta(ge=0)], Annotated[int, msgspec.Meta(ge=0)]]
 
 
 class TransactionProgress:

@@ -16,6 +16,7 @@ import msgspec
 from pocketmq.common.errors import DECODE_ERRORS, Cause, PocketMQError
 from pocketmq.common.events import EventLog
 from pocketmq.common.runner import LoopMailbox, Runner, Worker
+from pocketmq.common.sealed_json import seal, unseal
 from pocketmq.namesrv.epochs import EpochRecord, EpochTable
 
 FILE_NAME: Final = "epochs.json"
@@ -40,34 +41,46 @@ class EpochsNotWritten(PocketMQError):
 
 
 class EpochFile:
-    """``<directory>/epochs.json``, replaced as a whole and synced. Blocks; not for the event loop."""
+    """``<directory>/epochs.json`` with its checksum, replaced as a whole and synced. Blocks; not for the event loop."""
 
     def __init__(self, directory: str) -> None:
         self.path = Path(directory).expanduser() / FILE_NAME
 
-    def load(self) -> bytes:
-        """Return the content, empty when there is none. Raises ``EpochsUnreadable``."""
+    def load(self) -> bytes | None:
+        """Return the content, None when there is none. Raises ``EpochsUnreadable``, ``DECODE_ERRORS``."""
         try:
-            return self.path.read_bytes()
+            return unseal(self.path.read_bytes())
         except FileNotFoundError:
-            return b""
+            return None
         except OSError as error:
             raise EpochsUnreadable("epochs cannot be read", why=f"{self.path}: {error.strerror}") from error
 
     def save(self, content: bytes) -> None:
         """Return when ``content`` is durable. Raises ``OSError``."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._make_directory(self.path.parent)
         fresh = self.path.with_suffix(".json.tmp")
         with fresh.open("wb") as file:
-            file.write(content)
+            file.write(seal(content))
             file.flush()
             os.fsync(file.fileno())
         os.replace(fresh, self.path)
-        directory = os.open(self.path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        _sync_directory(self.path.parent)
+
+    def _make_directory(self, directory: Path) -> None:
+        """Make what is missing, each with its name synced: a file in a directory whose name is lost is lost."""
+        if directory.is_dir():
+            return
+        self._make_directory(directory.parent)
+        directory.mkdir(exist_ok=True)
+        _sync_directory(directory.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
 
 
 @dataclass(slots=True, frozen=True)
@@ -104,16 +117,16 @@ class EpochStore:
         """Read the file. Blocks. Raises ``EpochsUnreadable``."""
         if self._file is None:
             return
-        content = self._file.load()
-        if content:
-            try:
+        try:
+            content = self._file.load()
+            if content is not None:
                 self.table.load(content)
-            except DECODE_ERRORS as error:
-                raise EpochsUnreadable(
-                    "epochs cannot be read",
-                    why=f"{self._file.path}: {error}",
-                    hint="move the file away: masters claim their epochs anew; watch that no old master comes first",
-                ) from error
+        except DECODE_ERRORS as error:  # no backup is taken: an older epoch would let a replaced master come back
+            raise EpochsUnreadable(
+                "epochs cannot be read",
+                why=f"{self._file.path}: {error}",
+                hint="move the file away: masters claim their epochs anew; watch that no old master comes first",
+            ) from error
 
     def start(self, runner: Runner, mailbox: LoopMailbox) -> None:
         """Begin to take claims."""

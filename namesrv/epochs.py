@@ -141,4 +141,8 @@ class EpochTable:
 
     def load(self, content: bytes) -> None:
         """Take over the records of an ``epochs.json``; raises ``DECODE_ERRORS``."""
-        self.records = msgspec.json.decode(content, type=dict[str, EpochRecord])
+        records = msgspec.json.decode(content, type=dict[str, EpochRecord])
+        for name, record in records.items():
+            if not 0 < record.epoch <= NUMBER_MAX or record.role not in ROLES:
+                raise msgspec.ValidationError(f"{name[:80]!r} has epoch {record.epoch}, role {record.role[:80]!r}")
+        self.records = records

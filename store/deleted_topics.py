@@ -1,15 +1,33 @@
 """Which topics were deleted, and where the log was then.
 
-Lives here: ``DeletedTopics`` and its file ``pocketmq/deleted_topics.json``: topic → physical offset. Records of
-the topic below it belong to the deleted one: read again from the log they must enter no queue, else they would take the
-places of messages sent after the topic was created anew.
+Lives here: ``DeletedTopics`` and its file ``pocketmq/deleted_topics.json``: topic → physical offset, and a checksum
+(``common.sealed_json``). Records of the topic below it belong to the deleted one: read again from the log they must
+enter no queue, else they would take the places of messages sent after the topic was created anew.
 Not here: who removes the queues (``consume_queues``), where the log stands (``message_store``).
 """
+
+from typing import Annotated
 
 import msgspec
 
 from pocketmq.common.errors import DECODE_ERRORS, CorruptRecord
+from pocketmq.common.sealed_json import seal, unseal
 from pocketmq.store.file_system import FileSystem
+
+Offset = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _DeletedFile(msgspec.Struct, rename="camel"):
+    deleted_topics: dict[str, Offset]
+
+
+def decode_deleted(data: bytes) -> dict[str, int]:
+    """Read the file: topic → where the log ended when it was deleted. Raises ``DECODE_ERRORS``."""
+    content = unseal(data)
+    try:
+        return msgspec.json.decode(content, type=_DeletedFile).deleted_topics
+    except msgspec.ValidationError:  # as older versions wrote it: topics alone
+        return msgspec.json.decode(content, type=dict[str, Offset])
 
 
 class DeletedTopics:
@@ -43,7 +61,7 @@ class DeletedTopics:
         Raises ``CorruptRecord``: without the list deleted messages could come back in the place of acknowledged ones.
         """
         try:
-            offsets = msgspec.json.decode(self._file_system.read_all(self._path), type=dict[str, int])
+            offsets = decode_deleted(self._file_system.read_all(self._path))
         except FileNotFoundError:
             offsets = {}
         except DECODE_ERRORS as error:
@@ -71,5 +89,5 @@ class DeletedTopics:
         self._replace({**self._offsets, topic: end_offset})
 
     def _replace(self, offsets: dict[str, int]) -> None:
-        self._file_system.replace(self._path, msgspec.json.encode(offsets), durable=self._durable)
+        self._file_system.replace(self._path, seal(msgspec.json.encode(_DeletedFile(offsets))), durable=self._durable)
         self._offsets = offsets

@@ -45,7 +45,7 @@ from pocketmq.store.log_reader import DamagedRange
 from pocketmq.store.memory_lock import Memory, OsMemory
 from pocketmq.store.open_plan import OpenPlan, drop_log
 from pocketmq.store.os_file_system import OsFileSystem
-from pocketmq.store.recovery import Recovery, RecoveryReport
+from pocketmq.store.recovery import Recovery, RecoveryReport, write_damage
 from pocketmq.store.replicas import BothVerdicts, Replicas
 from pocketmq.store.retention import Retention
 from pocketmq.store.segment_queue import SegmentQueue
@@ -488,7 +488,7 @@ class MessageStore:
             damaged[-1] = DamagedRange(damaged[-1].start, end, why)
         else:
             damaged.append(DamagedRange(start, end, why))
-        self._file_system.replace(self.paths.damage, msgspec.json.encode(damaged))
+        write_damage(self._file_system, self.paths, damaged)
 
     def show_all(self) -> None:
         """Make visible, to consumers and to key queries, what was appended before the call.

@@ -23,7 +23,7 @@ group. Damage in the middle stays as it is, is copied, listed in ``pocketmq/dama
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from pocketmq.common.errors import DECODE_ERRORS, CorruptRecord
 from pocketmq.common.events import EventLog
+from pocketmq.common.sealed_json import seal, unseal
 from pocketmq.store.checkpoint import Positions, StorePaths, mark_open, read_checkpoint, read_positions
 from pocketmq.store.checksums import ChecksumLog
 from pocketmq.store.config import StoreConfig
@@ -115,6 +116,7 @@ class Recovery:
         ``open_plan.OpenPlan``.
         """
         self._cut_at_damage = cut_at_damage
+        self._damage_unread = False
         self._config = config
         self._file_system = file_system
         self._paths = paths
@@ -142,6 +144,7 @@ class Recovery:
 
         Raises ``StoreError`` when the disk does; run again it goes on.
         """
+        self._damage_unread = damage_is_unread(self._file_system, self._paths, self._log)
         positions = read_positions(self._file_system, self._paths)
         clean = positions is not None and positions.clean and not self._file_system.exists(self._paths.abort)
         if positions is not None and not clean and last_deletion >= positions.recover_offset:
@@ -164,6 +167,15 @@ class Recovery:
                 "unclean", "the log is gone, its consume queues go too", indexed_from=0, truncate_queues=True
             )
         start = self._start(positions, queues_end, queue_entries)
+        if self._damage_unread:  # walks would stop at damage that was known, or skip what is none: find all of it again
+            start = replace(
+                start,
+                kind="unclean",
+                reason="the list of damage cannot be read",
+                scan_from=self._segments.first_offset,
+                verified_end=None,
+                promised_end=max(start.promised_end, start.verified_end or 0),
+            )
         if start.verified_end is not None:
             report = RecoveryReport(
                 start.kind,
@@ -380,9 +392,10 @@ class Recovery:
         first = self._segments.first_offset
         merged = {(part.start, part.end): part for part in [*known, *new] if first <= part.start and part.end <= end}
         parts = [merged[key] for key in sorted(merged)]
-        if parts != known:
+        if parts != known or self._damage_unread:
             self._file_system.make_dirs(self._paths.own)
-            self._file_system.replace(self._paths.damage, msgspec.json.encode(parts))
+            write_damage(self._file_system, self._paths, parts)
+            self._damage_unread = False
         return parts
 
     def _make_durable(self, start: int, end: int) -> None:
@@ -441,6 +454,44 @@ def _tell(progress: Callable[[int, int], None], segments: SegmentQueue, at: int)
 def read_damage(file_system: FileSystem, paths: StorePaths) -> list[DamagedRange]:
     """Return the damage that earlier recoveries found."""
     try:
-        return msgspec.json.decode(file_system.read_all(paths.damage), type=list[DamagedRange])
-    except (FileNotFoundError, StoreError, *DECODE_ERRORS):
+        return _decode_damage(file_system.read_all(paths.damage))
+    except (StoreError, *DECODE_ERRORS):
         return []
+
+
+def write_damage(file_system: FileSystem, paths: StorePaths, damaged: list[DamagedRange]) -> None:
+    """Replace the list of damage; a checksum is in it (``common.sealed_json``). Raises ``StoreError``."""
+    file_system.replace(paths.damage, seal(msgspec.json.encode(_DamageFile(damaged))))
+
+
+def damage_is_unread(file_system: FileSystem, paths: StorePaths, log: EventLog) -> bool:
+    """Tell whether there is a list of damage that cannot be read; an event says so."""
+    try:
+        _decode_damage(file_system.read_all(paths.damage))
+    except FileNotFoundError:
+        return False
+    except (StoreError, *DECODE_ERRORS) as error:
+        log.error(
+            "config_file_damaged",
+            path=paths.damage,
+            error=str(error),
+            taken="what a verification of the whole log finds",
+            what_to_do="nothing; it is written anew",
+        )
+        return True
+    return False
+
+
+class _DamageFile(msgspec.Struct):
+    damaged: list[DamagedRange]
+
+
+def _decode_damage(data: bytes) -> list[DamagedRange]:
+    content = unseal(data)
+    if content.startswith(b"["):  # as older versions wrote it
+        damaged = msgspec.json.decode(content, type=list[DamagedRange])
+    else:
+        damaged = msgspec.json.decode(content, type=_DamageFile).damaged
+    if not all(0 <= part.start < part.end for part in damaged):
+        raise msgspec.ValidationError("a range that ends before it starts")
+    return damaged

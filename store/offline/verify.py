@@ -10,7 +10,6 @@ consume-queue entry, and tags and index for one in 16 chunks of the log; ``full`
 from collections.abc import Callable
 from typing import Final, Literal
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,6 +17,7 @@ from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.errors import DECODE_ERRORS, CorruptRecord
 from pocketmq.common.record_group import RecordGroup
 from pocketmq.store.checkpoint import CHECKPOINT_BYTES, Positions
+from pocketmq.store.deleted_topics import decode_deleted
 from pocketmq.store.errors import StoreError
 from pocketmq.store.offline.index_check import IndexCheck
 from pocketmq.store.offline.log_walk import Finding, LogChunk
@@ -224,7 +224,7 @@ def deleted_topics(reader: StoreReader) -> dict[str, int]:
     if data is None:
         return {}
     try:
-        return msgspec.json.decode(data, type=dict[str, int])
+        return decode_deleted(data)
     except DECODE_ERRORS:
         return {}
 

@@ -8,6 +8,7 @@ import pytest
 
 from pocketmq.broker.admin_processor import NOT_YET
 from pocketmq.broker.app import BrokerApp
+from pocketmq.common.sealed_json import unseal
 from pocketmq.remoting.bodies import (
     ConsumerConnection,
     ConsumerData,
@@ -127,7 +128,7 @@ async def test_offsets_survive_a_restart(harness: Harness, tmp_path: Path) -> No
     await commit(client, 1)
     await app.stop()
     content = (tmp_path / "store" / "config" / "consumerOffset.json").read_bytes()
-    assert msgspec.json.decode(content) == {"offsetTable": {"T@group": {"0": 1}}}
+    assert msgspec.json.decode(unseal(content)) == {"offsetTable": {"T@group": {"0": 1}}}
     again = await harness.broker()
     client = await harness.client(again)
     assert (await committed(client)).header.offset == 1

@@ -13,6 +13,7 @@ import pytest
 from pocketmq.broker.timer_queue import TimerProgress
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.record_group import RecordGroup
+from pocketmq.common.sealed_json import unseal
 from pocketmq.common.topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from pocketmq.store.append_result import AppendResult, PutStatus
 from pocketmq.store.offline.reader import StoreReader
@@ -171,10 +172,10 @@ def test_progress_never_runs_ahead_of_the_disk(tmp_path: Path) -> None:
     fixture.send(b"a", DELAY="1")
     fixture.run(1000)
     path = tmp_path / "config" / "delayOffset.json"
-    assert json.loads(path.read_text()) == {"offsetTable": {}}
+    assert json.loads(unseal(path.read_bytes())) == {"offsetTable": {}}
     assert fixture.store.flushed_offset < fixture.service.deliverer.end_offset
     fixture.run(10_000)
-    assert json.loads(path.read_text()) == {"offsetTable": {"1": 1}}
+    assert json.loads(unseal(path.read_bytes())) == {"offsetTable": {"1": 1}}
     assert fixture.store.flushed_offset >= fixture.service.deliverer.end_offset
     assert fixture.service.runtime_info()["scheduleMessageOffset_1"] == "1,1"
 

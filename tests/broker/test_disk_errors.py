@@ -10,8 +10,9 @@ import pytest
 
 from pocketmq.broker.app import BrokerApp
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.housekeeping import Housekeeping
 from pocketmq.common.clock import SystemClock
-from pocketmq.common.errors import PocketMQError
+from pocketmq.common.errors import CorruptRecord, PocketMQError
 from pocketmq.common.logs import CapturedLog
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.headers import ViewMessageRequestHeader
@@ -79,6 +80,11 @@ class SickBroker:
             found += [record.body for record in records_of(response)]
             offset = response.header.results[0][1]
         return found
+
+    def keeper(self) -> Housekeeping:
+        """Return what writes the tables."""
+        assert self.app._running is not None
+        return self.app._running.housekeeping
 
     def health(self) -> list[str]:
         return self.app.observation.health.report().reasons
@@ -275,7 +281,7 @@ async def test_a_config_directory_removed_under_a_running_broker(harness: Harnes
     await sick.put(b"y")
     await eventually(lambda: sick.app.store.max_offset("T", 0) == 2)
     sick.app.offsets.commit("old", "T", 0, 1)
-    keeper = sick.app._running.housekeeping
+    keeper = sick.keeper()
     keeper.persist()
     config = tmp_path / "store" / "config"
     names = {path.name for path in config.iterdir()}
@@ -305,4 +311,69 @@ async def test_a_stop_that_cannot_write_a_table_writes_the_rest_and_says_so(harn
     sick.rules()
     again = await sick.start()
     assert again.app.offsets.query("group", "T", 0) == 1
+    assert await again.read() == [b"x"]
+
+
+async def with_tables(harness: Harness, tmp_path: Path) -> SickBroker:
+    """Return a stopped broker with a message, an offset and a topic in its tables, each with a backup."""
+    sick = await SickBroker(harness, tmp_path).start()
+    await sick.put(b"x")
+    await eventually(lambda: sick.app.store.max_offset("T", 0) == 1)
+    sick.app.offsets.commit("first", "T", 0, 1)
+    sick.keeper().persist()
+    sick.app.offsets.commit("second", "T", 0, 1)
+    await sick.client.send("Late", b"late")
+    await eventually(lambda: sick.app.store.max_offset("Late", 0) == 1)
+    await sick.app.stop()
+    sick.log.events.clear()
+    return sick
+
+
+async def test_a_flipped_bit_in_the_offsets_does_not_forget_them(harness: Harness, tmp_path: Path) -> None:
+    """``offretTable`` for ``offsetTable``: the backup is taken and told, the damaged file is kept, and stays kept."""
+    sick = await with_tables(harness, tmp_path)
+    path = tmp_path / "store" / "config" / "consumerOffset.json"
+    damaged = path.read_bytes().replace(b"offsetTable", b"offretTable")
+    path.write_bytes(damaged)
+    again = await sick.start()
+    assert again.app.offsets.query("first", "T", 0) == 1
+    (told,) = [event for event in again.log.events if event["event"] == "config_file_damaged"]
+    assert (told["level"], told["path"], told["taken"]) == ("error", str(path), f"{path}.bak")
+    kept, backup = path.with_name(f"{path.name}.damaged-1"), path.with_name(f"{path.name}.bak")
+    assert told["kept_as"] == str(kept)
+    assert kept.read_bytes() == damaged
+    await again.stop()
+    assert kept.read_bytes() == damaged
+    assert damaged not in (path.read_bytes(), backup.read_bytes())
+    assert (await sick.start()).app.offsets.query("first", "T", 0) == 1
+
+
+async def test_a_topic_that_the_backup_lacks_is_made_again(harness: Harness, tmp_path: Path) -> None:
+    """Its messages are there, acknowledged: they can be read."""
+    sick = await with_tables(harness, tmp_path)
+    config = tmp_path / "store" / "config"
+    assert b'"Late"' not in (config / "topics.json.bak").read_bytes()
+    (config / "topics.json").write_bytes(b"{}")
+    again = await sick.start()
+    assert [event["topics"] for event in again.log.events if event["event"] == "topics_made_again"] == [["Late"]]
+    assert [record.body for record in records_of(await again.client.native_pull(("Late", 0, 0)))] == [b"late"]
+
+
+@pytest.mark.parametrize("name", ["topics.json", "consumerOffset.json", "subscriptionGroup.json", "delayOffset.json"])
+async def test_without_a_sound_file_the_start_is_refused_and_says_the_way_out(
+    harness: Harness, tmp_path: Path, name: str
+) -> None:
+    """Both files are named and stay as they are; moved away, the broker starts."""
+    sick = await with_tables(harness, tmp_path)
+    path = tmp_path / "store" / "config" / name
+    files = (path, path.with_name(f"{name}.bak"))
+    for each in files:
+        each.write_bytes(b"{}")
+    with pytest.raises(CorruptRecord, match="move both files away") as caught:
+        await sick.start()
+    assert all(str(each) in str(caught.value) for each in files)
+    assert [each.read_bytes() for each in files] == [b"{}", b"{}"]
+    for each in files:
+        each.rename(each.with_suffix(".away"))
+    again = await sick.start()
     assert await again.read() == [b"x"]

@@ -8,6 +8,7 @@ import pytest
 from pocketmq.broker.json_file import BACKUP, PersistedTable
 from pocketmq.common.errors import CorruptRecord
 from pocketmq.common.events import NullLog
+from pocketmq.common.sealed_json import unseal
 
 
 class FakeFiles:
@@ -24,6 +25,15 @@ class FakeFiles:
 
     def exists(self, path: str) -> bool:
         return path in self.files
+
+    def list(self, path: str) -> Any:
+        return sorted(each.removeprefix(path + "/") for each in self.files if each.startswith(path + "/"))
+
+    def rename(self, source: str, target: str) -> None:
+        self.files[target] = self.files.pop(source)
+
+    def remove(self, path: str) -> None:
+        self.files.pop(path, None)
 
     def replace(self, path: str, data: bytes, *, durable: Any = True) -> None:
         self.writes.append(path)
@@ -61,7 +71,7 @@ def test_a_table_is_written_once_per_change_and_comes_back() -> None:
     again = Numbers()
     assert persisted(again, files).load()
     assert again.numbers == {"a": 1, "b": 2}
-    assert msgspec.json.decode(files.files["/config/t.json" + BACKUP]) == {"a": 1}
+    assert msgspec.json.decode(unseal(files.files["/config/t.json" + BACKUP])) == {"a": 1}
 
 
 def test_a_damaged_file_falls_back_to_its_backup() -> None:
@@ -84,7 +94,7 @@ def test_a_damaged_file_never_replaces_its_backup() -> None:
     assert files.writes == ["/config/t.json"]
     table.generation += 1
     assert file.persist()
-    assert msgspec.json.decode(files.files["/config/t.json" + BACKUP]) == {"a": 7}
+    assert msgspec.json.decode(unseal(files.files["/config/t.json" + BACKUP])) == {"a": 7}
 
 
 def test_without_any_readable_file_the_start_is_refused() -> None:

@@ -3,6 +3,7 @@
 import struct
 from pathlib import Path
 
+from pocketmq.broker.rocketmq_timers import RocketMQTimers
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.topics import TIMER_TOPIC
 from pocketmq.store.os_file_system import OsFileSystem
@@ -129,6 +130,28 @@ def test_a_short_or_empty_timercheck_means_no_progress(tmp_path: Path) -> None:
     written(tmp_path, clock)
     (tmp_path / "config" / "timercheck").write_bytes(b"\0" * 7)
     fixture = opened(tmp_path, clock)
+    fixture.run(20_000)
+    assert sorted(fixture.bodies()) == [b"2", b"4", b"6", b"8"]
+    fixture.stop()
+
+
+def test_a_flipped_bit_of_timercheck_is_not_another_broker(tmp_path: Path) -> None:
+    """It would count timers as delivered that are not: our own progress goes on, and the damage is told."""
+    clock = ManualClock()
+    written(tmp_path, clock)
+    fixture = opened(tmp_path, clock)
+    check, copy = tmp_path / "config" / "timercheck", tmp_path / "pocketmq" / "timercheck"
+    sound = check.read_bytes()
+    assert sound == copy.read_bytes()
+    timers = RocketMQTimers(fixture.store, OsFileSystem(), fixture.log)
+    for path in (check, copy):
+        for bit in range(56 * 8):
+            flipped = bytearray(sound)
+            flipped[bit // 8] ^= 1 << bit % 8
+            path.write_bytes(flipped)
+            assert timers.take_over() is None, f"bit {bit}"
+        path.write_bytes(sound)
+    assert len(fixture.events("config_file_damaged")) == 2 * 56 * 8
     fixture.run(20_000)
     assert sorted(fixture.bodies()) == [b"2", b"4", b"6", b"8"]
     fixture.stop()

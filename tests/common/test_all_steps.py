@@ -30,7 +30,8 @@ def test_every_step_is_taken_and_each_failure_told() -> None:
 def test_a_foreign_error_becomes_one_of_ours() -> None:
     """Who stops something handles ``PocketMQError``; what really happened is its cause."""
     steps = AllSteps(lambda step, error: None)
-    steps.take("queues", lambda: {}["x"])
+    queues: dict[str, int] = {}
+    steps.take("queues", lambda: queues["x"])
     with pytest.raises(PocketMQError, match="queues: KeyError") as caught:
         steps.raise_first()
     assert isinstance(caught.value.__cause__, KeyError)
