@@ -1,19 +1,19 @@
 """JSON bodies as leniently as RocketMQ takes them: what fastjson makes of a value that has another type than its field.
 
 Clients that are not written in Java rely on it: Go writes tag codes as strings, C++ longs as strings and enums as
-ordinals, both ``null`` for an empty collection. (fastjson 1.2.69 ``TypeUtils.castToInt``, ``castToBoolean``,
+ordinals. (fastjson 1.2.69 ``TypeUtils.castToInt``, ``castToBoolean``,
 ``EnumDeserializer``, ``StringCodec``.)
 
 | field | also taken |
 |---|---|
 | number | its digits as a string (``"97"``, ``"97.0"``), a float without a fraction, ``true`` 1, ``false`` 0 |
-| bool | ``"true"``, ``"false"``, ``"1"``, ``"0"``, ``"Y"``, ``"N"``, ``"T"``, ``"F"`` in any case; 1 is true |
+| bool | ``"true"``, ``"1"``, ``"Y"``, ``"T"`` and their opposites in any case; a number: 1 is true |
 | string | a number or a bool, as its text |
 | enum | its ordinal |
 | field with a default | ``null``, and for numbers and bools ``""`` and ``"null"``: the default |
 
-All else is refused with the place of the field, as are numbers beyond 64 bits and fractions where a whole number
-belongs (fastjson cuts them off).
+All else is refused with the place of the field, as are numbers in strings beyond 64 bits and fractions where a whole
+number belongs (fastjson cuts them off).
 
 Lives here: those rules, once for every body. Not here: the bodies (``bodies``), fastjson's keys (``fastjson``), header
 fields (``string_map``).
@@ -22,7 +22,7 @@ fields (``string_map``).
 import functools
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
@@ -98,8 +98,12 @@ def convert_leniently(value: Any, kind: type[_T]) -> _T:
         return msgspec.convert(_rule_of(kind)(value), kind)
 
 
-@functools.cache
 def _rule_of(kind: Any) -> _Rule:
+    return _cached_rule(kind)
+
+
+@functools.cache
+def _cached_rule(kind: Hashable) -> _Rule:
     return _rule(inspect.type_info(kind))
 
 

@@ -15,7 +15,6 @@ from pocketmq.broker.subscription_groups import SubscriptionGroups
 from pocketmq.broker.timer_queue import TimerState
 from pocketmq.broker.topic_table import TopicTable
 from pocketmq.common.clock import SystemClock
-from pocketmq.common.events import NullLog
 from pocketmq.common.logs import CapturedLog
 from pocketmq.common.runner import SteppedRunner
 from pocketmq.common.sealed_json import unseal

@@ -24,7 +24,7 @@ from pocketmq.remoting.errors import BodyIllegal
 from pocketmq.remoting.ha_bodies import HaStatusBody
 from pocketmq.remoting.lenient import BYTES_MAX
 
-KINDS = [
+KINDS: list[type[Any]] = [
     BrokerStatsData,
     CheckClientBody,
     ConsumeStats,
@@ -212,11 +212,22 @@ def test_a_large_body_must_be_right() -> None:
             st.lists(inner, max_size=3)
             | st.dictionaries(
                 st.sampled_from(
-                    (
-                        *("clientID", "consumerDataSet", "groupName", "subscriptionDataSet", "codeSet", "subVersion"),
-                        *("tps", "subscriptionData", "offsetTable", "brokerDatas", "brokerAddrs", "mqSet", "statsDay"),
+                    [
+                        "clientID",
+                        "consumerDataSet",
+                        "groupName",
+                        "subscriptionDataSet",
+                        "codeSet",
+                        "subVersion",
+                        "subscriptionData",
+                        "tps",
+                        "offsetTable",
+                        "brokerDatas",
+                        "brokerAddrs",
+                        "mqSet",
+                        "statsDay",
                         "epochs",
-                    )
+                    ]
                 ),
                 inner,
                 max_size=4,
