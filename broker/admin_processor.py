@@ -9,8 +9,7 @@ from typing import Final
 
 from pocketmq.broker.executor import OneByOne
 from pocketmq.broker.task import Buffers, Drain, Refusal, Task
-from pocketmq.common.errors import Cause, PocketMQError
-from pocketmq.common.events import EventLog
+from pocketmq.common.errors import Cause
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 
 Handler = Callable[[Task], Buffers]
@@ -40,12 +39,11 @@ class AdminProcessor(OneByOne):
     """Serves the default pair (RocketMQ AdminBrokerProcessor)."""
 
     def __init__(
-        self, handlers: Mapping[int, Handler], log: EventLog, later: Mapping[int, Callable[[Task], None]] | None = None
+        self, handlers: Mapping[int, Handler], later: Mapping[int, Callable[[Task], None]] | None = None
     ) -> None:
         """``later``: handlers that take a task over and answer it when somebody else has answered them."""
         self._handlers = {int(code): handler for code, handler in handlers.items()}
         self._later = {int(code): handler for code, handler in (later or {}).items()}
-        self._log = log
 
     def serves(self, code: int) -> bool:
         """Tell whether there is a handler of ``code``."""
@@ -62,8 +60,3 @@ class AdminProcessor(OneByOne):
             drain.refuse(task, not_supported(task.request.code))
         else:
             drain.answer(task, handler(task))
-
-    def on_error(self, task: Task, error: Exception) -> None:
-        """Log what went wrong: a refusal that the client was told is no news, a fault of ours is."""
-        note = self._log.info if isinstance(error, PocketMQError) else self._log.warning
-        note("request_failed", code=task.request.code, remote=task.connection.remote, error=str(error))

@@ -45,6 +45,7 @@ from pocketmq.common.record import HOST_V6_BYTES, encode_host
 from pocketmq.common.runner import LoopMailbox, Runner, ThreadRunner
 from pocketmq.common.supervised import Supervisor
 from pocketmq.remoting.bodies import Announcement
+from pocketmq.remoting.refused_requests import RefusedRequests
 from pocketmq.remoting.server import Connection, RemotingServer, ServerConfig
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.file_system import FileSystem
@@ -115,6 +116,7 @@ class BrokerApp:
         self.offsets = ConsumerOffsets(config.consumer_offsets_max, self._logger("broker"))
         self.thread_dumper = ThreadDumper(self._clock, self._log)
         self.refusals = RefusalBook(self._clock, self._log, self.thread_dumper.on_refused)
+        self.refused_requests = RefusedRequests(self._clock, self._log)
         self._server: RemotingServer | None = None
         self._admission: Admission | None = None
         self._metrics_config = metrics_config or MetricsConfig()
@@ -268,6 +270,7 @@ class BrokerApp:
             slow_read_ms=self.config.slow_request_mills,
             on_slow_read=observation.on_slow_read,
             serves=admission.serves,
+            refused=self.refused_requests,
         )
         # The port is taken first: the store needs it in its records, and a port in use must not touch the store. Until
         # the store is open every request is refused.
@@ -324,6 +327,7 @@ class BrokerApp:
         admission.close()
         running.fast_failure.stop()
         self.refusals.tell(all_of_them=True)
+        self.refused_requests.tell(all_of_them=True)
         running.pulls.close()
         registration, self._registration = self._registration, None
         await running.replication.stop_asking()
@@ -348,6 +352,7 @@ class BrokerApp:
             self._metrics_config,
             self.counters,
             self.refusals,
+            self.refused_requests,
             self._clock,
             self._logger,
             self._runner,
@@ -389,6 +394,7 @@ class BrokerApp:
             groups=self.groups,
             offsets=self.offsets,
             refusals=self.refusals,
+            refused_requests=self.refused_requests,
             thread_dumper=self.thread_dumper,
             observation=observation,
             supervisor=self.supervisor,

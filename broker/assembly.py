@@ -47,6 +47,7 @@ from pocketmq.broker.retry_topics import RetryTopics
 from pocketmq.broker.send_parts import reply_processor, send_planner
 from pocketmq.broker.send_processor import SendProcessor
 from pocketmq.broker.slave_reads import ReadAdvice
+from pocketmq.broker.task import Refusal, Task
 from pocketmq.broker.topic_admin import TopicAdmin
 from pocketmq.broker.topic_put_stats import TopicPutStats
 from pocketmq.broker.transaction_parts import build_transactions
@@ -228,7 +229,6 @@ def build(
                 **transactions.admin.handlers(),
                 **ha_admin.handlers(),
             },
-            log,
             ConsumerRelay(config, store, clients, mailbox).later_handlers(),
         ),
         transaction=transactions.end,
@@ -236,7 +236,15 @@ def build(
         reply=replies,
         dispatch=store.dispatch,
     )
-    table = build_request_table(config, processors, runner=parts.runner, answers=answers, clock=clock, log=log)
+    refused_requests = parts.refused_requests
+
+    def on_refused(task: Task, refusal: Refusal) -> None:
+        remote = task.connection.remote
+        refused_requests.note_request(task.request, remote, refusal.code, refusal.cause, refusal.remark)
+
+    table = build_request_table(
+        config, processors, runner=parts.runner, answers=answers, clock=clock, log=log, on_refused=on_refused
+    )
     pulls.use_executor(table.executor("PullMessageThread"))
     store.on_dispatched.append(pulls.news)
     fast_failure = FastFailure(table.executors(), table.executor("SendMessageThread"), store, clock, parts.refusals)

@@ -27,7 +27,6 @@ from pocketmq.common.limits import (
     TABLE_TOPIC_LENGTH_MAX,
     too_long,
 )
-from pocketmq.common.sql_filter import FilterIllegal
 from pocketmq.common.topics import check_group_name, retry_topic
 from pocketmq.remoting.bodies import CheckClientBody, ConsumerData, HeartbeatData, SubscriptionData, decode_body
 from pocketmq.remoting.codes import RequestCode
@@ -70,8 +69,6 @@ class ClientProcessor(OneByOne):
         self._log = log
         self._conflicts: dict[str, str] = {}
         """Group → difference of its members' subscriptions that was told; only while there is one."""
-        self.heartbeats_refused = 0
-        """Those without an answer (oneway) count too."""
 
     def serve(self, task: Task, drain: Drain) -> None:
         """Answer one request."""
@@ -84,20 +81,6 @@ class ClientProcessor(OneByOne):
             drain.answer(task, encode_answer(task.request))
         else:
             drain.answer(task, self._check(task))
-
-    def on_error(self, task: Task, error: Exception) -> None:
-        """Count a heartbeat that was refused, and tell of the 1st, 2nd, 4th, 8th …: nobody may read the answers."""
-        if task.request.code != RequestCode.HEART_BEAT:
-            return
-        self.heartbeats_refused += 1
-        if self.heartbeats_refused & (self.heartbeats_refused - 1) == 0:
-            self._log.warning(
-                "heartbeat_refused",
-                remote=task.connection.remote,
-                oneway=task.request.oneway,
-                error=str(error),
-                refused=self.heartbeats_refused,
-            )
 
     def _heartbeat(self, task: Task) -> None:
         request, connection = task.request, task.connection
@@ -160,14 +143,11 @@ class ClientProcessor(OneByOne):
 
     def _check(self, task: Task) -> Buffers:
         subscription = decode_body(task.request.body, CheckClientBody).subscription_data
-        try:
-            message_filter(
-                subscription.expression_type,
-                subscription.sub_string,
-                properties_enabled=self._config.enable_property_filter,
-            )
-        except FilterIllegal as error:
-            return encode_answer(task.request, error.code, remark=str(error))
+        message_filter(
+            subscription.expression_type,
+            subscription.sub_string,
+            properties_enabled=self._config.enable_property_filter,
+        )
         return encode_answer(task.request)
 
 

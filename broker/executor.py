@@ -89,14 +89,10 @@ class OneByOne(ABC):
                 if task.settled:
                     raise
                 drain.refuse(task, refusal_of(error))
-                self.on_error(task, error)
 
     @abstractmethod
     def serve(self, task: Task, drain: Drain) -> None:
         """Serve and settle one task."""
-
-    def on_error(self, task: Task, error: Exception) -> None:  # noqa: B027  most have nothing to do
-        """Learn that ``task`` was answered with an error."""
 
 
 class DrainExecutor:
@@ -121,8 +117,11 @@ class DrainExecutor:
         clock: Clock,
         log: EventLog,
         follow_up: Callable[[], None] | None = None,
+        on_refused: Callable[[Task, Refusal], None] | None = None,
     ) -> None:
-        """``follow_up``: work that drains leave behind; see ``_follow_up``. Only with one thread."""
+        """``follow_up``: work that drains leave behind; see ``_follow_up``. Only with one thread. ``on_refused`` hears,
+        in a worker, of each request that ``processor`` refuses.
+        """
         assert 1 <= threads <= 2
         assert follow_up is None or threads == 1
         self._follow_up = follow_up
@@ -132,6 +131,7 @@ class DrainExecutor:
         self._follow_up_since_ns = 0
         self.name = name
         self.processor = processor
+        self._on_refused = on_refused
         self.max_wait_ms = max_wait_ms
         """Longest wait in the queue before fast failure answers; 0 = no limit."""
         self.adaptive = drain
@@ -199,7 +199,7 @@ class DrainExecutor:
         if not tasks:
             return False
         started_ns = self._clock.monotonic_ns()
-        drain = Drain(tasks)
+        drain = Drain(tasks, self._on_refused)
         try:
             self.processor.process(drain)
         except Exception as error:

@@ -145,6 +145,14 @@ class BrokerCollector(Collector):
         for key, total in totals.items():
             refused.add_metric(list(key), total)
         yield refused
+        requests = CounterMetricFamily(
+            "pocketmq_requests_refused",
+            "Requests refused for a reason in the request.",
+            labels=["request", "code", "cause", "language", "version"],
+        )
+        for labels, total in sources.telemetry.sources.refused_requests.totals():
+            requests.add_metric(labels, total)
+        yield requests
         yield CounterMetricFamily(
             "pocketmq_oneway_dropped", "Oneway requests dropped at the door.", value=sources.oneway_dropped()
         )

@@ -38,6 +38,7 @@ from pocketmq.common.runner import LoopMailbox, Runner
 from pocketmq.common.supervised import Supervisor
 from pocketmq.remoting.codec import Request
 from pocketmq.remoting.errors import AddressInUse, BindFailed
+from pocketmq.remoting.refused_requests import RefusedRequests
 from pocketmq.remoting.server import Connection, RemotingServer
 from pocketmq.store.file_system import FileSystem
 from pocketmq.store.message_store import MessageStore
@@ -76,6 +77,7 @@ class Observation:
         metrics_config: MetricsConfig,
         counters: BrokerCounters,
         refusals: RefusalBook,
+        refused_requests: RefusedRequests,
         clock: Clock,
         logger: Callable[[str], EventLog],
         runner: Runner,
@@ -87,6 +89,7 @@ class Observation:
         self._metrics_config = metrics_config
         self._counters = counters
         self._refusals = refusals
+        self._refused_requests = refused_requests
         self._clock = clock
         self._logger = logger
         self._runner = runner
@@ -185,6 +188,7 @@ class Observation:
             executors=executors,
             swept=counts.swept,
             refusals=self._refusals.snapshot,
+            refused_requests=self._refused_requests,
             stage_times=self.stage_times,
             put_times=self.put_times,
             flush_times=flush_times,

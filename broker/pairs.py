@@ -11,7 +11,7 @@ from pocketmq.broker.admin_processor import AdminProcessor
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.executor import AdaptiveDrain, DrainExecutor, Processor
 from pocketmq.broker.request_table import RequestTable
-from pocketmq.broker.task import AnswerPort
+from pocketmq.broker.task import AnswerPort, Refusal, Task
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
 from pocketmq.common.runner import Runner
@@ -50,14 +50,16 @@ def build_request_table(
     answers: AnswerPort,
     clock: Clock,
     log: EventLog,
+    on_refused: Callable[[Task, Refusal], None],
 ) -> RequestTable:
     """Return the table with all pairs; their threads start with their first task.
 
     Names, capacities and maximum waits are RocketMQ's BrokerController's. Pairs are built in the order in which fast
     failure sweeps them: send, pull, heartbeat, end-transaction, and the default one, for administrators, last.
+    ``on_refused`` hears of each request that one of the processors refuses.
     """
     admin = processors.admin
-    build = _builder(config, runner, answers, clock, log)
+    build = _builder(config, runner, answers, clock, log, on_refused)
     table = RequestTable(
         build(
             "AdminBrokerThread",
@@ -140,7 +142,12 @@ def build_request_table(
 
 
 def _builder(
-    config: BrokerConfig, runner: Runner, answers: AnswerPort, clock: Clock, log: EventLog
+    config: BrokerConfig,
+    runner: Runner,
+    answers: AnswerPort,
+    clock: Clock,
+    log: EventLog,
+    on_refused: Callable[[Task, Refusal], None],
 ) -> Callable[..., DrainExecutor]:
     def build(
         name: str,
@@ -166,6 +173,7 @@ def _builder(
             clock=clock,
             log=log,
             follow_up=follow_up,
+            on_refused=on_refused,
         )
 
     return build

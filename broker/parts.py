@@ -20,6 +20,7 @@ from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
 from pocketmq.common.runner import Runner
 from pocketmq.common.supervised import Supervisor
+from pocketmq.remoting.refused_requests import RefusedRequests
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.file_system import FileSystem
 from pocketmq.store.ha.state import HaState
@@ -60,6 +61,7 @@ class Parts:
     groups: SubscriptionGroups
     offsets: ConsumerOffsets
     refusals: RefusalBook
+    refused_requests: RefusedRequests
     thread_dumper: ThreadDumper
     observation: Observation
     ha_state: HaState

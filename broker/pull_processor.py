@@ -72,10 +72,6 @@ class PullProcessor(OneByOne):
         else:
             self._pull(task, drain)
 
-    def on_error(self, task: Task, error: Exception) -> None:
-        """Log what went wrong."""
-        self._log.warning("pull_failed", code=task.request.code, remote=task.connection.remote, error=str(error))
-
     def _pull(self, task: Task, drain: Drain) -> None:
         header: Any = task.request.header
         resumed: Resumed | None = task.context

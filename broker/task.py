@@ -145,9 +145,11 @@ class Drain:
     by ``Stage``; a processor adds what it knows of its own stages.
     """
 
-    __slots__ = ("answers", "stages_ns", "tasks")
+    __slots__ = ("_on_refused", "answers", "stages_ns", "tasks")
 
-    def __init__(self, tasks: list[Task]) -> None:
+    def __init__(self, tasks: list[Task], on_refused: "Callable[[Task, Refusal], None] | None" = None) -> None:
+        """``on_refused`` hears of each refusal, also of a oneway request; it must return at once."""
+        self._on_refused = on_refused
         self.tasks = tasks
         self.answers: list[Answer] = []
         self.stages_ns = [0] * STAGE_COUNT
@@ -161,6 +163,8 @@ class Drain:
 
     def refuse(self, task: Task, refusal: Refusal) -> None:
         """Settle ``task`` with a refusal."""
+        if self._on_refused is not None:
+            self._on_refused(task, refusal)
         if task.request.oneway:
             self.finish(task)
         else:

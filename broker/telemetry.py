@@ -24,6 +24,7 @@ from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
 from pocketmq.common.histogram import SLOTS
 from pocketmq.common.runner import LoopMailbox, Runner, Worker
+from pocketmq.remoting.refused_requests import RefusedRequests
 from pocketmq.remoting.telemetry import (
     BucketCount,
     FlushTelemetry,
@@ -50,6 +51,7 @@ class TelemetrySources:
     swept: Mapping[str, int]
     """Requests answered by fast failure, by pair."""
     refusals: Callable[[], list[RefusalCount]]
+    refused_requests: RefusedRequests
     stage_times: StageTimes | None
     put_times: PutStatistics
     flush_times: FlushTimes
@@ -109,6 +111,7 @@ class Telemetry:
         sources.counters.sample(now_ns, self._clock.now_ms())
         sources.flush_times.look()
         sources.slow.tell_left_out()
+        sources.refused_requests.tell()
         self._watch_lock(now_ns)
         sources.watermarks.write(now_ns)
         if now_ns >= self._slot_due_ns:
@@ -180,6 +183,7 @@ class Telemetry:
             pairs=[pair_telemetry(executor, sources.swept, now_ns) for executor in sources.executors],
             stages=sources.stage_times.rows() if sources.stage_times is not None else [],
             refusals=sources.refusals(),
+            refused_requests=sources.refused_requests.snapshot(),
             page_cache=page_cache_telemetry(store),
             pool=pool_telemetry(store),
             flush=FlushTelemetry(

@@ -15,7 +15,7 @@ from zlib import crc32
 from msgspec import structs
 
 from pocketmq.common.clock import Clock, SystemClock
-from pocketmq.common.errors import PocketMQError
+from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.events import EventLog, NullLog
 from pocketmq.common.record import CRC_MASK
 from pocketmq.common.runner import LoopMailbox, Runner, ThreadRunner
@@ -45,6 +45,7 @@ from pocketmq.remoting.headers import (
     RegisterBrokerResponseHeader,
     WipeWritePermResponseHeader,
 )
+from pocketmq.remoting.refused_requests import RefusedRequests
 from pocketmq.remoting.server import Connection, RemotingServer, ServerConfig
 
 NO_ROUTE_TEXT: Final = (
@@ -87,6 +88,7 @@ class NamesrvApp:
         self._server_config = server_config or ServerConfig()
         self._clock = clock or SystemClock()
         self._log = log or NullLog()
+        self._refused = RefusedRequests(self._clock, self._log)
         self.routes = RouteTable(
             config.brokers_max, config.topics_max, config.topic_queue_nums_max, config.routes_size_bytes_max
         )
@@ -144,6 +146,7 @@ class NamesrvApp:
             log=self._log,
             clock=self._clock,
             serves=lambda code: code in self._handlers or code == RequestCode.HA_EPOCH,
+            refused=self._refused,
         )
         await server.start(self.config.bind_address, self.config.listen_port)
         self._server = server
@@ -160,6 +163,7 @@ class NamesrvApp:
             self._scan_timer.cancel()
             self._scan_timer = None
         self.epochs.stop()
+        self._refused.tell(all_of_them=True)
         await server.stop(STOP_GRACE_MS)
         self._server = None
         self._log.info("namesrv_stopped")
@@ -181,9 +185,10 @@ class NamesrvApp:
             header, body = handler(connection, request)
         except Refused as error:
             code, remark = error.response_code, error.what
+            self._refused.note_request(request, connection.remote, code, Cause.BAD_REQUEST, remark)
         except PocketMQError as error:
             code, remark = error.code, str(error)
-            self._log.warning("request_refused", code=request.code, remote=connection.remote, error=remark)
+            self._refused.note_request(request, connection.remote, code, error.cause, remark)
         self._answer(connection, request, code, header, remark, body)
 
     @staticmethod
@@ -218,6 +223,7 @@ class NamesrvApp:
 
     def _scan(self) -> None:
         self._arm()
+        self._refused.tell()
         self.scan()
 
     def scan(self) -> None:

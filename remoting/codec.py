@@ -226,6 +226,7 @@ def decode_request(frame: Frame) -> Request:
             header = READERS[spec.request](fields)
         except HeaderIllegal as error:
             error.opaque, error.request_code, error.oneway = opaque, code, oneway
+            error.language, error.version = language, version
             raise
     request = Request(code, opaque, oneway, version, language, frame.serialize_type, header, frame.body, fields)
     request.header_bytes = header_bytes

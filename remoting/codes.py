@@ -241,6 +241,26 @@ FLAG_RESPONSE = 1
 FLAG_ONEWAY = 2
 
 
+_V4_1_0_SNAPSHOT, _V5_0_0_SNAPSHOT, _V6 = 232, 412, 612
+
+
+def version_name(ordinal: int) -> str:
+    """Return RocketMQ's name of a version (``MQVersion.java``), or the number as text where that has no pattern.
+
+    From V4_1_0_SNAPSHOT (232) on each minor version has ten patches, each with a snapshot before it.
+
+    >>> version_name(409), version_name(479), version_name(412), version_name(63)
+    ('V4_9_8', 'V5_3_3', 'V5_0_0_SNAPSHOT', '63')
+    """
+    if not _V4_1_0_SNAPSHOT <= ordinal < _V6:
+        return str(ordinal)
+    major, minor = (4, 1 + (ordinal - _V4_1_0_SNAPSHOT) // 20)
+    if ordinal >= _V5_0_0_SNAPSHOT:
+        major, minor = 5, (ordinal - _V5_0_0_SNAPSHOT) // 20
+    patch = (ordinal - _V4_1_0_SNAPSHOT) % 20
+    return f"V{major}_{minor}_{patch // 2}{'' if patch % 2 else '_SNAPSHOT'}"
+
+
 def request_name(code: int) -> str:
     """Return RocketMQ's name of a request code, or the number as text."""
     try:

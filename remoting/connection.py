@@ -39,6 +39,7 @@ from pocketmq.remoting.frame_budget import FrameBudget
 from pocketmq.remoting.headers import Header
 from pocketmq.remoting.output import Output
 from pocketmq.remoting.pending import Pending, PendingTable
+from pocketmq.remoting.refused_requests import RefusedRequests
 from pocketmq.remoting.server_config import ServerConfig
 
 ANNOUNCEMENT_FIELD = "_pmq"
@@ -89,6 +90,7 @@ class ConnectionOwner(Protocol):
     slow_read_ns: int
     on_slow_read: "Callable[[Connection, Request, int], None] | None"
     serves: Callable[[int], bool] | None
+    refused: RefusedRequests | None
 
     def opened(self, connection: "Connection") -> bool:
         """Count it in; False refuses it."""
@@ -300,15 +302,31 @@ class Connection(asyncio.BufferedProtocol):
         if error.opaque is None:
             self._refuse(error)
             return
-        self._owner.log.warning(
-            "header_illegal", remote=self.remote, code=error.request_code, field=error.field, why=error.why
-        )
         code, serves = error.request_code, self._owner.serves
+        self._note_illegal(error)
         if code is None or serves is None or serves(code):
             self._answer_error(error.opaque, code or 0, error.oneway, frame.serialize_type, error)
         elif not error.oneway:
             refused, text = ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {code} not supported"
             self.respond(encode_response(refused, error.opaque, code, remark=text, serialize_type=frame.serialize_type))
+
+    def _note_illegal(self, error: HeaderIllegal) -> None:
+        refused = self._owner.refused
+        if refused is None:
+            self._owner.log.warning(
+                "header_illegal", remote=self.remote, code=error.request_code, field=error.field, why=error.why
+            )
+            return
+        known = error.version >= 0
+        refused.note(
+            -1 if error.request_code is None else error.request_code,
+            error.code,
+            error.cause,
+            str(error),
+            remote=self.remote,
+            language=error.language if known else self.language,
+            version=error.version if known else self.version,
+        )
 
     def _answer_error(self, opaque: int, code: int, oneway: bool, serialize_type: int, error: PocketMQError) -> None:
         """Refuse with the fields that every refusal has: else a client would not know that nothing was stored."""

@@ -22,6 +22,7 @@ class HeaderIllegal(PocketMQError):
 
     ``opaque`` and ``request_code`` are set where they could still be read, so that the peer can be answered;
     ``oneway`` says that it does not wait for an answer. ``field`` is the wire name of the field at fault, if one is.
+    ``language`` and ``version`` are what the client says of itself, -1 where that could not be read.
     """
 
     default_cause = Cause.CODEC
@@ -42,6 +43,7 @@ class HeaderIllegal(PocketMQError):
         self.opaque = opaque
         self.request_code = request_code
         self.oneway = oneway
+        self.language = self.version = -1
 
 
 class WrongDirection(HeaderIllegal):

@@ -20,6 +20,7 @@ from pocketmq.remoting.connection import Connection, RequestHandler
 from pocketmq.remoting.errors import AddressInUse, BindFailed
 from pocketmq.remoting.frame import new_scratch
 from pocketmq.remoting.frame_budget import FrameBudget
+from pocketmq.remoting.refused_requests import RefusedRequests
 from pocketmq.remoting.server_config import ServerConfig
 
 __all__ = ["Connection", "RemotingServer", "RequestHandler", "ServerConfig"]
@@ -43,18 +44,21 @@ class RemotingServer:
         slow_read_ms: int = 500,
         on_slow_read: Callable[[Connection, Request, int], None] | None = None,
         serves: Callable[[int], bool] | None = None,
+        refused: RefusedRequests | None = None,
     ) -> None:
         """``read_times`` counts, in the loop's thread, how long each frame took from its first byte until it was
         decoded and handed on; of several frames in one read each but the first counts from that read to its end.
         ``on_slow_read(connection, request, took_ns)`` hears of frames that took more than ``slow_read_ms`` to arrive.
         ``serves(request code)``: whether ``handler`` has an answer to it; asked where the header of a request is bad:
         RocketMQ refuses a code that it does not serve without a look at its fields, and so do we.
+        ``refused`` counts requests whose header is refused here; without it each of them is an event.
         """
         self.config = config
         self.read_times = read_times
         self.slow_read_ns = slow_read_ms * 1_000_000
         self.on_slow_read = on_slow_read
         self.serves = serves
+        self.refused = refused
         self.handler = handler
         self.announce = announce
         self.log = log

@@ -66,6 +66,27 @@ class RefusalCount(msgspec.Struct, frozen=True, kw_only=True):
     last_ms: int = 0
 
 
+class RefusedRequestCount(msgspec.Struct, frozen=True, kw_only=True):
+    """Refused requests of one kind since the start; the texts are those of the latest.
+
+    ``request``: RocketMQ's name of its code, or ``unknown``; ``version``: RocketMQ's name or number of the version that
+    the client announces, or ``other``. ``last_ms``: wall time.
+    """
+
+    request: str = ""
+    code: int = 0
+    cause: str = ""
+    language: str = ""
+    version: str = ""
+    remark: str = ""
+    remote: str = ""
+    client_id: str = ""
+    group: str = ""
+    total: int = 0
+    last_minute: int = 0
+    last_ms: int = 0
+
+
 class PageCacheTelemetry(msgspec.Struct, frozen=True, kw_only=True):
     """The append lock. ``busy_episodes``: times since the start that ``busy`` became true, as far as looked."""
 
@@ -124,6 +145,7 @@ class TelemetrySnapshot(msgspec.Struct, frozen=True, kw_only=True):
     pairs: list[PairTelemetry] = msgspec.field(default_factory=list)
     stages: list[StageTelemetry] = msgspec.field(default_factory=list)
     refusals: list[RefusalCount] = msgspec.field(default_factory=list)
+    refused_requests: list[RefusedRequestCount] = msgspec.field(default_factory=list)
     page_cache: PageCacheTelemetry = msgspec.field(default_factory=PageCacheTelemetry)
     pool: PoolTelemetry | None = None
     flush: FlushTelemetry = msgspec.field(default_factory=FlushTelemetry)

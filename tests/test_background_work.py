@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pocketmq.broker.slave_sync import SlaveSync
+from pocketmq.broker.slave_sync import SlaveSync, TablesFrom
 from pocketmq.client import Message, Producer, PushConsumer, TransactionProducer
 from pocketmq.client.instance import ClientInstance, TaskSet
 from pocketmq.common.logs import CapturedLog
@@ -193,8 +193,8 @@ async def test_a_slave_whose_mirror_meets_a_fault_of_ours_goes_on(site: Site, mo
     sync = SlaveSync.sync
     faults = [ZeroDivisionError("ours")]
 
-    async def faulty(self: SlaveSync, address: str) -> None:
-        await sync(self, address)
+    async def faulty(self: SlaveSync, master: TablesFrom) -> None:
+        await sync(self, master)
         if self.rounds > 2 and faults:
             raise faults.pop()
 

@@ -55,12 +55,15 @@ def _admission(figures: Figures) -> Iterator[str]:
             yield f"{plural(failed, 'failed put')} within {figures.since_s:.1f} s"
         return
     refused = sum(each.recent or 0 for each in figures.refusals)
+    for_what_is_in_them = sum(each.last_minute for each in figures.refused_requests)
+    if for_what_is_in_them:
+        yield f"{plural(for_what_is_in_them, 'request')} refused for what is in them in the last minute"
     if refused:
         kinds = ", ".join(
             f"{each.tag or clean(each.cause)} {count_text(each.recent or 0)}" for each in figures.refusals[:5]
         )
         yield f"{plural(refused, 'request')} refused {figures.window}: {kinds}"
-    else:
+    elif not for_what_is_in_them:
         total = sum(each.total for each in figures.telemetry.refusals)
         yield f"nothing refused {figures.window}, {count_text(total)} since the start"
 

@@ -15,6 +15,7 @@ from pocketmq.cli.doctor.finding import Area, Diagnosis, Finding
 from pocketmq.cli.doctor.rules_reads import read_rules
 from pocketmq.cli.doctor.rules_refusals import refusal_rules
 from pocketmq.cli.doctor.rules_replication import replication_rules
+from pocketmq.cli.doctor.rules_requests import request_rules
 from pocketmq.cli.doctor.rules_send import send_rules
 from pocketmq.cli.doctor.rules_settings import setting_rules
 from pocketmq.cli.doctor.rules_store import store_rules
@@ -22,6 +23,7 @@ from pocketmq.cli.doctor.words import clean
 
 RULES: Final[tuple[Callable[[Figures], Iterator[Finding]], ...]] = (
     refusal_rules,
+    request_rules,
     send_rules,
     store_rules,
     read_rules,

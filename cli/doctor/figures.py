@@ -13,7 +13,13 @@ from typing import Final
 from pocketmq.cli.doctor.finding import Advice
 from pocketmq.cli.doctor.words import clean, seconds_text
 from pocketmq.common.settings import snake_case
-from pocketmq.remoting.telemetry import PairTelemetry, RefusalCount, StageTelemetry, TelemetrySnapshot
+from pocketmq.remoting.telemetry import (
+    PairTelemetry,
+    RefusalCount,
+    RefusedRequestCount,
+    StageTelemetry,
+    TelemetrySnapshot,
+)
 
 SEND_PAIR: Final = "SendMessageThread"
 PULL_PAIR: Final = "PullMessageThread"
@@ -98,6 +104,12 @@ class Figures:
     def __post_init__(self) -> None:
         found = [self._refused(each) for each in self.telemetry.refusals] if self.telemetry is not None else []
         self.refusals = sorted((each for each in found if each.recent), key=lambda each: -(each.recent or 0))
+
+    @property
+    def refused_requests(self) -> list[RefusedRequestCount]:
+        """Requests refused within the last minute for what is in them, most of them first."""
+        told = self.telemetry.refused_requests if self.telemetry is not None else []
+        return sorted((each for each in told if each.last_minute > 0), key=lambda each: -each.last_minute)
 
     # ---- time ----------------------------------------------------------------------------------------------------
 

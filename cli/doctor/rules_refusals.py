@@ -277,8 +277,9 @@ _PUT_FAILURES: Final = {
 
 def _put_failures(figures: Figures) -> Iterator[Finding]:
     handled = ("page_cache_busy", "no_write_buffer", "queue_full", "queue_timeout")
+    by_client = {each.cause for each in figures.refused_requests}  # ``rules_requests`` says whose they are
     for refused in figures.refusals:
-        if refused.cause in handled or refused.tag == "OVERLOAD":
+        if refused.cause in handled or refused.cause in by_client or refused.tag == "OVERLOAD":
             continue
         area, severity, title, cause, cure = _PUT_FAILURES.get(
             refused.cause,

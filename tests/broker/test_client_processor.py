@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from pocketmq.broker.app import BrokerApp
-from pocketmq.remoting.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData, encode_body
+from pocketmq.remoting.bodies import ConsumerData, HeartbeatData, KVTable, ProducerData, SubscriptionData, encode_body
 from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.telemetry import TELEMETRY_KEY, decode_telemetry
 from tests.broker.conftest import Client, Harness, eventually
 
 HUGE = "x" * (15 << 20)
@@ -89,12 +90,14 @@ async def test_refused_heartbeats_without_an_answer_are_counted(harness: Harness
     await client.put(b"goes on")
 
     def told() -> list[dict[str, Any]]:
-        return [event for event in harness.log.events if event["event"] == "heartbeat_refused"]
+        return [event for event in harness.log.events if event["event"] == "request_refused"]
 
-    await eventually(lambda: len(told()) == 2)
-    assert [event["refused"] for event in told()] == [1, 2]
-    assert all(event["oneway"] for event in told())
-    assert "clientID has 1025 characters, limit 1024" in told()[0]["error"]
+    await eventually(lambda: len(told()) == 1)
+    assert "clientID has 1025 characters, limit 1024" in told()[0]["why"]
+    assert (told()[0]["request"], told()[0]["cause"]) == ("HEART_BEAT", "bad_request")
+    response = await client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+    telemetry = decode_telemetry(decode_body(response.body, KVTable).table[TELEMETRY_KEY])
+    assert [each.total for each in telemetry.refused_requests] == [3]
 
 
 async def test_clients_have_a_bound_in_bytes(harness: Harness) -> None:

@@ -19,6 +19,7 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.disk_space import DiskSpace, Space
 from pocketmq.broker.health import LOOP_STALLED_NS, Health, Phase
 from pocketmq.broker.metrics_server import MetricsConfig
+from pocketmq.common.errors import Cause
 from pocketmq.common.logs import CapturedLog
 from pocketmq.remoting.errors import AddressInUse
 from pocketmq.store.errors import DiskError
@@ -133,6 +134,16 @@ async def test_the_buckets_of_a_histogram_never_fall(app: BrokerApp, harness: Ha
         count = figures["pocketmq_stage_seconds_count", (("pair", pair), ("stage", stage))]
         assert buckets[-1] == (float("inf"), count)
     assert rows["SendMessageThread", "append"][-1][1] == 5
+
+
+async def test_refused_requests_are_counted_by_what_was_asked_and_who_asked(app: BrokerApp) -> None:
+    """Labels are of a closed list, or bounded."""
+    for version in (63, 409, 409):
+        app.refused_requests.note(34, 1, Cause.CODEC, "no", remote="1.2.3.4:5", language=1, version=version)
+    figures = samples(await scrape(app))
+    for name, count in (("63", 1), ("V4_9_8", 2)):
+        labels = {"request": "HEART_BEAT", "code": "1", "cause": "codec", "language": "CPP", "version": name}
+        assert figures["pocketmq_requests_refused_total", tuple(sorted(labels.items()))] == count
 
 
 async def test_every_metric_is_described(app: BrokerApp) -> None:

@@ -21,6 +21,7 @@ from pocketmq.common.logs import CapturedLog
 from pocketmq.common.runner import SteppedRunner
 from pocketmq.remoting.bodies import KVTable, decode_body
 from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.refused_requests import RefusedRequests
 from pocketmq.remoting.telemetry import TELEMETRY_KEY, decode_telemetry
 from pocketmq.store.append_result import AppendResult, PutStatus
 from pocketmq.store.message_store import MessageStore
@@ -62,6 +63,7 @@ class World:
             executors=[self.executor],
             swept={SEND_PAIR: 4},
             refusals=list,
+            refused_requests=RefusedRequests(self.clock, self.logger("broker")),
             stage_times=self.stage_times,
             put_times=PutStatistics(),
             flush_times=FlushTimes(self.store),

@@ -12,6 +12,7 @@ from pocketmq.remoting.telemetry import (
     PageCacheTelemetry,
     PairTelemetry,
     RefusalCount,
+    RefusedRequestCount,
     StageTelemetry,
     TelemetrySnapshot,
 )
@@ -83,6 +84,25 @@ def pair(name: str = "SendMessageThread", **changes: Any) -> PairTelemetry:
 def refusal(cause: str, remark: str = "", *, code: int = 2, total: int = 50, last_minute: int = 10) -> RefusalCount:
     """Return ten refusals of the last minute."""
     return RefusalCount(cause=cause, code=code, remark=remark, total=total, last_minute=last_minute, last_ms=1)
+
+
+def refused_request(**changes: Any) -> RefusedRequestCount:
+    """Return twelve heartbeats of a C++ client."""
+    values: dict[str, Any] = {
+        "request": "HEART_BEAT",
+        "code": 1,
+        "cause": "codec",
+        "language": "CPP",
+        "version": "63",
+        "remark": "HeartbeatData refused: x",
+        "remote": "10.0.0.3:5",
+        "client_id": "c@1",
+        "group": "billing",
+        "total": 40,
+        "last_minute": 12,
+        "last_ms": 1,
+    }
+    return RefusedRequestCount(**{**values, **changes})
 
 
 def telemetry(**changes: Any) -> TelemetrySnapshot:

@@ -26,11 +26,23 @@ from pocketmq.remoting.telemetry import (
     PairTelemetry,
     PoolTelemetry,
     RefusalCount,
+    RefusedRequestCount,
     SlowRequest,
     StageTelemetry,
     TelemetrySnapshot,
 )
-from tests.cli.doctor.snapshots import found_by, keys, pair, refusal, settings, snapshot, stage, telemetry, the
+from tests.cli.doctor.snapshots import (
+    found_by,
+    keys,
+    pair,
+    refusal,
+    refused_request,
+    settings,
+    snapshot,
+    stage,
+    telemetry,
+    the,
+)
 
 
 def test_a_healthy_broker_has_no_findings_and_green_lights_with_figures() -> None:
@@ -309,6 +321,58 @@ def test_a_pool_that_is_too_small_is_not_blamed_on_the_disk(size: int, words: st
     assert words in the(diagnose(snapshot(told), settings()), "pool-deficient").cause
 
 
+@pytest.mark.parametrize(
+    ("request_name", "severity", "words"),
+    [
+        (
+            "HEART_BEAT",
+            Severity.ERROR,
+            "12 heartbeats of C++ clients, version 63, refused: these clients are no members",
+        ),
+        ("SEND_MESSAGE_V2", Severity.WARNING, "12 sends of C++ clients, version 63, refused: these messages"),
+        ("PULL_MESSAGE", Severity.WARNING, "12 pulls of C++ clients, version 63, refused: these consumers get nothing"),
+        ("QUERY_ASSIGNMENT", Severity.NOTE, "12 QUERY_ASSIGNMENT requests of C++ clients, version 63, refused"),
+    ],
+)
+def test_a_client_that_is_refused_is_named(request_name: str, severity: Severity, words: str) -> None:
+    """Whose it is, what becomes of it, and the broker's own words; the cause alone is not told again."""
+    told = telemetry(
+        refused_requests=[refused_request(request=request_name)],
+        refusals=[refusal("codec", "HeartbeatData refused", code=1)],
+    )
+    slug = request_name.lower().replace("_", "-")
+    finding = the(found := diagnose(snapshot(told), settings()), f"refused-requests-{slug}-1-cpp-63")
+    assert keys(found) == {finding.key}
+    assert finding.severity is severity
+    assert finding.title.startswith(words)
+    assert finding.evidence == (
+        "12 requests refused in the last minute, 40 since the start, code 1, cause codec; "
+        'the last: "HeartbeatData refused: x"',
+        "the last: from 10.0.0.3:5, client id c@1, group billing",
+    )
+    assert "docs/compatibility.md" in finding.cure
+    line = next(line for line in examine(snapshot(told), BrokerSettings({})).areas if line.area is Area.ADMISSION)
+    assert "12 requests refused for what is in them in the last minute" in line.text
+
+
+def test_clients_that_were_refused_before_the_window_are_no_finding() -> None:
+    """Someone has cured it."""
+    assert found_by(telemetry(refused_requests=[refused_request(last_minute=0)])) == set()
+
+
+def test_a_request_that_nobody_serves_has_its_own_cure() -> None:
+    """An option of the client may avoid it; one a second is a note all the same."""
+    told = telemetry(refused_requests=[refused_request(request="QUERY_ASSIGNMENT", code=3, cause="bad_request")])
+    [finding] = diagnose(snapshot(told), settings())
+    assert "request codes" in finding.cure
+
+
+def test_each_client_that_is_refused_has_a_finding_of_its_own() -> None:
+    """Kinds differ by request, code, language and version."""
+    kinds = [refused_request(), refused_request(code=13), refused_request(language="GO"), refused_request(version="x")]
+    assert len(found_by(telemetry(refused_requests=kinds))) == 4
+
+
 def test_whatever_is_refused_turns_the_door_red() -> None:
     """The admission light shows every refusal, also one whose reason lies elsewhere; a slow append is red then, too."""
     timeout = refusal("queue_timeout", "[TIMEOUT_CLEAN_QUEUE]x")
@@ -528,6 +592,7 @@ _TELEMETRY = st.builds(
     window_s=_FLOAT,
     pairs=_listed(PairTelemetry),
     stages=_listed(StageTelemetry, stage=st.sampled_from(["read", "queue_wait", "lock_wait", "append", "process"])),
+    refused_requests=_listed(RefusedRequestCount, cause=st.sampled_from(_CAUSES), remark=_TEXT),
     refusals=_listed(RefusalCount, cause=st.sampled_from(_CAUSES), remark=st.sampled_from(_REMARKS) | _TEXT),
     page_cache=_struct(PageCacheTelemetry),
     pool=st.none() | _struct(PoolTelemetry),

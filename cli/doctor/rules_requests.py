@@ -1,0 +1,95 @@
+"""Rules: requests that are refused for what is in them, client by client.
+
+Lives here: what it means for a client that its heartbeats, sends or pulls are refused.
+Not here: refusals by flow control (``rules_refusals``), which answers are no refusals (``remoting.refused_requests``).
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from pocketmq.cli.doctor.figures import Figures
+from pocketmq.cli.doctor.finding import Area, Finding, Severity
+from pocketmq.cli.doctor.words import clean, count_text, plural
+from pocketmq.remoting.telemetry import RefusedRequestCount
+
+_NOT_SUPPORTED: Final = 3
+_SENDS: Final = frozenset(
+    (
+        "SEND_MESSAGE",
+        "SEND_MESSAGE_V2",
+        "SEND_BATCH_MESSAGE",
+        "SEND_REPLY_MESSAGE",
+        "SEND_REPLY_MESSAGE_V2",
+        "NATIVE_APPEND",
+        "NATIVE_HALF_APPEND",
+        "NAMED_TRANSACTION_STAGE",
+    )
+)
+_PULLS: Final = frozenset(("PULL_MESSAGE", "LITE_PULL_MESSAGE", "NATIVE_PULL"))
+_LANGUAGES: Final = {
+    "CPP": "C++",
+    "DOTNET": ".NET",
+    "GO": "Go",
+    "JAVA": "Java",
+    "NODE_JS": "Node.js",
+    "PYTHON": "Python",
+    "RUST": "Rust",
+}
+_CURES: Final = {
+    "codec": "The client sends what this broker cannot read. Compare it and its version with the clients in "
+    "docs/compatibility.md, take another version, or report it with the text.",
+    "no_permission": "Look at the permission of the topic (pocketmq topic describe TOPIC) and of the broker.",
+    "no_route": "Create the topic (pocketmq topic create TOPIC), or correct its name in the client.",
+    "memory_limit": "A table of the broker is full: the text names its limit.",
+    "internal": "This is a fault of the broker: report it with the text, which names the place.",
+}
+_CURE: Final = "The text says what is wrong with the request; it is the client, or its settings, that must change."
+
+
+def request_rules(figures: Figures) -> Iterator[Finding]:
+    """Yield a finding for each kind of request, answer and client that was refused within the last minute."""
+    for refused in figures.refused_requests:
+        what, severity, consequence = _meaning(refused)
+        language = _LANGUAGES.get(refused.language, clean(refused.language))
+        client = f"{language} clients, version {clean(refused.version)}"
+        kind = f"{refused.request}-{refused.code}-{refused.language}-{refused.version}"
+        unserved = refused.code == _NOT_SUPPORTED
+        yield Finding(
+            key=f"refused-requests-{clean(kind).lower().replace('_', '-')}",
+            area=Area.READS if refused.request in _PULLS else Area.ADMISSION,
+            severity=severity,
+            title=f"{plural(refused.last_minute, what)} of {client}, refused{consequence}",
+            evidence=tuple(_evidence(refused)),
+            cause="This version does not serve this kind of request."
+            if unserved
+            else "The broker refused these requests for what is in them, so a repetition is refused, too.",
+            cure="See the request codes in docs/compatibility.md: an option of the client may avoid the request."
+            if unserved
+            else _CURES.get(refused.cause, _CURE),
+            concerns=(Area.ADMISSION,),
+        )
+
+
+def _meaning(refused: RefusedRequestCount) -> tuple[str, Severity, str]:
+    """Return the noun, how bad it is, and what becomes of the client."""
+    if refused.request == "HEART_BEAT":
+        return "heartbeat", Severity.ERROR, ": these clients are no members of their groups, consumers get nothing"
+    if refused.request in _SENDS:
+        return "send", Severity.WARNING, ": these messages were not stored"
+    if refused.request in _PULLS:
+        return "pull", Severity.WARNING, ": these consumers get nothing from their queues"
+    name = clean(refused.request)
+    return f"{name} request", Severity.NOTE, ""
+
+
+def _evidence(refused: RefusedRequestCount) -> Iterator[str]:
+    yield (
+        f"{plural(refused.last_minute, 'request')} refused in the last minute, {count_text(refused.total)} since the "
+        f'start, code {refused.code}, cause {clean(refused.cause)}; the last: "{clean(refused.remark)}"'
+    )
+    who = [f"from {clean(refused.remote)}"]
+    if refused.client_id:
+        who.append(f"client id {clean(refused.client_id)}")
+    if refused.group:
+        who.append(f"group {clean(refused.group)}")
+    yield f"the last: {', '.join(who)}"
