@@ -5,7 +5,15 @@ from typing import Any
 import pytest
 
 from pocketmq.broker.app import BrokerApp
-from pocketmq.remoting.bodies import ConsumerData, HeartbeatData, KVTable, ProducerData, SubscriptionData, encode_body
+from pocketmq.remoting.bodies import (
+    ConsumerData,
+    HeartbeatData,
+    KVTable,
+    ProducerData,
+    SubscriptionData,
+    decode_body,
+    encode_body,
+)
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.telemetry import TELEMETRY_KEY, decode_telemetry
 from tests.broker.conftest import Client, Harness, eventually
