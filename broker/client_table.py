@@ -74,7 +74,7 @@ class ClientTable(Generic[ConnectionT]):
     nothing has changed. A group exists while it has a member.
     """
 
-    def __init__(self, entries_max: int, size_bytes_max: int = 256 << 20) -> None:
+    def __init__(self, entries_max: int, size_bytes_max: int = 512 << 20) -> None:
         self._entries_max = entries_max
         self._size_bytes_max = size_bytes_max
         self._entries = 0

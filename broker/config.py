@@ -67,7 +67,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """(topic, group, queue) entries of the offset table."""
     clients_max: int = 100_000
     """(group, connection) entries of the client table."""
-    clients_size_bytes_max: int = 256 << 20
+    clients_size_bytes_max: int = 512 << 20
     """Ours: what the client table may take in memory, subscriptions included."""
 
     send_message_thread_pool_nums: int = 1
