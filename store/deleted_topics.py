@@ -24,10 +24,10 @@ class _DeletedFile(msgspec.Struct, rename="camel"):
 def decode_deleted(data: bytes) -> dict[str, int]:
     """Read the file: topic → where the log ended when it was deleted. Raises ``DECODE_ERRORS``."""
     content = unseal(data)
-    try:
-        return msgspec.json.decode(content, type=_DeletedFile).deleted_topics
-    except msgspec.ValidationError:  # as older versions wrote it: topics alone
+    table = msgspec.json.decode(content, type=dict[str, msgspec.Raw]).get("deletedTopics")
+    if table is None or not bytes(table).startswith(b"{"):  # as older versions wrote it: topics alone
         return msgspec.json.decode(content, type=dict[str, Offset])
+    return msgspec.json.decode(table, type=dict[str, Offset])
 
 
 class DeletedTopics:
