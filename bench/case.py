@@ -1,7 +1,6 @@
 """What a case of the comparison is, and what it may use.
 
 Lives here: ``Case``, ``Variant``, ``Scale`` (how long, how often), ``Bench`` (topics, jobs, peaks), ``figures``.
-Not here: the cases (``bench.cases``), their order and repeats (``bench.suite``).
 """
 
 from abc import ABC, abstractmethod

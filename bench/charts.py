@@ -1,7 +1,6 @@
 """Plots of a run: bars of throughput, percentiles of latency, scaling curves.
 
 Lives here: drawing, by matplotlib (extra ``plots``), as SVG.
-Not here: which figures are drawn (``bench.report``), plots of PocketMQ's own cases (``bench.plots``).
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,7 +2,7 @@
 
 Lives here: µs of ``send_nowait`` up to the encoded frame and of its receipts, against a channel that answers at
 once; µs of reading records as message objects and as Arrow columns.
-Not here: throughput through a broker (``pocketmq bench``). Run: ``python -m bench.client``.
+Run: ``python -m bench.client``.
 """
 
 import asyncio

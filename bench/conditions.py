@@ -1,7 +1,6 @@
 """What a reader must know to compare figures: the machine, the versions, the load at the time.
 
 Lives here: ``environment``, ``library_versions``.
-Not here: servers' versions (each peer tells its own), the disk's sync times (``bench.floors``).
 """
 
 import os

@@ -2,7 +2,6 @@
 
 Conditions of every row: messages of 1 KiB in one topic of 8 queues, read from the page cache, the consumer in this
 process and the broker (with the name server) in another; offsets persisted every 5 s.
-Not here: ordered consumption (``bench.ordered``).
 """
 
 import asyncio

@@ -6,7 +6,7 @@ Works against PocketMQ and RocketMQ. A thread of ``-w`` is a call of the handler
 birth of a message at its producer to the handler, S2C that from its store at the broker. ``--format 4.9`` prints the
 lines of that version; ``--seconds`` ends the program by itself.
 
-Lives here: options, the handler. Not here: the lines (``bench.rocketmq_lines``).
+Lives here: options, the handler.
 """
 
 import argparse

@@ -1,7 +1,6 @@
 """The servers and client processes of a run: started when a case needs them, warm, watched, ended.
 
 Lives here: ``Fleet`` (which servers run, with which data), ``WorkerProcess`` (a client process and its jobs).
-Not here: what is measured (``bench.cases``), in which order (``bench.suite``).
 """
 
 import json

@@ -2,7 +2,6 @@
 
 Lives here: the floors as rows. uvloop echo and socket to file are those of ``pocketmq bench``; bytes copied into a
 mapped file, and the disk's syncs (``fdatasync`` after 1 KiB and after 64 KiB, into blocks written before).
-Not here: floors of single layers (``bench.store``, ``bench.remoting``).
 """
 
 import mmap

@@ -1,8 +1,6 @@
 """The goals of speed that the project set itself, beside what a run measured.
 
 Lives here: each goal as a row: what is wanted, what was measured, whether it holds or by how much it is missed.
-Not here: why one is missed (``docs/performance.md``); synchronous flush and replication, whose goals are ratios to the
-disk and to asynchronous sends that their own cases measure (``bench.sync_flush``, ``bench.replication``).
 """
 
 from typing import TYPE_CHECKING

@@ -2,7 +2,6 @@
 
 Lives here: recording, merging, percentiles, the text form that goes into a result line (HdrHistogram's compressed V2
 log encoding, which every HdrHistogram library reads).
-Not here: when a latency begins (``bench.schedule`` for intended times, ``bench.loads`` for closed loops).
 """
 
 from collections.abc import Iterable

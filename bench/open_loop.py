@@ -3,7 +3,6 @@
 Lives here: ``Load`` (what to offer), ``offer`` (one phase of it, in a process of its own) and ``Outcome`` (every
 latency, counted from the intended time of sending, so a stalled client does not hide a stalled broker: no coordinated
 omission).
-Not here: the broker, the levels and their order (``overload``, ``pool``).
 """
 
 import asyncio

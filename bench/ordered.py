@@ -3,7 +3,6 @@
 Conditions of every row: messages of 1 KiB with a sharding key in one topic of 16 queues, read from the page cache, the
 consumer in this process and the broker (with the name server) in another; offsets persisted every 5 s. The handlers
 check the order of their queue, and nothing else; a row counts only if it holds.
-Not here: concurrent consumption (``bench.consume``), the pause after a kill (``pocketmq scenario ordered-lock-stuck``).
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """Pictures of benchmark results: lines over one axis, several panels.
 
 Lives here: ``Panel`` and ``draw``, by matplotlib (extra ``plots``).
-Not here: which figures a benchmark draws.
 """
 
 from collections.abc import Mapping, Sequence

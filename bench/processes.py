@@ -1,7 +1,6 @@
 """Processes that the benchmark starts: a log each, an end in any case, their CPU time and memory.
 
 Lives here: ``Child``, free ports, waiting for a port.
-Not here: which servers there are (``bench.peers``).
 """
 
 import ctypes

@@ -6,7 +6,7 @@ Works against PocketMQ and RocketMQ. ``-b`` sends batches and prints the lines o
 ``-w`` is a task here: it waits for its answer before it sends again, as a thread of RocketMQ's does. ``--format 4.9``
 prints the lines of that version. After a failed send a task rests for 3 s; RocketMQ's threads do so after most errors.
 
-Lives here: options, the sending tasks. Not here: the lines (``bench.rocketmq_lines``).
+Lives here: options, the sending tasks.
 """
 
 import argparse

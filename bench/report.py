@@ -1,7 +1,6 @@
 """The report of a run in Markdown, made from its result lines alone.
 
 Lives here: medians, spreads and ratios of the rounds, the tables, which plots there are.
-Not here: drawing (``bench.charts``), the goals of the project (``bench.goals``), reading files (``bench.results``).
 """
 
 import statistics

@@ -3,7 +3,6 @@
 Lives here: writing and reading them, what kinds there are. Kinds: ``environment`` (first line: machine, versions, disk
 sync times), ``floor``, ``run`` (one measured round of one case for one peer), ``skip`` (a peer or case that cannot be
 had, with the reason), ``failed``, ``row`` (a result of one of PocketMQ's own cases), ``end``.
-Not here: what is done with them (``bench.report``).
 """
 
 import json

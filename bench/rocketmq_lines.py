@@ -2,7 +2,6 @@
 
 Lives here: counters, the window of ten snapshots, the lines of 4.9 and of 5.3 (``rocketmq-example``, package
 ``benchmark``: Producer, BatchProducer, Consumer; facts §11).
-Not here: options and sending (``bench.producer``), consuming (``bench.consumer``).
 """
 
 import time

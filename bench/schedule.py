@@ -2,7 +2,6 @@
 
 Lives here: ``Schedule``, the intended times of sending. A latency counted from an intended time holds the wait that a
 stalled server or client caused to everything behind it: no coordinated omission.
-Not here: the sending (``bench.loads``).
 """
 
 import random

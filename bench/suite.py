@@ -2,7 +2,6 @@
 
 Lives here: who takes part, the order (A B A B: a round of each peer, then the next round of each), what happens when a
 peer fails, the estimate of the time, progress.
-Not here: what a case does (``bench.cases``), servers and clients (``bench.fleet``), the report (``bench.report``).
 """
 
 import shutil

@@ -1,8 +1,7 @@
 """The client process of a peer: one JSON job a line on standard input, one JSON answer a line on standard output.
 
 Lives here: which client a peer has, what each job does, the CPU time it took.
-Not here: the loads (``bench.clients.base``), the peers' libraries, RocketMQ's client, whose worker is a Java program
-with the same protocol (``bench/peers/java``). Run by ``bench.fleet``: ``python -m bench.worker CLIENT``.
+Run by ``bench.fleet``: ``python -m bench.worker CLIENT``.
 
 Jobs: ``create``, ``delete`` (``topics``), ``closed`` (a closed loop), ``open`` (an open loop), ``read``, ``drain``
 (read a backlog while an open loop adds to it), ``first`` (the time until a send succeeds), ``quit``. Every job names

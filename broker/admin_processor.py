@@ -1,7 +1,7 @@
 """Everything that has no executor of its own: the default pair.
 
 Lives here: ``AdminProcessor``, which finds the handler of a code, and the answers to codes that are unknown or not
-served yet. Not here: the handlers (``topic_admin``, ``group_admin``, ``broker_admin``).
+served yet.
 """
 
 from collections.abc import Callable, Mapping

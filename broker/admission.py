@@ -1,7 +1,6 @@
 """The door: every request is queued or refused here, on the loop, at once.
 
 Lives here: ``Admission``, the request handler of the broker's server.
-Not here: queues and workers (``executor``), the fast-failure sweep, frames and headers (``remoting``).
 """
 
 from collections.abc import Callable

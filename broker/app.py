@@ -4,8 +4,6 @@
     await app.start();  print(app.address);  await app.stop()
 
 Lives here: ``BrokerApp``.
-Not here: what it is made of (``assembly``), the daemon's command line, signals and files (``cli``), the name server
-(``namesrv``).
 """
 
 import asyncio

@@ -1,8 +1,6 @@
 """What one broker is made of, and how the parts know each other.
 
 Lives here: ``Running`` (what exists between start and stop), ``build``.
-Not here: what is given from outside (``parts``), the parts of transactions (``transaction_parts``) and of sends
-(``send_parts``), the order of start and stop (``app``), which pair serves which code (``pairs``).
 """
 
 import asyncio

@@ -2,8 +2,6 @@
 
 Lives here: handlers of GET_BROKER_CONFIG and GET_BROKER_RUNTIME_INFO, and of the two that start a cleaning of the
 store.
-Not here: topics and groups (``topic_admin``, ``group_admin``), the counters (``counters``), stage times and what else
-RocketMQ does not have (``telemetry``).
 """
 
 from collections.abc import Callable, Mapping

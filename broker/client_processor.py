@@ -1,7 +1,6 @@
 """Clients come, stay and go.
 
 Lives here: HEART_BEAT, UNREGISTER_CLIENT, CHECK_CLIENT_CONFIG (RocketMQ ClientManageProcessor).
-Not here: the table (``client_table``), telling groups (``group_notifier``), connections that break (``app``).
 """
 
 from collections.abc import Callable

@@ -1,7 +1,6 @@
 """Who produces and who consumes, as heartbeats tell.
 
 Lives here: ``ClientTable``: groups, their connections, their subscriptions; expiry. It does no I/O.
-Not here: telling clients that their group changed (``client_processor``), settings of groups (``subscription_groups``).
 """
 
 import threading

@@ -2,7 +2,6 @@
 
 Lives here: ``check_commit`` and its refusal. RocketMQ accepts any number, and the group then waits for messages that
 may never come, or skips those that will.
-Not here: the table of offsets (``consumer_offsets``), locks of ordered consumption (``lock_manager``).
 """
 
 from pocketmq.common.errors import Cause, PocketMQError

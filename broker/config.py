@@ -1,8 +1,6 @@
 """Settings of a broker, under RocketMQ's names in snake_case.
 
 Lives here: ``BrokerConfig`` and what makes one impossible.
-Not here: settings of the store (``store.config``), of the server (``remoting.server``), reading files
-(``common.settings``).
 """
 
 import re

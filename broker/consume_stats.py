@@ -2,7 +2,6 @@
 
 Lives here: ``ConsumeFigures``, one group in one topic, queue by queue; handlers of GET_BROKER_CONSUME_STATS,
 QUERY_CONSUME_TIME_SPAN and VIEW_BROKER_STATS_DATA.
-Not here: GET_CONSUME_STATS (``group_admin``), what is counted (``stats_items``).
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,6 @@
 """How far each consumer group has read.
 
 Lives here: ``ConsumerOffsets``, the table of committed offsets and the JSON of ``consumerOffset.json``.
-Not here: writing the file (``json_file``), the answer when a group has no offset (``consumer_processor``).
 """
 
 import threading

@@ -1,7 +1,6 @@
 """What consumers ask between pulls: offsets, and who else is in their group.
 
 Lives here: QUERY_CONSUMER_OFFSET, UPDATE_CONSUMER_OFFSET, GET_CONSUMER_LIST_BY_GROUP.
-Not here: heartbeats (``client_processor``), the table of offsets (``consumer_offsets``).
 """
 
 from collections.abc import Callable

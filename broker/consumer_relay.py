@@ -2,7 +2,6 @@
 
 Lives here: GET_CONSUMER_RUNNING_INFO, CONSUME_MESSAGE_DIRECTLY and INVOKE_BROKER_TO_GET_CONSUMER_STATUS: find the
 client, ask it, hand its answer back (RocketMQ AdminBrokerProcessor.callConsumer, Broker2Client).
-Not here: the client's side (``client.consumer_status``), resets, which are oneway (``group_admin``).
 """
 
 from collections.abc import Callable, Mapping

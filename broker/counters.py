@@ -1,8 +1,6 @@
 """What the broker has done, in numbers.
 
 Lives here: ``BrokerCounters``: totals, rates from samples taken once a second, totals at the last two midnights.
-Not here: figures of single topics and groups (``stats_items``), stage times (``stage_times``), put times
-(``put_statistics``), the answer that shows them (``broker_admin``).
 """
 
 import datetime

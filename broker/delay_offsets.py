@@ -1,7 +1,6 @@
 """How far each delay level has been delivered.
 
 Lives here: ``DelayOffsets``, the table and the JSON of ``config/delayOffset.json``.
-Not here: writing the file (``json_file``), what moves the offsets (``level_queue``).
 """
 
 import threading

@@ -2,7 +2,6 @@
 
 Lives here: ``DelayPlan``: from the properties of a send to the topic and queue that its record is stored in, with
 RocketMQ's rules (HookUtils.handleScheduleMessage) and refusals.
-Not here: other checks of a send (``typed_send``), the delivery (``delay_service``).
 """
 
 from collections.abc import Callable

@@ -2,7 +2,6 @@
 
 Lives here: ``DelayService``: the delivery thread over all levels and timers, its wake-ups; the thread that writes the
 progress down.
-Not here: one level (``level_queue``), timers (``timer_queue``), where a new message waits (``delay_plan``).
 
 Progress that is written never runs ahead of the disk: what was delivered up to then is flushed first. So after any
 crash a message may come again, with the same unique id, and none is lost; after a clean stop none comes again.

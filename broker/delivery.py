@@ -1,7 +1,6 @@
 """From waiting records to delivered messages.
 
 Lives here: ``Deliverer``: reads records that are due, gives them their own topic and queue, appends them as one group.
-Not here: what is due (``level_queue``, ``timer_queue``), the thread (``delay_service``).
 
 A delivered record is the waiting one with another topic and queue: flag, body, CRC, born time and all properties stay,
 REAL_TOPIC, REAL_QID and DELAY among them, as RocketMQ stores it (facts §8). So the unique id stays, too.

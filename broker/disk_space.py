@@ -1,7 +1,6 @@
 """How full the disks of the store are, as it was a moment ago.
 
 Lives here: ``DiskSpace``: looked at off the loop, read from anywhere.
-Not here: when to look (``housekeeping``), what to delete (retention, in the store).
 """
 
 import os.path

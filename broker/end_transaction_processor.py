@@ -2,7 +2,6 @@
 
 Lives here: ``EndTransactionProcessor``: END_TRANSACTION and NATIVE_END_TRANSACTION: who may decide what, many decisions
 in one append, the answers (RocketMQ EndTransactionProcessor).
-Not here: the append itself (``transaction_writer``), the half messages that wait (``transaction_table``).
 
 What is answered, for the half message that the request names by both of its offsets:
 

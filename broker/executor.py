@@ -2,7 +2,6 @@
 
 Lives here: ``DrainExecutor``, the size of a drain (``AdaptiveDrain``), the ``Processor`` protocol and ``OneByOne``, the
 base of processors that serve one request at a time.
-Not here: the queue (``sweepable_queue``), admission (``admission``), what a processor does.
 """
 
 from abc import ABC, abstractmethod

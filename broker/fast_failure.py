@@ -2,7 +2,6 @@
 
 Lives here: ``FastFailure``, which empties the send queue while the page cache is busy, sweeps the queues that have a
 longest wait, and its timer on the loop (RocketMQ BrokerFastFailure).
-Not here: the queues (``sweepable_queue``), the refusals at the door (``admission``), their words (``flow_control``).
 """
 
 import asyncio

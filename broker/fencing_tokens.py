@@ -1,7 +1,6 @@
 """Numbers for locks that only ever grow, also over restarts of the broker.
 
 Lives here: ``FencingTokens`` and the JSON of ``config/fencingToken.json``.
-Not here: which lock has which token (``lock_table``), who checks it (``lock_manager``), file access (``json_file``).
 
 A token must be above all that this broker ever gave, whatever happened meanwhile. Writing the file for each would cost
 a disk access a lock, so tokens are reserved ahead: the file holds a number above all that may have been given.

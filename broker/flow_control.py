@@ -1,8 +1,6 @@
 """The words of flow control: RocketMQ's busy answers, each with its cause and with the moment to try again.
 
 Lives here: one function per busy answer of facts §2.4, and the rule for ``retry_after_ms``, all of it.
-Not here: who decides that it is time to refuse (``send_processor``, ``fast_failure``, ``admission``), the refusal of a
-full queue (``task.OVERLOAD``), counting (``refusal_book``).
 
 ``retry_after_ms`` is the earliest moment at which this broker may serve the same request, as far as it can know:
 

@@ -1,7 +1,6 @@
 """How long the syncs of the commit log take.
 
 Lives here: ``FlushTimes``, which reads the log's counters when somebody looks.
-Not here: the sync (``store.commit_log``), the wait of a sender for it (``stage_times.Stage.FLUSH_WAIT``).
 """
 
 import threading

@@ -2,7 +2,6 @@
 
 Lives here: handlers of the subscription-group codes, GET_CONSUME_STATS, the connection lists, who consumes what,
 GET_ALL_CONSUMER_OFFSET, INVOKE_BROKER_TO_RESET_OFFSET, CLONE_GROUP_OFFSET and our GROUP_LIST.
-Not here: the figures (``consume_stats``), what consumers themselves ask (``consumer_processor``, ``client_processor``).
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,6 @@
 """Tells the members of a consumer group that the group changed, or that its offsets were reset.
 
 Lives here: ``GroupNotifier``.
-Not here: who is in a group (``client_table``), what makes it change (``client_processor``).
 """
 
 from collections.abc import Iterable

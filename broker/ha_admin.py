@@ -1,7 +1,6 @@
 """Requests about replication, to one broker.
 
 Lives here: handlers of HA_STATUS, HA_PROMISE, HA_PROMOTE, HA_DEMOTE and HA_HOLD.
-Not here: what they ask and change (``ha_node``), the change of a role (``app``), who asks (``client.ha_admin``).
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,6 @@
 """Replication in figures: for Prometheus, the runtime table and ``/health``.
 
 Lives here: ``ha_families``, ``ha_interval``, ``ha_runtime_info``, ``ha_health``, all from one status.
-Not here: the status (``ha_node``), who asks (``metrics``, ``broker_admin``, ``health``).
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,6 @@
 """One broker of a replicated name, in one run: who it is, what it promised, how far it is.
 
 Lives here: ``HaNode``: promises, the fence, what is registered and told.
-Not here: the two sides of replication (``store.ha``), requests about it (``ha_admin``), roles (``ha_roles``).
 """
 
 from collections.abc import Callable

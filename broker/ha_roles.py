@@ -1,7 +1,6 @@
 """What a broker is at this start: the role of its settings, or the one that a promotion or demotion gave it.
 
 Lives here: ``RoleOfRun`` and how it is found; what a slave refuses to administrators.
-Not here: the memory of it (``store.ha.state``), who changes it (``ha_admin``, ``app``).
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,6 @@
 """Replication as RocketMQ 5.3's admin tools ask for it.
 
 Lives here: ``ha_runtime``, handlers of GET_BROKER_HA_STATUS and GET_BROKER_EPOCH_CACHE, from the node's own status.
-Not here: the status (``ha_node``), PocketMQ's own requests (``ha_admin``).
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,6 @@
 """Whether the broker can do its work: what ``/health`` says.
 
 Lives here: ``Health``, which names the reasons.
-Not here: HTTP (``metrics_server``), who acts on it.
 """
 
 import enum

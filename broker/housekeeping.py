@@ -1,8 +1,6 @@
 """What a broker does every now and then, off the loop.
 
 Lives here: ``Housekeeping``: tables written to disk, free space looked at, silent clients forgotten.
-Not here: registration (``registration``), held pulls (``pull_service``), the store's own services, and what must go on
-while the disk stands still (``telemetry``).
 """
 
 from collections.abc import Sequence

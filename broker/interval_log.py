@@ -2,8 +2,6 @@
 
 Lives here: ``IntervalLog``: differences since the last report, written as the events ``interval`` and
 ``interval_refusals``.
-Not here: who counts (``stage_times``, ``refusal_book``, ``counters``), the worker that calls (``telemetry``), what
-becomes of the lines (``pipeline.flow_control``).
 """
 
 from collections.abc import Callable

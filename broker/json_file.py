@@ -9,8 +9,7 @@ A damaged file is never taken for an empty one, and nothing of it is lost silent
 - a file becomes the backup only if this process has read it soundly, or written it.
 
 Lives here: ``PersistedTable``, which loads a table and writes it when it has changed, the way RocketMQ's ConfigManager
-does. Not here: the tables, their JSON and what they make of single bad numbers (``topic_table``, ``consumer_offsets``,
-``subscription_groups``), file access itself (``store.file_system``).
+does.
 """
 
 import posixpath

@@ -2,7 +2,6 @@
 
 Lives here: ``LevelQueue``: the progress through one queue of ``SCHEDULE_TOPIC``, its entries read ahead, delivery of
 what is due, in order.
-Not here: how a record is delivered (``delivery``), the table of all progress on disk (``delay_offsets``).
 """
 
 from typing import Final

@@ -1,7 +1,6 @@
 """The requests about queue locks.
 
 Lives here: LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42), and our LOCK_LIST and LOCK_RELEASE (30600, 30601).
-Not here: the locks (``lock_manager``), checks of commits (``consumer_processor``, ``pull_processor``).
 """
 
 from collections.abc import Iterable, Mapping

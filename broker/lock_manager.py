@@ -2,7 +2,6 @@
 
 Lives here: ``LockManager``: locking and unlocking for requests, release when a connection ends, waking who waits,
 RocketMQ's lock log lines, the check of commits.
-Not here: the rules (``lock_table``), the requests (``lock_admin``), numbers of tokens (``fencing_tokens``).
 
 The event loop only notes that a connection has closed; the table's lock is for worker threads, and no disk work happens
 under it.

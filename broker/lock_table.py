@@ -2,8 +2,6 @@
 
 Lives here: ``LockTable`` (RocketMQ RebalanceLockManager, facts §7): who gets a lock, when it expires, whose commit
 counts, who waits, which locks end with a connection. It does no I/O, reads no clock and takes no lock.
-Not here: threads, log lines and telling the waiting (``lock_manager``), numbers of tokens (``fencing_tokens``), the
-requests (``lock_admin``).
 """
 
 import enum

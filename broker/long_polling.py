@@ -2,8 +2,6 @@
 
 Lives here: ``PullHolds``, which knows who waits for what and until when. It does no I/O and has no clock: it is fed
 with holds, news of queues, and the time, and returns the holds to run again.
-Not here: the pull itself (``pull_processor``, ``native_pull``), the timer and the wake-ups from the store
-(``pull_service``).
 """
 
 from collections.abc import Hashable, Iterable

@@ -1,7 +1,6 @@
 """Where a slave found its master last.
 
 Lives here: ``MasterAddress`` and the JSON of its file.
-Not here: name servers, which say it (``registration``), connections to it (``store.ha.slave``, ``slave_sync``).
 """
 
 import threading

@@ -1,7 +1,6 @@
 """A claim at the name servers that a worker waits for.
 
 Lives here: ``MembersClaim``: from a worker of the HA service to the loop and back.
-Not here: the claim (``registration``), what it is for (``store.ha.members``).
 """
 
 import asyncio

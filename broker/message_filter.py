@@ -1,8 +1,6 @@
 """What a pull wants of a queue: tags, compared by the consume queue, or SQL92 on the properties of the records.
 
 Lives here: ``MessageFilter``, reading one from a subscription, ``get_filtered``.
-Not here: the language of SQL92 filters (``common.sql_filter``), the scan by tags (``store.get``), who may pull
-(``pull_checks``).
 """
 
 from typing import Final, NamedTuple

@@ -3,7 +3,6 @@
 Lives here: ``BrokerCollector``, which makes metric families out of what the broker counts anyway. It runs in the thread
 of the HTTP server and only reads attributes: it takes no lock that disk work can hold, and nothing on the event loop
 waits for it. Every metric is described in ``docs/metrics.md``.
-Not here: counting (``telemetry`` and what it names), HTTP (``metrics_server``).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

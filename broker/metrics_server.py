@@ -3,7 +3,6 @@
     server = MetricsServer({"/health": page}, clock, log);  server.bind("127.0.0.1", 5557);  server.start(runner)
 
 Lives here: ``MetricsConfig``, ``MetricsServer``: one thread, few connections, each with a deadline, no state.
-Not here: what the pages say (``metrics``, ``health``).
 """
 
 import contextlib

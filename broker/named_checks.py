@@ -1,7 +1,6 @@
 """What a request about a named transaction must be, to be served.
 
 Lives here: its limits; ``NamedChecks``: what is known of it is looked at, or it is refused. All under the lock.
-Not here: serving it (``named_processor``), what is known (``named_table``).
 """
 
 from collections.abc import Callable

@@ -1,7 +1,6 @@
 """Events of named transactions become log, and are learned from it.
 
 Lives here: ``NamedLog``: the lock, one append for each event, delivery of a committed chunk, the snapshot.
-Not here: what events mean (``named_table``), requests (``named_processor``), when what is due (``named_service``).
 
 An event is appended first and learned after, under one lock, so that the table is always what the queue of events says.
 Of a delivery the messages come first and ``Delivered`` behind them, in one append group. After a kill of the process a

@@ -1,6 +1,6 @@
 """The parts of named transactions, and how they know each other.
 
-Lives here: ``NamedParts``, ``build_named``. Not here: the rest of a broker (``assembly``).
+Lives here: ``NamedParts``, ``build_named``.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,6 @@
 """Requests about named transactions.
 
 Lives here: ``NamedProcessor``: NAMED_TRANSACTION_STAGE and NAMED_TRANSACTION_END: who may do what, the answers.
-Not here: what is refused (``named_checks``), the appends (``named_log``), what is known (``named_table``), deliveries
-(``named_service``).
 
 What is answered, always with what the transaction is now:
 

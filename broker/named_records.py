@@ -1,7 +1,6 @@
 """What the log says about named transactions: events, and the records that carry them.
 
 Lives here: the events, ``encode_event``, ``read_event``, the messages of a staged chunk (``staged_messages``).
-Not here: what the events mean (``named_table``), appending them (``named_log``).
 
 All of it lies in queue 0 of ``rmq_sys_pocketmq_named_transactions``, so that the order of that queue is the order in
 which things happened. The body of such a record::

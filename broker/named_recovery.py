@@ -1,6 +1,6 @@
 """Named transactions at the start of a broker: what the log says of them.
 
-Lives here: ``recover_named``. Not here: what it fills (``named_table``).
+Lives here: ``recover_named``.
 
 The last snapshot is looked for from the end of the queue of events, in the consume queue alone: its entry has a tags
 code of its own. One that cannot be read whole is passed over for the one before it. Then the events

@@ -1,7 +1,6 @@
 """Named transactions beside the requests: delivery of what was committed, expiry, snapshots.
 
 Lives here: ``NamedService``: the delivery thread; who waits for a delivery; retention kept from what is needed.
-Not here: requests (``named_processor``), appends (``named_log``), the start (``named_recovery``).
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """What is known of one named transaction, and of one name.
 
 Lives here: the limits of what is known; ``NamedState``, ``Place``, ``Chunk``, ``Attempt``, ``Open``, ``Done``,
-``Name``, ``Delivery``. Not here: all of it together, and how it comes about (``named_table``).
+``Name``, ``Delivery``.
 """
 
 import enum

@@ -1,8 +1,6 @@
 """Which named transactions there are, and what became of each.
 
 Lives here: ``NamedTable``: what the events in the log mean. No I/O.
-Not here: one name and one transaction (``named_state``), the events (``named_records``), appending them
-(``named_log``), reading them at the start (``named_recovery``), who asks (``named_processor``).
 
 A transaction is (name, sequence): for a stream of Spark the query and the number of its micro-batch. Chunks are staged
 by attempts (a task, and each repetition of it, is one); the commit names the attempts that count, the others are

@@ -2,7 +2,6 @@
 
 Lives here: ``NativeAppend``: frames are taken apart, their records gathered into private memory with one copy, checked
 all at once, and get the born host of their socket; the response per section.
-Not here: the rules for records (``common.plain_check``), topics (``send_checks``), the append (``send_processor``).
 """
 
 import struct

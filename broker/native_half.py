@@ -2,8 +2,6 @@
 
 Lives here: ``NativeHalves``: checked plain records get the half topic and the properties that make them half messages,
 by joining bytes; each half noted once it is stored.
-Not here: the check of the plain records (``native_append``), typed half messages (``typed_send``), the rules
-(``transaction_plan``).
 """
 
 import struct

@@ -1,7 +1,6 @@
 """Native pull: many queues in one request, record sizes in the answer.
 
 Lives here: ``NativePull``.
-Not here: RocketMQ's pull (``pull_processor``), waiting (``pull_service``), reading (``store.get``).
 """
 
 from typing import Any

@@ -1,7 +1,6 @@
 """What an operator is told about the broker as a whole, at its start and at its end.
 
 Lives here: the notice of a write-buffer pool that is too small, and of a stop that waits for the disk.
-Not here: refusals (``refusal_book``), slow requests (``slow_requests``), settings that are refused (``config``).
 """
 
 from typing import Final

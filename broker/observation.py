@@ -1,7 +1,6 @@
 """Everything that watches one run of a broker, built and wired in one place.
 
 Lives here: ``Observation``: stage times, put times, slow requests, telemetry, health, metrics, their start and stop.
-Not here: what each of them does: see their files. The broker's own parts (``app``).
 """
 
 import contextlib

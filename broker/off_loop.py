@@ -1,7 +1,6 @@
 """A blocking call beside the event loop.
 
 Lives here: ``run_off_loop``.
-Not here: work that comes again and again, which has a worker of its own.
 """
 
 import asyncio

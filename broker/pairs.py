@@ -1,7 +1,6 @@
 """The pairs of RocketMQ's broker: which processor and which queue serve which codes.
 
 Lives here: ``build_request_table``, the table of facts §2.2 with this broker's processors.
-Not here: the processors, the objects they need (``app``).
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """What a broker is given from outside, and what its work beside requests looks like.
 
-Lives here: ``Parts``, ``BrokerService``. Not here: what is made of it (``assembly``).
+Lives here: ``Parts``, ``BrokerService``.
 """
 
 from collections.abc import Callable

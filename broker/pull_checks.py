@@ -1,7 +1,6 @@
 """May this group read that queue, and what does the store's answer mean on the wire?
 
 Lives here: ``PullChecks`` with RocketMQ's order of checks, codes and texts; ``pull_code``.
-Not here: long polling (``pull_service``), the two kinds of pull (``pull_processor``, ``native_pull``).
 """
 
 from typing import Any, Final

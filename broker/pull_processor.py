@@ -1,7 +1,6 @@
 """PULL_MESSAGE and LITE_PULL_MESSAGE (what 5.3's lite pull consumer asks), and the processor of every kind of pull.
 
 Lives here: ``PullProcessor``: RocketMQ's pull with RocketMQ's limits.
-Not here: checks (``pull_checks``), the pull of many queues (``native_pull``), waiting (``pull_service``).
 """
 
 from typing import Any

@@ -1,7 +1,6 @@
 """Long polling: keeps pulls until there is news or their time is over, and runs them again.
 
 Lives here: ``PullService``, the shell around ``PullHolds``: news from the dispatch thread, the timer, the re-run.
-Not here: the table of holds (``long_polling``), the pulls themselves (``pull_processor``, ``native_pull``).
 """
 
 import asyncio

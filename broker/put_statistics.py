@@ -1,7 +1,6 @@
 """How long puts took, in RocketMQ's buckets.
 
 Lives here: ``PutStatistics``: the 13 buckets that operators know, the finer ones for percentiles, the last full minute.
-Not here: stage times (``stage_times``), who prints (``telemetry``).
 """
 
 import threading

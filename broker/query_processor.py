@@ -1,7 +1,6 @@
 """Single messages: by key, and by their place in the log.
 
 Lives here: QUERY_MESSAGE and VIEW_MESSAGE_BY_ID (RocketMQ QueryMessageProcessor).
-Not here: the index (``store.index``).
 """
 
 from typing import Any, Final

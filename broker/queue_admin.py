@@ -1,7 +1,6 @@
 """Looking into consume queues, and cleaning those that nobody owns.
 
 Lives here: handlers of QUERY_CONSUME_QUEUE and CLEAN_UNUSED_TOPIC.
-Not here: removal by age (``store.retention``), deleting a topic (``topic_admin``).
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,6 @@
 """Does this queue exist? The check of requests that name one queue and neither send nor pull.
 
 Lives here: ``find_queue``.
-Not here: checks of sends and pulls, which have their own texts (``send_checks``, ``pull_checks``).
 """
 
 from pocketmq.broker.topic_table import TopicTable

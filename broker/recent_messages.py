@@ -1,7 +1,6 @@
 """Which messages count as still in memory: RocketMQ's guess, by distance from the end of the log.
 
 Lives here: ``RecentMessages``, asked by pulls (smaller answers from disk) and by a new group's first offset.
-Not here: what those two do with it (``pull_processor``, ``consumer_processor``).
 """
 
 from pocketmq.store.message_store import MessageStore

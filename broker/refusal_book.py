@@ -1,8 +1,6 @@
 """Every refusal of the broker is written down here: counted by cause, and told to the log a few times a second.
 
 Lives here: ``RefusalBook``: totals, the last minute, when it was last; the sampled events.
-Not here: who refuses and why (``admission``, ``fast_failure``, ``send_processor``), the words (``flow_control``), how
-the counts reach operators (``telemetry``).
 """
 
 import threading

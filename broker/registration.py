@@ -2,7 +2,6 @@
 
 Lives here: ``Registration``: one task per name server that registers, refreshes, sends increments when topics change,
 claims the epoch of a replicated master, and unregisters at the stop; ``ReplicationView``, what it asks and tells.
-Not here: the route table (``namesrv.route_table``), channels (``remoting.channel``).
 """
 
 import asyncio

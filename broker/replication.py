@@ -1,7 +1,6 @@
 """Replication of one run of a broker: built with the run, opened with the store, closed before it.
 
 Lives here: ``Replication``: the master's or the slave's side, the tables that a slave mirrors, in order.
-Not here: the two sides themselves (``store.ha``), requests (``ha_admin``), changes of the role (``app``).
 """
 
 import asyncio

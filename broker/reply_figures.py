@@ -1,6 +1,6 @@
 """What Prometheus sees of request-reply.
 
-Lives here: ``ReplyFigures``, the metric families. Not here: counting (``reply_processor``).
+Lives here: ``ReplyFigures``, the metric families.
 """
 
 from collections.abc import Iterator

@@ -2,7 +2,6 @@
 
 Lives here: ``ReplyProcessor`` (RocketMQ ReplyMessageProcessor): checks, the push to the requester, the append, the
 answer to who replied.
-Not here: who is connected (``client_table``), records and topics (``typed_send``, ``send_checks``).
 
 A reply is pushed from the event loop and stored by the worker at the same time, so no thread ever waits for a
 requester: one that is dead, or does not read, costs an entry in a bounded table until its time is over. The answer says

@@ -1,7 +1,6 @@
 """Which processor and executor serve a request code.
 
 Lives here: ``RequestTable``.
-Not here: the pairs themselves (built in ``app``), admission (``admission``).
 """
 
 from collections.abc import Callable, Iterable

@@ -2,7 +2,6 @@
 
 Lives here: ``RetryTopics``: their creation with RocketMQ's sizes, the choice of a queue, and where a message goes that
 a client sends to a retry topic itself.
-Not here: CONSUMER_SEND_MSG_BACK (``send_back``), the table (``topic_table``).
 """
 
 from collections.abc import Callable

@@ -2,7 +2,6 @@
 
 Lives here: ``RocketMQTimers``: reads RocketMQ's progress where a RocketMQ broker had the store last, writes it where we
 had it.
-Not here: our own progress (``timer_queue``), the delivery.
 
 RocketMQ keeps pending timers in ``timerwheel`` and ``timerlog``, both made from the queue of the timer topic, and its
 progress in ``config/timercheck`` (RocketMQ TimerCheckpoint.java), 4096 bytes, big-endian::

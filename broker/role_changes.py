@@ -1,8 +1,6 @@
 """One change of the role at a time, and never beside a start or a stop.
 
 Lives here: ``RoleChanges``.
-Not here: what a restart is (``app``), who wants one (``ha_admin``, a slave whose log must be cut), the memory of the
-role (``store.ha.state``).
 """
 
 import asyncio

@@ -2,8 +2,6 @@
 
 Lives here: ``SendBacks``: from the place of a message in the log to its copy in the group's retry topic (delayed by
 attempt) or in its dead-letter topic, RocketMQ's answer (facts §6.7).
-Not here: the append, which it shares with all sends (``send_processor``), the delay (``delay_plan``), topics
-(``retry_topics``).
 """
 
 from typing import Any, Final

@@ -1,7 +1,6 @@
 """May this message go to that queue?
 
 Lives here: ``SendChecks``: topic, permission and queue of a send, with RocketMQ's codes and texts; automatic creation.
-Not here: the records themselves (``common.plain_check``, ``typed_send``).
 """
 
 from pocketmq.broker.config import BrokerConfig

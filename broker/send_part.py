@@ -2,7 +2,6 @@
 
 Lives here: ``PlannedSend``, one request with the sections that became part of a group; ``SendPart``, a run of requests
 that were checked together; the result of the append as the answers need it.
-Not here: how a run is checked (``native_append``, ``typed_send``), the append (``send_processor``).
 """
 
 from collections.abc import Callable

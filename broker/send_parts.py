@@ -1,6 +1,6 @@
 """The parts that take messages in: what a send thread and the replies need for themselves.
 
-Lives here: ``send_planner``, ``reply_processor``. Not here: the rest of a broker (``assembly``).
+Lives here: ``send_planner``, ``reply_processor``.
 """
 
 from pocketmq.broker.client_table import ClientTable

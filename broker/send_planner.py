@@ -2,7 +2,6 @@
 
 Lives here: ``SendPlanner``: runs of native and typed sends in the order of the drain, refusals of those that cannot be
 stored, groups no larger than the store takes.
-Not here: checks and records (``native_append``, ``typed_send``, ``send_checks``), the append (``send_processor``).
 """
 
 from pocketmq.broker.flow_control import QUEUE_WAIT

@@ -2,8 +2,6 @@
 
 Lives here: ``SendProcessor``: the refusal at the door, topics persisted before the first answer, the append, the wait
 for the flush, the answers.
-Not here: what is in a group (``send_planner``), the words of refusals (``flow_control``), the log
-(``store.message_store``).
 """
 
 from collections.abc import Callable, Sequence

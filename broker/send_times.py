@@ -1,7 +1,6 @@
 """The times of one append and of those who are answered after it.
 
 Lives here: ``PutMoments`` (when an append was asked for and ended), ``SendTimes`` (what the send processor reports).
-Not here: the histograms (``stage_times``), the put buckets (``put_statistics``), slow requests (``slow_requests``).
 """
 
 from collections.abc import Sequence

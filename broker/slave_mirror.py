@@ -1,7 +1,6 @@
 """What a slave takes over from its master beside the log: topics, groups, offsets, progress of delayed messages.
 
 Lives here: ``SlaveMirror``, which changes the tables; ``LocalCommits``, offsets that consumers committed to this slave.
-Not here: asking the master (``slave_sync``), files (``json_file``), the log (``store.ha``).
 """
 
 import threading

@@ -1,7 +1,6 @@
 """What pulls are told because there are masters and slaves: where to pull next, and what an offset means on a slave.
 
 Lives here: ``ReadAdvice``.
-Not here: the pulls (``pull_processor``, ``native_pull``), what a slave has (``store.ha``).
 """
 
 from collections.abc import Callable

@@ -1,7 +1,6 @@
 """A slave keeps asking its master for what is not in the log (RocketMQ SlaveSynchronize).
 
 Lives here: ``SlaveSync``: one task that asks, one worker that applies; commits of consumers handed back.
-Not here: the tables (``slave_mirror``), the log (``store.ha``), where the master is (``registration``).
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """Requests that took too long, each with the stage that took longest.
 
 Lives here: ``SlowRequests``: which requests are slow, the sampled events, the slowest of the last minute.
-Not here: the times (``stage_times``), refusals (``refusal_book``).
 """
 
 import heapq

@@ -4,8 +4,6 @@
 
 Lives here: ``Stage`` (the names), ``PairStages`` (histograms of one pair), ``StageTimes`` (all of them), ``Passage``
 (where the time of requests that are answered together went).
-Not here: the histogram itself (``common.histogram``), slow requests (``slow_requests``), how figures are shown
-(``telemetry``, ``metrics``).
 """
 
 import enum

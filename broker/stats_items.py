@@ -1,8 +1,6 @@
 """Figures by name and key, as RocketMQ's BrokerStatsManager keeps them: of a topic, of a group in a topic.
 
 Lives here: ``StatsItems``: totals, and their samples of the last minute, hour and day.
-Not here: who counts (``topic_put_stats``, the pull processors), the answer that shows them (``stats_admin``), totals of
-the whole broker (``counters``).
 """
 
 import threading

@@ -4,7 +4,6 @@ The broker keeps one subscription a topic and group, the newest, so that members
 messages to the others. RocketMQ says nothing; here the difference is an error event, and members are told.
 
 Lives here: ``Wish`` (what one member subscribes to, in short) and ``difference`` between members. No I/O.
-Not here: the table of members (``client_table``), telling them (``consumer_processor``).
 """
 
 import hashlib

@@ -1,7 +1,6 @@
 """The consumer groups a broker knows, and their settings.
 
 Lives here: ``SubscriptionGroups``, automatic creation, the JSON of ``subscriptionGroup.json``.
-Not here: which clients are in a group now (``client_table``), how far it has read (``consumer_offsets``).
 """
 
 import threading

@@ -1,8 +1,6 @@
 """A bounded queue whose waiting tasks can be taken back: the place where flow control gets its grip.
 
 Lives here: the queue between the event loop, which offers and sweeps, and the worker threads, which drain.
-Not here: who answers a task that was refused or swept (``admission``, ``fast_failure``), the worker threads
-(``executor``).
 """
 
 import sys

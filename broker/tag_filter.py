@@ -1,7 +1,6 @@
 """Tag expressions of a subscription.
 
 Lives here: ``parse_tags``: ``*`` or ``a || b`` to the hash codes that a consume queue is filtered by.
-Not here: the filter itself (``store.get``), SQL92 expressions (``common.sql_filter``).
 """
 
 from typing import Final

@@ -2,8 +2,6 @@
 
 Lives here: ``Task`` (a request in a queue), ``Refusal`` (a no that explains itself), ``Drain`` (the tasks a worker took
 together, with their answers and stage times), and how answers reach the sockets.
-Not here: which processor serves which code (``request_table``), the threads (``executor``), what becomes of the times
-(``stage_times``, ``slow_requests``).
 """
 
 from collections.abc import Callable, Mapping, Sequence

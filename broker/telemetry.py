@@ -2,8 +2,6 @@
 
 Lives here: ``Telemetry``: the worker that turns the windows, writes RocketMQ's lines and watches the append lock; the
 snapshot that ``pocketmqTelemetry`` carries.
-Not here: where times are taken (``stage_times``, ``send_times``, ``put_statistics``), RocketMQ's runtime table
-(``broker_admin``), Prometheus (``metrics``).
 """
 
 from collections.abc import Callable, Mapping, Sequence

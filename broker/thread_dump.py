@@ -2,7 +2,6 @@
 
 Lives here: ``ThreadDumper``, which writes one ``thread_dump`` event when asked, at most every 15 s (RocketMQ 5.3
 BrokerFastFailure logs a jstack so).
-Not here: when a refusal is a reason for it (``RefusalBook.note`` calls ``on_refused``).
 """
 
 import sys

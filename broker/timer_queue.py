@@ -2,7 +2,6 @@
 
 Lives here: ``TimerQueue``: reads new timers, keeps those that are due next in the wheel, delivers what is due; the
 progress that a restart goes on from.
-Not here: the wheel (``timer_wheel``), how a record is delivered (``delivery``), the file (``json_file``).
 
 The consume queue of the timer topic is the journal: its tags codes are due times, so all timers can be found again from
 the log, without files of the wheel's own. Progress is the key of the last delivery: every timer up to it was delivered,

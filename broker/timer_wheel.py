@@ -2,7 +2,6 @@
 
 Lives here: ``TimerWheel``: slots of about four seconds, the sorted runs of the slots that are near, the horizon beyond
 which timers are only in their queue.
-Not here: that queue and the progress (``timer_queue``), delivery (``delivery``).
 
 An entry is one of the timer's consume queue: physical offset, size, tags code = due time in ms: 20 bytes. Far slots are
 byte arrays that grow at their end; a slot that comes near is sorted once, as columns. Timers have a total order, their

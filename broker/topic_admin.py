@@ -3,7 +3,6 @@
 Lives here: handlers of UPDATE_AND_CREATE_TOPIC (also in a list), DELETE_TOPIC_IN_BROKER, GET_ALL_TOPIC_CONFIG,
 GET_TOPIC_CONFIG, GET_TOPIC_STATS_INFO, GET_SYSTEM_TOPIC_LIST_FROM_BROKER and the four questions about one queue's
 offsets.
-Not here: groups (``group_admin``), the broker itself (``broker_admin``).
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,7 @@
 """How many messages each topic gets, read off the growth of its queues.
 
 Lives here: ``TopicPutStats``, which listens to the dispatch.
-Not here: the figures (``stats_items``). Nothing is added to the path of a send: the dispatch tells where queues end.
+Nothing is added to the path of a send: the dispatch tells where queues end.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,7 @@
 """The topics of a broker.
 
 Lives here: ``TopicTable``: which topics exist, their automatic creation as RocketMQ does it, and the JSON of
-``topics.json``. Not here: writing the file (``json_file``), telling the name servers (``registration``), checks of a
-send (``send_checks``).
+``topics.json``.
 """
 
 import threading

@@ -1,8 +1,6 @@
 """Topics that a broker finds in its log and not in its table.
 
 Lives here: ``remake_topics``.
-Not here: the table (``topic_table``), what a slave mirrors of it (``slave_mirror``), when it is called
-(``replication``).
 
 A slave asks for its master's topics about once a second; the log is there at once. So a topic of the master's last
 moment has messages in the slave's queues, some of them perhaps answered with SEND_OK, and nobody could read them. The

@@ -1,7 +1,6 @@
 """Open transactions for administrators.
 
 Lives here: TRANSACTION_LIST (ours) and RESUME_CHECK_HALF_MESSAGE.
-Not here: the checks themselves (``transaction_service``).
 """
 
 from typing import Any, Final

@@ -1,8 +1,6 @@
 """Many half records at once become the messages that their transactions promised.
 
 Lives here: ``CommitGroup``: collects half records and makes one append group of their messages and of op messages.
-Not here: the record by record form of the same, and what is legal (``transaction_records``), the append
-(``transaction_writer``).
 
 A half record that our clients' sends became differs from its message in five fields of the header and in its topic.
 So the bytes before and behind the topic are joined as they are, and the fields are written into all messages together.

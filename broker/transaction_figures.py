@@ -1,7 +1,6 @@
 """What Prometheus sees of transactions.
 
 Lives here: ``TransactionFigures``, the metric families.
-Not here: counting (``transaction_writer``, ``transaction_service``, ``end_transaction_processor``).
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
 """The parts of transactions, and how they know each other.
 
-Lives here: ``TransactionParts``, ``build_transactions``. Not here: the rest of a broker (``assembly``).
+Lives here: ``TransactionParts``, ``build_transactions``.
 """
 
 from dataclasses import dataclass

@@ -2,7 +2,6 @@
 
 Lives here: ``HalfPlan``: from the flag and properties of a send to the record of a half message (RocketMQ
 TransactionalMessageBridge.parseHalfMessageInner), with the refusals; halves noted once they are stored.
-Not here: other checks of a send (``typed_send``), decisions (``end_transaction_processor``).
 """
 
 from collections.abc import Sequence

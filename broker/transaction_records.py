@@ -1,7 +1,6 @@
 """The records of transactions: what a half message becomes, and the op messages that say so.
 
 Lives here: a half record readdressed as the committed, given-up or checked message; op messages, written and read.
-Not here: how a half message is made from a send (``transaction_plan``), the appends (``transaction_writer``).
 
 A committed record is the half one with its own topic and queue, transaction type COMMIT and the half message's physical
 offset as prepared offset; flag, body, CRC, born time and all properties stay, REAL_TOPIC, REAL_QID and TRAN_MSG among

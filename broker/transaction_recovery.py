@@ -2,8 +2,6 @@
 
 Lives here: ``recover``, which fills a ``TransactionTable`` at the start; ``TransactionProgress``, how far it need not
 look any more.
-Not here: what is open while the broker runs (``transaction_table``), writing the progress down
-(``transaction_service``).
 
 The half topic and the op topic hold all there is to know; the progress only saves reading, and the number of checks.
 RocketMQ keeps its progress as the consumer group ``CID_RMQ_SYS_TRANS``: a store that has none of ours goes on from

@@ -1,7 +1,6 @@
 """Half messages that wait for too long: their producers are asked, and at the end they are given up.
 
 Lives here: ``TransactionService``: the check thread, its rounds and limits; the progress on disk; figures.
-Not here: decisions of producers (``end_transaction_processor``), what is open at the start (``transaction_recovery``).
 
 Progress that is written never runs ahead of the disk: what ended the half messages that it leaves behind is durable. So
 after any crash a half message is asked about once more, and none is forgotten.

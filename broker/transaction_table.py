@@ -1,8 +1,6 @@
 """Which transactions are open, and how those ended that ended a moment ago.
 
 Lives here: ``Half`` (a half message without a decision), ``Outcome``, ``TransactionTable``. No I/O.
-Not here: filling it from the log (``transaction_recovery``), decisions (``end_transaction_processor``), asking
-producers (``transaction_service``).
 """
 
 import enum

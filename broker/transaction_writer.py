@@ -2,8 +2,6 @@
 
 Lives here: ``TransactionWriter``: reads half records; appends the messages of ended transactions together with the op
 messages that end them.
-Not here: who decides (``end_transaction_processor``, ``transaction_service``), what the records are
-(``transaction_records``).
 
 One decision, or many, is one append group: first the messages, then the op messages. A group is in the log as a whole
 or not at all after a kill of the process, unless it crosses into the next segment of the log; then a beginning of it

@@ -1,7 +1,6 @@
 """SEND_MESSAGE, its V2 form and the batch: messages that the broker encodes itself.
 
 Lives here: ``TypedSend``: checks of one request, the batch body, the records, the response.
-Not here: records that clients built (``native_append``), topics (``send_checks``), the append (``send_processor``).
 """
 
 import struct

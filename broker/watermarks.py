@@ -1,7 +1,6 @@
 """RocketMQ's watermark lines: how long each queue is and how old its head.
 
 Lives here: ``Watermarks``, which writes them to the ``watermark`` logger.
-Not here: the queues (``sweepable_queue``), the figures for programs (``telemetry``, ``metrics``).
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """``pocketmq bench``: how fast this machine produces and consumes, beside what it can do at best.
 
 Lives here: options, starting a broker, which cases run, the table.
-Not here: the cases (``bench_cases``), the floors (``bench_floors``). The full suite is ``make bench``.
+The full suite is ``make bench``.
 """
 
 import tempfile

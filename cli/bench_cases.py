@@ -2,7 +2,6 @@
 
 Lives here: producing one by one, in batches and as columns, consuming by message and by Arrow batch; what each row
 says.
-Not here: the machine's floors (``bench_floors``), starting a broker and printing (``bench``).
 """
 
 import asyncio

@@ -2,7 +2,6 @@
 
 Lives here: an echo over uvloop (what a round trip costs without a broker) and a stream from a socket into a file (what
 moving the bytes costs without looking at them), each with its server in a process of its own, as the broker's is.
-Not here: the cases that measure PocketMQ (``bench_cases``).
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """``pocketmq cluster``: a name server, a synchronous pair and a second master, each a process of its own.
 
 Lives here: what runs where, starting it, one screen that says so, stopping it.
-Not here: the daemons (``daemon``), clusters of tests and scenarios (``scenario.cluster``).
 """
 
 import asyncio

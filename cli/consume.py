@@ -1,7 +1,6 @@
 """``pocketmq consume TOPIC``: messages as lines, from where and how the user says.
 
 Lives here: options, writing, when output is flushed and offsets are committed.
-Not here: what a line looks like (``message_format``), what a position may be (``start_position``).
 """
 
 import asyncio

@@ -2,7 +2,6 @@
 
 Lives here: ``run_daemon`` for the three shapes (name server, broker, both), and what only a daemon may choose for the
 whole process: uvloop, the interpreter's switch interval.
-Not here: what a broker or name server does (``broker.app``, ``namesrv.server``).
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """``pocketmq standalone | namesrv | broker``: options of the daemons.
 
-Lives here: which option is which setting. Not here: running them (``daemon``).
+Lives here: which option is which setting.
 """
 
 from typing import Annotated

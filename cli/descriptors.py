@@ -2,7 +2,6 @@
 
 Lives here: ``room_for_files``: the limit of the process is raised as far as it may be, and where that is not enough
 fewer connections are taken.
-Not here: who counts connections (``remoting.server``), open files of the store (``store.file_cache``).
 """
 
 import contextlib

@@ -1,7 +1,6 @@
 """``pocketmq dlq list | show | resend | export``.
 
 Lives here: options, what is printed, confirmation.
-Not here: dead letters themselves (``client.dead_letters``), files (``dlq_export``).
 """
 
 import sys

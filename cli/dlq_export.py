@@ -1,6 +1,6 @@
 """Files of dead letters: JSON lines and Parquet.
 
-Lives here: ``open_writer``. Not here: options (``dlq``), the export of a store's files (``log.export``).
+Lives here: ``open_writer``.
 """
 
 import os

@@ -1,6 +1,6 @@
 """``pocketmq group list | describe | seek``.
 
-Lives here: options and what is printed. Not here: the requests (``client.admin``).
+Lives here: options and what is printed.
 """
 
 from typing import Annotated

@@ -1,7 +1,6 @@
 """What the members of a group do right now: ``pocketmq group describe --running``.
 
 Lives here: asking each member through a broker, and the rows that are printed.
-Not here: options (``group``), the answer itself (``client.consumer_status``).
 """
 
 import asyncio

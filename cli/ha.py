@@ -1,7 +1,6 @@
 """``pocketmq ha status | promote | demote | accept-loss``.
 
-Lives here: options and what is printed. Not here: the requests (``client.ha_admin``), how a promotion goes
-(``client.promotion``).
+Lives here: options and what is printed.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any, Final

@@ -1,7 +1,6 @@
 """What ``pocketmq produce`` reads: lines of files or of standard input, as they come.
 
 Lives here: ``LineSplitter``, ``InputFile`` (reads without holding up the loop), ``LineParser`` (line → message).
-Not here: sending (``produce``).
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """``pocketmq lock list | release``: why an ordered queue stands still, and what to do when its holder is gone.
 
-Lives here: options, what is printed, the question before a release. Not here: the requests (``client.lock_admin``).
+Lives here: options, what is printed, the question before a release.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any

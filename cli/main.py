@@ -1,7 +1,6 @@
 """The command ``pocketmq``: puts the subcommands together and turns errors into exit codes.
 
 Lives here: ``main`` (the entry point), the root options.
-Not here: what a command does (one module a command; heavy imports happen inside it, so that ``--help`` stays fast).
 """
 
 import sys

@@ -1,7 +1,6 @@
 """``pocketmq message get | query``.
 
 Lives here: options, what an id may look like, and how messages and "not found" are printed.
-Not here: asking brokers (``client.query``), messages in files (``pocketmq log dump``).
 """
 
 import re

@@ -1,7 +1,6 @@
 """``pocketmq metrics record``: snapshots of a broker's ``/metrics`` in a file, for later.
 
-Lives here: options, signals, what is printed. Not here: asking and writing (``metrics_recorder``), reading such files
-(``pipeline.flow_control.metrics_reader``).
+Lives here: options, signals, what is printed.
 """
 
 import signal

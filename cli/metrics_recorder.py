@@ -3,7 +3,7 @@
 A file is snapshots one after the other, each after a line ``# scraped BROKER MS``. A new file begins with the last
 snapshot of the one before, marked ``again``: counters need something to be compared with. Full files are packed.
 
-Lives here: ``Recorder``. Not here: options (``metrics``), what the figures mean (``docs/metrics.md``).
+Lives here: ``Recorder``.
 """
 
 import datetime

@@ -1,7 +1,6 @@
 """What the command prints: results on standard output, everything else on standard error.
 
 Lives here: tables (drawn on a terminal, tab-separated in a pipe), JSON, errors with their hint, progress bars.
-Not here: messages that ``consume`` writes (``message_format``).
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """A ``pocketmq standalone`` in a process of its own, for as long as somebody needs it: ``bench``, examples, tests.
 
-Lives here: ``OwnBroker``. Not here: a broker in this process (``pocketmq.testing``).
+Lives here: ``OwnBroker``.
 """
 
 import os

@@ -1,6 +1,6 @@
 """``pocketmq pipeline NAME``: jobs on topics that run in Spark.
 
-Lives here: which jobs there are. Not here: their options and what they do (``pocketmq.pipeline.jobs``).
+Lives here: which jobs there are.
 """
 
 from typing import Final

@@ -1,7 +1,6 @@
 """``pocketmq produce TOPIC [FILE…]``: lines of files or standard input become messages.
 
 Lives here: options, pacing, how many batches are on their way, the summary.
-Not here: lines and keys (``input``).
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """How far a long recovery is, for whoever waits for the ready line.
 
 Lives here: ``RecoveryProgress``: a bar on a terminal, else one line a second. Shows nothing for the first second.
-Not here: the recovery (``store.recovery``), which calls it from its own thread.
 """
 
 import threading

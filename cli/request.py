@@ -1,6 +1,6 @@
 """``pocketmq request TOPIC``: send a request, print the reply.
 
-Lives here: options and the printing. Not here: request-reply itself (``client.request_reply``).
+Lives here: options and the printing.
 """
 
 import os

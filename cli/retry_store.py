@@ -1,6 +1,6 @@
 """``pocketmq retry-store list | show | drain | purge``: look into what waits for a retry, deliver it, or throw it away.
 
-Lives here: options and what is printed. Not here: the stores and the resending (``client.durable``).
+Lives here: options and what is printed.
 
 ``list`` and ``show`` only read, also while an application owns the store. ``drain`` and ``purge`` own it meanwhile:
 they wait, with a line a second, until the lease of an application that was killed has ended, and fail where one lives.

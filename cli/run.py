@@ -1,7 +1,6 @@
 """Runs the body of a command: the loop, interrupts, what a pipe that closed means.
 
 Lives here: ``run_async``.
-Not here: exit codes of errors (``exit_codes``), daemons (``daemon``), which handle signals themselves.
 """
 
 import asyncio

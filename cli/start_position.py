@@ -1,6 +1,6 @@
 """What ``--from``, ``--to``, ``--delay`` and ``--deliver-at`` may say: a word, a time, or how long.
 
-Lives here: ``parse_start``, ``parse_delay``, ``parse_time``. Not here: what a position means for a queue (``client``).
+Lives here: ``parse_start``, ``parse_delay``, ``parse_time``.
 """
 
 import datetime

@@ -1,4 +1,4 @@
-"""Times as people read them. Lives here: ``time_text``. Not here: reading times (``start_position``)."""
+"""Times as people read them. Lives here: ``time_text``."""
 
 import datetime
 

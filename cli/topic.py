@@ -1,7 +1,6 @@
 """``pocketmq topic list | create | describe | delete``.
 
-Lives here: options and what is printed. Not here: what ``create`` does where the topic exists (``topic_create``), the
-requests (``client.admin``).
+Lives here: options and what is printed.
 """
 
 from typing import Annotated

@@ -1,7 +1,6 @@
 """``pocketmq topic create``: a topic that exists is not changed by accident.
 
 Lives here: ``Asked`` (the settings that were named), what they mean for a topic that exists, ``create_topic``.
-Not here: options (``topic``), the requests (``client.admin``).
 
 On the wire RocketMQ's request creates or changes without a question (UPDATE_AND_CREATE_TOPIC), so the brokers are asked
 first what they have. Who changes the topic between that question and the request is not noticed.

@@ -1,6 +1,6 @@
 """``pocketmq trace ID``: the path of one message, in the order of time.
 
-Lives here: options and the printing. Not here: finding the records (``client.trace_path``).
+Lives here: options and the printing.
 """
 
 from typing import TYPE_CHECKING, Annotated

@@ -1,6 +1,6 @@
 """``pocketmq transaction list | resume``.
 
-Lives here: options and what is printed. Not here: the requests (``client.transaction_admin``).
+Lives here: options and what is printed.
 """
 
 import time

@@ -2,7 +2,6 @@
 
 Lives here: ``Section`` (messages for one queue), ``Frame`` (sections for one broker), ``Accumulator``, which fills and
 closes them. Pure: it neither sends nor waits; whoever owns it calls ``flush`` at the end of the turn.
-Not here: choosing queues (``producer``), sending frames and what becomes of them (``sender``).
 
 The hot path is one look-up and five appends a message; everything else is done once per section or frame.
 """

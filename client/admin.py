@@ -1,7 +1,6 @@
 """Administration: topics, groups, brokers and single messages, by RocketMQ's codes through name server and brokers.
 
 Lives here: ``Admin`` and the answers it gives. Used by the command line; usable by anybody.
-Not here: settings and statistics of a broker beyond its runtime information (later issues).
 """
 
 import asyncio

@@ -1,8 +1,6 @@
 """Records to Arrow columns: built by NumPy over the bytes of a pull response, no Python object per message.
 
 Lives here: the columns of ``poll_arrow`` and how each is cut out of the records.
-Not here: pulling (``pull_consumer``), pairs of properties (``arrow_properties``), columns to records
-(``arrow_records``). pyarrow is imported at the first use.
 
 Variable-length columns are Arrow *views*: 16 bytes a row that point into the response itself, cast to ``binary`` or
 ``string`` by Arrow in one pass (measured 0.23 µs a row; a slice per row costs more than twice that).

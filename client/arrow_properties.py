@@ -1,7 +1,6 @@
 """The properties of many records at once: where each pair lies, found by NumPy without a loop over records.
 
 Lives here: ``PropertyTable``: values by name, and all pairs as an Arrow map.
-Not here: the other columns (``arrow``), one property string (``common.properties``).
 
 The property strings (``name 0x01 value 0x02 name 0x01 value [0x02]``) are copied into the rows of a matrix; the
 separators in it, in order, are the ends of names and values. Whatever order the names have, RocketMQ's or ours, costs

@@ -1,8 +1,6 @@
 """Arrow columns to records: what ``send_arrow`` sends, without a ``Message`` per row.
 
 Lives here: reading a batch or table, cutting its rows into parts, rows for one queue.
-Not here: columns and records (``row_records``), choosing queues and sending (``producer``, ``sender``), records to
-columns (``arrow``).
 """
 
 from collections.abc import Sequence

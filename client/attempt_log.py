@@ -1,7 +1,6 @@
 """What the client's log tells of sends that failed: counted by broker and answer, written every ten seconds at most.
 
 Lives here: ``AttemptLog`` and its event ``send_attempts``.
-Not here: attempts (``sender``), what follows from them (``attempt_plan``), the error a caller gets (``errors``).
 """
 
 import asyncio

@@ -2,7 +2,6 @@
 
 Lives here: ``AttemptPlan``: one producer's retry policy, retry budget, fault items and order of keyed sends, put
 together.
-Not here: the parts themselves (``retry``, ``retry_budget``, ``fault_items``, ``selectors``), sending (``sender``).
 """
 
 import asyncio

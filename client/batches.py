@@ -1,7 +1,6 @@
 """How a batch is taken apart, and how its receipts come together again.
 
 Lives here: sorting by queue, cutting into parts of about one frame, waiting for all parts. No state.
-Not here: sending the parts (``producer``, ``sender``), columns (``arrow_records``).
 """
 
 import asyncio

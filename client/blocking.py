@@ -4,7 +4,7 @@
         receipt = producer.send(Message("TopicTest", b"hello"))
 
 Lives here: the loop's thread and the blocking faces. Every method may be called from any thread; each waits at most as
-long as what it calls. Not here: anything that decides; that is ``producer``, ``pull_consumer`` and ``push_consumer``.
+long as what it calls.
 """
 
 import asyncio

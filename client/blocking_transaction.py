@@ -4,7 +4,7 @@
         with producer.transaction(Message("Bookings", b"order 17")) as transaction:
             book(17, transaction.msg_id)
 
-Lives here: the blocking faces. Not here: anything that decides; that is ``transaction_producer``.
+Lives here: the blocking faces.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,6 @@
 """Where chunks of records go: staged under a transaction's name, or plainly appended.
 
 Lives here: ``Patience`` (attempts until a time is over), ``StageTarget``, ``AppendTarget``.
-Not here: what is in a chunk (``chunk_writer``), the end of a transaction (``named_transaction``).
 """
 
 import asyncio

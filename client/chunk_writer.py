@@ -1,8 +1,6 @@
 """Rows of Arrow batches become chunks for brokers: frames of about one MiB, some of which are under way together.
 
 Lives here: ``ChunkWriter``: which row goes to which queue, when a chunk is full, how many are in flight.
-Not here: records (``row_records``), where a chunk is sent and how often (``chunk_target``), transactions
-(``named_transaction``).
 
 A row with a sharding key goes to that key's queue (as ``Producer.send``), so that rows of one key stay in order. Others
 stay on one queue for a chunk, then move on to the next, from a start that the writer's turn gives: many small writers

@@ -1,7 +1,6 @@
 """Compressing what a producer sends: which bodies, and where.
 
 Lives here: ``Compression``: the settings, whether a message is worth it, packing here or in a thread.
-Not here: the formats (``common.body_codec``), unpacking (``common.message``, ``arrow``).
 
 As in RocketMQ a body of ``compress_msg_body_over_howmuch`` bytes or more is compressed, and its sysFlag says how; the
 log keeps it so, and whoever reads it unpacks it. Batches (``send_batch``, ``send_arrow``) travel unpacked, as there.

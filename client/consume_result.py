@@ -2,7 +2,6 @@
 
 Lives here: ``ConsumeResult`` and ``Later`` (what handlers return), ``Outcome`` (what that means for the messages in
 hand), ``FailurePolicy`` (who takes the messages that failed).
-Not here: calling handlers (``handler_call``), sending messages back to the broker (``send_back``).
 """
 
 import enum

@@ -2,7 +2,6 @@
 
 Lives here: ``ConsumeTimeout``: a slow call is told once; one that outlasts the consume timeout gives its messages back,
 as RocketMQ does (ProcessQueue.cleanExpiredMsg), and another worker takes its place.
-Not here: which calls run (``handler_watch``), a handler that holds the event loop (``loop_watch``).
 """
 
 from pocketmq.client.consume_result import FailurePolicy

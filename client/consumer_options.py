@@ -1,7 +1,6 @@
 """Settings of a push consumer under RocketMQ's names in snake_case.
 
 Lives here: ``ConsumerOptions`` and what makes one impossible.
-Not here: limits of a queue (``process_queue.ProcessLimits``), allocation strategies (``rebalance``).
 """
 
 from dataclasses import dataclass, fields

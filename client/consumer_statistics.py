@@ -2,7 +2,6 @@
 
 Lives here: ``TopicCounts`` (counted where it happens) and ``ConsumerStatistics`` (rates over the last minute,
 RocketMQ's ConsumerStatsManager).
-Not here: the answer to GET_CONSUMER_RUNNING_INFO (``consumer_status``).
 """
 
 from collections import deque

@@ -2,7 +2,6 @@
 
 Lives here: ``ConsumerStatus``: GET_CONSUMER_RUNNING_INFO, GET_CONSUMER_STATUS_FROM_CLIENT, RESET_CONSUMER_CLIENT_OFFSET
 and CONSUME_MESSAGE_DIRECTLY, as RocketMQ's ClientRemotingProcessor.
-Not here: the broker's side (``broker.consumer_relay``), counting (``consumer_statistics``).
 """
 
 import importlib.metadata

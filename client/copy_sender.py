@@ -2,7 +2,6 @@
 
 Lives here: ``CopySender``: one SEND_MESSAGE_V2 with the body and flags as they are stored, to one broker after the
 other until one takes it.
-Not here: which properties a copy carries (``send_back``, ``dead_letters``), messages of producers (``sender``).
 """
 
 from collections.abc import Mapping

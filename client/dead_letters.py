@@ -2,7 +2,6 @@
 
 Lives here: ``DeadLetters``: which groups have some, reading them, copies that are sent again, and how often that was
 done before.
-Not here: what the command prints (``cli.dlq``), how messages become dead letters (``broker.send_back``).
 
 Nothing is ever removed from a dead-letter topic but by retention. A copy that is sent again keeps its unique id and
 says in POCKETMQ_RESENT_FROM which dead letter it comes from, so that the index of the target topic knows every resend.

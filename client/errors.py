@@ -1,8 +1,6 @@
 """Errors of the SDK: whose fault, whether a later try can help, and what to do.
 
 Lives here: the typed errors that producers, consumers and the admin client raise, and RocketMQ's client error codes.
-Not here: errors of a connection (``pocketmq.remoting.channel``), of a message
-(``pocketmq.common.errors.MessageIllegal``).
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,6 @@
 """Brokers that were slow or failed, and until when they are avoided (LatencyFaultToleranceImpl, MQFaultStrategy).
 
 Lives here: ``LatencyTable`` with RocketMQ's figures, ``FaultItems``. Pure: times are handed in.
-Not here: the choice of a queue that heeds them (``selectors.QueueChooser``).
 
 A producer asks ``FaultItems`` only while something is avoided (``avoided`` is not empty), and tells it only what is
 slower than ``slow_ms``: a healthy cluster costs one comparison an answer.

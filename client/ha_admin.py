@@ -1,7 +1,6 @@
 """Questions and orders about replication, to brokers and name servers.
 
 Lives here: ``HaAdmin``: who belongs to a broker name, their status, promises, claims; demotion.
-Not here: how a promotion goes on from there (``promotion``), what is printed (``cli.ha``).
 """
 
 import asyncio

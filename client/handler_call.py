@@ -2,7 +2,6 @@
 
 Lives here: ``HandlerCall``: ``async def`` or plain (in a thread), one message or a batch; answers, exceptions and
 nonsense turned into an ``Outcome``.
-Not here: when it is called (``handlers``, ``ordered``), what becomes of failures (``consume_result.FailurePolicy``).
 """
 
 import asyncio

@@ -2,7 +2,6 @@
 
 Lives here: ``FailedMessages``: the log line (at most ten a second), the failure policy, the next try here when the
 policy could not take them.
-Not here: the policies (``consume_result``, ``send_back``), failures in ordered consumption (``ordered``).
 """
 
 import asyncio

@@ -1,8 +1,6 @@
 """One handler at work: its queues, and the workers that take turns with them.
 
 Lives here: ``Lane`` (one handler, its workers) and ``LaneQueue`` (the messages of one queue that wait for it).
-Not here: which lane a message belongs to (``handlers``), what an answer means (``consume_result``), hung calls
-(``consume_timeout``).
 
 A worker takes one message, or one batch, at a time, so that a slow call holds one worker and nothing else. Queues take
 turns. A queue whose calls do not come back cannot take all workers while the handler has other queues: it may hold at

@@ -1,8 +1,6 @@
 """Which handler works on what, and since when.
 
 Lives here: ``HandlerWatch``, the table of running calls.
-Not here: calling handlers (``handler_lane``, ``ordered``), what to do about one that hangs (``consume_timeout``), a
-handler that holds the event loop (``loop_watch``).
 """
 
 import asyncio

@@ -2,8 +2,6 @@
 
 Lives here: ``ConcurrentMode`` and ``ConcurrentRunner``: which lane gets the messages of a queue, threads for plain
 functions, the end of queues and of the mode.
-Not here: the workers (``handler_lane``), failures (``handler_failures``), ordered consumption (``ordered``), what a
-finished message means for its queue (``process_queue``).
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Messages whose unique id the application chose, so that sending one again after a crash gives the same id.
 
-Lives here: ``IdentifiedMessage``, and where ids of sends come from. Not here: the generator (``common.message_id``).
+Lives here: ``IdentifiedMessage``, and where ids of sends come from.
 """
 
 from collections.abc import Sequence

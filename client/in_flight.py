@@ -1,7 +1,6 @@
 """What a producer holds without a receipt: RocketMQ's semaphores, counted in sends and in bytes.
 
 Lives here: ``InFlight``: the limits, the waiting for room, the "too fast" errors.
-Not here: the limits of one connection (``remoting.channel``), what is held (``accumulator``).
 """
 
 import asyncio

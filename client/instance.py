@@ -2,7 +2,6 @@
 
 Lives here: ``ClientInstance``: the channels to brokers (opened with a heartbeat, so that a broker's announcement is
 known before the first message), the route cache and its refresh, the registration of groups.
-Not here: sending (``producer``, ``sender``), pulling (``pull_wire``), the name servers' fail-over (``name_servers``).
 """
 
 import asyncio

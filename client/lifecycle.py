@@ -1,7 +1,6 @@
 """What every face of the SDK has in common: ``async with`` starts it and stops it.
 
 Lives here: ``Lifecycle``.
-Not here: what starting means (``producer``, ``pull_consumer``, ``push_consumer``, ``admin``).
 """
 
 from abc import ABC, abstractmethod

@@ -1,7 +1,6 @@
 """Administration of queue locks: who has which queue of an ordered group, and taking a lock away.
 
 Lives here: ``QueueLockStatus``, ``queue_locks``, ``release_lock``: LOCK_LIST and LOCK_RELEASE of PocketMQ's brokers.
-Not here: locks that a consumer holds (``queue_locks``), other administration (``admin``).
 """
 
 from dataclasses import dataclass

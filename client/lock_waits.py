@@ -1,7 +1,6 @@
 """Which queues stand still because another client has their lock, and when to say so.
 
 Lives here: ``LockWaits``, fed with refusals and times; it does no I/O.
-Not here: asking for locks (``queue_locks``), writing the events (the same).
 
 An ordered queue must not stand still without saying why: each queue that waits longer than a few seconds is told with
 holder, age and expiry, then again in growing intervals, and once more when the wait is over.

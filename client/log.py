@@ -1,7 +1,6 @@
 """The SDK's events on Python's own logging, so that they go wherever the application's logs go.
 
 Lives here: the adapter. Nothing is configured: without a handler Python prints warnings and errors to stderr.
-Not here: the daemons' logs (``common.logs``).
 """
 
 import logging

@@ -1,7 +1,6 @@
 """A handler that holds the event loop: nothing else runs, no heartbeat leaves, and the broker will think us dead.
 
 Lives here: ``LoopWatch``: a worker of its own that sees when the loop does not turn, and who holds it.
-Not here: handlers that wait too long without holding the loop (``consume_timeout``).
 """
 
 import asyncio

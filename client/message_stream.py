@@ -1,7 +1,6 @@
 """``async for`` over the messages of a push consumer.
 
 Lives here: ``MessageStream``: the iterator, acknowledgement, giving messages back.
-Not here: where its messages come from (``push_consumer``: the stream is the handler of its topic).
 """
 
 import asyncio

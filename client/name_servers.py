@@ -1,7 +1,6 @@
 """The name servers of a client: several, one in use, the next when it fails.
 
 Lives here: parsing of the address list, fail-over, the route query with its texts.
-Not here: the cache of routes (``route``), when they are refreshed (``instance``).
 """
 
 import asyncio

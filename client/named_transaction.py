@@ -11,7 +11,6 @@ it had committed, does everything again under the same name and sequence. If it 
 dropped. Sequences of a name must grow; brokers remember the last 16 of each.
 
 Lives here: ``NamedTransactions``, ``PartWriter``, ``Part``: writers, commit and abort, over several brokers.
-Not here: chunks (``chunk_writer``), how they reach brokers (``chunk_target``), what brokers do (``broker.named_…``).
 
 Several brokers. The brokers of a name are all that a run has ever seen, and each of them knows all of them before
 anything is committed (``_enlist``): so a run that sees only some knows whom to wait for, and one with an older list is

@@ -2,7 +2,6 @@
 
 Lives here: ``OffsetTable`` (memory), ``ConsumeFromWhere`` and the parsing of start positions, the file of broadcast
 groups.
-Not here: sending offsets to brokers (``pull_wire``), when to persist (the consumers).
 """
 
 import datetime

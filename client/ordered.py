@@ -2,7 +2,6 @@
 
 Lives here: ``OrderedMode`` (``QueueMode``): the workers that take turns with the queues, what a failure does to a queue
 (facts §6.6, RocketMQ ConsumeMessageOrderlyService).
-Not here: one queue (``ordered_queue``), the locks (``queue_locks``), concurrent consumption (``handlers``).
 
 A failed message stays at the head of its queue: the queue rests (``suspend_current_queue_time_millis``) and calls the
 handler with it again, until it is done or was tried ``max_reconsume_times`` times again; then it is a dead letter, and

@@ -1,7 +1,6 @@
 """One queue in ordered consumption: what waits, how often its head was tried, whether it rests.
 
 Lives here: ``OrderedRunner`` (``QueueRunner``).
-Not here: who calls the handler and when (``ordered``), the lock (``queue_locks``), commits (``process_queue``).
 """
 
 import asyncio

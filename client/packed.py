@@ -1,7 +1,6 @@
 """Many records, or many ids, in one piece of memory: what columns become without an object for each row.
 
 Lives here: ``PackedRecords``, ``PackedIds``.
-Not here: how they are made (``arrow_records``, ``common.message_id``).
 """
 
 from collections.abc import Iterator, Sequence

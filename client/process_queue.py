@@ -2,7 +2,6 @@
 
 Lives here: the ordering rule of commits (smallest unfinished, else the end of what was pulled), the limits on what is
 in hand.
-Not here: pulling (``queue_pull``), running handlers (``handlers``, ``ordered``), the broker's lock on a queue.
 """
 
 from collections import deque

@@ -1,9 +1,6 @@
 """The producer: messages in, receipts out.
 
 Lives here: ``Producer``: the four ways to send, checks, choice of queue, start and stop.
-Not here: settings (``producer_options``), how a batch is taken apart (``batches``), frames (``accumulator``), limits
-(``in_flight``), delivery and retries (``sender``, ``attempt_plan``), columns (``arrow_records``).
-Transactions (``transaction_producer``), requests and replies (``request_reply``), compression, trace.
 """
 
 import asyncio

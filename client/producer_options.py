@@ -1,7 +1,6 @@
 """What can be set of a producer, with RocketMQ's names and defaults where it has them.
 
 Lives here: ``ProducerOptions``, checked at construction.
-Not here: what the settings do (``docs/sending.md`` explains each).
 """
 
 from collections.abc import Collection

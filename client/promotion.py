@@ -1,8 +1,6 @@
 """How another broker becomes the master of a name.
 
 Lives here: ``promote``: the planned switch while the master lives, the promotion after it went, when each is refused.
-Not here: the requests (``ha_admin``), whose log may lead (``promotion_rules``), what a node does with them (the
-broker).
 
 Nothing that was answered SEND_OK under SYNC_MASTER is lost without ``force``: so many nodes promise to take nothing
 from the old master that every set of nodes that can have confirmed a message has one of them, and the one with the

@@ -1,8 +1,6 @@
 """Whose log may lead, and whose promise counts: judged from what nodes and name servers say.
 
 Lives here: ``newest_opened``, ``lacks``, ``counted``; no I/O.
-Not here: who is asked, and in which order (``promotion``), how a master chooses the slaves that it counts
-(``store.ha.members``).
 
 A slave that was replaced can have promised and be the only one there; its log lacks what its replacement has confirmed.
 The master opens an epoch before it counts another slave, so whoever lacks that epoch must not lead, and its promise

@@ -1,8 +1,6 @@
 """The pull consumer: the caller says what to read, from where, and when.
 
 Lives here: ``PullConsumer``: positions, ``poll``, ``stream``, ``poll_arrow``, ``seek``, ``commit``.
-Not here: requests (``pull_wire``), columns (``arrow``), one round over brokers (``pull_round``), consumption that is
-pushed (``push_consumer``).
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """One round of pulls over all brokers that hold the queues: read what is there, else wait for the first that has
 something.
 
-Lives here: ``next_round``, used by polls and streams alike. Not here: positions (the caller's), requests
-(``pull_wire``).
+Lives here: ``next_round``, used by polls and streams alike.
 """
 
 import asyncio

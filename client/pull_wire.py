@@ -2,8 +2,6 @@
 
 Lives here: ``PullWire``: pull of several queues of one broker, bounds of a queue, offset by time, a group's stored
 offsets.
-Not here: positions and loops (``pull_consumer``, ``push_consumer``), decoding of records (``common.record_columns``,
-``arrow``).
 """
 
 import asyncio

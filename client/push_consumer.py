@@ -1,8 +1,6 @@
 """The push consumer: handlers get messages; pulling, sharing the queues and committing happen by themselves.
 
 Lives here: ``PushConsumer``: subscriptions, the life of the consumer, its parts.
-Not here: sharing of queues and commits (``queue_sharing``), running handlers (``handlers``, ``ordered``), settings
-(``consumer_options``), what an administrator asks it (``consumer_status``), iteration (``message_stream``).
 """
 
 import asyncio

@@ -2,7 +2,6 @@
 
 Lives here: ``MessageFinder``: by key or unique id, by offset id, by (queue, offset); what each broker answered, so that
 "not found" can say what was looked at.
-Not here: the index (brokers have it), pulling many messages (``pull_consumer``).
 """
 
 import asyncio

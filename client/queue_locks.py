@@ -2,8 +2,6 @@
 
 Lives here: ``QueueLocks`` (facts §6.6, RocketMQ RebalanceImpl.lock, lockAll, unlock) and ``Lease``, what it knows about
 one lock.
-Not here: handlers (``ordered``), who should have which queue (``push_consumer``), the broker's side
-(``broker.lock_manager``), when to say that a queue waits (``lock_waits``).
 """
 
 import asyncio

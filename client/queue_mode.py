@@ -2,7 +2,6 @@
 
 Lives here: ``QueueMode`` (concurrent or ordered; one object of each kind a consumer), ``QueueRunner`` (one queue under
 such a mode), ``ConsumeContext`` (what a mode gets from its consumer).
-Not here: the concurrent mode (``handlers``), the ordered one (``ordered``), who drives them (``push_consumer``).
 
 The life of a queue, as the consumer drives it:
 

@@ -1,7 +1,6 @@
 """The pull of one queue for a push consumer: ask, hand over, ask again.
 
 Lives here: ``QueuePull``, the loop of one queue with RocketMQ's pauses (facts §6.4).
-Not here: what is in hand (``process_queue``), who runs handlers (``queue_mode``).
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """Which queues this consumer reads: sharing with the group, taking queues, giving them up.
 
 Lives here: ``QueueSharing``: the rebalance loop, the pulls it starts and ends, the offsets it commits.
-Not here: the allocation itself (``rebalance``), the pull of one queue (``queue_pull``), handlers (``queue_mode``).
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """Which broker of a name is read from: the one it suggests, the master, or a slave while the master is away.
 
 Lives here: ``ReadLinks``: the order of a name's brokers, who is left out for a while, what is tried next.
-Not here: connections (``instance``), the requests (``pull_wire``).
 """
 
 from collections.abc import Awaitable, Callable

@@ -2,7 +2,6 @@
 
 Every member of a group computes the same answer from the same sorted lists, so no coordinator is needed.
 Lives here: the strategies and the difference between what a consumer has and what it should have.
-Not here: who is in the group (asked of a broker), starting and stopping pulls (``push_consumer``).
 """
 
 import bisect

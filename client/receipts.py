@@ -2,7 +2,6 @@
 
 Lives here: ``SendStatus``, ``Receipt``, ``SectionOutcome``, which the receipts of one section share, and the sequences
 of receipts that a batch returns.
-Not here: errors of sends that were not stored (``errors.SendFailed``).
 """
 
 import enum

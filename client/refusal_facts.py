@@ -2,7 +2,6 @@
 
 Lives here: reading the fields ``cause``, ``stored``, ``retry_after_ms`` and ``stages`` of an answer, its text, and the
 codes that mean "not stored" by themselves.
-Not here: what follows from them (``attempt_plan``), the error that shows them (``errors.Attempt``).
 A real RocketMQ sends none of these fields: then nothing is known, and nothing is made up.
 """
 

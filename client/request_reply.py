@@ -2,7 +2,6 @@
 
 Lives here: ``reply_to`` for consumers, ``Requests`` behind ``Producer.request``, the table of those that wait
 (``ReplyTable``, one for a client instance), the errors.
-Not here: the way of a reply through the broker (``broker.reply_processor``), sending itself (``producer``).
 
 As RocketMQ's (RequestFutureHolder, MessageUtil, ClientRemotingProcessor): the request carries a correlation id, the
 client id of its sender and a time to live; the reply goes to the topic ``<cluster>_REPLY_TOPIC`` as

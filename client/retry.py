@@ -2,8 +2,6 @@
 
 Lives here: RocketMQ's sets of retryable response codes, ``RetryPolicy``, the error at the end. Pure: no I/O, time and
 randomness are handed in.
-Not here: which broker is next (``attempt_plan``), what all retries together may cost (``retry_budget``), the sending
-itself (``sender``).
 """
 
 import random

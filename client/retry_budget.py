@@ -1,7 +1,6 @@
 """What retries may cost the brokers: a bucket of tokens for each broker.
 
 Lives here: ``RetryBudget``. Pure: it counts, it neither waits nor sends.
-Not here: waiting for a token that is out (``retry_gate``), when a send is tried again at all (``retry``).
 
 The rule. A retry *to* a broker takes a token from that broker's bucket. It gets it back when the broker stores the
 message, or when the request never left. It loses it when the broker refuses, or does not answer. Every request that

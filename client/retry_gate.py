@@ -1,7 +1,6 @@
 """The door through which retries go to a broker: open, wait, or shut.
 
 Lives here: ``RetryGate``: waits for tokens of the budget that are out with other retries.
-Not here: the counting (``retry_budget``), which broker is tried (``attempt_plan``).
 """
 
 import asyncio

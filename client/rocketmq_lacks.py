@@ -1,8 +1,6 @@
 """What a RocketMQ broker does not give, told once for each broker and thing.
 
 Lives here: ``RocketMQLacks``: who was told what; the words.
-Not here: what the SDK does instead (``typed_lanes``, ``typed_send``, ``pull_wire``, ``transaction_end``), the list for
-people (docs/compatibility.md).
 """
 
 from collections.abc import Iterable

@@ -2,7 +2,6 @@
 
 Lives here: ``TopicRoute`` (made from RocketMQ's TopicRouteData) and ``RouteTable``, which knows what is due for a
 refresh.
-Not here: asking a name server (``name_servers``), choosing a queue (``selectors``).
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,6 @@
 """Columns of bodies and properties to plain records, without a Python object for most of a row.
 
 Lives here: ``MessageRows``: the checked rows of one Arrow batch, and the records of any of them.
-Not here: which queue a row goes to and how it is sent (``chunk_writer``, ``arrow_records``).
 
 A record is header, body, and what follows the body: topic, UNIQ_KEY and the other properties. The fixed parts are NumPy
 matrices filled column by column, and Arrow joins all parts in its own memory: a row of 100 bytes costs 0.27 µs, its CRC

@@ -1,7 +1,6 @@
 """Which queue takes a message: round robin, by sharding key, or the user's own function.
 
-Lives here: the choices, as plain objects. Not here: where the queues come from (``route``), which brokers are avoided
-and why (``fault_items``, ``attempt_plan``).
+Lives here: the choices, as plain objects.
 """
 
 import random

@@ -3,8 +3,6 @@
 Lives here: ``SendBack``, the failure policy of cluster consumption (facts §6.5, §6.7): CONSUMER_SEND_MSG_BACK to the
 broker that has the message, a copy to the retry topic at another one when that fails; ``show_origin``, which gives a
 message from the retry topic its own topic back.
-Not here: handlers and the next try here when both fail (``handler_failures``, ``ordered``), the broker's side
-(``broker.send_back``).
 """
 
 import asyncio

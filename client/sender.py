@@ -3,8 +3,6 @@
 Lives here: ``SectionSender``: one request per frame (native) or per message or batch (typed), receipts from the
 answers, the loop of attempts. A task exists only for a section that needs a route, a connection or another attempt;
 never for a message.
-Not here: what is tried again, where and when (``attempt_plan``), filling frames (``accumulator``), the user's face
-(``producer``).
 """
 
 import asyncio

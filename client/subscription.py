@@ -2,7 +2,6 @@
 
 Lives here: parsing of tag expressions, the form in which heartbeats and pulls carry them, the client's own second
 check; SQL92 expressions in the same form.
-Not here: the language of SQL92 filters (``common.sql_filter``), which the broker evaluates.
 """
 
 from dataclasses import dataclass

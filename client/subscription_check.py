@@ -2,7 +2,6 @@
 
 Lives here: ``SubscriptionCheck``: filters are shown to a broker before the start (CHECK_CLIENT_CONFIG), and a group
 whose members subscribe differently is told, once for each difference.
-Not here: parsing of filters (``subscription``), how a broker finds the difference (``broker.subscription_conflicts``).
 """
 
 from collections.abc import Sequence

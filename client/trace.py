@@ -2,7 +2,6 @@
 
 Lives here: ``TraceDispatcher`` (a bounded queue, batches, an internal producer), ``SendTrace`` for producers,
 ``TraceHook`` and ``ConsumeTrace`` for consumers.
-Not here: the text (``trace_format``), reading it (``trace_path``).
 
 Tracing never holds up what is traced: a record that finds the queue full is dropped and counted, and so is one whose
 trace message could not be sent. The internal producer traces nothing itself.

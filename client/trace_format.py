@@ -1,7 +1,6 @@
 """The text of RocketMQ's message trace.
 
 Lives here: ``TraceRecord`` and its codec (RocketMQ TraceDataEncoder; facts §6.9).
-Not here: collecting and sending records (``trace``), reading a message's path (``trace_path``).
 
 A record's fields are joined by 0x01 and end with 0x02::
 

@@ -1,7 +1,6 @@
 """The path of one message, as message trace tells it.
 
 Lives here: ``TracePath``: finding the records of a message in the trace topic, bringing them into the order of time.
-Not here: writing them (``trace``), their text (``trace_format``), how they are shown (``cli.trace``).
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,6 +1,6 @@
 """A handler whose calls are told to the message trace.
 
-Lives here: ``traced``. Not here: what is told (``trace``), how handlers are called (``handler_call``).
+Lives here: ``traced``.
 """
 
 import functools

@@ -1,7 +1,6 @@
 """Open transactions, as operators look at them.
 
 Lives here: ``open_transactions``, ``resume_transaction``.
-Not here: other administration (``admin``), what is printed (``pocketmq transaction``).
 """
 
 from typing import Final

@@ -1,7 +1,7 @@
 """The broker asks: what became of this local transaction?
 
 Lives here: ``TransactionChecks``: checks taken from brokers, a bounded number at once and waiting, run with a time
-limit. Not here: sending the answer (``transaction_end``), the local transactions themselves (``transaction_producer``).
+limit.
 """
 
 import asyncio

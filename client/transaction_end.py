@@ -1,7 +1,6 @@
 """The decision on half messages, on its way to the broker that has them.
 
 Lives here: ``EndSender``: decisions of one loop turn to one broker travel together; attempts, what an answer means.
-Not here: what is decided, and when (``transaction_producer``, ``transaction_checks``).
 
 A PocketMQ broker that announces it gets NATIVE_END_TRANSACTION and answers each decision; since it remembers how
 transactions ended, a decision may be sent again after a lost answer. Any other broker gets RocketMQ's oneway

@@ -1,7 +1,6 @@
 """What a transaction is made of on the client's side: the half message, the states, what the caller gets.
 
 Lives here: ``HalfMessage``, ``LocalTransactionState``, ``as_state``, ``TransactionReceipt``, the errors.
-Not here: sending and deciding (``transaction_producer``), the decision on the wire (``transaction_end``).
 """
 
 import enum

@@ -9,7 +9,6 @@
         receipt = await producer.send_in_transaction(Message("Paid", b"...", keys=["o-18"]), pay)
 
 Lives here: ``TransactionProducer``, ``Transaction``: the half message, the local transaction, the decision.
-Not here: the way of the decision (``transaction_end``), checks (``transaction_checks``), plain sends (``producer``).
 """
 
 import asyncio

@@ -6,7 +6,6 @@ what waits longer than 200 ms for a thread (BrokerFastFailure). So what must kee
 on the way, and the rest of a broker's sends ``WINDOW`` together.
 
 Lives here: ``TypedLanes``: who may leave now, who waits, who has waited too long.
-Not here: the requests (``typed_send``), what follows a failure (``sender``, ``attempt_plan``).
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Messages as RocketMQ's own clients send them: SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE.
 
 Lives here: the request of one section for a broker that takes no native append, or for messages that are not plain.
-Not here: when that is the case (``sender``). Batches travel unpacked, as RocketMQ's do.
+Batches travel unpacked, as RocketMQ's do.
 """
 
 import struct

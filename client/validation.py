@@ -1,7 +1,6 @@
 """What a producer accepts: the check of a message before anything is built from it.
 
 Lives here: the rules for topic, body, tags, keys, properties and numbers, and whether a message is plain.
-Not here: the broker's own checks, which trust none of this (``common.plain_check``).
 """
 
 import functools

@@ -1,6 +1,6 @@
 """An end in many steps, none of which may keep the others from their turn.
 
-Lives here: ``AllSteps``. Not here: which steps there are (``store.message_store``, ``broker.app``).
+Lives here: ``AllSteps``.
 """
 
 from collections.abc import Callable

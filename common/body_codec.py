@@ -1,7 +1,6 @@
 """Bodies as they travel: compressed and unpacked, in RocketMQ's three formats.
 
 Lives here: ``CompressionType``, ``compress_body``, ``decompress_body`` with its limit, the optional libraries.
-Not here: which messages are compressed (``client.compression``), when a consumer unpacks (``common.message``).
 
 ZLIB is a zlib stream (RFC 1950), LZ4 an LZ4 frame, ZSTD a Zstandard frame (RFC 8878): what RocketMQ 5.3's
 ZlibCompressor, Lz4Compressor and ZstdCompressor write. LZ4 frames are written with independent blocks, because the

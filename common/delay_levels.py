@@ -1,7 +1,6 @@
 """The delay levels of a broker.
 
 Lives here: ``DelayLevels``, the reading of RocketMQ's setting ``messageDelayLevel``.
-Not here: who waits for what (``broker.delay_service``), times that are no level (RocketMQ 5's timers).
 """
 
 import re

@@ -2,7 +2,6 @@
 
 Lives here: the root of every PocketMQ error, those that more than one layer raises, and ``DECODE_ERRORS``: all that
 the decoding of a stranger's bytes may raise.
-Not here: errors of one layer, which live beside the code that raises them and derive from ``PocketMQError``.
 """
 
 import enum

@@ -1,7 +1,6 @@
 """Structured events: what a layer needs from a log.
 
 Lives here: the ``EventLog`` protocol and ``NullLog``, which drops everything.
-Not here: where events go (``common.logs``).
 """
 
 from typing import Any, Protocol

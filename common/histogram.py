@@ -4,7 +4,6 @@
 
 Lives here: ``Histogram`` (log-linear buckets), ``WindowedHistogram`` (the last minute, and all since the start),
 ``SampledHistogram`` (bounded cost at any rate).
-Not here: which durations are worth counting (``broker.stage_times``), how they are shown (``broker.metrics``).
 """
 
 from collections import deque

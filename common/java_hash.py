@@ -1,7 +1,6 @@
 """Java's ``String.hashCode``: the tags code of a consume-queue entry and the key hash of the index file.
 
 Lives here: the hash of one string, of one byte string, and of many byte rows at once.
-Not here: what is hashed (``store.index`` builds ``topic#key``), or how a hash becomes a slot.
 
 The hash is ``s[0]*31^(n-1) + ... + s[n-1]`` over UTF-16 units, cut to a signed 32-bit integer (Java language library,
 ``String.hashCode``).

@@ -4,7 +4,6 @@ A table that counts entries bounds no memory while one entry may be as long as a
 kept has a limit, and the tables that hold many of them a bound in bytes.
 
 Lives here: limits of names, addresses and filters; ``too_long``; ``text_bytes``.
-Not here: which characters a topic or a group may have (``topics``), limits of messages (``message``).
 """
 
 from collections.abc import Iterable

@@ -1,7 +1,7 @@
 """Logs: structlog loggers whose events go through a bounded queue to one writer, off the caller's thread.
 
 Lives here: ``Logs`` and its settings, sampling of repeats, JSON lines and console lines, ``CapturedLog`` for tests.
-Not here: what is worth logging. Nothing global is configured: structlog and ``logging`` stay as they are.
+Nothing global is configured: structlog and ``logging`` stay as they are.
 """
 
 import datetime

@@ -1,7 +1,6 @@
 """Messages as users see them.
 
 Lives here: ``Message``, which a producer sends, and ``ReceivedMessage``, which a consumer gets.
-Not here: validation of what is sent (the producer), the codecs (``common.record_codec``, ``common.record_columns``).
 """
 
 import struct

@@ -1,7 +1,6 @@
 """Message ids: the one a client gives (UNIQ_KEY) and the one that says where a record is stored.
 
 Lives here: the generator of UNIQ_KEY values, encoder and parser of offset message ids.
-Not here: the properties that carry them (``common.properties``).
 """
 
 import datetime

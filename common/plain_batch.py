@@ -1,7 +1,6 @@
 """Plain records of many messages that are alike: what ``PlainRecordBuilder`` builds, for all of them at once.
 
 Lives here: ``build_alike``: one topic, the same tags, nothing else but the body.
-Not here: messages with keys, properties or flags (``record_codec``), rows of Arrow (``client.row_records``).
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,6 @@
 """The broker's check of a native append: records that a client built, all of a drain at once.
 
 Lives here: the check of sections by likeness (all records as the first one) and in columns, and the choice.
-Not here: the rules and the check record by record (``common.plain_rules``), offsets and times (the store).
 
 Both checks prove records good; what they cannot prove good goes through the scalar check, which decides and words the
 refusal. So all give the same verdicts. Likeness is all or nothing; in columns, odd shapes (another order of properties,

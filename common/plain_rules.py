@@ -1,7 +1,6 @@
 """The rules for plain records of a native append, and the check of one record.
 
 Lives here: ``PlainRules``, what a native append is made of, the check record by record, the cache of property strings.
-Not here: the checks in columns (``common.plain_check``), whether the topic exists (``broker.native_append``).
 
 A plain record: V1; total size as in the frame; queue and topic of its section; sysFlag without transaction bits and
 with the host bits of the announced family; reconsume times and prepared offset 0; a body within the limit, with its

@@ -1,7 +1,6 @@
 """The property string of a message: ``name 0x01 value 0x02`` again and again.
 
 Lives here: RocketMQ's property names, encoder and decoder of the string.
-Not here: which properties a record of a native append may carry (``common.plain_check``).
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,6 @@
 """The layout of RocketMQ's commit-log record.
 
 Lives here: field offsets, magic numbers, sysFlag bits, packed dtypes of the header, hosts as bytes.
-Not here: codecs (``common.record_codec`` for one record, ``common.record_columns`` for many).
 
 All integers are big-endian (RocketMQ CommitLog, MessageDecoder). With IPv4 hosts::
 

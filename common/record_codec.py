@@ -1,8 +1,6 @@
 """One record at a time: encode, decode, and the builder of the producer's hot path.
 
 Lives here: the scalar codec of RocketMQ's commit-log record, V1 and V2, IPv4 and IPv6 hosts.
-Not here: the layout (``common.record``), many records at once (``common.record_columns``), which records a native
-append may hold (``common.plain_rules``).
 """
 
 import struct

@@ -1,7 +1,6 @@
 """Many records at once: every header field as one array, without a loop in Python.
 
 Lives here: ``parse_columns``, ``patch`` (what the broker writes into stored records), ``received_messages``.
-Not here: one record (``common.record_codec``), the rules of a native append (``common.plain_check``).
 
 The means is an array of overlapping windows: a view of the buffer whose items are ``width`` bytes wide, one for every
 byte. Indexing it with the records' starts copies the same stretch of each record in one call: 6.5 µs for the headers of

@@ -2,7 +2,6 @@
 
 Lives here: ``RecordGroup`` and its sections; built from the append (``common.plain_check``, or records of the scalar
 codec) or again from stored bytes (recovery, dispatch that fell behind): both give equal columns.
-Not here: offsets and times, which the store assigns and writes (``record_columns.patch``).
 """
 
 from collections.abc import Iterable, Mapping, Sequence

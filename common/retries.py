@@ -2,8 +2,6 @@
 
 Lives here: the first delay level of a retry, our own property names, the bounded text of the last error, the id under
 which a copy remembers its first life.
-Not here: retry and dead-letter topics by name (``common.topics``), the copies themselves (``broker.send_back``,
-``client.copy_sender``).
 """
 
 from typing import Final

@@ -2,7 +2,6 @@
 
 Lives here: ``Worker`` (a bell and a stop), ``Runner`` (starts workers), the runner that uses real threads, and one
 that takes the steps itself, in an order that a test or a seed decides. No other module of PocketMQ starts a thread.
-Not here: the event loop of the server and the client; a worker reaches a loop through ``LoopMailbox``.
 """
 
 import threading

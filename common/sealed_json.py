@@ -6,8 +6,7 @@
 fastjson skips fields that it does not know, so RocketMQ reads such files, and writes them without the field. Without
 it nothing is checked: RocketMQ's files, those of older versions, and those that somebody has edited.
 
-Lives here: ``seal``, ``unseal``. Not here: which files have it (``broker.json_file``, ``store.deleted_topics``,
-``store.damage_list``, ``namesrv.epoch_store``), what is done about a damaged one.
+Lives here: ``seal``, ``unseal``.
 """
 
 import re

@@ -2,7 +2,6 @@
 
 Lives here: reading a TOML text, ``POCKETMQ_SECTION__KEY`` variables and ``section.key=value`` flags, and what is
 said about a bad one.
-Not here: the settings themselves (``store.config``, ``broker.config``, …), opening the file.
 """
 
 import difflib

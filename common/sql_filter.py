@@ -1,7 +1,6 @@
 """SQL92 filters on message properties, as RocketMQ's consumers write them: ``price > 5 AND region IN ('a', 'b')``.
 
 Lives here: the grammar (read by lark), the compiled filter, the error that says where an expression does not parse.
-Not here: where filters are applied (``broker.property_filter``), tag expressions (``broker.tag_filter``).
 
     comparison   name > 5, >=, <, <=, name BETWEEN 1 AND 9      numbers
     equality     name = 'text', name <> 5, name = TRUE          text, numbers, booleans

@@ -6,7 +6,6 @@
     supervisor.watch(loop.create_task(work, name="..."))     # a short task: told and counted
 
 Lives here: ``Supervisor``, one for each broker, name server and client instance.
-Not here: threads (``runner``), what is done with the counts (``broker.metrics``, ``broker.health``).
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """Topics and groups: their settings, permissions, and which names are allowed.
 
 Lives here: ``TopicConfig``, permission bits, name checks, RocketMQ's reserved topics.
-Not here: the table of a broker's topics (``broker.topic_table``), routes (``namesrv.route_table``).
 """
 
 import enum

@@ -1,7 +1,6 @@
 """Settings of the name server.
 
 Lives here: ``NamesrvConfig``.
-Not here: settings of the socket server (``remoting.server``), reading files (``common.settings``).
 """
 
 import msgspec

@@ -1,7 +1,6 @@
 """Epochs that outlive the name server: a claim holds once it is on disk.
 
 Lives here: ``EpochFile`` (``epochs.json``), ``EpochStore``: claims in order, beside the event loop.
-Not here: which claim holds (``epochs``), requests (``server``).
 """
 
 import os

@@ -1,7 +1,6 @@
 """Who leads each replicated broker name: the newest epoch that was claimed.
 
 Lives here: ``EpochRecord``, ``EpochTable``: claims judged, records by broker name. It does no I/O.
-Not here: the file (``epoch_store``), requests (``server``), epochs of a log (``store.ha``).
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,6 @@
 """Key/value settings of the name server, by namespace.
 
 Lives here: ``KVTable``. In memory only: RocketMQ's ``kvConfig.json`` is not written.
-Not here: routes (``route_table``), the server (``namesrv.server``).
 """
 
 from collections.abc import Mapping

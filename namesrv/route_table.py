@@ -1,7 +1,6 @@
 """Which broker serves which topic.
 
 Lives here: ``RouteTable``: registration, look-up, expiry, write permissions, lists. It does no I/O and has no clock.
-Not here: the server and the encoding of its answers (``namesrv.server``), key/value settings (``namesrv.kv_table``).
 """
 
 from collections.abc import Callable, Collection, Hashable, Mapping

@@ -3,8 +3,7 @@
     app = NamesrvApp(NamesrvConfig(listen_port=0));  await app.start();  print(app.address);  await app.stop()
 
 Lives here: ``NamesrvApp``, one handler for each request code.
-Not here: the table (``route_table``), frames and connections (``remoting``). Everything is in memory, so requests are
-served in the loop as they come, without queues.
+Everything is in memory, so requests are served in the loop as they come, without queues.
 """
 
 import asyncio

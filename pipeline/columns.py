@@ -1,7 +1,6 @@
 """The columns of a topic's table, and what a user's own schema may say about them.
 
 Lives here: names, Spark types, the default schema, ``check_schema``.
-Not here: how the columns are made from records (``pocketmq.client.arrow``).
 """
 
 import difflib

@@ -1,7 +1,6 @@
 """What the connector refuses.
 
-Lives here: its exceptions. Not here: errors of brokers and connections (``pocketmq.client.errors``), which pass
-through.
+Lives here: its exceptions.
 """
 
 from pocketmq.common.errors import Cause, PocketMQError

@@ -1,7 +1,6 @@
 """Which topic a name stands for: the identity that a broker gives a topic when it is made.
 
-Lives here: asking a broker for it. Not here: where a query remembers it (``positions``), when it is compared
-(``planner``, ``source``, ``range_reader``).
+Lives here: asking a broker for it.
 """
 
 import msgspec

@@ -1,7 +1,6 @@
 """Finding a Java that Spark can start.
 
 Lives here: ``find_java``, ``use_java``, and what to say where there is none. Imports nothing of Spark.
-Not here: Spark sessions.
 
 Spark takes JAVA_HOME, else ``java`` from PATH, and fails with a stack trace of its own where that one is too old or
 missing. Here the usual places are looked through, too, and what is found is put into JAVA_HOME.

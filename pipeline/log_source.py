@@ -1,7 +1,6 @@
 """``format("pocketmq-log")``: a store directory as a table, without a broker.
 
 Lives here: the source, its tasks, and the count of what is damaged.
-Not here: reading stores (``pocketmq.store.offline``), columns from records (``pocketmq.client.arrow``).
 
 Works on a live broker's directory, on a backup, and on one that RocketMQ 4.9 or 5.3 wrote. A task walks a part of one
 file of the commit log; what is no good record is skipped and told on standard error of the task, with a count;

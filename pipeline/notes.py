@@ -1,6 +1,6 @@
 """Lines for the user: what a query waits for, what it left out.
 
-Lives here: ``tell``, ``Waiting``. Not here: errors (``errors``).
+Lives here: ``tell``, ``Waiting``.
 
 They go to standard error: of the driver's shell for what is planned and on ``local`` masters, else of the executor,
 where Spark's UI shows it.

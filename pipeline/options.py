@@ -1,7 +1,6 @@
 """Options of the formats: read, checked, explained.
 
 Lives here: ``Options``, a reader for Spark's map of strings that knows which names there are.
-Not here: what an option does (``source``, ``sink``, ``log_source``).
 """
 
 import difflib

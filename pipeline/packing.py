@@ -3,9 +3,6 @@
 Lives here: ``package_zip``, and a command around it:
 
     spark-submit --py-files "$(python -m pocketmq.pipeline.packing pocketmq.zip)" job.py
-
-Not here: the libraries that tasks need, too (msgspec, numpy, pyarrow): they hold machine code, which Python cannot
-import from a zip file; they must be installed where the executors are.
 """
 
 import sys

@@ -1,7 +1,6 @@
 """What the driver asks brokers: which queues there are, how far they reach, which topic it is.
 
 Lives here: ``Planner``: one client with a loop of its own, called from Spark's synchronous methods.
-Not here: what is done with the answers (``source``), reading messages (``range_reader``).
 """
 
 import asyncio

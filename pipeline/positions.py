@@ -2,7 +2,6 @@
 
 Lives here: ``QueueKey``, ``Positions`` with the JSON that checkpoints keep, admission control (how far one
 micro-batch goes), and the cut into tasks.
-Not here: asking brokers (``planner``), reading (``range_reader``).
 
 The JSON: ``{"v": 1, "topics": {topic: {broker: {"id": identity, "queues": {"0": offset}}}}}``. The identity changes
 when a topic is deleted and made anew; a broker of RocketMQ has none, and then it is empty.

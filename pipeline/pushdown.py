@@ -1,7 +1,6 @@
 """What a query's filters allow not to be read.
 
 Lives here: ``Wanted``: bounds drawn from Spark's filters, and ranges cut down to them.
-Not here: applying filters to rows: Spark does that anyway, so that a bound may be generous but never too narrow.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,7 +1,6 @@
 """What a task does: read ranges of queues through the broker, as Arrow batches.
 
-Lives here: ``read_ranges``. Not here: which ranges (``positions``, ``source``), columns from records
-(``pocketmq.client.arrow``).
+Lives here: ``read_ranges``.
 
 Memory: one pull is decoded while the next one is under way, so a task holds about three times ``pullBytes`` whatever
 the size of the topic. While a broker is away, empty batches are yielded now and then: a task that does not yield

@@ -1,6 +1,6 @@
 """Making the formats known to a Spark session.
 
-Lives here: ``register_all``. Not here: the formats (``source``, ``log_source``).
+Lives here: ``register_all``.
 """
 
 import contextlib

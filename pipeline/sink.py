@@ -1,6 +1,6 @@
 """``df.write.format("pocketmq")`` and ``df.writeStream.format("pocketmq")``: rows become messages of topics.
 
-Lives here: the classes that Spark calls. Not here: options and columns (``sink_plan``), what they do (``sink_task``).
+Lives here: the classes that Spark calls.
 
 Tasks stage their rows at the brokers, invisible; the driver commits: all of a job or a micro-batch appears, or nothing.
 The transaction is (query, micro-batch) or (job): a micro-batch that Spark writes again, because the driver died between

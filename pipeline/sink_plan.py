@@ -1,6 +1,6 @@
 """What a sink is told: its options and the columns it gets, checked before a job begins.
 
-Lives here: ``SinkPlan``. Not here: writing (``sink_task``, ``sink``).
+Lives here: ``SinkPlan``.
 """
 
 import difflib

@@ -1,7 +1,6 @@
 """What a task and the driver of a sink do with brokers.
 
 Lives here: ``write_rows`` (a task), ``commit_parts``, ``abort_parts`` (the driver). Each opens its own client.
-Not here: what Spark calls (``sink``), options (``sink_plan``), transactions (``pocketmq.client.named_transaction``).
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """``format("pocketmq")``: a topic as a table, in batch and as a stream.
 
-Lives here: the classes that Spark calls. Not here: what they call: options (``starting``, ``options``), offsets
-(``positions``), brokers (``planner``), reading (``range_reader``), filters (``pushdown``).
+Lives here: the classes that Spark calls.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence

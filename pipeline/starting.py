@@ -2,7 +2,6 @@
 
 Lives here: which queues are chosen (``subscribe``, ``subscribePattern``, ``assign``), ``Bound`` (earliest, latest,
 offsets, times).
-Not here: asking brokers (``planner``), what a checkpoint says (``positions``).
 """
 
 from collections.abc import Iterable, Mapping

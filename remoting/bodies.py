@@ -3,8 +3,6 @@
     data = encode_body(TopicRouteData(...));  route = decode_body(data, TopicRouteData)
 
 Lives here: the structs (RocketMQ 4.9.8 ``remoting/protocol/body``, ``route``, ``heartbeat``) and the two functions.
-Not here: bodies that are records, properties text (a broker's configuration), fastjson's keys (``fastjson``), values of
-another type than their field's (``lenient``).
 Unknown keys are ignored, missing ones get their default, null where RocketMQ may write it is accepted.
 """
 

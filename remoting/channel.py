@@ -8,7 +8,6 @@ The first request, ``hello``, is JSON, which every RocketMQ server understands. 
 ``Announcement`` the channel speaks msgpack from then on, else JSON. RocketMQ's servers refuse it, or drop it.
 
 Lives here: ``ClientChannel``: opaque matching, timeouts, outgoing limits, requests that come from the server.
-Not here: reconnecting (``channel_pool``), retries and routes (``client``).
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """One channel for each server address, connected on demand.
 
 Lives here: ``ChannelPool``: sharing of one connect among callers, backoff after failures.
-Not here: which address to use, retries (``client``).
 """
 
 import asyncio

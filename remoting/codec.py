@@ -4,7 +4,6 @@
     buffers = encode_response(code, request.opaque, request.code, header=..., serialize_type=request.serialize_type)
 
 Lives here: ``Request``, ``Response``, the four functions, the choice of the codec by the frame's type byte.
-Not here: the codecs (``codec_msgpack``, ``codec_json``, ``codec_binary``), the envelope (``frame``).
 
 In all three codecs a header has the parts code, opaque, flag, version, language, remark and the typed fields, plus
 ``extra``: fields without a place in the table (a refusal's cause, RocketMQ's unknown fields). Nothing but

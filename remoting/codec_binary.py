@@ -6,7 +6,6 @@
 (RocketMQ ``RocketMQSerializable.java``; big-endian, UTF-8.)
 
 Lives here: those bytes to and from the parts of a header.
-Not here: typed fields (``string_map``).
 """
 
 from struct import Struct

@@ -6,7 +6,6 @@
 ``RemotingSerializable.java``; keys sorted as fastjson does.)
 
 Lives here: that object to and from the parts of a header.
-Not here: typed fields (``string_map``), JSON bodies (``bodies``).
 """
 
 import msgspec

@@ -4,7 +4,6 @@
     [code, opaque, flag, version, language, remark, ext, extra] extra: map of strings, only where there are any
 
 Lives here: encoding and decoding of that array with pre-built msgspec encoders and decoders.
-Not here: what the typed headers are (``headers``).
 """
 
 from collections.abc import Callable, Mapping

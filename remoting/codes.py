@@ -2,7 +2,6 @@
 
 Lives here: RocketMQ's numbers by RocketMQ's names (4.9.8 ``RequestCode.java``, ``ResponseCode.java``,
 ``LanguageCode.java``; 5.3.3 where marked) and PocketMQ's own, which start at 30,001.
-Not here: what a code carries (``headers``, ``bodies``).
 """
 
 import enum

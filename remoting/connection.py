@@ -1,7 +1,6 @@
 """The server's end of one connection.
 
 Lives here: ``Connection``: frames in, typed requests to the handler, answers out, the limits of one peer.
-Not here: listening, the sweep over all connections (``server``); what requests mean (the handler).
 """
 
 import asyncio

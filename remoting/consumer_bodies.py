@@ -2,7 +2,6 @@
 
 Lives here: the bodies of GET_CONSUMER_RUNNING_INFO, GET_CONSUMER_STATUS_FROM_CLIENT,
 INVOKE_BROKER_TO_GET_CONSUMER_STATUS and CONSUME_MESSAGE_DIRECTLY, and the JSON of tables whose keys are queues.
-Not here: the other bodies (``bodies``), who fills them (``client.consumer_status``).
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,6 @@
 """Errors of the wire: frames, headers, connections.
 
 Lives here: every error that ``pocketmq.remoting`` raises or hands to a callback.
-Not here: refusals of a broker, which arrive as responses and belong to the client.
 """
 
 from pocketmq.common.errors import BytesIllegal, Cause, PocketMQError

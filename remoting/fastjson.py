@@ -5,7 +5,7 @@
 
 (fastjson 1.2.69 as RocketMQ 4.9 uses it.)
 
-Lives here: the rewrite of such text. Not here: decoding it (``bodies``).
+Lives here: the rewrite of such text.
 """
 
 import re

@@ -8,7 +8,6 @@
 (RocketMQ ``RemotingCommand.java``, ``NettyDecoder.java``.)
 
 Lives here: ``Frame``, ``FrameDecoder``, the limits of one frame.
-Not here: headers (``codec``), the memory budget over all connections (``frame_budget``), sockets.
 """
 
 from struct import Struct

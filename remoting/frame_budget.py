@@ -1,7 +1,6 @@
 """One memory budget for the half-received frames of all connections.
 
 Lives here: who holds how much, whom to pause when it is too much, whom to close when pausing did not help.
-Not here: the pausing itself (the connection's business), the age limit of a half-frame (the server's sweep).
 """
 
 from typing import Protocol

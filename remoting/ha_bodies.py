@@ -1,7 +1,6 @@
 """Bodies of the requests about replication: JSON, camelCase, PocketMQ's own.
 
 Lives here: ``HaStatusBody`` and its parts, the answer to HA_STATUS; the numbers of promotions.
-Not here: bodies that RocketMQ knows (``bodies``), the headers of these requests (``headers``).
 """
 
 from collections.abc import Iterator

@@ -6,7 +6,6 @@ unless ``wire_names`` says otherwise. A field without a default is required. Sou
 ``remoting/protocol/header``, 5.3.3 where marked.
 
 Lives here: the structs and ``HEADERS``, which says what each request code carries.
-Not here: how structs become string maps (``string_map``) or frames (``codec``), bodies (``bodies``).
 """
 
 from collections.abc import Mapping

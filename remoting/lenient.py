@@ -15,8 +15,7 @@ ordinals. (fastjson 1.2.69 ``TypeUtils.castToInt``, ``castToBoolean``,
 All else is refused with the place of the field, as are numbers in strings beyond 64 bits and fractions where a whole
 number belongs (fastjson cuts them off).
 
-Lives here: those rules, once for every body. Not here: the bodies (``bodies``), fastjson's keys (``fastjson``), header
-fields (``string_map``).
+Lives here: those rules, once for every body.
 """
 
 import functools

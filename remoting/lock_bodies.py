@@ -1,7 +1,6 @@
 """Bodies about queue locks that RocketMQ does not have: fencing tokens, who holds a queue, the table of locks.
 
 Lives here: what PocketMQ's own clients add to LOCK_BATCH_MQ (41) and read from its answer, and LOCK_LIST (30600).
-Not here: RocketMQ's form of 41 and 42 (``bodies``), the table itself (``broker.lock_table``).
 A RocketMQ client asks without the fields of ``OwnLockBatchRequestBody`` and gets RocketMQ's answer; a RocketMQ broker
 ignores them, and its answer decodes as ``OwnLockBatchResponseBody`` without tokens.
 """

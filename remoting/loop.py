@@ -1,6 +1,6 @@
 """Event loops: uvloop where it is installed, else asyncio's own.
 
-Lives here: making one. Not here: running it, or any policy; nothing global is set.
+Lives here: making one.
 """
 
 import asyncio

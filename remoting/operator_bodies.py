@@ -2,7 +2,6 @@
 marked).
 
 Lives here: the structs, and ``encode_consume_stats_list``, whose tables have queues as keys.
-Not here: bodies that clients use too (``bodies``), what a running consumer tells (``consumer_bodies``).
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,6 @@
 """Outgoing frames of one connection, written once per loop turn.
 
 Lives here: ``Output``: collect buffers, join the small ones, hand the large ones on without a copy.
-Not here: limits and what happens when a peer does not read (``connection``, ``channel``).
 """
 
 import asyncio

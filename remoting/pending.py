@@ -1,7 +1,6 @@
 """Requests that wait for their answer. No I/O, no clock of its own.
 
 Lives here: ``PendingTable``: opaque numbers, deadlines, matching.
-Not here: the sweep's timer and the errors handed to callers (``channel``, ``connection``).
 """
 
 from collections.abc import Callable

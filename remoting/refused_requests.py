@@ -4,7 +4,6 @@ version; told to the log a few times a minute.
 A client that is refused often tells nobody: one whose heartbeats are refused is a member of no group and gets nothing.
 
 Lives here: ``RefusedRequests``, and which answers are no refusals.
-Not here: refusals by flow control, which say nothing about the request (``broker.refusal_book``); who refuses and why.
 """
 
 import threading

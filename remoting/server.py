@@ -4,7 +4,6 @@
     await server.start("127.0.0.1", 10911);  ...;  await server.stop(grace_ms=1000)
 
 Lives here: listening, counting, one sweep a second over all connections.
-Not here: one connection (``connection``), what requests mean (the handler), threads (all runs in the caller's loop).
 """
 
 import asyncio

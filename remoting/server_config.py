@@ -1,6 +1,6 @@
 """Limits of a remoting server: section ``[remoting]``.
 
-Lives here: ``ServerConfig``. Not here: reading files (``common.settings``).
+Lives here: ``ServerConfig``.
 """
 
 import msgspec

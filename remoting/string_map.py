@@ -1,7 +1,6 @@
 """Typed headers as maps of strings: RocketMQ's ``extFields``.
 
 Lives here: the wire names, and one reader and one writer closure for each header of the table, made at import.
-Not here: how the map itself is written (``codec_json``, ``codec_binary``).
 
 Rules (RocketMQ ``RemotingCommand.java``): every value is a string; a bool is written as ``true`` or ``false``, and read
 as Java does: all but ``true`` is false. None is left out, and so is an empty string where that is the default. A

@@ -2,7 +2,6 @@
 
 Lives here: the structs, their encoding and decoding. Every field has a default and unknown ones are skipped, so that
 nodes and tools of different versions understand each other.
-Not here: where the figures come from (``broker.telemetry``), what they mean (``docs/metrics.md``).
 """
 
 from typing import Final

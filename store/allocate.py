@@ -4,7 +4,6 @@ Lives here: ``SegmentAllocator`` and its worker: reserve, map or borrow a write 
 warm up.
 Without ``warm_maped_file_enable`` pages are not populated ahead: that took 10 to 40 % off the time under the append
 lock and nothing off an append, for 8 MiB of memory (measured with ``MADV_POPULATE_WRITE``, Linux 6.18, ext4).
-Not here: when the next segment is wanted (``commit_log``), what a segment is (``segment``).
 """
 
 import threading

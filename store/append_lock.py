@@ -2,7 +2,6 @@
 
 Lives here: ``AppendLock``: how long its present holder has had it, when that counts as page cache busy, the wait that
 gives up then, and the longest holds of the last minute.
-Not here: what a broker does while the page cache is busy (``broker.admission``, ``broker.fast_failure``).
 """
 
 import threading

@@ -1,7 +1,6 @@
 """What an append answers.
 
 Lives here: ``PutStatus`` (RocketMQ's PutMessageStatus), ``AppendResult`` and ``PutTimes``.
-Not here: the append (``commit_log``), the response codes on the wire (``pocketmq.remoting.codes``).
 """
 
 import enum

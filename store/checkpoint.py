@@ -2,7 +2,6 @@
 
 Lives here: where its files are, the abort marker, the ``checkpoint`` file in RocketMQ's format, and our own exact
 positions.
-Not here: what a start does with them (``recovery``), when they are written (``message_store``).
 
 ``checkpoint`` (RocketMQ StoreCheckpoint.java), 4096 bytes, big-endian; times are store timestamps in ms::
 

@@ -5,7 +5,6 @@ RocketMQ's CRC covers only the body of a record. Each group is checksummed once 
 
 Lives here: the files ``checksums/<base offset of the segment>`` and their entries. Nothing depends on an entry being
 there: bytes without one are checked record by record.
-Not here: what a mismatch means (``recovery``).
 
 An entry is 20 bytes, big-endian::
 

@@ -1,7 +1,6 @@
 """When the write buffers are written to the log's files.
 
 Lives here: ``CommitService`` (RocketMQ CommitRealTimeService).
-Not here: the commit itself (``commit_log``), the buffers (``write_buffer_pool``), when files are synced (``flush``).
 """
 
 from typing import Final

@@ -1,9 +1,6 @@
 """The commit log: groups of records, appended under one lock, read by offset.
 
 Lives here: ``CommitLog``: the order of an append, times of records, the three watermarks, commit, flush, fence.
-Not here: how bytes get into segments (``log_writer``), segments (``segment``, ``segment_queue``, ``allocate``), queue
-offsets (``queue_offsets``), when to commit and flush (``commit``, ``flush``), who waits for it (``group_commit``), how
-a crash is repaired (``recovery``).
 """
 
 import threading

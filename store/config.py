@@ -1,7 +1,6 @@
 """The store's settings, with RocketMQ's names in snake_case and its defaults (RocketMQ MessageStoreConfig, 4.9).
 
 Lives here: ``StoreConfig`` and what combinations are impossible. Names without a RocketMQ origin are marked "ours".
-Not here: where the values come from (``common.settings``).
 """
 
 import ipaddress

@@ -1,7 +1,6 @@
 """One consume queue: where each message of a (topic, queue) is in the commit log.
 
 Lives here: the entry format, the tail in memory, the files, loading and truncating one queue.
-Not here: which queues exist and when they are written (``store.consume_queues``), what a consumer gets (``store.get``).
 
 Format (RocketMQ ConsumeQueue.java, facts 3.11), big-endian, 20 bytes an entry; entry N of a queue is at byte N * 20
 of the queue's files laid end to end, each named by its first byte in 20 digits and of one size::

@@ -2,8 +2,6 @@
 
 Lives here: the table of queues, loading and truncating all of them, packing dispatched columns into entries, the
 worker that writes what is dirty, the budget of their memory.
-Not here: one queue (``store.consume_queue``), who calls for a dispatch (``store.dispatch``), making files durable:
-whoever moves the checkpoint calls ``flush(force=True)`` and then syncs the file system once.
 """
 
 import itertools

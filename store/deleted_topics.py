@@ -3,7 +3,6 @@
 Lives here: ``DeletedTopics`` and its file ``pocketmq/deleted_topics.json``: topic → physical offset, and a checksum
 (``common.sealed_json``). Records of the topic below it belong to the deleted one: read again from the log they must
 enter no queue, else they would take the places of messages sent after the topic was created anew.
-Not here: who removes the queues (``consume_queues``), where the log stands (``message_store``).
 """
 
 from typing import Annotated

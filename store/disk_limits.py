@@ -1,7 +1,6 @@
 """How full a store's disk may be, and what happens above each limit, in words.
 
 Lives here: ``DiskLimits``: the limits of the settings, and one text for the log, ``/health`` and the daemons' warning.
-Not here: looking at the disk and removing segments (``retention``), making them (``allocate``).
 """
 
 from typing import Final

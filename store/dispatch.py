@@ -2,8 +2,6 @@
 
 Lives here: the worker that follows the log, puts consume-queue entries for committed bytes, hands columns to the key
 index and tells who waits for messages; its watermark; the rebuild of the queues from the log.
-Not here: the queues (``store.consume_queues``), the index (``store.index``), the hand-over itself
-(``store.group_feed``).
 """
 
 import threading

@@ -1,7 +1,6 @@
 """Errors of the store, and what the operating system's errors become.
 
 Lives here: one class for each thing that can go wrong with the disk or the files, ``translated`` for ``OSError``.
-Not here: ``CorruptRecord`` and ``MessageIllegal``, which other layers raise too (``common.errors``).
 """
 
 import errno

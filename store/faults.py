@@ -2,7 +2,6 @@
 
 Lives here: ``FaultFileSystem``, which wraps another file system, ``FaultPlan``, which decides from rules in a file what
 happens to each call, and the settings section ``fault``.
-Not here: the disk itself (``os_file_system``), disks of tests that lose and tear writes, what a broker makes of it.
 
 Nothing is wrapped unless ``[fault] enable=true``: then every call first asks the plan. The file of rules may be
 replaced while the daemon runs:

@@ -1,7 +1,6 @@
 """A bounded number of open files for a store that has tens of thousands.
 
 Lives here: the cache of open files (the least recently used one goes first), whole reads and writes through it.
-Not here: what the files hold (``store.consume_queue``, ``store.index_file``), the file system (injected).
 """
 
 import posixpath

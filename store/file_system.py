@@ -1,8 +1,7 @@
 """The disk as an argument: everything the store does with files goes through a ``FileSystem``.
 
 Lives here: the protocols ``FileSystem``, ``StoreFile``, ``MappedFile`` and ``FileLock``; ``check_below``.
-Not here: the real one (``os_file_system``), a map's only writer in the append path (``segment``). Fault injection
-implements the same protocols.
+Fault injection implements the same protocols.
 
 Rules for every implementation:
 

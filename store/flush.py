@@ -2,7 +2,6 @@
 
 Lives here: ``FlushService``: when to flush under ASYNC_FLUSH (RocketMQ FlushRealTimeService). Under SYNC_FLUSH it only
 writes the checksums and syncs what nobody waits for.
-Not here: the sync (``commit_log``), those who wait for one (``group_commit``), consume queues (``consume_queues``).
 """
 
 from collections.abc import Callable

@@ -1,8 +1,6 @@
 """What a consumer gets: from a queue offset to a body of whole records.
 
 Lives here: the statuses and the rules for the next offset, tag filter, limits, the coalesced reads of the log.
-Not here: entries (``store.consume_queue``), holding a pull that found nothing (``broker.long_polling``), expression
-filters.
 
 Statuses and next offsets as RocketMQ DefaultMessageStore.getMessage (facts 3.16).
 """

@@ -1,8 +1,6 @@
 """Group commit: many waiting sends, one sync.
 
 Lives here: ``GroupCommit``, which syncs for those who wait.
-Not here: who waits for which offset until when (``waiters``), the sync itself and the fence (``commit_log``), the wait
-for slaves (``ha.group_transfer``), which runs beside this one (``MessageStore.acknowledge``).
 """
 
 from collections import deque

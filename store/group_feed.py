@@ -2,8 +2,6 @@
 
 Lives here: the columns a follower needs of one appended group, the bounded queue of them, and the filling of its
 holes from the log. The dispatcher and the key index each own one feed.
-Not here: what followers do with the columns (``store.dispatch``, ``store.index``), the reading of the log
-(``store.log_reader``).
 
 Nothing is lost when the queue is full: the group is dropped, its follower sees a hole between its own position and
 the next group, and reads those bytes from the log. The group that comes from the log has the same columns as the one

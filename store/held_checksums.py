@@ -2,7 +2,6 @@
 
 Lives here: ``HeldChecksums``, which hands an entry on only when its bytes are in the log's file: an entry of bytes
 that a killed process took with it would speak of others later.
-Not here: the entries and their files (``checksums``).
 """
 
 import threading

@@ -1,8 +1,6 @@
 """The key index: which messages have a unique id or a key.
 
 Lives here: the files in order, the worker that inserts, its watermark, queries, the start after a stop.
-Not here: one file (``store.index_file``), the keys of records (``store.index_keys``), comparing the real key of what
-is found (``store.message_store``: hashes collide).
 
 The index follows the dispatcher. It has a worker and a watermark of its own because inserting costs more than all
 other dispatch together and nobody waits for it but a query.

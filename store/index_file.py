@@ -1,7 +1,7 @@
 """One index file: from the hash of a key to physical offsets.
 
 Lives here: RocketMQ's layout, inserting many keys at once, following a chain, writing what changed, cutting a file
-back. Not here: which keys a message has, which file is in use, when it is written (``store.index``).
+back.
 
 Layout (RocketMQ IndexFile.java, facts 3.12), big-endian::
 

@@ -1,7 +1,7 @@
 """Which keys of which messages go into the index, as columns.
 
 Lives here: the hash of ``topic#key`` for unique keys (in columns) and for KEYS values, in the order RocketMQ inserts
-them. Not here: the Java hash (``common.java_hash``), where hashes are kept (``store.index_file``).
+them.
 
 For each record, in log order: its UNIQ_KEY, then each of its space-separated KEYS; ROLLBACK records have none (facts
 3.12).

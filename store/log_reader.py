@@ -2,7 +2,6 @@
 
 Lives here: ``LogReader``, which turns a range of the log into groups; ``chain_end``, which follows record sizes; the
 list of damaged ranges that every walk skips.
-Not here: whether records are good (``recovery``), the bytes (``segment``).
 """
 
 import struct

@@ -1,8 +1,7 @@
 """Verifying the log from a position on, and finding where it ends.
 
 Lives here: ``LogScan``: groups by their checksums, else record by record; the search for good records behind bad bytes.
-Not here: what is done about the result (``recovery``), reading records for use (``log_reader``). Changes nothing on
-disk.
+Changes nothing on disk.
 """
 
 import struct

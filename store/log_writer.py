@@ -1,7 +1,6 @@
 """How the bytes of a group get into the segments of the log.
 
 Lives here: ``LogWriter``: which segment takes what, roll-over with its blank end, what a failed write leaves behind.
-Not here: what the bytes say and the watermarks (``commit_log``), one segment (``segment``), new ones (``allocate``).
 """
 
 import struct

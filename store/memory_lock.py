@@ -2,7 +2,6 @@
 
 Lives here: the ``Memory`` protocol and ``OsMemory``, which calls ``mlock`` and ``madvise`` through ``ctypes`` (that
 releases the GIL).
-Not here: which memory is worth it (``write_buffer_pool``, ``allocate``).
 """
 
 import ctypes

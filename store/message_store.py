@@ -1,7 +1,6 @@
 """The store as the broker sees it: messages in, messages out, durable when it says so.
 
 Lives here: ``MessageStore``, which builds the parts, starts and stops them in order, and passes calls on.
-Not here: anything that has a file of its own: the log, consume queues, index, recovery, flush.
 """
 
 import os.path

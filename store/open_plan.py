@@ -1,7 +1,6 @@
 """What an opening of the store shall do to the log besides recovering it.
 
 Lives here: ``OpenPlan``, the giving up of a whole log.
-Not here: who decides on it (``ha.opening``), cutting (``recovery``).
 """
 
 from dataclasses import dataclass

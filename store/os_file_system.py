@@ -2,7 +2,6 @@
 
 Lives here: ``OsFileSystem`` and its files, maps and locks. Bulk bytes move through NumPy, ``preadv`` and ``pwrite``,
 which release the GIL; slice assignment to an ``mmap`` holds it (ADR 0002, ``bench/gil.py``).
-Not here: the protocols (``file_system``).
 """
 
 import contextlib

@@ -1,7 +1,6 @@
 """Copies of what recovery cuts off or finds damaged, under ``pocketmq/quarantine``.
 
 Lives here: ``Quarantine``. A copy is durable, with its name, before anything is changed in the log.
-Not here: what is copied (``recovery``).
 """
 
 from typing import Final

@@ -1,7 +1,6 @@
 """Which offset comes next in each queue, as far as the append is concerned.
 
 Lives here: ``QueueOffsets``: the offsets of a group's records in their queues.
-Not here: consume queues, which hold what is dispatched (``consume_queues``); the append (``commit_log``).
 """
 
 from collections.abc import Callable

@@ -2,7 +2,6 @@
 
 Lives here: the only functions that turn a topic and a queue id into a path. Both come from peers, from the records of a
 log and from names on a disk, and none of these is to be trusted with a path.
-Not here: which topics a client may create (``common.topics``), which queues exist (``consume_queues``).
 """
 
 import re

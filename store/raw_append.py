@@ -2,7 +2,6 @@
 
 Lives here: ``RawAppender``: which of the bytes are whole records, what waits for its rest, where damage that the master
 has kept ends; the hand-over to the dispatcher.
-Not here: the store of the bytes (``commit_log.append_raw``), where they come from (``ha.slave``).
 
 Only whole records, and whole blank ends of segments, enter the log. So its end is always a boundary between records,
 and reads, dispatch and acknowledgements never see half a record; the beginning of one waits in memory for its rest.

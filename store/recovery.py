@@ -1,8 +1,6 @@
 """Starting on what the last run left.
 
 Lives here: where a recovery begins, what is cut, what is kept and reported, ``RecoveryReport``.
-Not here: the verification (``log_scan``), the copies (``quarantine``), consume queues and index (``message_store`` has
-them rebuilt from the log), the files between two runs (``checkpoint``).
 
 Where it begins (RocketMQ's rules where our own positions are missing):
 

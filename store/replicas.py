@@ -1,7 +1,6 @@
 """What the store asks of those who copy its log.
 
 Lives here: the ``Replicas`` protocol; ``BothVerdicts``, which joins the wait for the disk and the wait for slaves.
-Not here: who the replicas are (``ha.service``), who waits (``waiters``).
 """
 
 import threading

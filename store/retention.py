@@ -2,8 +2,6 @@
 
 Lives here: ``Retention``: the worker that looks at the disk every ``clean_resource_interval``, decides whether segments
 go and why, removes them one by one, and then what refers only to them.
-Not here: how one file is removed (``segment_queue``, ``consume_queues``, ``index``, ``checksums``), what is still
-needed (``message_store`` says it through ``unneeded_below``).
 
 The rules are RocketMQ's (DefaultMessageStore.CleanCommitLogService, facts §3.15):
 

@@ -1,7 +1,6 @@
 """Why a store takes no messages now, as RocketMQ keeps it.
 
 Lives here: ``RunningFlags``: the bits, and whether the store is writable.
-Not here: who sets them (``retention``: a disk that is too full), a fenced log (``commit_log``), which is for good.
 """
 
 from typing import Final

@@ -1,7 +1,6 @@
 """A stretch of one segment in private memory, moved as a scan goes on; how far a bad record reaches.
 
 Lives here: ``ScanWindow``, ``bad_extent``, ``summed_size``.
-Not here: which records are good (``log_scan``).
 """
 
 from collections.abc import Callable

@@ -2,8 +2,6 @@
 
 Lives here: ``Segment``: the only way by which bytes enter the log (``store``, and ``commit`` where a write buffer is in
 between), reads, sync, zeroing, names.
-Not here: which segments exist (``segment_queue``), how one is made ahead of its use (``allocate``), record boundaries,
-when buffered bytes are written (``commit_log``, ``commit``).
 """
 
 from collections.abc import Callable

@@ -2,7 +2,6 @@
 
 Lives here: ``SegmentQueue``: loading and checking the files, finding the segment of an offset, a bound on reading
 handles.
-Not here: one file (``segment``), making new ones (``allocate``), what is in them (``commit_log``, ``recovery``).
 """
 
 import threading

@@ -5,7 +5,6 @@ offset, lengths and body; a changed queue offset, queue id or topic would put it
 would be taken for known ones and lost.
 
 Lives here: ``misplaced``, which compares queue offsets with their neighbors in the log.
-Not here: finding such groups (``log_scan``), what becomes of the records (``recovery`` keeps them as damage).
 """
 
 import itertools

@@ -1,7 +1,6 @@
 """From a point in time to a queue offset.
 
 Lives here: reading the store timestamp of one record, the search over a queue.
-Not here: the queue's entries (``store.consume_queue``), the log (``store.commit_log``).
 """
 
 import numpy as np

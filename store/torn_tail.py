@@ -1,7 +1,6 @@
 """What is a torn tail, and what is damage (ADR 0006).
 
 Lives here: ``end_before_torn_tail``, which decides about bad bytes with good records behind them.
-Not here: finding them (``log_scan``), cutting or keeping (``recovery``).
 
 A group enters the log with its first eight bytes, size and magic, last (``Segment.store``), into space that is zero. So
 where a head must begin and its magic is zero, no group was ever finished, whatever lies behind: it is the rest of a

@@ -1,7 +1,6 @@
 """Who waits for the log to reach an offset, each with a deadline of its own.
 
 Lives here: ``Waiters``, a core without I/O.
-Not here: who moves the offset: the sync (``group_commit``), slaves (``ha.group_transfer``).
 """
 
 import heapq

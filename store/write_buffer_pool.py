@@ -2,8 +2,6 @@
 
 Lives here: ``WriteBufferPool``: N anonymous buffers of segment size, locked in RAM where that is permitted; borrow and
 return; the warning when few are left.
-Not here: what is in a buffer and how much of it is valid (``segment``), the commit (``commit_log``, ``commit``), the
-refusal of sends while no buffer is free (``broker.admission``).
 """
 
 import mmap

@@ -1,8 +1,8 @@
 """The real name server and broker on a thread and event loop of their own, on free ports, with small files.
 
 Lives here: ``PocketBroker`` and the settings that make it start and stop fast.
-Not here: the pytest fixtures (``pytest_plugin``), the daemons (``cli.daemon``). Nothing of the interpreter is
-changed: no loop policy, signal handler, switch interval, logging or structlog configuration.
+Nothing of the interpreter is changed: no loop policy, signal handler, switch interval, logging or structlog
+configuration.
 """
 
 import asyncio

@@ -2,8 +2,6 @@
 
 Lives here: ``pocketmq_broker`` (one broker a test), ``pocketmq_broker_session`` (one for the whole run), the marker
 that gives settings: ``@pytest.mark.pocketmq(broker={"auto_create_topic_enable": False}, store={...})``.
-Not here: the broker (``broker``); it is imported when a test first asks for a fixture, since every run pays for this
-module.
 """
 
 from collections.abc import Iterator

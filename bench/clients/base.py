@@ -2,8 +2,6 @@
 
 Lives here: ``Client`` (one connection, or whatever a peer's library makes of one), closed loops, batches, the open
 loop.
-Not here: peers' libraries (modules beside this one), jobs from the suite (``bench.worker``), intended times
-(``bench.schedule``).
 """
 
 import asyncio

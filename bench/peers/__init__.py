@@ -1,7 +1,6 @@
 """The servers that PocketMQ is measured beside, and which client speaks to each.
 
 Lives here: ``PEERS``, what an acknowledgement of each means, what each cannot do.
-Not here: how a server is had, set and started (modules beside this one), the clients (``bench.clients``).
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,6 @@
 """What every server of the comparison does: be had, start, stop, say where it is.
 
 Lives here: ``Server``, ``Unavailable``, the settings all have in common, the cache directory, installing by apt.
-Not here: a server's own words for its settings (modules beside this one), JVM class paths (``bench.peers.maven``).
 """
 
 import os

@@ -1,7 +1,6 @@
 """Java for the servers that need it: class paths by Maven, kept in the cache, and compiling our own worker.
 
 Lives here: ``class_path``, ``compiled``, options for every JVM.
-Not here: which servers (``kafka``, ``rocketmq``); the POM files and Java sources lie in ``java/``.
 """
 
 import hashlib

@@ -1,7 +1,6 @@
 """One line for each area of a broker: its light, its figures and how far they are from their limits.
 
 Lives here: ``area_lines``. A line without figures says "no data", which is not the same as green.
-Not here: findings (``rules_…``), which decide the light.
 """
 
 from collections.abc import Callable, Iterator, Sequence

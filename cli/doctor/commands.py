@@ -1,7 +1,6 @@
 """``pocketmq doctor`` and ``pocketmq doctor disk``: options and what is printed when.
 
 Lives here: the options, one look or many, JSON.
-Not here: reading and judging (``session``, ``diagnosis``), measuring (``disk_measure``).
 """
 
 import asyncio

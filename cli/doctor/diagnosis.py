@@ -1,7 +1,6 @@
 """From figures to findings: the pure core of the doctor.
 
 Lives here: ``diagnose`` (all rules over one snapshot) and ``examine`` (findings, one line an area, what is missing).
-Not here: the rules (``rules_…``), the lines of the areas (``areas``), fetching (``reader``), printing (``report``).
 """
 
 from collections.abc import Callable, Iterator, Mapping

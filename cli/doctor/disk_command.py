@@ -1,7 +1,6 @@
 """``pocketmq doctor disk``: measure, print, say what it means.
 
 Lives here: progress, tables, JSON, what ends the measurement early.
-Not here: the measurement (``disk_measure``), the sentences (``disk_meaning``).
 """
 
 import contextlib

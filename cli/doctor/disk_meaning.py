@@ -1,7 +1,6 @@
 """What a disk's figures mean for the settings of a store.
 
 Lives here: ``meanings``, a pure function from figures and mount to sentences.
-Not here: measuring (``disk_measure``), printing (``disk_command``).
 """
 
 from collections.abc import Iterator

@@ -2,7 +2,6 @@
 
 Lives here: ``DiskProbe``: sequential writes, syncs of small appends (alone and among dirty pages), appends to a map and
 by ``pwrite``, random reads. Bounded in bytes and time; what it wrote is gone when it ends, however it ends.
-Not here: what the figures mean (``disk_meaning``), progress and tables (``disk_command``).
 """
 
 import contextlib

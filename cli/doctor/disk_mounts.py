@@ -1,7 +1,6 @@
 """The file system under a directory: its type and the mount options that matter to a log.
 
 Lives here: ``mount_of``, from the kernel's table of mounts.
-Not here: what a measurement says (``disk_meaning``).
 """
 
 import os

@@ -1,7 +1,7 @@
 """What is known about a broker: its runtime table, its settings and its telemetry, typed; None where nothing is known.
 
 Lives here: ``Snapshot``, ``BrokerSettings`` and ``Figures``, through which the rules look at both.
-Not here: fetching them (``reader``), judging them (``rules_…``). Nothing here raises, whatever a broker sent.
+Nothing here raises, whatever a broker sent.
 """
 
 import math

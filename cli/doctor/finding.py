@@ -1,7 +1,6 @@
 """What the doctor says: findings, and one line for each area of the broker.
 
 Lives here: ``Finding``, ``Advice``, ``AreaLine``, ``Diagnosis`` and their enums; all of it is JSON as it stands.
-Not here: when a finding is made (``rules_…``), how it is printed (``report``).
 """
 
 import enum

@@ -2,7 +2,6 @@
 
 Lives here: ``BrokerReader``: which brokers there are, and the runtime table (code 28), settings (26) and telemetry of
 one. These codes are served by the admin pair, which flow control of sends does not touch.
-Not here: what it means (``diagnosis``).
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """What the doctor prints about brokers: a drawing on a terminal, plain lines in a pipe.
 
 Lives here: ``render`` (for rich), ``plain_lines``, and the exit code of a look.
-Not here: what is said (``diagnosis``), JSON (``commands``).
 """
 
 import time

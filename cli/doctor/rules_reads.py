@@ -1,7 +1,6 @@
 """Rules: consumers' requests.
 
 Lives here: the pull queue, slow reads, held pulls.
-Not here: how far a consumer group is behind (``pocketmq group describe``), dispatch (``rules_store``).
 """
 
 from collections.abc import Iterator

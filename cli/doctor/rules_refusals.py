@@ -2,7 +2,6 @@
 
 Lives here: the five refusals of flow control, failed puts, limits on memory and connections, and what old clients make
 of a refusal.
-Not here: what is near its limit and not refused yet (``rules_send``, ``rules_store``).
 """
 
 from collections.abc import Iterator

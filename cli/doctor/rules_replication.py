@@ -1,7 +1,6 @@
 """Rules: masters and slaves.
 
 Lives here: a master that was replaced, sends that are stored on too few machines, a slave that does not follow.
-Not here: refusals in general (``rules_refusals``), the whole picture of a broker name (``pocketmq ha status``).
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,6 @@
 """Rules: requests that are refused for what is in them, client by client.
 
 Lives here: what it means for a client that its heartbeats, sends or pulls are refused.
-Not here: refusals by flow control (``rules_refusals``), which answers are no refusals (``remoting.refused_requests``).
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,6 @@
 """Rules: a send's way through the broker, before anything is refused.
 
 Lives here: the send queue, the append and its lock, the page cache, reading requests and writing answers.
-Not here: refusals (``rules_refusals``), what happens behind the append (``rules_store``).
 """
 
 from collections.abc import Iterator

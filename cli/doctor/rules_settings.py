@@ -1,7 +1,6 @@
 """Rules: settings that look like a cure and are none, each called by name.
 
 Lives here: raised limits, fast failure switched off, settings that contradict each other.
-Not here: settings as the advice of other findings.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,6 @@
 """Rules: what happens behind the append: write buffers, flush, dispatch, space on the disk.
 
 Lives here: pool, flush and its cost, the fence, bytes behind, disk ratios.
-Not here: the append (``rules_send``), settings as such (``rules_settings``).
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,6 @@
 """One look after the other at the same brokers: diagnoses, and what has changed since the look before.
 
 Lives here: ``Session`` and ``Round``.
-Not here: the requests (``reader``), the judgement (``diagnosis``), printing (``report``).
 """
 
 import asyncio

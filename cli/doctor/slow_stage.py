@@ -1,7 +1,6 @@
 """Which stage of a send is slow, and whether that explains requests that wait.
 
 Lives here: ``explain_wait``, for rules about the send queue; evidence lines of stages and of the slowest requests.
-Not here: refusals (``rules_refusals``), the stages on their own (``rules_send``).
 """
 
 from dataclasses import dataclass

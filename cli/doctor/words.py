@@ -1,7 +1,6 @@
 """Figures as words: times, sizes, shares and counts with their units.
 
 Lives here: the formats of every figure that the doctor prints, and the cleaning of text that a peer sent.
-Not here: what a figure means (``rules_…``, ``disk_meaning``).
 """
 
 import math

@@ -1,6 +1,6 @@
 """The group of subcommands ``pocketmq log``.
 
-Lives here: which there are. Not here: what each does (one module each).
+Lives here: which there are.
 """
 
 import typer

@@ -1,6 +1,6 @@
 """``pocketmq log dump``: what a store holds, readable.
 
-Lives here: options. Not here: what is printed (``dump_output``, imported when the command runs: ``--help`` stays fast).
+Lives here: options.
 """
 
 import time

@@ -1,7 +1,6 @@
 """What ``pocketmq log dump`` prints: records as text, JSON lines or hex; the other files of a store as tables.
 
 Lives here: ``dump_records`` and ``TABLES``.
-Not here: options (``dump``), reading the store (``store.offline``), JSON of a message (``cli.message_format``).
 """
 
 import sys

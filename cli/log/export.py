@@ -1,6 +1,6 @@
 """``pocketmq log export``: messages of a store as JSON lines, as Parquet, or as a clean store.
 
-Lives here: options, the summary. Not here: what is written (``export_output``, imported when the command runs).
+Lives here: options, the summary.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """What ``pocketmq log export`` writes: JSON lines, Parquet, a store without damage.
 
-Lives here: one writer for each format. Not here: options (``export``), a new store (``store.offline.copy_store``).
+Lives here: one writer for each format.
 """
 
 import os

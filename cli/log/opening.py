@@ -1,7 +1,6 @@
 """What all ``pocketmq log`` commands share: the directory, the progress bar in bytes, whether a broker has the store.
 
 Lives here: options, ``open_store``, ``BytesBar``, ``locked_by_broker``.
-Not here: what the commands do.
 """
 
 import fcntl

@@ -1,6 +1,6 @@
 """``pocketmq log repair``.
 
-Lives here: options, and the plan and its result as text. Not here: the repair (``store.offline.repair``).
+Lives here: options, and the plan and its result as text.
 """
 
 from typing import TYPE_CHECKING, Annotated

@@ -1,6 +1,6 @@
 """Which records of a log a command wants, and how they are turned into messages.
 
-Lives here: ``Wanted``, ``messages_of``, ``safe_json_line``. Not here: options of the commands.
+Lives here: ``Wanted``, ``messages_of``, ``safe_json_line``.
 """
 
 import base64

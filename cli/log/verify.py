@@ -1,6 +1,6 @@
 """``pocketmq log verify``.
 
-Lives here: options, and the report as text. Not here: the verification (``store.offline.verify``).
+Lives here: options, and the report as text.
 """
 
 from typing import TYPE_CHECKING, Annotated

@@ -1,7 +1,6 @@
 """Which scenarios there are.
 
 Lives here: ``CATALOG``: names, incidents and questions, so that ``list`` and ``--help`` load nothing heavy; ``module``.
-Not here: what they do: one module each, with ``run``, ``CURE`` and ``PRICE``.
 """
 
 import importlib

@@ -1,7 +1,6 @@
 """Real processes for a scenario: one name server, brokers with a disk that fails on request.
 
 Lives here: ``Cluster``, ``BrokerProcess``: start, faults on and off, ``kill -9``, log lines, removal of it all.
-Not here: load (``load``), what the brokers say over the wire (``watch``).
 """
 
 import asyncio

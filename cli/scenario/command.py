@@ -1,6 +1,6 @@
 """``pocketmq scenario``: one command for each incident.
 
-Lives here: options, progress, the order of things, the exit code. Not here: the scenarios (``catalog``).
+Lives here: options, progress, the order of things, the exit code.
 """
 
 import asyncio

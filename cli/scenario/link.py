@@ -1,6 +1,6 @@
 """A link of a scenario that can be cut: what is on its way stays there, and nobody is told.
 
-Lives here: ``Link``, a forwarder of TCP connections. Not here: when it is cut (``replicas``).
+Lives here: ``Link``, a forwarder of TCP connections.
 
 A cut forwards nothing in either direction and closes nothing, as a dead switch would; both sides find out by
 themselves. What was sent into a cut arrives when it heals, as with TCP.

@@ -1,7 +1,6 @@
 """Load as users make it: sends that are due at fixed times, whatever became of the ones before (open loop).
 
 Lives here: ``Load`` (when sends are due), ``Options`` of the producer, ``run_load``; reading a topic to its end.
-Not here: the processes (``cluster``), what is made of the sends (``report``).
 
 The load runs in the command's own loop: one process less on two cores, and the latencies hold the client's whole part.
 """

@@ -1,6 +1,6 @@
 """Master and slave lose each other, then the master's machine is lost, too, and the slave is promoted (issue 5).
 
-Lives here: the four runs. Not here: how a group runs (``replicas``), the link (``link``).
+Lives here: the four runs.
 """
 
 from typing import Final

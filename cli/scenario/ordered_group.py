@@ -2,7 +2,6 @@
 
 Lives here: ``Member`` (a process and its lines), ``LockWatch`` (the broker's lock table, many times a second),
 ``consume_until_moved`` (one phase), ``Moved`` (what was seen).
-Not here: the phases and what is expected of them (``ordered_lock_stuck``), the member's program (``ordered_member``).
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """An ordered queue stands still: its holder was killed, and the broker keeps the lock (incident 5).
 
 Lives here: the four runs, side by side, and what is expected of each.
-Not here: the processes and the measurement (``ordered_group``), the picture (``timeline_picture``).
 
 RocketMQ's times are 60 s (the broker's lock), 20 s (renewal) and 30 s (the client's trust). All are divided by the same
 number unless ``--full`` is given; the report says so.

@@ -1,7 +1,6 @@
 """One member of an ordered group as a process: what the scenario ``ordered-lock-stuck`` starts and kills.
 
 Lives here: the program (``python -m pocketmq.cli.scenario.ordered_member``), its JSON lines on standard output.
-Not here: who starts it and what is made of its lines (``ordered_group``).
 
 Lines: ``{"event": "ready", "client_id": …}``; ``{"event": "handled", "number": …, "at_ns": …}`` for each message (the
 monotonic clock, which all processes of a machine share); and the consumer's own events about locks as they are.

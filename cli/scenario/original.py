@@ -2,7 +2,6 @@
 
 Lives here: ``SerialTransfer`` (one waiter behind the other, GroupTransferService of RocketMQ 4.5 to 4.9),
 ``StubbornSlave`` (stays connected when its disk refuses, HAClient of the same), ``main``.
-Not here: the scenario (``slave_readonly``).
 
 ``python -m pocketmq.cli.scenario.original broker …`` is ``pocketmq broker …`` with these two instead of ours.
 """

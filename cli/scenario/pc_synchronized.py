@@ -1,6 +1,6 @@
 """``[PC_SYNCHRONIZED]``: two send threads, one append lock (incident 2).
 
-Lives here: the four runs. Not here: the stall (``pcbusy``), how a phase runs (``phase``).
+Lives here: the four runs.
 """
 
 from typing import Final

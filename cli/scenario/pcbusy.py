@@ -1,6 +1,6 @@
 """``[PCBUSY_CLEAN_QUEUE]``, ``[REJECTREQUEST]``: an append that stalls (incident 2), two bad cures and two good ones.
 
-Lives here: the five runs, the stall that other scenarios use, too. Not here: how a phase runs (``phase``).
+Lives here: the five runs, the stall that other scenarios use, too.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,6 @@
 """One phase of a scenario: brokers, faults, load, what came of it.
 
 Lives here: ``Plan`` (what to do), ``Measured`` (what was found), ``run_phase``.
-Not here: the plans (one module a family of incidents), processes and load themselves (``cluster``, ``load``).
 """
 
 import asyncio

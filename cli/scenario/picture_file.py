@@ -1,7 +1,6 @@
 """The picture in a file: one panel a run, sends over time, latency on a log scale, colored by how they ended.
 
 Lives here: ``check`` and ``draw``, by matplotlib (extra ``plots``), imported on first use.
-Not here: the picture in the terminal (``terminal_picture``).
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
 """``kill -9`` under load, with the write-buffer pool and without (incident 2, "the price of the pool"; incident 6).
 
-Lives here: the three runs and the kill. Not here: processes (``cluster``), load (``load``).
+Lives here: the three runs and the kill.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """``[REJECTREQUEST]``: one text, two causes (incident 2).
 
-Lives here: the three runs. Not here: the stall (``pcbusy``), how a phase runs (``phase``).
+Lives here: the three runs.
 """
 
 from typing import Final

@@ -1,7 +1,6 @@
 """One phase of a scenario with a master and its slaves: what happens to them under load, what came of it.
 
 Lives here: ``GroupPlan`` (what to do), ``GroupMeasured`` (what was found), ``run_groups``.
-Not here: the plans (one module an incident), a phase of single brokers (``phase``), a link to cut (``link``).
 """
 
 import asyncio

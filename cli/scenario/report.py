@@ -1,7 +1,6 @@
 """What a scenario found out: plain data, the same for the table, the picture and ``--json``.
 
 Lives here: ``Report`` and its parts (the documented JSON), percentiles, how sends become outcomes.
-Not here: how it is drawn (``tables``, ``terminal_picture``, ``picture_file``) and measured (``load``, ``watch``).
 """
 
 import re

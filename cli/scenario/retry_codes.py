@@ -1,6 +1,6 @@
 """The retry codes of the producer: one busy broker, one healthy one (incident 1, "the catch").
 
-Lives here: the three runs. Not here: how a phase runs (``phase``), the codes themselves (``client.retry``).
+Lives here: the three runs.
 """
 
 from typing import Final

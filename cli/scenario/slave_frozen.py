@@ -1,6 +1,6 @@
 """The slave of a synchronous master stands still with open connections (SIGSTOP), and goes on (issue 5).
 
-Lives here: the four runs. Not here: how a group runs (``replicas``).
+Lives here: the four runs.
 """
 
 from typing import Final

@@ -1,6 +1,6 @@
 """The slave of a synchronous master dies and comes back (issue 5).
 
-Lives here: the two runs. Not here: how a group runs (``replicas``).
+Lives here: the two runs.
 """
 
 from typing import Final

@@ -1,6 +1,6 @@
 """The slave's disk refuses writes under SYNC_FLUSH and SYNC_MASTER (incident 4): RocketMQ's serial wait, and ours.
 
-Lives here: the four runs. Not here: how a group runs (``replicas``), RocketMQ's way (``original``).
+Lives here: the four runs.
 
 A load tool floods the master until nothing is answered any more, then 128 sends come with all the time in the world.
 One request a drain, as RocketMQ takes them, so that each send is a waiter; fast failure waits as long as the clients

@@ -1,7 +1,6 @@
 """A report as text: what ran, what the clients saw, what the brokers measured, what differed from the expectation.
 
 Lives here: ``print_report``, drawn with rich on a terminal, plain lines in a pipe.
-Not here: pictures (``terminal_picture``, ``picture_file``), JSON (``report``).
 """
 
 import sys

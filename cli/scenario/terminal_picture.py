@@ -2,7 +2,6 @@
 
 Lives here: ``print_picture``, ``grid`` (the cells of one run). Drawn with rich, which the command has anyway: plotext
 6 shares no call with plotext 5, brings an image and video player, and has no types.
-Not here: the picture in a file (``picture_file``), the tables (``tables``).
 """
 
 import math

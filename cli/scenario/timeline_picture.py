@@ -1,7 +1,6 @@
 """The timeline of a scenario with spans: one row a run, who had the lock and who worked, from when to when.
 
 Lives here: ``draw`` (a file, by matplotlib) and ``print_timeline`` (the terminal).
-Not here: pictures of single sends (``picture_file``, ``terminal_picture``).
 """
 
 import sys

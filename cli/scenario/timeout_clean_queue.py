@@ -1,6 +1,6 @@
 """``[TIMEOUT_CLEAN_QUEUE]``: a queue of sends that nobody can serve in time (incident 1).
 
-Lives here: the four runs side by side. Not here: how a phase runs (``phase``).
+Lives here: the four runs side by side.
 """
 
 from typing import Final

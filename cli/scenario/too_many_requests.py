@@ -1,6 +1,6 @@
 """``[OVERLOAD]``: the send queue is full (incident 3).
 
-Lives here: the three runs. Not here: how a phase runs (``phase``).
+Lives here: the three runs.
 """
 
 from typing import Final

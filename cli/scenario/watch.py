@@ -1,7 +1,6 @@
 """What a broker says of itself while a scenario runs: runtime information ten times a second, its log afterwards.
 
 Lives here: ``Watch``: highest values seen, counts at the end, ``evidence``.
-Not here: the clients' view (``load``), what is expected (the scenarios).
 """
 
 import asyncio

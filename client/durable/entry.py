@@ -1,7 +1,6 @@
 """What is kept of one message that waits, and the bytes of it.
 
 Lives here: ``Entry`` (place in the store and payload), ``KeptMessage`` (the payload), its codec, lanes.
-Not here: where entries are kept (``store`` and its kinds), when they are resent (``resender``).
 
 Payload: u8 version · u32 CRC-32 of the rest · msgpack array of ``KeptMessage``. The CRC is checked at every read:
 stores without checksums of their own must not turn a flipped bit into a message.

@@ -1,7 +1,6 @@
 """Errors of the durable retry: what a store could not do, and what the caller of a send is told then.
 
 Lives here: ``RetryStoreError`` and its kinds, ``NotSafe``, ``GivenUp``.
-Not here: errors of the send itself (``pocketmq.client.errors``).
 """
 
 from typing import ClassVar

@@ -2,7 +2,6 @@
 
 Lives here: ``KeyedSends``: one section in flight for each queue, the rest behind it; what is behind a message that
 waits in the store goes there too.
-Not here: writing to the store (``retry``), resending from it (``resender``).
 
 A key is a sharding key of a topic, or a queue that the caller's selector chose. While anything of a key is under way or
 waits, the key stays at its queue.

@@ -1,6 +1,6 @@
 """Messages that wait in the memory of this process: for tests, and where the end of the process may lose them.
 
-Lives here: ``MemoryStore``. Not here: the contract (``store``).
+Lives here: ``MemoryStore``.
 """
 
 from bisect import bisect_left, insort

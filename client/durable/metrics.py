@@ -1,6 +1,6 @@
 """What waits for a retry, in numbers.
 
-Lives here: ``RetryState`` (plain values), its Prometheus collector. Not here: events, which go to the client's log.
+Lives here: ``RetryState`` (plain values), its Prometheus collector.
 """
 
 from collections.abc import Iterator

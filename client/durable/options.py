@@ -1,6 +1,6 @@
 """What can be set of the durable retry.
 
-Lives here: ``RetryOptions``, checked at construction. Not here: what the settings do (``docs/durable-retry.md``).
+Lives here: ``RetryOptions``, checked at construction.
 """
 
 from collections.abc import Callable, Sequence

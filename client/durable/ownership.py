@@ -2,7 +2,6 @@
 
 Lives here: ``Owner``, what an owner on a server says of itself; ``StoreWait``, what a waiting caller is told;
 ``Patience``, when to look again and when to give up; ``open_when_free`` for callers that may block.
-Not here: how a store sees a sign of life (each store), the wait beside an event loop (``worker``).
 """
 
 import os

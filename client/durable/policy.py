@@ -1,6 +1,6 @@
 """Which messages are kept for a retry, how often and for how long they are resent, and how long a resend waits.
 
-Lives here: ``RetryRule``, the kinds of messages, the pauses. Pure. Not here: doing it (``retry``, ``resender``).
+Lives here: ``RetryRule``, the kinds of messages, the pauses. Pure.
 """
 
 import random

@@ -1,7 +1,6 @@
 """What the durable retry needs from its producer: sections of messages, sent as they are.
 
-Lives here: ``SendPort``. Not here: the producer, whose own parts this uses; what is sent, and when (``resender``,
-``keys``).
+Lives here: ``SendPort``.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """What the caller of a send gets when its message waits in the retry store.
 
-Lives here: ``StoredForRetry``. Not here: receipts of brokers (``pocketmq.client.receipts``).
+Lives here: ``StoredForRetry``.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Messages that wait in a Redis server (extra ``redis``): they survive the loss of this machine.
 
-Lives here: ``RedisStore``, its keys. Not here: the contract (``store``).
+Lives here: ``RedisStore``, its keys.
 
 Keys, all with the hash tag ``{pocketmq-retry:NAME}``, so that a cluster keeps them together:
 

@@ -1,7 +1,6 @@
 """Resending what waits: in time, in order where asked, and as fast as the producer sends.
 
 Lives here: ``Resender``: reading what is due into a bounded window, sections from it, what becomes of each message.
-Not here: the first send and the way into the store (``retry``), the thread that uses the store (``worker``).
 
 Messages without an order are read by due time and sent in sections of one topic, several at once. Messages with an
 order wait in lanes; of each lane one section is in flight. What was read is not taken out of the store before its fate

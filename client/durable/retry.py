@@ -1,8 +1,6 @@
 """The durable retry of a producer: what could not be sent waits in a store, and is resent until a broker has it.
 
 Lives here: ``DurableRetry``: which failures are kept, the way into the store, receipts, life.
-Not here: resending (``resender``), the order of keys (``keys``), the store's thread (``worker``), settings
-(``options``).
 
     retry = DurableRetry("rocksdb:///var/lib/orders/retry", order_by_key=True)
     async with Producer("orders", namesrv="…", durable_retry=retry) as producer:

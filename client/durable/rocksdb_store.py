@@ -1,6 +1,6 @@
 """Messages that wait in an embedded RocksDB (``rocksdict``, extra ``rocksdb``): the default store.
 
-Lives here: ``RocksDBStore``, its keys and values. Not here: the contract (``store``).
+Lives here: ``RocksDBStore``, its keys and values.
 
 Keys (raw bytes, numbers big endian, so that RocksDB's order is ours):
 

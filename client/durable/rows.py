@@ -1,6 +1,6 @@
 """Kept messages as the rows of a section: their records are built from what was stored.
 
-Lives here: ``KeptRows``. Not here: reading what is kept (``resender``), the builder (``common.record_codec``).
+Lives here: ``KeptRows``.
 
 A ``Message`` is made only where there is no way around it: for a broker that takes typed requests.
 """

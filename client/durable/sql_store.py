@@ -1,6 +1,6 @@
 """Messages that wait in a SQL database through SQLAlchemy (extra ``sql``): MySQL and MariaDB, PostgreSQL, SQLite.
 
-Lives here: ``SqlStore``, its three tables. Not here: the contract (``store``), the wait for an owner (``ownership``).
+Lives here: ``SqlStore``, its three tables.
 
 ``pocketmq_retry`` holds the entries of all names, ``pocketmq_retry_owner`` one row for each name that is owned: a
 token, and a beat that grows with every write and renewal. A row whose beat has stood still for the lease of its owner,

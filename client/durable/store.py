@@ -2,8 +2,6 @@
 
 Lives here: the ``RetryStore`` protocol, what is written together (``Changes``), what a store finds when it is opened
 (``Summary``), ``open_url``.
-Not here: the stores (``memory_store``, ``rocksdb_store``, ``redis_store``, ``sql_store``), the thread that uses one
-(``worker``).
 """
 
 from collections.abc import Callable, Sequence

@@ -1,7 +1,7 @@
 """The thread that owns the retry store: group commit, limits, opening anew after a fault.
 
 Lives here: ``StoreWorker`` and its jobs. The event loop hands jobs over and gets each answer by one hop back; it never
-waits for the store. Not here: what is kept (``entry``), when it is resent (``resender``), the stores themselves.
+waits for the store.
 """
 
 import threading

@@ -1,7 +1,6 @@
 """What an idempotent handler has seen.
 
 Lives here: ``Counts``, and ``CountsCollector``, which shows them to Prometheus.
-Not here: counting (``idempotent``).
 """
 
 from collections.abc import Iterator

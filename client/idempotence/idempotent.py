@@ -2,8 +2,6 @@
 
 Lives here: ``Idempotent``: claim, call, finish or give up, for single messages and batches; leases that are renewed
 while a handler runs; what happens to a message whose last owner died.
-Not here: marks and their stores (``store`` and its neighbors), effects that commit together with their mark
-(``transaction``), retries (``client.send_back``).
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Marks in memory: the ids of the recent past.
 
-Lives here: ``MemoryStore``. Not here: marks that survive the process (``sql``, ``rocks``, ``redis_store``).
+Lives here: ``MemoryStore``.
 """
 
 from collections import OrderedDict

@@ -1,6 +1,6 @@
 """From the text ``store=...`` to a store of marks.
 
-Lives here: ``open_store``. Not here: the stores; each imports its library when it is made.
+Lives here: ``open_store``.
 """
 
 from pocketmq.client.idempotence.memory import MemoryStore

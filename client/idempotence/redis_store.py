@@ -1,7 +1,6 @@
 """Marks in a Redis server: shared by all instances, forgotten by its expiry.
 
 Lives here: ``RedisStore`` and its scripts, each atomic for one key. Needs ``pip install 'pocketmq[redis]'``.
-Not here: where retries wait (``client.retry``).
 
 A mark is a string: ``R|<owner>|<lease ends, ms>`` or ``D``. Times are those of the server, so that the clocks of the
 instances do not matter.

@@ -1,7 +1,6 @@
 """Marks in an embedded RocksDB: one process, survives it.
 
 Lives here: ``RocksStore``. Needs ``pip install 'pocketmq[rocksdb]'``.
-Not here: marks that several processes share (``sql``, ``redis_store``).
 
 Two column families: key -> state, time, owner; and time + key -> nothing, in which what is over comes first.
 """

@@ -2,7 +2,6 @@
 
 Lives here: ``SqlStore``: the table, claims in transactions of their own, marks inside the user's transaction.
 Needs ``pip install 'pocketmq[sql]'`` and the driver of the database (SQLite has one).
-Not here: what a claim means (``store``), the user's side of a transaction (``transaction``).
 
 Two instances that claim one key at once insert the same primary key: the database lets one of them in, and the other
 waits until that transaction ends. No lock outlives its transaction.

@@ -1,8 +1,6 @@
 """What a store of marks must do: remember which messages are being handled, by whom, and which are done.
 
 Lives here: ``MarkStore``, the protocol of all stores; ``Claim``, the answer to a claim; their errors.
-Not here: the stores (``memory``, ``sql``, ``redis_store``, ``rocks``), what a handler does with a claim
-(``idempotent``).
 
 The life of a mark:
 

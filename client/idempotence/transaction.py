@@ -1,7 +1,6 @@
 """Effect and mark in one database transaction: exactly once.
 
 Lives here: ``Transaction`` (for ``async with``), ``run_in_transaction`` (around a plain handler).
-Not here: the table (``sql``), claims with leases (``idempotent``): here there are none, the database's own locks do it.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """Small files of a dataset merged, hour by hour.
 
 Lives here: which directories are worth it (``plan``), the rewriting and the count of rows (``compact``).
-Not here: how directories change places (``swapping``).
 
 A directory is rewritten as a whole, its rows sorted by queue and offset; the rows of one queue and hour are in one file
 then. Rows are counted in the old and the new files before they change places; with different counts nothing is changed.

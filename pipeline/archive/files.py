@@ -1,7 +1,6 @@
 """Files of a dataset, on the driver's machine or in a file system that Hadoop knows (HDFS, S3, …).
 
 Lives here: ``Files``, ``LocalFiles``, ``HadoopFiles``, ``files_of``.
-Not here: in which order files are written and renamed so that a kill loses nothing (``publishing``, ``swapping``).
 
 Paths are relative to the root, with ``/`` between their parts.
 """

@@ -1,7 +1,6 @@
 """Batches of rows that become visible exactly once, whatever is killed when.
 
 Lives here: ``Publisher``: write aside, note down, move into place; the recovery of what was cut short.
-Not here: Spark (a callback writes the files), merging files (``swapping``).
 
 A batch is written below ``staging``. Its note, the list of its files, is the commit: before it exists the batch is
 written again when Spark repeats it, afterwards only the moves that are missing are made. A file moves by one rename,

@@ -1,7 +1,6 @@
 """A topic into a Parquet dataset: what came since the last run, exactly once.
 
 Lives here: ``archive_topic``, and what may be told of a dataset before anything is written.
-Not here: options (``pocketmq.pipeline.jobs.archive``), notes and renames (``publishing``), merging (``compaction``).
 """
 
 from collections.abc import Callable

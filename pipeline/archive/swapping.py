@@ -1,7 +1,6 @@
 """Directories of a dataset replaced by others with the same rows.
 
 Lives here: ``Swapper``: note down, exchange, clean up; the recovery of what was cut short.
-Not here: which directories and what is in the new ones (``compaction``).
 
 What a reader sees. On a local Linux file system the two directories change places in one system call: a listing shows
 the old files or the new ones, never both, never none. Elsewhere there are two renames, and between them (a few

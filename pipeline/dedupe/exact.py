@@ -1,7 +1,6 @@
 """Duplicates of a whole table: the first of its key stays.
 
 Lives here: ``without_duplicates``, the counts, the key of a row.
-Not here: the pass over sorted rows (``scan``), topics as they grow (``growing``).
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Duplicates of a topic as it grows: a checkpoint remembers which keys were seen within the window.
 
-Lives here: ``pass_on``. Not here: whole tables (``exact``).
+Lives here: ``pass_on``.
 
 Spark's ``dropDuplicatesWithinWatermark``: duplicates at most the window apart are dropped; those further apart may be,
 if both come in one run. Rows that are older than the newest row of the last run by more than the window are dropped by

@@ -1,6 +1,6 @@
 """Rows of a topic's table as rows for the sink.
 
-Lives here: ``for_sink``. Not here: the sink (``format("pocketmq")``).
+Lives here: ``for_sink``.
 """
 
 from typing import TYPE_CHECKING, Final

@@ -1,7 +1,6 @@
 """Which rows of sorted batches are duplicates.
 
 Lives here: ``mark``, a pass over rows sorted by key and time.
-Not here: the sorting (``exact``).
 
 A row is a duplicate if a row of the same key was kept at most ``window_us`` before it. What counts is the row that was
 kept: in a chain of copies, each a little later than the one before, one is kept again once the window is over. This is

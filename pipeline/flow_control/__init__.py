@@ -3,5 +3,4 @@
 Lives here: files → facts (``files``, ``facts``, ``log_reader``, ``metrics_facts``, ``metrics_reader``), facts → tables
 in Spark (``reading``, ``minutes``, ``evidence``), evidence → chain of causes (``chain`` and the rules beside it), all
 of it → a page (``plots``, ``page``).
-Not here: the command (``pocketmq.pipeline.jobs.flow_control``).
 """

@@ -1,7 +1,6 @@
 """From evidence to a chain of causes: types, wording, and which rules are asked.
 
 Lives here: ``Step``, ``Chain``, ``Case`` (evidence with look-ups), ``explain``.
-Not here: the rules (``rules_send``, ``rules_others``), evidence (``evidence``).
 
 A step is *shown* when evidence stands for it. A step without is said all the same where the chain needs it, as not
 shown, with what would show it.

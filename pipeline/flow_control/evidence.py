@@ -2,7 +2,6 @@
 
 Lives here: ``incident_table``, ``evidence_table`` (Spark), ``Incident``, ``Evidence`` (rows of them, collected: their
 number is bounded).
-Not here: the table of minutes (``minutes``), what follows from evidence (``chain``).
 """
 
 from collections.abc import Iterable

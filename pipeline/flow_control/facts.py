@@ -2,7 +2,6 @@
 
 Lives here: ``Fact``, ``facts_of``: which events matter and what is taken from them. Values come from anybody who can
 write a log: names that are not known are not passed on, texts are cut, numbers are checked.
-Not here: lines and files (``log_reader``), sums (``minutes``, ``evidence``).
 """
 
 import math

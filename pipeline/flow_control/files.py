@@ -1,7 +1,6 @@
 """Which files are logs or metrics, and which of them belong together.
 
 Lives here: ``find_logs``, ``log_of`` (the log that a rotated file is a part of).
-Not here: what is in them (``log_reader``).
 """
 
 import glob

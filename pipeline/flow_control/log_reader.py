@@ -1,7 +1,6 @@
 """One file of a log, line by line, in bounded memory; nothing in it ends the reading.
 
 Lives here: ``read_log`` (facts with file and line), ``Reading`` (what was met on the way), ``opened``, ``pass_over``.
-Not here: what events mean (``facts``), Spark (``reading``).
 """
 
 import datetime

@@ -1,7 +1,7 @@
 """What two snapshots of ``/metrics``, one after the other, say: the same rows that logs give (``facts``).
 
 Lives here: ``WANTED`` (the closed list of metrics), ``Snapshot``, ``Process`` (what is remembered of one broker's
-process). Counters become differences: one that falls began anew. Not here: files and lines (``metrics_reader``).
+process). Counters become differences: one that falls began anew.
 """
 
 from collections.abc import Iterator, Mapping

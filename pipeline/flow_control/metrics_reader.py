@@ -4,7 +4,7 @@ Two forms. Recorded (``pocketmq metrics record``): pages one after the other, ea
 Exported: a time behind each sample, ms since 1970 (Prometheus) or seconds (OpenMetrics), in any order; the label
 ``broker``, else ``instance``, says whose it is.
 
-Lives here: ``read_metrics``. Not here: what figures mean (``metrics_facts``), Spark (``reading``).
+Lives here: ``read_metrics``.
 """
 
 import re

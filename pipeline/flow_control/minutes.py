@@ -1,7 +1,6 @@
 """The table of minutes: what each broker refused, how long its stages took, how long its lock was held.
 
 Lives here: ``refusals`` (each refusal once), ``minute_table``. All of it Spark's aggregations: nothing is collected.
-Not here: facts (``reading``), runs of minutes (``evidence``).
 
 Percentiles: a broker's log has p50 and p99 of an interval (exact to 6 %), a minute without trouble is one interval. Of
 several in one minute, p50 is their mean weighted by counts, and p99 the highest: an upper bound. Stages that metrics

@@ -1,7 +1,6 @@
 """The report: one HTML page that needs nothing else, legible on a phone and on dark ground.
 
 Lives here: ``write_page``. Every text is escaped and the page may run no script: logs are written by anybody.
-Not here: chains (``chain``), pictures (``plots``), tables for programs (the Parquet files).
 """
 
 import html

@@ -1,7 +1,7 @@
 """Pictures of minutes as SVG text: refusals by kind, stages, replica lag.
 
 Lives here: ``Bin`` (what is drawn), ``bins_of`` (Spark, at most ``BINS_MAX`` for a broker), ``draw``.
-Not here: the page around them (``page``). Colors are legible on light and dark ground.
+Colors are legible on light and dark ground.
 """
 
 import datetime

@@ -1,6 +1,6 @@
 """Logs and metrics as a table of facts in Spark: one task a file, rows of one form, whatever the files hold.
 
-Lives here: ``read_facts``, the schema. Not here: what a line says (``facts``), sums (``minutes``).
+Lives here: ``read_facts``, the schema.
 """
 
 import os

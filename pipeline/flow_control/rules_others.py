@@ -1,6 +1,6 @@
 """Rules for what is not the send queue: slaves, locks of ordered queues, disks, roles, clients alone.
 
-Lives here: ``chains``, ``unexplained``. Not here: refused sends of classes 1 to 3 (``rules_send``).
+Lives here: ``chains``, ``unexplained``.
 """
 
 from collections.abc import Iterator

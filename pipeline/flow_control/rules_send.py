@@ -1,7 +1,6 @@
 """Rules for refused sends: the queue, the page cache, the write-buffer pool (classes 1 to 3).
 
 Lives here: ``chains``, the link of clients that others use, too.
-Not here: slaves, locks, disks (``rules_others``), how a chain is shown (``page``).
 """
 
 from collections.abc import Iterator

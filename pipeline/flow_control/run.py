@@ -1,6 +1,6 @@
 """The whole way: logs and metrics → facts → minutes, incidents, evidence → Parquet and a page.
 
-Lives here: ``analyze``, ``Result``. Not here: options and what is printed (``pocketmq.pipeline.jobs.flow_control``).
+Lives here: ``analyze``, ``Result``.
 """
 
 import dataclasses

@@ -1,6 +1,6 @@
 """Message traces as a table of minutes: how long sends took for those who sent.
 
-Lives here: ``trace_minutes``. Not here: the text of a trace (``client.trace_format``), where bodies come from.
+Lives here: ``trace_minutes``.
 """
 
 from collections.abc import Iterable, Iterator

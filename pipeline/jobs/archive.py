@@ -1,6 +1,6 @@
 """``archive``: a topic to Parquet, partitioned by date and hour; only what is new with each run.
 
-Lives here: its options. Not here: what it does (``pocketmq.pipeline.archive``).
+Lives here: its options.
 """
 
 from typing import Annotated, Final

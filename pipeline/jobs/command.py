@@ -1,7 +1,6 @@
 """A job as a command: its options once, for ``pocketmq pipeline NAME`` and for the plain script.
 
 Lives here: ``Job``, the options that jobs share, ``JobFailed``. Imports nothing of Spark, so that ``--help`` is fast.
-Not here: what jobs do, Spark sessions (``session``), printing (``console``).
 """
 
 import sys

@@ -1,7 +1,6 @@
 """What a job prints: results on standard output, progress and notes on standard error.
 
 Lives here: tables (drawn on a terminal, tab-separated in a pipe), JSON, ``Progress``.
-Not here: errors (``command``).
 """
 
 import sys

@@ -1,6 +1,6 @@
 """``dedupe``: a topic or a table without duplicates, to a topic or to Parquet.
 
-Lives here: its options. Not here: what it does (``pocketmq.pipeline.dedupe``).
+Lives here: its options.
 """
 
 import re

@@ -1,6 +1,6 @@
 """``flow-control``: what was refused when and why, from the logs and metrics of brokers, and the logs of clients.
 
-Lives here: its options, the summary on the terminal. Not here: what it does (``pocketmq.pipeline.flow_control``).
+Lives here: its options, the summary on the terminal.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any, Final

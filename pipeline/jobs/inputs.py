@@ -1,6 +1,6 @@
 """What a job reads: a topic, written ``topic:NAME``, or a table at a path.
 
-Lives here: ``Input``. Not here: what is done with the rows.
+Lives here: ``Input``.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """``reconcile``: two topics, or a topic and a table: lost, duplicated, reordered, delayed messages.
 
-Lives here: its options, and the report. Not here: the comparison (``pocketmq.pipeline.reconcile``).
+Lives here: its options, and the report.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any, Final

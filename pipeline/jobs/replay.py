@@ -1,6 +1,6 @@
 """``replay``: rows of a Parquet dataset to a topic, at a rate or in their own time.
 
-Lives here: its options. Not here: what it does (``pocketmq.pipeline.replay``).
+Lives here: its options.
 """
 
 from pathlib import Path

@@ -1,7 +1,6 @@
 """The Spark session of a job, and Spark's errors in words.
 
 Lives here: ``job_session``, ``explained``.
-Not here: the formats (``pocketmq.pipeline.registration``), finding Java (``pocketmq.pipeline.java``).
 """
 
 import importlib

@@ -1,6 +1,6 @@
 """Topics looked up before Spark starts, so that a wrong name costs a second and not half a minute.
 
-Lives here: ``check_topic``. Not here: reading topics (``pocketmq.pipeline.source``).
+Lives here: ``check_topic``.
 """
 
 from pocketmq.common.errors import Cause

@@ -1,7 +1,6 @@
 """What differs between two sides.
 
 Lives here: ``compare``: the pairs, and from them the differences by kind.
-Not here: what a side is (``sides``), which rows are misplaced (``misplaced``).
 
 Messages of one identity are paired in their order: the first with the first. What is left on the expected side is
 ``lost``; on the other ``duplicated`` if that identity was expected at all, else ``unexpected``. Pairs with other

@@ -1,7 +1,6 @@
 """Which rows are out of order: as few as possible that, taken out, leave the others in order.
 
 Lives here: ``misplaced`` (one sequence), ``keep_misplaced`` (many sequences in Arrow batches).
-Not here: which rows form a sequence (``comparison``).
 """
 
 import itertools

@@ -1,7 +1,6 @@
 """One side of a comparison: rows with an identity, a place, a time and a content, whatever they come from.
 
 Lives here: ``Wish`` (what the user says of a side), ``side_of``.
-Not here: the comparison (``comparison``).
 """
 
 from dataclasses import dataclass

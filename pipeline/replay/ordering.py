@@ -1,7 +1,6 @@
 """The rows of a table in one total order, as Arrow batches on the driver.
 
 Lives here: ``Columns`` (which columns say what), ``ordered``, ``summary``, ``batches``.
-Not here: when rows are due (``pacing``), sending (``sending``), how far an earlier run came (``state``).
 
 The order: time, then queue, then order within the queue, then file and row. Time is the greatest so far in the row's
 queue, so that a clock that went back reorders no queue. Spark sorts; its partitions come to the driver one after the

@@ -1,7 +1,6 @@
 """When rows are due.
 
 Lives here: ``Pace``: as fast as possible, at a rate, or in their own time. Pure: the caller knows the time.
-Not here: waiting and sending (``sending``).
 """
 
 from dataclasses import dataclass, field

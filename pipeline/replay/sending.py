@@ -1,7 +1,6 @@
 """Rows to messages, in their order and at their time.
 
-Lives here: ``send_all``, ``messages_of``. Not here: where rows come from (``ordering``), when they are due
-(``pacing``).
+Lives here: ``send_all``, ``messages_of``.
 
 Rows of one lane go to one queue, one group after the other: the next leaves when the broker has acknowledged all of the
 last. A group that failed is sent again as a whole; so it is at least once, and a repeated group repeats in order.

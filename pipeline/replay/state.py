@@ -1,6 +1,6 @@
 """How far a replay came: a small file, so that it goes on where it was cut off.
 
-Lives here: ``Journal``. Not here: what the key of a row is (``ordering``).
+Lives here: ``Journal``.
 """
 
 import fcntl

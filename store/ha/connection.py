@@ -1,8 +1,6 @@
 """One slave's connection on the master.
 
 Lives here: ``SlaveConnection``: the handshake, acknowledgements, the stream, heartbeats, the end.
-Not here: whether the slave may follow (``handshake``), what its acknowledgements mean (``service``), which bytes come
-next (``transfer``).
 
 Two workers. The receiver blocks in the socket and takes acknowledgements. The sender streams to a slave that lacks
 much. To one that keeps up, the thread that has appended sends by itself (``push``): handing a small group to another

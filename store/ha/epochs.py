@@ -1,8 +1,6 @@
 """Who wrote which part of a log: the table by which two logs find out how far they are the same.
 
 Lives here: ``Epoch``, ``EpochTable`` (a value without I/O), the common end of two logs.
-Not here: where the table is kept, what a node has promised and which number a start opens (``state``), the number of a
-promotion (``remoting.ha_bodies``), who asks whom (``slave``, ``service``).
 
 One writer opens an epoch at the end of its log and alone writes until the next one is opened; a follower takes the
 entry over with the bytes. So whoever has an entry has, below its start, the same bytes as everybody else who has it,

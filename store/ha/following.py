@@ -1,8 +1,6 @@
 """What a slave makes of its master's WELCOME.
 
 Lives here: ``judge_welcome``: follow, begin elsewhere, cut, give the log up, or refuse. No I/O.
-Not here: how far two logs are the same (``epochs``), the master's view of the same question (``handshake``), the doing
-(``slave``, ``opening``).
 
 The slave computes everything itself: a master that is wrong about the common history must not cost it a byte.
 """

@@ -1,7 +1,6 @@
 """Group transfer: sends that wait for slaves, each with its own deadline.
 
 Lives here: ``GroupTransfer``: who waits, who is served by a confirmation, who is told that its time is over.
-Not here: what is confirmed and whether anybody can confirm (``service``), the waiters' core (``store.waiters``).
 
 RocketMQ's service of this name tests its waiters one behind the other, each for up to its whole timeout, so that one
 stalled slave turned seconds into hours for those behind (docs/replication.md). Here nobody stands behind anybody.

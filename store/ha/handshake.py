@@ -1,7 +1,6 @@
 """Whether a slave may follow, and from where: the master's answer to HELLO.
 
 Lives here: ``MasterView`` and the decisions, without I/O.
-Not here: how far two logs are the same (``epochs``), the messages (``wire``), who asks (``connection``).
 """
 
 from dataclasses import dataclass, field

@@ -1,7 +1,6 @@
 """The wire as an argument: one connection, and the port where connections come in.
 
 Lives here: ``Link`` and ``Listener`` as protocols, their sockets, ``connect`` and ``listen``.
-Not here: what is said (``wire``, ``rocketmq_protocol``), who says it (``connection``, ``slave``).
 
 Calls block at most for the time they are given, so they belong into workers of a ``Runner``, never into the event loop.
 """

@@ -2,8 +2,6 @@
 
 Lives here: ``Members``: who is counted, whose place a new one may take, the number and the claim of the epoch that
 this begins.
-Not here: acknowledgements (``service``), what is on disk (``state``), who may be promoted
-(``client.promotion_rules``).
 
 A promotion asks so many nodes that every set of slaves which can have confirmed a message has one of them. That holds
 for ``total_replicas`` - 1 slaves and no more: if another one could confirm while one of them is away, that one could be

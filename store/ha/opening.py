@@ -2,7 +2,6 @@
 
 Lives here: what the state of replication orders to be done to the log at a start, and when a master must ask its slaves
 before it leads (``needs_recovery``).
-Not here: the asking (``recover``), the cut itself (``store.recovery``), who decided on it (``slave``).
 """
 
 from collections.abc import Callable

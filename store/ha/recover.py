@@ -6,7 +6,6 @@ HA port, asks the slaves that followed it, appends what the most advanced of the
 opens its epoch.
 
 Lives here: ``recover_from_slaves``, ``HaRecoveryNeeded``.
-Not here: when that is needed (``opening``), the slave's side (``slave``), the master's service after it (``service``).
 
 How many slaves must answer under SYNC_MASTER: so many of those that followed that one of them has everything that was
 confirmed, because fewer are left than confirm (``in_sync_replicas - 1``). One under ASYNC_MASTER: it promises nothing.

@@ -1,7 +1,6 @@
 """RocketMQ's own HA protocol, for slaves that speak it: raw TCP without a handshake (HAService, HAConnection 4.9).
 
 Lives here: the frames, the decoder of a slave's reports, where a transfer starts. No I/O.
-Not here: who may speak it (``service``), the connection (``connection``), PocketMQ's protocol (``wire``).
 
 ================  ====================================================================================
 direction         bytes

@@ -1,8 +1,6 @@
 """The master's side of replication: the HA port, the slaves, what they have confirmed.
 
 Lives here: ``HaService``: accepts, decides, counts confirmations, notes who follows, fences, tells its status.
-Not here: one connection (``connection``), who waits for confirmations (``group_transfer``), how the answer to a slave
-is found (``handshake``), what is kept on disk (``state``).
 """
 
 import threading

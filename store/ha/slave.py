@@ -2,8 +2,6 @@
 
 Lives here: ``HaSlave``: connecting, the handshake, taking the stream, acknowledging, promises, what it does when its
 disk or its master is sick.
-Not here: what a WELCOME means (``following``), how bytes enter the log (``raw_append``), cutting (``opening``: it takes
-a new start of the store), topics and consumer offsets (``broker.slave_sync``).
 
 One worker, which blocks in the socket: a received group is appended, acknowledged, then dispatched, in one thread and
 without a hop. A slave whose disk refuses bytes gives its connection up, so that the master sees at once that it is not

@@ -2,8 +2,6 @@
 
 Lives here: ``HaState``: the epoch table, promises, the role that a promotion gave, the fence, who followed, and their
 file. Every answer given on its ground is durable first.
-Not here: what follows from it: who may be followed or cut (``slave``, ``recover``), who is asked (``service``, the
-broker), the table itself (``epochs``).
 
 The file is JSON with its own CRC-32, replaced as a whole (``.tmp``, sync, rename, sync of the directory); what it said
 before stays beside it as ``ha.json.bak``, for people: an older promise must never be believed by itself.

@@ -1,7 +1,6 @@
 """What a master says of its slaves: structs for commands, metrics and logs.
 
 Lives here: ``HaStatus``, ``SlaveStatus``.
-Not here: what a slave says of itself (``slave``), how it is shown (broker, command line).
 """
 
 import msgspec

@@ -1,7 +1,6 @@
 """Bytes of the log onto one connection, from any offset on.
 
 Lives here: ``LogTransfer``: what is sent next, in which pieces, what the socket has not taken yet.
-Not here: when it is called, and from which thread (``connection``), frames (``wire``, ``rocketmq_protocol``).
 """
 
 import enum

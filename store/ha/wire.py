@@ -1,7 +1,6 @@
 """The protocol between a slave and its master on the HA port: frames in bytes, bytes in frames.
 
 Lives here: every message, its encoding, the checks of what a peer sent, ``FrameDecoder``. No I/O.
-Not here: who says what when (``connection``, ``slave``), RocketMQ's own protocol (``rocketmq_protocol``).
 
 One TCP connection, opened by the slave. It begins with ``PREAMBLE``, whose first byte makes it a negative number, which
 is never an offset in RocketMQ's protocol. Then frames in both directions, all numbers big-endian:

@@ -1,7 +1,6 @@
 """Writing a clean store from the good records of another one.
 
 Lives here: ``StoreCopy``: records of all or some topics, back to back in new files, with queues, index and checkpoint.
-Not here: reading and skipping damage (``reader``), text and Parquet (``cli.log``).
 
 A record keeps everything but its physical offset, which says where it lies. So message ids made from offsets
 (``offsetMsgId``) and the offsets in prepared transactions belong to the old store. Queue offsets stay; where records

@@ -1,7 +1,6 @@
 """What can be wrong with a directory that should hold a store.
 
 Lives here: one class for each way in which a directory cannot be opened offline.
-Not here: damage inside a store that was opened (``log_walk``), what the disk does (``store.errors``).
 """
 
 from pocketmq.common.errors import Cause

@@ -1,7 +1,6 @@
 """Copies of files, kept sparse.
 
 Lives here: ``copy_file``, ``copy_range``, ``data_bytes``: what a repair and a copied store need.
-Not here: which files (``repair``, ``copy_store``).
 """
 
 import posixpath

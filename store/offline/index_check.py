@@ -2,7 +2,6 @@
 
 Lives here: ``IndexCheck``: fed with the keys of records, it compares them with the entries for the same range of the
 log.
-Not here: the files (``index_files``), the keys of a record (``store.index_keys``).
 """
 
 from typing import Final

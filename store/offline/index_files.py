@@ -2,7 +2,6 @@
 
 Lives here: ``IndexReader``: the header, entries by number, entries of a range of the log, look-ups by chain; the
 numbers of slots and entries of a file from its size.
-Not here: writing them (``store.index_file``), whether they fit the log (``index_check``).
 """
 
 import struct

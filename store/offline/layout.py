@@ -2,7 +2,7 @@
 
 Lives here: ``read_layout``: the files of the commit log with their sizes, consume queues, index files, markers; what
 makes a directory no store.
-Not here: what is in the files (``log_walk``, ``queue_files``, ``index_check``). Reads names and sizes only.
+Reads names and sizes only.
 
 Each file of the log counts with the size it has, so any segment size works, and a half-copied file is a file that ends
 early. RocketMQ's directory lacks ``pocketmq/`` and ``checksums/``, else both are the same (facts 3.1).

@@ -1,8 +1,6 @@
 """Walking a commit log from its files: good records in chunks, and what is no good record.
 
 Lives here: ``LogWalk``, its chunks and findings; how a part of the log is read on its own, for readers in parallel.
-Not here: whether bytes are records (``record_check``), names and sizes of files (``layout``), what is done about
-damage.
 
 Records never cross files, and a file begins with a record. So each file can be walked by itself, and what a walk says
 about a byte does not depend on how the log was split.

@@ -2,7 +2,6 @@
 
 Lives here: ``QueueCheck``: fed with the records of the log in order, then with the end of the log; it tells which
 entries are missing, wrong or beyond, and which messages a damaged range holds.
-Not here: reading entries (``queue_files``), the log (``log_walk``).
 
 Memory does not grow with the log: entries are read where the records are, and what was right is kept as ranges.
 """

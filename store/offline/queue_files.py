@@ -1,7 +1,6 @@
 """The files of one consume queue, read without believing them.
 
 Lives here: ``QueueFiles``: entries by queue offset, where entries begin and end.
-Not here: the entry's format (``store.consume_queue``), whether entries fit the log (``queue_check``).
 
 The size of the files comes from the files: each begins at the byte that its name says and reaches to its own end.
 """

@@ -2,7 +2,6 @@
 
 Lives here: ``ReadOnlyFileSystem``, which every offline reader is given, so that "never changes a file" is held by one
 class instead of by everybody's care.
-Not here: the file system below it (``store.os_file_system``), the repair, which takes the real one.
 """
 
 from typing import NoReturn

@@ -2,7 +2,6 @@
 
 Lives here: ``StoreReader``, the door for commands and for the pipeline: parts for parallel readers, chunks of records
 as columns, queues, index files, small files.
-Not here: how the log is walked (``log_walk``), checks of queues and index (``verify``), repairs (``repair``).
 
     reader = StoreReader.open("/var/lib/pocketmq")
     for part in reader.parts(bytes_max=64 << 20):      # hand each to a task; a task opens its own StoreReader

@@ -1,7 +1,6 @@
 """Making consume queues and index again from a log, in RocketMQ's format.
 
 Lives here: ``QueueBuilder``, ``IndexBuilder``; the tags codes of delayed messages.
-Not here: what is rebuilt and when (``repair``), writing a new log (``copy_store``), both files' formats (``store``).
 """
 
 import datetime

@@ -1,7 +1,6 @@
 """Whether bytes are good records: many at once, and one by itself with the reason.
 
 Lives here: ``chain``, ``good_columns``, ``why_bad``.
-Not here: where the bytes come from, what follows from a bad one (``log_walk``).
 
 A record is good when its size, magic and lengths agree, the physical offset in it is its place, its topic has no zero
 byte, and its body has its CRC. RocketMQ's CRC covers the body only: a changed property or queue id passes this check,

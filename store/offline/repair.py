@@ -1,7 +1,6 @@
 """Repairing a store that no broker has open.
 
 Lives here: ``plan_repair`` (from a verification, changes nothing), ``Repair`` (locks, copies, changes, verifies again).
-Not here: finding what is wrong (``verify``), building queues and index (``rebuild``).
 
 What it does, and the order, so that it can be repeated after a kill at any point:
 

@@ -1,7 +1,6 @@
 """What a verification found.
 
 Lives here: the structs of the report, which are also its JSON.
-Not here: finding it (``verify``, ``queue_check``, ``index_check``), showing it (``cli.log``).
 """
 
 from typing import Literal

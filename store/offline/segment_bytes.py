@@ -1,6 +1,6 @@
 """The bytes of one file of the log: reads, single records, where data ends, where records go on behind bad bytes.
 
-Lives here: ``SegmentBytes``. Not here: the walk over records and what bad bytes mean (``log_walk``).
+Lives here: ``SegmentBytes``.
 """
 
 import struct

@@ -1,7 +1,6 @@
 """The small files of a store: checkpoint, positions, damage, settings in JSON.
 
 Lives here: reading them with a limit on their size, so that a file that is not what its name says costs no memory.
-Not here: what they mean (``store.checkpoint``), whether they fit the log (``verify``).
 """
 
 import struct

@@ -1,7 +1,6 @@
 """Verifying a whole store: log, consume queues, index, checkpoint.
 
 Lives here: ``verify``, which walks the log once and feeds the checks; the checks of the small files.
-Not here: the walk (``log_walk``), queues (``queue_check``), index (``index_check``), showing it (``cli.log``).
 
 Levels: ``log`` looks at the log only, whole groups by their checksum alone (disk speed); ``normal`` also compares every
 consume-queue entry, and tags and index for one in 16 chunks of the log; ``full`` compares everything.

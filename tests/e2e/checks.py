@@ -2,7 +2,6 @@
 
 Lives here: ``LogBytes`` (a commit log as it lies on disk), ``places_of`` (every message in it), ``missing``,
 ``split_reigns``, ``recovered_end``.
-Not here: who makes the receipts (``load``), when the checks are made (``rounds``).
 """
 
 import shutil

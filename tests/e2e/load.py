@@ -1,7 +1,6 @@
 """Sends that remember what they were told: through a producer, or straight at one broker from inside its host.
 
 Lives here: ``Sent``, ``ProducerLoad``; ``python -m tests.e2e.load ADDRESS FIRST FILE``, the insider's process.
-Not here: what must be true of what they were told (``checks``).
 
 An insider sits on a host that a test cuts off, with the old master: a client that has not heard of any other.
 """

@@ -1,7 +1,6 @@
 """Hosts of a test's own: network namespaces on one bridge, with links that can be cut in one direction.
 
 Lives here: ``Network`` and its ``Host``: made and removed by the test, names and addresses of its own.
-Not here: processes on the hosts (``nodes``), faults inside a connection (``tcp_proxy``).
 
 A cut is silent: the sender keeps a permanent neighbor entry that leads to a hardware address nobody has, so that
 packets leave and never arrive, as with a dead switch; connections stay open on both sides and find out by themselves.

@@ -1,7 +1,6 @@
 """A replicated group of real daemons: a name server and brokers of one name, on hosts or behind proxies of a test.
 
 Lives here: ``Node`` (one broker process over its lives), ``Group`` (all of them, and questions to them).
-Not here: links and their faults (``network``, ``tcp_proxy``), load (``load``), what must hold (``checks``).
 """
 
 import asyncio

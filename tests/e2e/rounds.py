@@ -1,7 +1,6 @@
 """Rounds of faults on a replicated group of real daemons under load, and what must hold after each.
 
 Lives here: ``Life`` (one group and its rounds), the faults, ``Tally``.
-Not here: processes (``nodes``), load (``load``), the checks themselves (``checks``).
 
 Every round: load, one fault with parameters from the seed, repair, load again until all copies are in sync, then the
 checks. With ``in_sync_replicas`` of two and as many copies, every message with SEND_OK must be on both disks then, so

@@ -1,7 +1,6 @@
 """A link that misbehaves inside a TCP connection: late, cut in one direction, doubled, out of order, damaged.
 
 Lives here: ``TcpProxy`` and the ``Direction`` whose faults a test sets.
-Not here: faults between hosts (``network``).
 
 Bytes of a TCP connection never double, swap or change by themselves; a middlebox, a bad memory or a faulty driver does
 it. What reads them must notice.

@@ -4,8 +4,7 @@
         ...                                     # clients talk to RocketMQ
     write_frames(path, frames.values())
 
-Lives here: catching the bytes at the client's channel. Not here: the conversation (``test_sdk_on_rocketmq_frames``),
-the file (``tests.remoting.recorded_frames``).
+Lives here: catching the bytes at the client's channel.
 """
 
 import base64

@@ -1,6 +1,6 @@
 """``java/Clients.java`` from Python: RocketMQ's clients of one version and one header form.
 
-Lives here: ``JavaClients`` and its starter. Not here: the JVM itself (``toolchain``).
+Lives here: ``JavaClients`` and its starter.
 """
 
 import itertools

@@ -5,7 +5,6 @@
         output.rows                                          # the table: one dict a line, by the names of its head
 
 Lives here: ``MqAdmin`` (drives ``java/AdminLoop.java``), ``Output``.
-Not here: Java itself (``toolchain``), the cluster that is administered (``mqadmin_site``).
 """
 
 import base64

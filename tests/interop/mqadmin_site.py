@@ -1,7 +1,6 @@
 """A PocketMQ with traffic on it, and RocketMQ's admin tools of one version pointed at it.
 
 Lives here: ``Site``: a topic with messages, groups that are done, online or behind, and what our SDK says of them.
-Not here: the tools (``mqadmin``).
 """
 
 import asyncio

@@ -4,7 +4,7 @@
         server.namesrv, server.broker          # "127.0.0.1:41234", …
         server.restart()                       # SIGKILL, then again on the same ports and store
 
-Lives here: start, end, settings that make waits short. Not here: Java (``toolchain``, ``rocketmq_servers``).
+Lives here: start, end, settings that make waits short.
 """
 
 import os

@@ -1,6 +1,6 @@
 """Our own SDK beside the Java programs: what is in a topic, who sends.
 
-Lives here: reading a topic whole, push consumers that remember. Not here: the Java side (``java_clients``).
+Lives here: reading a topic whole, push consumers that remember.
 """
 
 import asyncio

@@ -4,7 +4,7 @@
         servers.namesrv                 # "127.0.0.1:41234"
         servers.kill_broker()           # SIGKILL; stop_broker() is SIGTERM; start_broker() starts it again
 
-Lives here: their files, ports, start and end. Not here: Java itself (``toolchain``).
+Lives here: their files, ports, start and end.
 """
 
 import json

@@ -1,7 +1,6 @@
 """What the tests of PocketMQ's SDK on RocketMQ's servers share.
 
 Lives here: names of topics and groups that no other test uses, waiting for what arrives, reading a topic whole.
-Not here: the servers (``conftest``, ``rocketmq_servers``).
 """
 
 import asyncio

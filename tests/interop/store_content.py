@@ -1,6 +1,6 @@
 """What the tests of stores put into RocketMQ: every kind of message that a store can hold.
 
-Lives here: ``write_content`` and ``Content``, which says what must be found again. Not here: who looks for it.
+Lives here: ``write_content`` and ``Content``, which says what must be found again.
 """
 
 import time

@@ -1,7 +1,7 @@
 """Brokers of both kinds on one store directory, one after the other.
 
 Lives here: stores that RocketMQ wrote (``RocketMQStores``), a clean stop that is one, our broker on such a directory,
-copies, what our SDK reads. Not here: what is written (``store_content``).
+copies, what our SDK reads.
 """
 
 import shutil

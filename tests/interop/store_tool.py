@@ -1,7 +1,6 @@
 """The Java program ``StoreTool``, driven from a test: RocketMQ's own clients write and read what a store may hold.
 
 Lives here: ``StoreTool`` and the messages that it reports.
-Not here: servers (``rocketmq_servers``), what the tests say.
 """
 
 import base64

@@ -9,8 +9,7 @@ Programs live in ``java/`` (every kind), ``java/client`` and ``java/server`` (ki
 of that version). A file without a ``main`` is shared: others may name its class. What Maven and javac make is kept in a
 cache directory of the user, by the hash of what it was made of; delete it freely.
 
-Lives here: tools, class paths, compiling, processes. Not here: RocketMQ's servers (``rocketmq_servers``), PocketMQ's
-(``pocketmq_server``), what the tests say.
+Lives here: tools, class paths, compiling, processes.
 """
 
 import fcntl

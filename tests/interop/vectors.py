@@ -3,7 +3,6 @@
     RECORD_VECTORS=1 make interop ARGS=tests/interop/test_stores_of_rocketmq.py
 
 Lives here: packing a store with what a consumer saw, the parts of both that must be the same at every recording.
-Not here: reading the vectors (``tests.store.rocketmq_vectors``).
 """
 
 import base64

@@ -1,7 +1,6 @@
 """A real Spark standalone cluster on loopback: a master and two workers, each a process of its own.
 
 Lives here: ``SparkCluster``; a Python without this package, for executors that get it as a zip file.
-Not here: what runs on it (``cluster_job``, ``test_cluster``).
 """
 
 import os

@@ -3,7 +3,7 @@
 A file is gzip over JSON lines, one for each kind: request code, who wrote it, serialize type and response code, the
 first of each that is not long. ``tests/interop/test_sdk_on_rocketmq_frames.py`` records them.
 
-Lives here: reading and writing. Not here: catching frames (``tests.interop.frame_recorder``).
+Lives here: reading and writing.
 """
 
 import base64

@@ -1,7 +1,6 @@
 """What one flipped bit in a store may do, by field.
 
 Lives here: the table ``FIELDS`` and ``OTHER_FILES``, the small store, the flips and their verdicts.
-Not here: how many of them a run tries (``test_bit_flips``, ``tests.torture``).
 
 Outcomes for a message in the middle of the log:
 

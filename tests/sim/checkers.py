@@ -2,7 +2,6 @@
 
 Lives here: ``Ledger`` (what was appended and acknowledged), ``check`` (acknowledged ⊆ readable, order per queue,
 nothing invented, offsets never back), ``SimStore``.
-Not here: the disks (``crash_file_system``), which steps are taken (``schedules``).
 """
 
 from dataclasses import dataclass, field

@@ -2,7 +2,6 @@
 
 Lives here: ``Inode`` and ``Directory`` with their state now, their durable state and everything between the two;
 ``crash_states``, which yields the disks that a power cut may leave.
-Not here: the ``FileSystem`` that is used (``crash_file_system``), what a store makes of a disk (``checkers``).
 
 What POSIX leaves open, and this disk uses:
 

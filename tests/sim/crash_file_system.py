@@ -1,7 +1,6 @@
 """A ``FileSystem`` in memory that fails, tears, forgets and dies when told to.
 
 Lives here: ``CrashFileSystem`` with its files and maps, the list of operations, ``Fault``, ``Killed``.
-Not here: what survives a power cut (``crash_disk``).
 
 Every operation is announced to ``before``, a hook that may return a ``Fault``, block (a hanging call), or do nothing.
 The hook runs outside of any lock. After ``Killed`` was raised once, every call raises it: the process is dead. ::

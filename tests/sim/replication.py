@@ -1,7 +1,6 @@
 """The life of a replicated group: one seed drives a master and its slaves as ordered steps, on disks that crash.
 
 Lives here: ``ReplicatedLife``: the steps, the faults, what must hold.
-Not here: one store's crashes (``schedules``), nodes on the real disk (``tests.store.ha.nodes``).
 
 Rules, after every step: a slave that follows has a byte prefix of its master's log. Whenever the group is whole again:
 every message that was answered with SEND_OK is in every log, once, and the logs are the same. Power cuts, lost disks

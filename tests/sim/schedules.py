@@ -2,7 +2,6 @@
 
 Lives here: the steps, ``run_schedule`` (a list of steps, then every crash that is wanted), ``random_life`` (one seed: a
 store that lives, dies and comes back several times).
-Not here: the rules (``checkers``).
 """
 
 import random

@@ -4,7 +4,7 @@
 closed, ``killed``: by ``kill -9``) and ``seen.json``: the messages that RocketMQ's own consumer had read from it.
 ``make interop`` writes them with RECORD_VECTORS=1 (``tests/interop/vectors.py``).
 
-Lives here: unpacking them, what they hold. Not here: who writes them, what is checked.
+Lives here: unpacking them, what they hold.
 """
 
 import base64

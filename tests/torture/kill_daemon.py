@@ -2,7 +2,6 @@
 
 Lives here: ``KillRounds``: start ``pocketmq standalone``, send from many tasks, kill it at some moment, look at a copy
 of what it left, start it again on the rest.
-Not here: simulated crashes (``tests.sim``).
 
 What must hold after each kill: every message with a receipt is at its place; a queue has no gap; nothing was invented;
 no end of a queue went back; no damage. The page cache survives the process, so this holds for both flush modes.
