@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from bench.results import ResultFile, read_lines
+from bench.base.results import ResultFile, read_lines
 
 OWN_CASES = {
     "gil": "which calls stall the other threads",
@@ -85,11 +85,11 @@ def compare(names: Sequence[str], options: argparse.Namespace, results: ResultFi
     """Run cases of the comparison."""
     from dataclasses import replace
 
-    from bench.case import FULL, QUICK
     from bench.cases import BY_NAME as CASES_BY_NAME
     from bench.cases import CASES
+    from bench.comparison.case import FULL, QUICK
+    from bench.comparison.suite import Suite
     from bench.peers import BY_NAME as PEERS_BY_NAME
-    from bench.suite import Suite
 
     scale = QUICK if options.quick else FULL
     if options.repeats:
@@ -101,13 +101,13 @@ def compare(names: Sequence[str], options: argparse.Namespace, results: ResultFi
 
 def run_own(names: Sequence[str], results: ResultFile) -> None:
     """Run PocketMQ's own cases; their rows join the same file."""
-    from bench.conditions import environment
+    from bench.base.conditions import environment
 
     if names and not results.lines:
         results.write("environment", **environment())
     for name in names:
         print(f"\n{name}: {OWN_CASES[name]}", file=sys.stderr)
-        rows: Iterable[dict[str, object]] = importlib.import_module(f"bench.{name}").run()
+        rows: Iterable[dict[str, object]] = importlib.import_module(f"bench.own.{name}").run()
         for row in rows:
             print("  " + "  ".join(f"{key}={value}" for key, value in row.items()), flush=True)
             results.write("row", bench=name, figures=row)
@@ -115,7 +115,7 @@ def run_own(names: Sequence[str], results: ResultFile) -> None:
 
 def write_report(path: Path) -> Path:
     """Write the report and the plots of a result file beside it; return the report's path."""
-    from bench.report import Report
+    from bench.report.report import Report
 
     report = path.with_suffix(".md")
     report.write_text(Report(read_lines(path)).text(path.stem, path.parent))

@@ -1,1 +1,13 @@
-"""The daemon: processors and their executors, topics, offsets, long polling, registration."""
+"""The broker daemon: requests in, records in the store, answers out.
+
+The packages in the order of the data flow; each imports only packages named before it:
+
+    stats, request                             counters and stage times; tasks, queues, executors, the request table
+    topic, group, delay, flow_control, lock    what requests are checked against, and what refuses them
+    ha, transaction                            replication of one run; half messages and their decisions
+    send, staged, pull                         messages in, staged transactions, messages out
+    metrics, admin                             what the broker tells about itself, and what administrators change
+    assembly                                   every object of one run, built and connected; ``app`` starts and stops it
+
+Files and logs on disk belong to ``store``, frames and codecs to ``remoting``, command lines and signals to ``cli``.
+"""

@@ -11,30 +11,30 @@ import os
 from collections.abc import Callable
 from functools import partial
 
-from pocketmq.broker.admission import Admission
-from pocketmq.broker.assembly import Running, build
-from pocketmq.broker.client_table import ClientTable
+from pocketmq.broker.assembly.build import Running, build
+from pocketmq.broker.assembly.environment import Parts
+from pocketmq.broker.assembly.notices import tell_of_overdue_stop, tell_of_small_pool
+from pocketmq.broker.assembly.role_changes import RoleChanges, RoleNotTaken
 from pocketmq.broker.config import MASTER_ID, BrokerConfig
-from pocketmq.broker.consumer_offsets import ConsumerOffsets
-from pocketmq.broker.counters import BrokerCounters
-from pocketmq.broker.delay_service import DelayService
-from pocketmq.broker.ha_roles import RoleOfRun
-from pocketmq.broker.lock_manager import LockManager
-from pocketmq.broker.metrics_server import MetricsConfig
-from pocketmq.broker.notices import tell_of_overdue_stop, tell_of_small_pool
-from pocketmq.broker.observation import Observation
-from pocketmq.broker.off_loop import run_off_loop
-from pocketmq.broker.parts import Parts
-from pocketmq.broker.refusal_book import RefusalBook
+from pocketmq.broker.delay.delay_service import DelayService
+from pocketmq.broker.flow_control.admission import Admission
+from pocketmq.broker.flow_control.refusal_stats import RefusalBook
+from pocketmq.broker.group.client_table import ClientTable
+from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
+from pocketmq.broker.group.subscription_groups import SubscriptionGroups
+from pocketmq.broker.ha.ha_roles import RoleOfRun
+from pocketmq.broker.ha.off_loop import run_off_loop
+from pocketmq.broker.ha.replication import Replication, load_role
+from pocketmq.broker.lock.lock_manager import LockManager
+from pocketmq.broker.metrics.metrics_server import MetricsConfig
+from pocketmq.broker.metrics.observation import Observation
+from pocketmq.broker.metrics.thread_dump import ThreadDumper
 from pocketmq.broker.registration import Registration
-from pocketmq.broker.replication import Replication, load_role
-from pocketmq.broker.request_table import RequestTable
-from pocketmq.broker.role_changes import RoleChanges, RoleNotTaken
-from pocketmq.broker.stats_items import StatsItems
-from pocketmq.broker.subscription_groups import SubscriptionGroups
-from pocketmq.broker.thread_dump import ThreadDumper
-from pocketmq.broker.topic_table import TopicTable
-from pocketmq.broker.transaction_service import TransactionService
+from pocketmq.broker.request.request_table import RequestTable
+from pocketmq.broker.stats.counters import BrokerCounters
+from pocketmq.broker.stats.stats_items import StatsItems
+from pocketmq.broker.topic.topic_table import TopicTable
+from pocketmq.broker.transaction.transaction_service import TransactionService
 from pocketmq.common.all_steps import AllSteps
 from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.errors import Cause, ConfigError, MessageIllegal
@@ -46,10 +46,10 @@ from pocketmq.remoting.bodies import Announcement
 from pocketmq.remoting.refused_requests import RefusedRequests
 from pocketmq.remoting.server import Connection, RemotingServer, ServerConfig
 from pocketmq.store.config import StoreConfig
-from pocketmq.store.file_system import FileSystem
+from pocketmq.store.disk.file_system import FileSystem
+from pocketmq.store.disk.os_file_system import OsFileSystem
 from pocketmq.store.ha.state import HaState
 from pocketmq.store.message_store import MessageStore
-from pocketmq.store.os_file_system import OsFileSystem
 
 DEFAULT_MEMORY_BYTES = 4 << 30
 """Taken for the machine's memory where the system does not tell."""

@@ -10,7 +10,7 @@ import msgspec
 
 from pocketmq.common.errors import ConfigError
 from pocketmq.common.limits import NAME_LENGTH_MAX
-from pocketmq.store.queue_paths import QUEUE_ID_MAX
+from pocketmq.store.disk.queue_paths import QUEUE_ID_MAX
 
 MASTER_ID: Final = 0
 """Broker id of a master (RocketMQ MixAll)."""

@@ -5,11 +5,11 @@ Lives here: ``Housekeeping``: tables written to disk, free space looked at, sile
 
 from collections.abc import Sequence
 
-from pocketmq.broker.client_table import ClientTable
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.disk_space import DiskSpace
-from pocketmq.broker.group_notifier import GroupNotifier
-from pocketmq.broker.json_file import PersistedTable
+from pocketmq.broker.group.client_table import ClientTable
+from pocketmq.broker.group.group_notifier import GroupNotifier
+from pocketmq.broker.persisted_table import PersistedTable
+from pocketmq.broker.stats.disk_space import DiskSpace
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
 from pocketmq.common.runner import LoopMailbox, Runner, Worker

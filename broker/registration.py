@@ -13,7 +13,7 @@ from typing import Final, Protocol
 import msgspec
 
 from pocketmq.broker.config import MASTER_ID, BrokerConfig
-from pocketmq.broker.topic_table import TopicTable
+from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.common.clock import Clock
 from pocketmq.common.crc import crc32
 from pocketmq.common.errors import PocketMQError

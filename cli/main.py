@@ -10,28 +10,14 @@ from typing import Annotated
 
 import typer
 
-from pocketmq.cli import (
-    bench,
-    cluster,
-    consume,
-    daemon_commands,
-    dlq,
-    group,
-    ha,
-    lock,
-    message,
-    metrics,
-    pipeline,
-    produce,
-    request,
-    retry_store,
-    topic,
-    trace,
-    transaction,
-)
+from pocketmq.cli import pipeline
+from pocketmq.cli.admin import group, ha, lock, topic
+from pocketmq.cli.bench import bench
+from pocketmq.cli.daemon import cluster, daemon_commands, metrics
 from pocketmq.cli.doctor import commands as doctor
 from pocketmq.cli.exit_codes import EXIT_CODES_HELP, CommandFailed, ExitCode, exit_code_of
 from pocketmq.cli.log import app as log
+from pocketmq.cli.messages import consume, dlq, message, produce, request, retry_store, trace, transaction
 from pocketmq.cli.output import open_standard_files, print_error
 from pocketmq.cli.scenario.command import scenario
 from pocketmq.common.errors import PocketMQError

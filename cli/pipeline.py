@@ -7,8 +7,12 @@ from typing import Final
 
 import typer
 
-from pocketmq.pipeline.jobs import archive, dedupe, flow_control, reconcile, replay
-from pocketmq.pipeline.jobs.command import Job
+from pocketmq.pipeline.jobs.archive import command as archive
+from pocketmq.pipeline.jobs.common.command import Job
+from pocketmq.pipeline.jobs.dedupe import command as dedupe
+from pocketmq.pipeline.jobs.flow_control import command as flow_control
+from pocketmq.pipeline.jobs.reconcile import command as reconcile
+from pocketmq.pipeline.jobs.replay import command as replay
 
 JOBS: Final[tuple[Job, ...]] = (archive.JOB, replay.JOB, dedupe.JOB, reconcile.JOB, flow_control.JOB)
 

@@ -1,9 +1,27 @@
 """The Python SDK: producers, consumers, admin.
 
-from pocketmq.client import Message, Producer, PullConsumer, PushConsumer
+    from pocketmq.client import Message, Producer, PullConsumer, PushConsumer
+
+The packages in the order of the data flow:
+
+    message, connection      messages and receipts; name servers, routes, one instance a process and name server
+    arrow, trace             columns instead of objects; message trace
+    producer, transaction, staged, durable   messages out
+    pull, handlers, push, idempotence        messages in
+    admin                    administration
+
+``blocking`` wraps producer and consumers for programs without asyncio. The public names are those in ``__all__`` and
+the packages ``admin``, ``durable`` and ``idempotence``. No module here knows broker or store.
 """
 
-from pocketmq.client.consume_result import ConsumeResult, Later
+from pocketmq.client.connection.instance import ClientInstance, ClientOptions
+from pocketmq.client.connection.rebalance import (
+    MessageQueue,
+    allocate_by_config,
+    allocate_by_consistent_hash,
+    allocate_by_machine_room,
+    allocate_machine_room_nearby,
+)
 from pocketmq.client.errors import (
     Attempt,
     BrokerAnswerError,
@@ -16,31 +34,24 @@ from pocketmq.client.errors import (
     SendTimeout,
     WrongLoop,
 )
-from pocketmq.client.fault_items import LATENCY_TABLE_4_9, LATENCY_TABLE_5_3, LatencyTable
-from pocketmq.client.identified_message import IdentifiedMessage
-from pocketmq.client.instance import ClientInstance, ClientOptions
-from pocketmq.client.offsets import ConsumeFromWhere
-from pocketmq.client.process_queue import ProcessLimits
-from pocketmq.client.producer import Producer
-from pocketmq.client.pull_consumer import PullConsumer
-from pocketmq.client.push_consumer import PushConsumer
-from pocketmq.client.rebalance import (
-    MessageQueue,
-    allocate_by_config,
-    allocate_by_consistent_hash,
-    allocate_by_machine_room,
-    allocate_machine_room_nearby,
-)
-from pocketmq.client.receipts import Receipt, SendStatus
-from pocketmq.client.request_reply import NoReply, ReplyIllegal, ReplyMessage, is_request, reply_to
-from pocketmq.client.retry import DEFAULT_RETRY_RESPONSE_CODES, RETRY_RESPONSE_CODES_4_9
-from pocketmq.client.transaction_message import (
+from pocketmq.client.handlers.consume_result import ConsumeResult, Later
+from pocketmq.client.handlers.process_queue import ProcessLimits
+from pocketmq.client.message.identified_message import IdentifiedMessage
+from pocketmq.client.message.receipts import Receipt, SendStatus
+from pocketmq.client.message.transaction_message import (
     LocalTransactionState,
     TransactionNotBegun,
     TransactionReceipt,
     TransactionRefused,
 )
-from pocketmq.client.transaction_producer import Transaction, TransactionProducer
+from pocketmq.client.producer.fault_items import LATENCY_TABLE_4_9, LATENCY_TABLE_5_3, LatencyTable
+from pocketmq.client.producer.producer import Producer
+from pocketmq.client.producer.request_reply import NoReply, ReplyIllegal, ReplyMessage, is_request, reply_to
+from pocketmq.client.producer.retry import DEFAULT_RETRY_RESPONSE_CODES, RETRY_RESPONSE_CODES_4_9
+from pocketmq.client.pull.offsets import ConsumeFromWhere
+from pocketmq.client.pull.pull_consumer import PullConsumer
+from pocketmq.client.push.push_consumer import PushConsumer
+from pocketmq.client.transaction.transaction_producer import Transaction, TransactionProducer
 from pocketmq.common.body_codec import BodyUnreadable, CompressionType
 from pocketmq.common.message import Message, ReceivedMessage
 from pocketmq.remoting.codes import ResponseCode

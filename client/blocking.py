@@ -15,17 +15,17 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from pocketmq.client import producer as async_producer
-from pocketmq.client import pull_consumer as async_pull_consumer
-from pocketmq.client import push_consumer as async_push_consumer
+from pocketmq.client.connection.instance import ClientInstance
+from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.errors import ForkedClient, NotStarted
-from pocketmq.client.handler_call import BatchHandler, Handler
-from pocketmq.client.instance import ClientInstance
-from pocketmq.client.offsets import StartPosition
-from pocketmq.client.rebalance import MessageQueue
-from pocketmq.client.receipts import Receipt
-from pocketmq.client.selectors import QueueSelector
-from pocketmq.client.subscription import ALL
+from pocketmq.client.handlers.handler_call import BatchHandler, Handler
+from pocketmq.client.message.receipts import Receipt
+from pocketmq.client.producer import producer as async_producer
+from pocketmq.client.producer.selectors import QueueSelector
+from pocketmq.client.pull import pull_consumer as async_pull_consumer
+from pocketmq.client.pull.offsets import StartPosition
+from pocketmq.client.pull.subscription import ALL
+from pocketmq.client.push import push_consumer as async_push_consumer
 from pocketmq.common.message import Message, ReceivedMessage
 from pocketmq.common.runner import LoopMailbox, Runner, ThreadRunner, Worker
 from pocketmq.remoting.loop import new_event_loop

@@ -12,11 +12,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from pocketmq.client import blocking
-from pocketmq.client import transaction_producer as async_transaction
-from pocketmq.client.receipts import Receipt
-from pocketmq.client.selectors import QueueSelector
-from pocketmq.client.transaction_checks import Check
-from pocketmq.client.transaction_message import TransactionReceipt
+from pocketmq.client.message.receipts import Receipt
+from pocketmq.client.message.transaction_message import TransactionReceipt
+from pocketmq.client.producer.selectors import QueueSelector
+from pocketmq.client.transaction import transaction_producer as async_transaction
+from pocketmq.client.transaction.transaction_checks import Check
 from pocketmq.common.message import Message
 
 

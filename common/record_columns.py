@@ -38,7 +38,7 @@ from pocketmq.common.record import (
 from pocketmq.common.record_codec import received_message, record_size_at, record_spans
 
 COLUMNS_MIN: Final = 40
-"""Below about this many records the scalar codec is faster (``bench/records.py``)."""
+"""Below about this many records the scalar codec is faster (``bench/own/records.py``)."""
 _PATCH_COLUMNS_MIN: Final = 28
 """Below about this many records ``patch`` is faster one by one: 0.3 µs each against 8.5."""
 _OFFSETS: Final = struct.Struct(">qq")

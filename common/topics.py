@@ -31,7 +31,7 @@ OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 TRANS_CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 NAMED_TOPIC: Final = "rmq_sys_pocketmq_named_transactions"
-"""Ours: what named transactions stage, and what became of them (``broker.named_records``)."""
+"""Ours: what named transactions stage, and what became of them (``broker.staged.staged_records``)."""
 SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
 OFFSET_MOVED_EVENT: Final = "OFFSET_MOVED_EVENT"
 

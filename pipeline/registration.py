@@ -11,8 +11,8 @@ from typing import Final
 from pyspark import SparkFiles
 from pyspark.sql import SparkSession
 
-from pocketmq.pipeline.log_source import PocketMQLogSource
-from pocketmq.pipeline.source import PocketMQSource
+from pocketmq.pipeline.source.log_source import PocketMQLogSource
+from pocketmq.pipeline.source.source import PocketMQSource
 
 STREAM_FOLDER: Final = "streaming_job"
 

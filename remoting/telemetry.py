@@ -42,7 +42,7 @@ class PairTelemetry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StageTelemetry(msgspec.Struct, frozen=True, kw_only=True):
-    """How long requests of a pair were in one stage (``broker.stage_times.Stage``), in the window."""
+    """How long requests of a pair were in one stage (``broker.stats.stage_times.Stage``), in the window."""
 
     pair: str = ""
     stage: str = ""

@@ -1,1 +1,13 @@
-"""The log on disk: segments, commit log, consume queues, key index, flush, dispatch, recovery. Knows no socket."""
+"""The log on disk. Knows no socket but in ``ha``, and no request.
+
+    disk          the file system as an argument, the cache of open files, locked memory
+    commitlog     groups of records appended under one lock, committed, flushed; segments and write buffers
+    consumequeue  per queue: where each message is in the log; what a pull reads
+    index         from keys and unique ids to places in the log
+    recovery      what a start does with what the last run left
+    retention     what is removed, and when
+    ha            the log copied byte for byte to slaves
+    offline       checking and repairing a store without a broker
+
+``message_store`` opens, connects and closes them; ``dispatch`` carries appended records to queues and index.
+"""

@@ -17,8 +17,8 @@ import msgspec
 
 from pocketmq.common.crc import crc32
 from pocketmq.common.errors import DECODE_ERRORS
+from pocketmq.store.disk.file_system import FileSystem
 from pocketmq.store.errors import StoreError, StorePermission
-from pocketmq.store.file_system import FileSystem
 
 CHECKPOINT_BYTES: Final = 4096
 CHECKPOINT_SLACK_MS: Final = 3000

@@ -14,9 +14,9 @@ from pocketmq.common.errors import CorruptRecord, PocketMQError
 from pocketmq.common.events import EventLog, NullLog
 from pocketmq.common.record_group import RecordGroup
 from pocketmq.common.runner import Runner, Worker
-from pocketmq.store.consume_queues import ConsumeQueues
-from pocketmq.store.group_feed import FEED_BYTES_MAX, FEED_GROUPS_MAX, GroupFeed, LogColumns, LogSource
-from pocketmq.store.index import KeyIndex
+from pocketmq.store.commitlog.group_feed import FEED_BYTES_MAX, FEED_GROUPS_MAX, GroupFeed, LogColumns, LogSource
+from pocketmq.store.consumequeue.consume_queues import ConsumeQueues
+from pocketmq.store.index.index import KeyIndex
 
 PASS_RECORDS_MAX: Final = 32_768
 """Records of one pass; then who waits is told before the next."""

@@ -23,34 +23,34 @@ from pocketmq.common.record_codec import decode_record, record_size_at
 from pocketmq.common.record_group import GroupSection, RecordGroup
 from pocketmq.common.runner import Runner, ThreadRunner, Worker
 from pocketmq.common.supervised import Supervisor
-from pocketmq.store.allocate import ALLOCATING_SUFFIX, SegmentAllocator
 from pocketmq.store.append_result import AppendResult, PutStatus, PutTimes, refused
 from pocketmq.store.checkpoint import Checkpoint, Positions, StorePaths, mark_open, write_checkpoint
-from pocketmq.store.checksums import ChecksumLog
-from pocketmq.store.commit import CommitService
-from pocketmq.store.commit_log import CommitLog
+from pocketmq.store.commitlog.allocate import ALLOCATING_SUFFIX, SegmentAllocator
+from pocketmq.store.commitlog.checksums import ChecksumLog
+from pocketmq.store.commitlog.commit import CommitService
+from pocketmq.store.commitlog.commit_log import CommitLog
+from pocketmq.store.commitlog.flush import FlushService
+from pocketmq.store.commitlog.group_commit import GroupCommit
+from pocketmq.store.commitlog.group_feed import LogColumns
+from pocketmq.store.commitlog.log_reader import DamagedRange
+from pocketmq.store.commitlog.segment_queue import SegmentQueue
+from pocketmq.store.commitlog.write_buffer_pool import WriteBufferPool
 from pocketmq.store.config import StoreConfig
-from pocketmq.store.consume_queue import ENTRY
-from pocketmq.store.consume_queues import ConsumeQueues
+from pocketmq.store.consumequeue.consume_queue import ENTRY
+from pocketmq.store.consumequeue.consume_queues import ConsumeQueues
+from pocketmq.store.consumequeue.get import GetResult, get_message, read_records
+from pocketmq.store.consumequeue.time_index import offset_by_time, store_time, store_time_at
+from pocketmq.store.disk.file_system import FileLock, FileSystem
+from pocketmq.store.disk.memory_lock import Memory, OsMemory
+from pocketmq.store.disk.os_file_system import OsFileSystem
 from pocketmq.store.dispatch import Dispatcher
 from pocketmq.store.errors import NotLeading, OffsetOutOfRange, StoreClosed, StoreError, StoreFenced
-from pocketmq.store.file_system import FileLock, FileSystem
-from pocketmq.store.flush import FlushService
-from pocketmq.store.get import GetResult, get_message, read_records
-from pocketmq.store.group_commit import GroupCommit
-from pocketmq.store.group_feed import LogColumns
-from pocketmq.store.index import KeyIndex, KeyQueryResult
-from pocketmq.store.log_reader import DamagedRange
-from pocketmq.store.memory_lock import Memory, OsMemory
+from pocketmq.store.index.index import KeyIndex, KeyQueryResult
 from pocketmq.store.open_plan import OpenPlan, drop_log
-from pocketmq.store.os_file_system import OsFileSystem
-from pocketmq.store.recovery import Recovery, RecoveryReport, write_damage
+from pocketmq.store.recovery.recovery import Recovery, RecoveryReport, write_damage
 from pocketmq.store.replicas import BothVerdicts, Replicas
-from pocketmq.store.retention import Retention
-from pocketmq.store.segment_queue import SegmentQueue
-from pocketmq.store.time_index import offset_by_time, store_time, store_time_at
+from pocketmq.store.retention.retention import Retention
 from pocketmq.store.waiters import Done
-from pocketmq.store.write_buffer_pool import WriteBufferPool
 
 __all__ = ["AppendResult", "GetResult", "MessageStore", "PutStatus", "RecoveryReport"]
 

@@ -6,8 +6,8 @@ Lives here: ``OpenPlan``, the giving up of a whole log.
 from dataclasses import dataclass
 
 from pocketmq.store.checkpoint import StorePaths
-from pocketmq.store.file_system import FileSystem
-from pocketmq.store.queue_paths import queues_directory
+from pocketmq.store.disk.file_system import FileSystem
+from pocketmq.store.disk.queue_paths import queues_directory
 
 
 @dataclass(slots=True, frozen=True)

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from pocketmq.broker.slave_sync import SlaveSync, TablesFrom
+from pocketmq.broker.ha.slave_sync import SlaveSync, TablesFrom
 from pocketmq.client import Message, Producer, PushConsumer, TransactionProducer
-from pocketmq.client.instance import ClientInstance, TaskSet
+from pocketmq.client.connection.instance import ClientInstance, TaskSet
 from pocketmq.common.logs import CapturedLog
 from pocketmq.common.runner import Step, ThreadRunner, ThreadWorker
 from pocketmq.common.supervised import Supervisor, family

@@ -10,22 +10,22 @@ import pytest
 
 import pocketmq.common.errors
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_offsets import ConsumerOffsets
-from pocketmq.broker.delay_offsets import DelayOffsets
-from pocketmq.broker.fencing_tokens import FencingTokens
-from pocketmq.broker.json_file import PersistedTable
-from pocketmq.broker.master_address import MasterAddress
-from pocketmq.broker.named_records import _event_start, read_event, staged_messages
-from pocketmq.broker.slave_mirror import LocalCommits
-from pocketmq.broker.subscription_groups import SubscriptionGroups
-from pocketmq.broker.timer_queue import TimerProgress
-from pocketmq.broker.topic_table import TopicTable
-from pocketmq.broker.transaction_recovery import TransactionProgress
+from pocketmq.broker.delay.delay_offsets import DelayOffsets
+from pocketmq.broker.delay.timer_queue import TimerProgress
+from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
+from pocketmq.broker.group.subscription_groups import SubscriptionGroups
+from pocketmq.broker.ha.master_address import MasterAddress
+from pocketmq.broker.ha.slave_mirror import LocalCommits
+from pocketmq.broker.lock.fencing_tokens import FencingTokens
+from pocketmq.broker.persisted_table import PersistedTable
+from pocketmq.broker.staged.staged_records import _event_start, read_event, staged_messages
+from pocketmq.broker.topic.topic_table import TopicTable
+from pocketmq.broker.transaction.transaction_recovery import TransactionProgress
 from pocketmq.cli.input import LineParser
 from pocketmq.client.durable.entry import decode_kept
 from pocketmq.client.durable.redis_store import _index
-from pocketmq.client.offsets import BroadcastOffsetFile
-from pocketmq.client.trace_format import decode_records
+from pocketmq.client.pull.offsets import BroadcastOffsetFile
+from pocketmq.client.trace.trace_format import decode_records
 from pocketmq.common.body_codec import decompress_body
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.crc import crc32
@@ -45,13 +45,13 @@ from pocketmq.remoting.frame import BINARY, JSON, MSGPACK, Frame
 from pocketmq.remoting.headers import HEADERS
 from pocketmq.remoting.telemetry import decode_telemetry
 from pocketmq.store.checkpoint import Checkpoint, Positions, StorePaths
-from pocketmq.store.deleted_topics import DeletedTopics
+from pocketmq.store.consumequeue.deleted_topics import DeletedTopics
+from pocketmq.store.disk.os_file_system import OsFileSystem
 from pocketmq.store.ha import wire
 from pocketmq.store.ha.epochs import EpochTable
 from pocketmq.store.ha.state import HaState
 from pocketmq.store.offline.small_files import read_json
-from pocketmq.store.os_file_system import OsFileSystem
-from pocketmq.store.recovery import read_damage
+from pocketmq.store.recovery.recovery import read_damage
 
 SOURCES = Path(pocketmq.common.errors.__file__).resolve().parents[1]
 FOLDERS = ("broker", "cli", "client", "common", "namesrv", "pipeline", "remoting", "store")
@@ -313,8 +313,8 @@ def test_bodies_are_all_listed() -> None:
 
 ALLOWED = {
     # what raises only one of them, or tells them apart before DECODE_ERRORS is caught around it
-    ("broker/json_file.py", "msgspec.ValidationError"): "fastjson's dialect is tried for other errors only",
-    ("broker/json_file.py", "msgspec.DecodeError"): "as above",
+    ("broker/persisted_table.py", "msgspec.ValidationError"): "fastjson's dialect is tried for other errors only",
+    ("broker/persisted_table.py", "msgspec.DecodeError"): "as above",
     ("remoting/bodies.py", "msgspec.ValidationError"): "as above",
     ("remoting/bodies.py", "msgspec.DecodeError"): "as above",
     ("remoting/lenient.py", "msgspec.ValidationError"): "fastjson's rules are tried",

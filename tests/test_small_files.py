@@ -9,16 +9,16 @@ import msgspec
 import pytest
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_offsets import ConsumerOffsets
-from pocketmq.broker.delay_offsets import DelayOffsets
-from pocketmq.broker.fencing_tokens import FencingTokens
-from pocketmq.broker.json_file import BACKUP, DAMAGED, KEPT_MAX, PersistedTable
-from pocketmq.broker.master_address import MasterAddress
-from pocketmq.broker.slave_mirror import LocalCommits
-from pocketmq.broker.subscription_groups import SubscriptionGroups
-from pocketmq.broker.timer_queue import TimerProgress, TimerState
-from pocketmq.broker.topic_table import TopicTable
-from pocketmq.broker.transaction_recovery import TransactionProgress
+from pocketmq.broker.delay.delay_offsets import DelayOffsets
+from pocketmq.broker.delay.timer_queue import TimerProgress, TimerState
+from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
+from pocketmq.broker.group.subscription_groups import SubscriptionGroups
+from pocketmq.broker.ha.master_address import MasterAddress
+from pocketmq.broker.ha.slave_mirror import LocalCommits
+from pocketmq.broker.lock.fencing_tokens import FencingTokens
+from pocketmq.broker.persisted_table import BACKUP, DAMAGED, KEPT_MAX, PersistedTable
+from pocketmq.broker.topic.topic_table import TopicTable
+from pocketmq.broker.transaction.transaction_recovery import TransactionProgress
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.errors import BytesIllegal, CorruptRecord
 from pocketmq.common.events import NullLog
@@ -27,11 +27,11 @@ from pocketmq.common.sealed_json import seal, unseal
 from pocketmq.namesrv.epoch_store import EpochFile, EpochStore, EpochsUnreadable
 from pocketmq.namesrv.epochs import EpochRecord
 from pocketmq.store.checkpoint import Positions, StorePaths
-from pocketmq.store.deleted_topics import DeletedTopics
+from pocketmq.store.commitlog.log_reader import DamagedRange
+from pocketmq.store.consumequeue.deleted_topics import DeletedTopics
 from pocketmq.store.errors import CorruptStore, FileMissing
 from pocketmq.store.ha.state import HaState
-from pocketmq.store.log_reader import DamagedRange
-from pocketmq.store.recovery import damage_is_unread, read_damage, write_damage
+from pocketmq.store.recovery.recovery import damage_is_unread, read_damage, write_damage
 
 PATH = "/store/config/t.json"
 

@@ -1,6 +1,5 @@
 """The cases of the comparison, in the order in which they run: those that share servers follow each other."""
 
-from bench.case import Case
 from bench.cases.batches import Batches
 from bench.cases.connections import Connections
 from bench.cases.draining import Draining
@@ -12,6 +11,7 @@ from bench.cases.reading import Reading
 from bench.cases.restarts import Restarts
 from bench.cases.sync import ReplicatedSends, SyncFlush
 from bench.cases.topics import Topics
+from bench.comparison.case import Case
 
 CASES: tuple[Case, ...] = (
     OneByOne(),

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bench.case import BYTES_MAX, Bench, Case, Scale, Variant, figures
+from bench.comparison.case import BYTES_MAX, Bench, Case, Scale, Variant, figures
 from bench.peers import Peer
 
 SHAPES = ((100, 1000), (1024, 500), (65_536, 16))

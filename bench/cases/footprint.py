@@ -4,7 +4,7 @@ import signal
 import time
 from typing import Any
 
-from bench.case import Bench, Case, Scale, Variant
+from bench.comparison.case import Bench, Case, Scale, Variant
 from bench.peers import SAME_SERVER, Peer
 
 IDLE_S = 3.0

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bench.case import Bench, Case, Scale, Variant, figures
+from bench.comparison.case import Bench, Case, Scale, Variant, figures
 from bench.peers import Peer
 
 SIZE_BYTES = 1024

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.histogram import Latencies
-from bench.schedule import Schedule
+from bench.base.histogram import Latencies
+from bench.base.schedule import Schedule
 
 STAMP_BYTES = 8
 """A body of the open loop begins with its intended time of sending: ns of ``time.perf_counter_ns``."""

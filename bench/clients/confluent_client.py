@@ -17,8 +17,8 @@ import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from bench.base.histogram import Latencies
 from bench.clients.base import Client, ClosedLoad, Measured, ReadTimer
-from bench.histogram import Latencies
 
 COMMON = {"log_level": 0}
 LINGER_ONE_MS, LINGER_MANY_MS, LINGER_BATCH_MS = 0.0, 0.5, 5.0

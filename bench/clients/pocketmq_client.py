@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.clients.base import Client, ReadTimer
 from pocketmq.client import ClientInstance, Message, MessageQueue, Producer, PullConsumer
-from pocketmq.client.admin import Admin
+from pocketmq.client.admin.admin import Admin
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.events import NullLog
 from pocketmq.remoting.bodies import TopicConfigBody, encode_body

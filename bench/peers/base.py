@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bench.processes import Child, cpu_s, memory_mb, threads
+from bench.base.processes import Child, cpu_s, memory_mb, threads
 
 INSTALL_S = 600
 

@@ -7,9 +7,9 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from bench.base.processes import Child, free_ports, port_answers
 from bench.peers.base import Server
 from bench.peers.maven import SOURCES, class_path, java
-from bench.processes import Child, free_ports, port_answers
 
 FLUSH = {
     "async": {"log.flush.interval.ms": "500", "log.flush.scheduler.interval.ms": "500"},

@@ -4,8 +4,8 @@ import os
 import subprocess
 from typing import Any
 
+from bench.base.processes import Child, free_ports, port_answers
 from bench.peers.base import Server, Unavailable, cache_directory, find_program, run_tool
-from bench.processes import Child, free_ports, port_answers
 
 VERSION = "v2.15.2"
 SYNC = {"async": '"500ms"', "sync": "always"}

@@ -4,10 +4,10 @@ import shutil
 import signal
 from typing import Any
 
-from bench.broker_process import BrokerProcess
+from bench.base.broker_process import BrokerProcess
+from bench.base.processes import cpu_s, memory_mb, threads
+from bench.own.replication import SlaveProcess
 from bench.peers.base import Server
-from bench.processes import cpu_s, memory_mb, threads
-from bench.replication import SlaveProcess
 from pocketmq import __version__
 
 SETTINGS = {

@@ -4,8 +4,8 @@ import os
 import subprocess
 from typing import Any
 
+from bench.base.processes import Child, free_ports, port_answers
 from bench.peers.base import Server, Unavailable, find_program, installed_by_apt
-from bench.processes import Child, free_ports, port_answers
 
 PLACE = "/usr/lib/rabbitmq/bin"
 """The scripts themselves: those in /usr/sbin change the user first."""

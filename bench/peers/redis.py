@@ -3,8 +3,8 @@
 import subprocess
 from typing import Any
 
+from bench.base.processes import Child, free_ports, port_answers
 from bench.peers.base import Server, installed_by_apt
-from bench.processes import Child, free_ports, port_answers
 
 FSYNC = {"async": "everysec", "sync": "always", "replicated": "everysec"}
 

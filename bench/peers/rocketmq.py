@@ -5,9 +5,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bench.base.processes import Child, free_ports, port_answers
 from bench.peers.base import Server
 from bench.peers.maven import HEAP, SOURCES, class_path, compiled, java
-from bench.processes import Child, free_ports, port_answers
 
 NAME_SERVER = "org.apache.rocketmq.namesrv.NamesrvStartup"
 BROKER = "org.apache.rocketmq.broker.BrokerStartup"

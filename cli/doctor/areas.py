@@ -8,11 +8,11 @@ from typing import Final
 
 from pocketmq.cli.doctor.figures import PULL_PAIR, SEND_PAIR, Figures
 from pocketmq.cli.doctor.finding import Area, AreaLine, Finding, Light, Severity
-from pocketmq.cli.doctor.rules_reads import pull_limit_ms
-from pocketmq.cli.doctor.rules_replication import replication_line
-from pocketmq.cli.doctor.rules_send import page_cache_timeout_ms
-from pocketmq.cli.doctor.rules_store import behind_bytes, disk_ratios, flush_mode, free_buffers
-from pocketmq.cli.doctor.slow_stage import held_ms, wait_limit_ms
+from pocketmq.cli.doctor.rules.reads import pull_limit_ms
+from pocketmq.cli.doctor.rules.replication import replication_line
+from pocketmq.cli.doctor.rules.send import page_cache_timeout_ms
+from pocketmq.cli.doctor.rules.slow_stage import held_ms, wait_limit_ms
+from pocketmq.cli.doctor.rules.store import behind_bytes, disk_ratios, flush_mode, free_buffers
 from pocketmq.cli.doctor.words import (
     NO_DATA,
     bytes_text,

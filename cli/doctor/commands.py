@@ -92,7 +92,7 @@ async def _look(
 
 def _given(brokers: Sequence[str]) -> "list[Target]":
     from pocketmq.cli.doctor.reader import Target
-    from pocketmq.client.name_servers import parse_addresses
+    from pocketmq.client.connection.name_servers import parse_addresses
 
     return [Target("", address) for address in parse_addresses(list(brokers))] if brokers else []
 
@@ -129,6 +129,6 @@ def disk(
 
     No broker is needed or touched. What is written is removed, also after Ctrl-C.
     """
-    from pocketmq.cli.doctor.disk_command import measure_disk
+    from pocketmq.cli.doctor.disk.command import measure_disk
 
     measure_disk(directory, seconds=seconds, size_bytes=megabytes * MIB, as_json=as_json)

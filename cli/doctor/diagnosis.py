@@ -11,13 +11,13 @@ import msgspec
 from pocketmq.cli.doctor.areas import area_lines
 from pocketmq.cli.doctor.figures import NOT_KNOWN, BrokerSettings, Figures, Snapshot
 from pocketmq.cli.doctor.finding import Area, Diagnosis, Finding
-from pocketmq.cli.doctor.rules_reads import read_rules
-from pocketmq.cli.doctor.rules_refusals import refusal_rules
-from pocketmq.cli.doctor.rules_replication import replication_rules
-from pocketmq.cli.doctor.rules_requests import request_rules
-from pocketmq.cli.doctor.rules_send import send_rules
-from pocketmq.cli.doctor.rules_settings import setting_rules
-from pocketmq.cli.doctor.rules_store import store_rules
+from pocketmq.cli.doctor.rules.reads import read_rules
+from pocketmq.cli.doctor.rules.refusals import refusal_rules
+from pocketmq.cli.doctor.rules.replication import replication_rules
+from pocketmq.cli.doctor.rules.requests import request_rules
+from pocketmq.cli.doctor.rules.send import send_rules
+from pocketmq.cli.doctor.rules.settings import setting_rules
+from pocketmq.cli.doctor.rules.store import store_rules
 from pocketmq.cli.doctor.words import clean
 
 RULES: Final[tuple[Callable[[Figures], Iterator[Finding]], ...]] = (

@@ -11,9 +11,9 @@ from types import TracebackType
 from typing import Final, Self
 
 from pocketmq.cli.doctor.figures import BrokerSettings, Snapshot
+from pocketmq.client.connection.name_servers import NameServers, parse_addresses
 from pocketmq.client.errors import UNAVAILABLE_CODES, NoNameServer
 from pocketmq.client.log import StandardLog
-from pocketmq.client.name_servers import NameServers, parse_addresses
 from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.errors import PocketMQError
 from pocketmq.remoting.bodies import ClusterInfo, KVTable, decode_body

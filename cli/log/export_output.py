@@ -43,7 +43,7 @@ def write_jsonl(reader: "StoreReader", out: str, wanted: Wanted, skipped: "list[
 
 def write_parquet(reader: "StoreReader", out: str, wanted: Wanted, skipped: "list[Finding]", bar: BytesBar) -> int:
     """Write messages as rows of a new Parquet file; return how many."""
-    from pocketmq.client.arrow import import_pyarrow, schema
+    from pocketmq.client.arrow.arrow import import_pyarrow, schema
 
     import_pyarrow()
     import pyarrow.parquet
@@ -67,7 +67,7 @@ def write_parquet(reader: "StoreReader", out: str, wanted: Wanted, skipped: "lis
 
 
 def _batch(chunk: "LogChunk", wanted: Wanted) -> Any:
-    from pocketmq.client.arrow import records_to_arrow
+    from pocketmq.client.arrow.arrow import records_to_arrow
 
     columns = chunk.columns
     rows = wanted.rows(chunk)
@@ -83,8 +83,8 @@ def _batch(chunk: "LogChunk", wanted: Wanted) -> Any:
 
 def write_log(reader: "StoreReader", out: str, wanted: Wanted, skipped: "list[Finding]", bar: BytesBar) -> int:
     """Write a new store directory with the wanted records and no damage; return how many."""
+    from pocketmq.store.disk.os_file_system import OsFileSystem
     from pocketmq.store.offline.copy_store import StoreCopy
-    from pocketmq.store.os_file_system import OsFileSystem
 
     copy = StoreCopy(reader, os.path.abspath(out), OsFileSystem(), on_finding=lambda finding: _note(skipped, finding))
     copy.run(None if wanted.is_all else wanted.rows, bar.advance)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from pocketmq.cli.scenario.cluster import Cluster
-    from pocketmq.cli.scenario.report import Phase
+    from pocketmq.cli.scenario.harness.cluster import Cluster
+    from pocketmq.cli.scenario.report.report import Phase
 
 Run = Callable[["Cluster", bool, Callable[[str], None]], Awaitable[list["Phase"]]]
 """(cluster, quick, progress) → phases."""
@@ -28,7 +28,7 @@ class Scenario:
 
     def load(self, *, full: bool = False) -> tuple[Run, str, str]:
         """Return how it runs, its cure, and the cure's price."""
-        module = importlib.import_module(f"pocketmq.cli.scenario.{self.name.replace('-', '_')}")
+        module = importlib.import_module(f"pocketmq.cli.scenario.incidents.{self.name.replace('-', '_')}")
         return module.run_full if full else module.run, module.CURE, module.PRICE
 
 

@@ -22,7 +22,7 @@ from pocketmq.cli.run import run_async
 from pocketmq.cli.scenario.catalog import CATALOG, Scenario, find
 
 if TYPE_CHECKING:
-    from pocketmq.cli.scenario.report import Report
+    from pocketmq.cli.scenario.report.report import Report
 
 TOGETHER_S_MAX: Final = 240.0
 """A run that takes longer hangs; it is ended."""
@@ -56,7 +56,7 @@ def scenario(
         why = "not together with --quick" if quick else f"{name} divides no times"
         raise typer.BadParameter(why, param_hint="--full")
     if picture is not None:
-        from pocketmq.cli.scenario import picture_file
+        from pocketmq.cli.scenario.report import picture_file
 
         picture_file.check(picture)  # before the minute, not after it
     try:
@@ -66,10 +66,10 @@ def scenario(
     if report is None:
         raise typer.Exit(ExitCode.INTERRUPTED)
     if picture is not None:
-        from pocketmq.cli.scenario import picture_file
+        from pocketmq.cli.scenario.report import picture_file
 
         if any(phase.spans for phase in report.phases):
-            from pocketmq.cli.scenario import timeline_picture
+            from pocketmq.cli.scenario.report import timeline_picture
 
             timeline_picture.draw(report, picture)
         else:
@@ -78,11 +78,11 @@ def scenario(
     if as_json:
         print_json(report)
     else:
-        from pocketmq.cli.scenario import tables, terminal_picture
+        from pocketmq.cli.scenario.report import tables, terminal_picture
 
         tables.print_report(report)
         if any(phase.spans for phase in report.phases):
-            from pocketmq.cli.scenario import timeline_picture
+            from pocketmq.cli.scenario.report import timeline_picture
 
             timeline_picture.print_timeline(report)
         else:
@@ -105,8 +105,8 @@ def _progress(text: str) -> None:
 
 async def run_scenario(chosen: Scenario, *, quick: bool, keep: bool, full: bool = False) -> "Report":
     """Run one scenario and return its report; processes and files are gone then, also after an error or a signal."""
-    from pocketmq.cli.scenario.cluster import Cluster
-    from pocketmq.cli.scenario.report import Report
+    from pocketmq.cli.scenario.harness.cluster import Cluster
+    from pocketmq.cli.scenario.report.report import Report
 
     run, cure, price = chosen.load(full=full)
     task = asyncio.current_task()

@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
+from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.durable.errors import EntryUnreadable
-from pocketmq.client.rebalance import MessageQueue
 from pocketmq.common.crc import crc32
 from pocketmq.common.errors import DECODE_ERRORS
 from pocketmq.common.message import Message

@@ -12,13 +12,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-from pocketmq.client.accumulator import FRAME_BYTES_TARGET, UNBUILT_EXTRA_BYTES
+from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.durable.entry import UNROUTED, lane_of, queue_of
-from pocketmq.client.durable.port import SendPort
-from pocketmq.client.identified_message import uniq_keys_of
-from pocketmq.client.rebalance import MessageQueue
-from pocketmq.client.receipts import Receipt
-from pocketmq.client.retry import ATTEMPT_MS_MIN
+from pocketmq.client.message.identified_message import uniq_keys_of
+from pocketmq.client.message.receipts import Receipt
+from pocketmq.client.producer.accumulator import FRAME_BYTES_TARGET, UNBUILT_EXTRA_BYTES
+from pocketmq.client.producer.retry import ATTEMPT_MS_MIN
+from pocketmq.client.producer.section_port import SendPort
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.message import Message
 from pocketmq.remoting.errors import RemotingTooMuchRequestError

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pocketmq.client.durable.entry import KeptMessage
 from pocketmq.client.durable.ownership import StoreWait
 from pocketmq.client.durable.policy import RetryRule
-from pocketmq.client.receipts import Receipt
+from pocketmq.client.message.receipts import Receipt
 from pocketmq.common.errors import ConfigError
 
 OnDelivered = Callable[[KeptMessage, Receipt], object]

@@ -7,7 +7,7 @@ import asyncio
 import concurrent.futures
 import threading
 
-from pocketmq.client.receipts import Receipt, SectionOutcome, SendStatus
+from pocketmq.client.message.receipts import Receipt, SectionOutcome, SendStatus
 from pocketmq.common.errors import PocketMQError, Stored
 
 _lock = threading.Lock()

@@ -13,21 +13,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from pocketmq.client.accumulator import FRAME_BYTES_TARGET
+from pocketmq.client.connection.instance import TaskSet
+from pocketmq.client.connection.rebalance import MessageQueue
+from pocketmq.client.connection.route import TopicRoute
 from pocketmq.client.durable.entry import Entry, KeptMessage, decode_kept, queue_of
 from pocketmq.client.durable.errors import EntryUnreadable, GivenUp, RetryStoreError
 from pocketmq.client.durable.options import RetryOptions
 from pocketmq.client.durable.policy import DELAYED, PLAIN, RetryRule, rule_for
-from pocketmq.client.durable.port import SendPort
 from pocketmq.client.durable.rows import KeptRows, RecordBuilders
 from pocketmq.client.durable.store import DUE_MS_MAX, Changes, RetryStore
 from pocketmq.client.durable.worker import StoreWorker
 from pocketmq.client.errors import NotStarted, SendFailed
-from pocketmq.client.instance import TaskSet
-from pocketmq.client.rebalance import MessageQueue
-from pocketmq.client.receipts import Receipt
-from pocketmq.client.route import TopicRoute
-from pocketmq.client.selectors import select_by_hash
+from pocketmq.client.message.receipts import Receipt
+from pocketmq.client.producer.accumulator import FRAME_BYTES_TARGET
+from pocketmq.client.producer.section_port import SendPort
+from pocketmq.client.producer.selectors import select_by_hash
 from pocketmq.common.errors import MessageIllegal, PocketMQError, Stored
 
 READ_COUNT = 2_000

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pocketmq.client.accumulator import Section
+from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.durable.entry import Entry, KeptMessage
 from pocketmq.client.durable.errors import GivenUp, NotSafe, RetryStoreError, StoreUnreachable, not_safe
 from pocketmq.client.durable.keys import KeyedItem, KeyedSends, KeyState
@@ -20,21 +20,21 @@ from pocketmq.client.durable.metrics import RetryState
 from pocketmq.client.durable.options import RetryOptions
 from pocketmq.client.durable.ownership import StoreWait
 from pocketmq.client.durable.policy import RetryRule, kind_of, rule_for
-from pocketmq.client.durable.port import SendPort
 from pocketmq.client.durable.receipt import StoredForRetry
 from pocketmq.client.durable.resender import Resender, ask, is_permanent
 from pocketmq.client.durable.store import RetryStore, StoreOptions, Summary, open_url
 from pocketmq.client.durable.worker import StoreWorker, ToKeep
 from pocketmq.client.errors import NotStarted
-from pocketmq.client.identified_message import uniq_keys_of
-from pocketmq.client.rebalance import MessageQueue
-from pocketmq.client.receipts import Receipt
+from pocketmq.client.message.identified_message import uniq_keys_of
+from pocketmq.client.message.receipts import Receipt
+from pocketmq.client.producer.accumulator import Section
+from pocketmq.client.producer.section_port import SendPort
 from pocketmq.common.errors import ConfigError, PocketMQError, Stored
 from pocketmq.common.message import Message
 from pocketmq.common.runner import LoopMailbox, Runner, ThreadRunner
 
 if TYPE_CHECKING:
-    from pocketmq.client.producer import Producer
+    from pocketmq.client.producer.producer import Producer
 
 WHY_CHARS_MAX = 500
 """Of the send's error, as it is kept beside a message."""

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.durable.entry import UNROUTED, Entry, decode_kept, entry_bytes, lane_of
 from pocketmq.client.durable.errors import RetryStoreError, StoreCorrupt, StoreFull, StoreLocked, StoreUnreachable
 from pocketmq.client.durable.store import Changes, Summary
-from pocketmq.client.rebalance import MessageQueue
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import DECODE_ERRORS, ConfigError
 

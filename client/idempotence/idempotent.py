@@ -16,8 +16,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Self
 
-from pocketmq.client.consume_result import BROKER_DECIDES, DEAD_LETTER, Later, outcome_of
-from pocketmq.client.handler_call import call_plain, handler_name
+from pocketmq.client.handlers.consume_result import BROKER_DECIDES, DEAD_LETTER, Later, outcome_of
+from pocketmq.client.handlers.handler_call import call_plain, handler_name
 from pocketmq.client.idempotence.counts import Counts
 from pocketmq.client.idempotence.opening import open_store
 from pocketmq.client.idempotence.store import Claim, MarkStore, MarkStoreUnavailable

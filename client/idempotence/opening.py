@@ -3,7 +3,7 @@
 Lives here: ``open_store``.
 """
 
-from pocketmq.client.idempotence.memory import MemoryStore
+from pocketmq.client.idempotence.memory_store import MemoryStore
 from pocketmq.client.idempotence.store import MarkStore
 from pocketmq.common.errors import ConfigError
 
@@ -25,9 +25,9 @@ def open_store(text: str) -> MarkStore:
 
         return RedisStore(text)
     if scheme == "rocksdb":
-        from pocketmq.client.idempotence.rocks import RocksStore
+        from pocketmq.client.idempotence.rocksdb_store import RocksStore
 
         return RocksStore(rest.removeprefix("//"))
-    from pocketmq.client.idempotence.sql import SqlStore
+    from pocketmq.client.idempotence.sql_store import SqlStore
 
     return SqlStore(text)

@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from pocketmq.client.consume_result import Later, outcome_of
-from pocketmq.client.handler_call import call_plain
+from pocketmq.client.handlers.consume_result import Later, outcome_of
+from pocketmq.client.handlers.handler_call import call_plain
 from pocketmq.client.idempotence.counts import Counts
 from pocketmq.client.idempotence.store import Claim, MarkStore, MarkStoreUnavailable
 from pocketmq.common.clock import Clock
@@ -18,7 +18,7 @@ from pocketmq.common.message import ReceivedMessage
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from pocketmq.client.idempotence.sql import SqlStore
+    from pocketmq.client.idempotence.sql_store import SqlStore
 
 
 class Marker(Protocol):
@@ -48,7 +48,7 @@ class EffectInFlight(MarkStoreUnavailable):
 
 def sql_store(store: MarkStore) -> "SqlStore":
     """Return ``store`` if it has transactions; raise ``ConfigError``."""
-    from pocketmq.client.idempotence.sql import SqlStore
+    from pocketmq.client.idempotence.sql_store import SqlStore
 
     if not isinstance(store, SqlStore):
         raise ConfigError(

@@ -30,7 +30,7 @@ from rich.console import Console
 
 from pocketmq.cli.own_broker import OwnBroker
 from pocketmq.client import Message, Producer
-from pocketmq.client.admin import Admin, NotFound
+from pocketmq.client.admin.admin import Admin, NotFound
 from pocketmq.common.errors import PocketMQError
 
 GROUP = "aircraft"

@@ -27,8 +27,8 @@ from rich.console import Console
 
 from pocketmq.cli.own_broker import OwnBroker
 from pocketmq.client import Message, PullConsumer, TransactionProducer
-from pocketmq.client.admin import Admin
-from pocketmq.client.transaction_admin import open_transactions
+from pocketmq.client.admin.admin import Admin
+from pocketmq.client.admin.transaction_admin import open_transactions
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.message import ReceivedMessage
 

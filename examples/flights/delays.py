@@ -29,7 +29,7 @@ from rich.console import Console
 
 from pocketmq.cli.own_broker import OwnBroker
 from pocketmq.client import Producer, PullConsumer
-from pocketmq.client.admin import Admin
+from pocketmq.client.admin.admin import Admin
 from pocketmq.common.errors import PocketMQError
 
 QUEUES = 4

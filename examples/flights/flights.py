@@ -29,7 +29,7 @@ from rich.table import Table
 
 from pocketmq.cli.own_broker import OwnBroker
 from pocketmq.client import Message, Producer, PullConsumer
-from pocketmq.client.admin import Admin
+from pocketmq.client.admin.admin import Admin
 from pocketmq.common.errors import PocketMQError
 
 Advance = Callable[[int], object]

@@ -30,7 +30,7 @@ from rich.console import Console
 
 from pocketmq.cli.own_broker import READY_LINE
 from pocketmq.client import IdentifiedMessage, Producer, PullConsumer, SendStatus
-from pocketmq.client.admin import Admin
+from pocketmq.client.admin.admin import Admin
 from pocketmq.client.durable import DurableRetry, NotSafe, RetryRule
 from pocketmq.common.errors import PocketMQError
 

@@ -23,7 +23,7 @@ from rich.console import Console
 
 from pocketmq.cli.own_broker import OwnBroker
 from pocketmq.client import Message, Producer, PullConsumer
-from pocketmq.client.admin import Admin
+from pocketmq.client.admin.admin import Admin
 from pocketmq.common.errors import PocketMQError
 
 BOARDING_CLOSES_MIN = 20

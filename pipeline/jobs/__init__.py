@@ -1,5 +1,11 @@
-"""Jobs on topics that run in Spark: each a command, ``pocketmq pipeline NAME``, and a script for ``spark-submit``.
+"""Jobs on topics that run in Spark: each a package with its command, ``pocketmq pipeline NAME``, which also runs as
+``python -m pocketmq.pipeline.jobs.NAME`` and by ``spark-submit``.
 
-A module of this package named like a job holds its options (a ``Job``) and imports neither Spark nor NumPy; what the
-job does is imported when it runs.
+    archive       a topic to Parquet, exactly once
+    replay        Parquet to a topic, in order
+    dedupe        a topic or table without its duplicates
+    reconcile     two sets of messages compared
+    flow_control  logs of brokers and clients to incidents and their causes
+
+``common`` has what they share.
 """

@@ -4,7 +4,7 @@ Lives here: ``SlaveConnection``: the handshake, acknowledgements, the stream, he
 
 Two workers. The receiver blocks in the socket and takes acknowledgements. The sender streams to a slave that lacks
 much. To one that keeps up, the thread that has appended sends by itself (``push``): handing a small group to another
-thread cost more than sending it (bench/replication.py).
+thread cost more than sending it (bench/own/replication.py).
 """
 
 import threading

@@ -22,10 +22,10 @@ from pocketmq.store.ha import wire
 from pocketmq.store.ha.epochs import BadEpochs, EpochTable, common_end
 from pocketmq.store.ha.handshake import MasterView, check_group
 from pocketmq.store.ha.link import Link, LinkError, Listener, listen
+from pocketmq.store.ha.raw_append import RawAppender
 from pocketmq.store.ha.state import HaState
 from pocketmq.store.ha.wire import Fetched, HaProtocolError, Hello, Welcome
 from pocketmq.store.message_store import MessageStore
-from pocketmq.store.raw_append import RawAppender
 
 ACCEPT_MS: Final = 20.0
 GRACE_MS: Final = 1000

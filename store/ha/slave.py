@@ -26,10 +26,10 @@ from pocketmq.store.ha import wire
 from pocketmq.store.ha.epochs import BadEpochs, EpochTable
 from pocketmq.store.ha.following import Decision, SlaveRefuses, SlaveView, Step, judge_welcome
 from pocketmq.store.ha.link import Link, LinkError, connect
+from pocketmq.store.ha.raw_append import RawAppender
 from pocketmq.store.ha.state import GroupRule, HaState
 from pocketmq.store.ha.wire import Ack, Data, Fetch, HaProtocolError, Heartbeat, Message, Refused, Welcome
 from pocketmq.store.message_store import MessageStore
-from pocketmq.store.raw_append import RawAppender
 
 CONNECT_MS: Final = 3000
 HANDSHAKE_MS: Final = 5000

@@ -19,8 +19,8 @@ from pocketmq.common.crc import crc32
 from pocketmq.common.errors import DECODE_ERRORS, Cause
 from pocketmq.remoting.ha_bodies import EPOCH_PROMISED_MAX, next_members
 from pocketmq.store.checkpoint import StorePaths
+from pocketmq.store.disk.file_system import FileSystem
 from pocketmq.store.errors import CorruptStore, StoreError, StorePermission
-from pocketmq.store.file_system import FileSystem
 from pocketmq.store.ha.epochs import OWNER_CHARS_MAX, Epoch, EpochTable
 
 STATE_VERSION: Final = 1

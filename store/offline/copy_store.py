@@ -19,14 +19,14 @@ from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.record import BLANK_BYTES_MIN, MAGIC_BLANK, PHYSICAL_OFFSET_AT
 from pocketmq.common.record_columns import windows
 from pocketmq.store.checkpoint import Checkpoint
-from pocketmq.store.file_system import FileSystem, StoreFile
+from pocketmq.store.commitlog.segment import segment_name
+from pocketmq.store.disk.file_system import FileSystem, StoreFile
 from pocketmq.store.offline.errors import RepairRefused
 from pocketmq.store.offline.files import copy_file, require_space
 from pocketmq.store.offline.index_files import ROCKETMQ_ENTRIES, ROCKETMQ_SLOTS, geometry
 from pocketmq.store.offline.log_walk import Finding, LogChunk
 from pocketmq.store.offline.reader import StoreReader
 from pocketmq.store.offline.rebuild import IndexBuilder, QueueBuilder, groups_of
-from pocketmq.store.segment import segment_name
 
 _BLANK: Final = struct.Struct(">II")
 Rows = Callable[[LogChunk], NDArray[np.bool_] | None]

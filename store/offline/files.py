@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
+from pocketmq.store.disk.file_system import FileSystem, StoreFile
 from pocketmq.store.errors import StoreFull
-from pocketmq.store.file_system import FileSystem, StoreFile
 
 _PIECE_BYTES: Final = 4 << 20
 FREE_BYTES_MIN: Final = 16 << 20

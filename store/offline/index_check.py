@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pocketmq.common.record_group import RecordGroup
+from pocketmq.store.commitlog.group_feed import LogColumns
 from pocketmq.store.errors import StoreError
-from pocketmq.store.group_feed import LogColumns
-from pocketmq.store.index_keys import KeyHasher
+from pocketmq.store.index.index_keys import KeyHasher
 from pocketmq.store.offline.index_files import IndexReader
 from pocketmq.store.offline.reader import StoreReader
 from pocketmq.store.offline.report import IndexReport

@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from pocketmq.store.disk.file_system import FileSystem
 from pocketmq.store.errors import StoreError
-from pocketmq.store.file_system import FileSystem
-from pocketmq.store.index_file import HEADER_BYTES, INDEX_ENTRY, INDEX_ENTRY_BYTES, SLOT_BYTES
+from pocketmq.store.index.index_file import HEADER_BYTES, INDEX_ENTRY, INDEX_ENTRY_BYTES, SLOT_BYTES
 
 ROCKETMQ_SLOTS: Final = 5_000_000
 ROCKETMQ_ENTRIES: Final = 20_000_000

@@ -13,14 +13,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-from pocketmq.store.allocate import ALLOCATING_SUFFIX
 from pocketmq.store.checkpoint import StorePaths
+from pocketmq.store.commitlog.allocate import ALLOCATING_SUFFIX
+from pocketmq.store.commitlog.segment import NAME_DIGITS
 from pocketmq.store.config import CONSUME_QUEUE_ENTRY_BYTES
+from pocketmq.store.disk.file_system import FileSystem
+from pocketmq.store.disk.queue_paths import queue_id_of, queues_directory, topic_error
 from pocketmq.store.errors import DiskError, StoreError, StorePermission
-from pocketmq.store.file_system import FileSystem
 from pocketmq.store.offline.errors import EmptyStore, MixedSegments, NotAStore
-from pocketmq.store.queue_paths import queue_id_of, queues_directory, topic_error
-from pocketmq.store.segment import NAME_DIGITS
 
 INDEX_NAME_DIGITS: Final = 17
 QUEUE_FILE_BYTES_MAX: Final = 1 << 30

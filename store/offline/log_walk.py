@@ -32,13 +32,13 @@ from pocketmq.common.record import (
     RECORD_BYTES_MIN,
 )
 from pocketmq.common.record_columns import RecordColumns
-from pocketmq.store.checksums import good_entries
+from pocketmq.store.commitlog.checksums import good_entries
+from pocketmq.store.commitlog.segment import segment_name
+from pocketmq.store.disk.file_system import FileSystem
 from pocketmq.store.errors import StoreError
-from pocketmq.store.file_system import FileSystem
 from pocketmq.store.offline.layout import SegmentFile, StoreLayout
 from pocketmq.store.offline.record_check import chain, good_columns
 from pocketmq.store.offline.segment_bytes import WINDOW_BYTES, WINDOW_BYTES_MIN, SegmentBytes, head_of
-from pocketmq.store.segment import segment_name
 
 RECORD_BYTES_MAX: Final = 64 << 20
 """Largest record that is believed; a size field above it is damage. RocketMQ's default limit is 4 MiB and 64 KiB."""

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from pocketmq.common.record import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT
 from pocketmq.common.record_columns import topic_ids
 from pocketmq.common.topics import SCHEDULE_TOPIC, TIMER_TOPIC
-from pocketmq.store.consume_queue import ENTRY, Entries, is_blank
+from pocketmq.store.consumequeue.consume_queue import ENTRY, Entries, is_blank
+from pocketmq.store.disk.queue_paths import LMQ_PREFIX, queue_error
 from pocketmq.store.offline.log_walk import LogChunk
 from pocketmq.store.offline.queue_files import QueueFiles
 from pocketmq.store.offline.reader import StoreReader
@@ -27,7 +28,6 @@ from pocketmq.store.offline.report import (
     QueueProblem,
     QueuesReport,
 )
-from pocketmq.store.queue_paths import LMQ_PREFIX, queue_error
 
 QUEUES_MAX: Final = 200_000
 """Queues that are followed; records of more are only counted."""

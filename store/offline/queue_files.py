@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from pocketmq.store.consume_queue import ENTRY, ENTRY_BYTES, Entries, file_name, is_blank
-from pocketmq.store.file_cache import FileCache
+from pocketmq.store.consumequeue.consume_queue import ENTRY, ENTRY_BYTES, Entries, file_name, is_blank
+from pocketmq.store.disk.file_cache import FileCache
 
 BLOCK_ENTRIES: Final = 1 << 16
 

@@ -6,8 +6,8 @@ class instead of by everybody's care.
 
 from typing import NoReturn
 
+from pocketmq.store.disk.file_system import FileLock, FileSystem, StoreFile
 from pocketmq.store.errors import StoreReadOnly
-from pocketmq.store.file_system import FileLock, FileSystem, StoreFile
 
 
 class ReadOnlyFileSystem:

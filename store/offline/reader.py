@@ -17,17 +17,17 @@ import os.path
 from collections.abc import Callable, Iterator
 
 from pocketmq.store.checkpoint import Positions, StorePaths
+from pocketmq.store.disk.file_cache import FileCache
+from pocketmq.store.disk.file_system import FileSystem
+from pocketmq.store.disk.os_file_system import OsFileSystem
+from pocketmq.store.disk.queue_paths import queue_directory
 from pocketmq.store.errors import StoreError
-from pocketmq.store.file_cache import FileCache
-from pocketmq.store.file_system import FileSystem
 from pocketmq.store.offline.index_files import IndexReader, open_index
 from pocketmq.store.offline.layout import StoreLayout, read_layout
 from pocketmq.store.offline.log_walk import RECORD_BYTES_MAX, Checked, Finding, LogChunk, LogPart, LogWalk, Walked
 from pocketmq.store.offline.queue_files import QueueFiles
 from pocketmq.store.offline.read_only import ReadOnlyFileSystem
 from pocketmq.store.offline.small_files import CheckpointFile, read_checkpoint, read_positions
-from pocketmq.store.os_file_system import OsFileSystem
-from pocketmq.store.queue_paths import queue_directory
 
 __all__ = ["Checked", "Finding", "LogChunk", "LogPart", "StoreReader", "Walked"]
 

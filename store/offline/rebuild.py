@@ -17,18 +17,18 @@ from pocketmq.common.properties import DELAY, decode_properties
 from pocketmq.common.record_columns import RecordColumns
 from pocketmq.common.record_group import GroupSection, RecordGroup
 from pocketmq.common.runner import SteppedRunner
+from pocketmq.store.commitlog.group_feed import LogColumns
 from pocketmq.store.config import StoreConfig
-from pocketmq.store.consume_queue import ENTRY_BYTES, is_blank
-from pocketmq.store.consume_queues import ConsumeQueues
-from pocketmq.store.file_cache import FileCache
-from pocketmq.store.file_system import FileSystem
-from pocketmq.store.group_feed import LogColumns
-from pocketmq.store.index_file import PENDING_ENTRIES_MAX, IndexFile
-from pocketmq.store.index_keys import KeyHasher
+from pocketmq.store.consumequeue.consume_queue import ENTRY_BYTES, is_blank
+from pocketmq.store.consumequeue.consume_queues import ConsumeQueues
+from pocketmq.store.disk.file_cache import FileCache
+from pocketmq.store.disk.file_system import FileSystem
+from pocketmq.store.disk.queue_paths import queue_error
+from pocketmq.store.index.index_file import PENDING_ENTRIES_MAX, IndexFile
+from pocketmq.store.index.index_keys import KeyHasher
 from pocketmq.store.offline.index_files import ROCKETMQ_ENTRIES, ROCKETMQ_SLOTS
 from pocketmq.store.offline.log_walk import LogChunk
 from pocketmq.store.offline.queue_files import QueueFiles
-from pocketmq.store.queue_paths import queue_error
 
 QUEUE_FILE_BYTES: Final = 300_000 * ENTRY_BYTES
 """For a store without a consume queue (RocketMQ mappedFileSizeConsumeQueue)."""

@@ -29,10 +29,12 @@ import msgspec
 from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.record_group import RecordGroup
 from pocketmq.store.checkpoint import CHECKPOINT_BYTES, StorePaths, mark_open
-from pocketmq.store.checksums import ChecksumLog
+from pocketmq.store.commitlog.checksums import ChecksumLog
+from pocketmq.store.commitlog.log_reader import DamagedRange
+from pocketmq.store.disk.file_system import FileLock, FileSystem
+from pocketmq.store.disk.os_file_system import OsFileSystem
+from pocketmq.store.disk.queue_paths import queue_directory, queue_error, queues_directory
 from pocketmq.store.errors import StoreError
-from pocketmq.store.file_system import FileLock, FileSystem
-from pocketmq.store.log_reader import DamagedRange
 from pocketmq.store.offline.errors import RepairRefused
 from pocketmq.store.offline.files import copy_file, copy_range, data_bytes, require_space
 from pocketmq.store.offline.index_files import ROCKETMQ_ENTRIES, ROCKETMQ_SLOTS, geometry
@@ -47,9 +49,7 @@ from pocketmq.store.offline.rebuild import (
 )
 from pocketmq.store.offline.report import VerifyReport
 from pocketmq.store.offline.verify import deleted_topics, promised_end, verify
-from pocketmq.store.os_file_system import OsFileSystem
-from pocketmq.store.queue_paths import queue_directory, queue_error, queues_directory
-from pocketmq.store.suspects import misplaced
+from pocketmq.store.recovery.suspects import misplaced
 
 Action = Literal["cut_tail", "extend_file", "rebuild_queues", "rebuild_index", "rewrite_checkpoint"]
 _TIMES: Final = struct.Struct(">5q")

@@ -17,7 +17,7 @@ from pocketmq.common.record import (
     PHYSICAL_OFFSET_AT,
     RECORD_BYTES_MIN,
 )
-from pocketmq.store.file_system import FileSystem
+from pocketmq.store.disk.file_system import FileSystem
 from pocketmq.store.offline.layout import SegmentFile
 from pocketmq.store.offline.record_check import why_bad
 

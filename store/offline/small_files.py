@@ -11,8 +11,8 @@ import msgspec
 
 from pocketmq.common.errors import DECODE_ERRORS
 from pocketmq.store.checkpoint import Checkpoint, Positions, StorePaths
+from pocketmq.store.disk.file_system import FileSystem
 from pocketmq.store.errors import StoreError
-from pocketmq.store.file_system import FileSystem
 
 SMALL_BYTES_MAX: Final = 64 << 20
 """Largest JSON file that is read: a million topics."""

@@ -16,7 +16,8 @@ from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.errors import DECODE_ERRORS, CorruptRecord
 from pocketmq.common.record_group import RecordGroup
 from pocketmq.store.checkpoint import CHECKPOINT_BYTES, Positions
-from pocketmq.store.deleted_topics import decode_deleted
+from pocketmq.store.consumequeue.deleted_topics import decode_deleted
+from pocketmq.store.disk.queue_paths import QUEUE_ID_MAX, queue_error, topic_error
 from pocketmq.store.errors import StoreError
 from pocketmq.store.offline.index_check import IndexCheck
 from pocketmq.store.offline.log_walk import Finding, LogChunk
@@ -24,7 +25,6 @@ from pocketmq.store.offline.queue_check import QueueCheck, topics_of
 from pocketmq.store.offline.reader import StoreReader
 from pocketmq.store.offline.report import FINDINGS_MAX, FindingReport, TopicSummary, VerifyReport
 from pocketmq.store.offline.small_files import CheckpointFile, read_small
-from pocketmq.store.queue_paths import QUEUE_ID_MAX, queue_error, topic_error
 
 Int64s = NDArray[np.int64]
 Level = Literal["log", "normal", "full"]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.histogram import HIGHEST_NS, LOWEST_NS, Latencies, merged
+from bench.base.histogram import HIGHEST_NS, LOWEST_NS, Latencies, merged
 
 NS = st.integers(min_value=LOWEST_NS, max_value=HIGHEST_NS)
 

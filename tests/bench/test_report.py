@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from bench.histogram import Latencies
-from bench.report import Report, number_text, ratio_text
-from bench.results import Line
+from bench.base.histogram import Latencies
+from bench.base.results import Line
+from bench.report.report import Report, number_text, ratio_text
 
 ECHO_MS = 0.05
 

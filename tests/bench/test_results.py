@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.results import ResultFile, read_lines
+from bench.base.results import ResultFile, read_lines
 
 
 def test_lines_come_back_as_they_were_written(tmp_path: Path) -> None:

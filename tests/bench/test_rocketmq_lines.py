@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.rocketmq_lines import ConsumeCounts, ConsumeWindow, SendCounts, SendWindow, human_time
+from bench.rocketmq.lines import ConsumeCounts, ConsumeWindow, SendCounts, SendWindow, human_time
 
 NOW_S = 1_700_000_000.25
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.schedule import Schedule
+from bench.base.schedule import Schedule
 
 
 def all_at_once(rate: float, seconds: float, seed: int) -> list[float]:

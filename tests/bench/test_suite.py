@@ -7,14 +7,14 @@ from typing import Any, ClassVar
 import pytest
 
 from bench import __main__ as entry
-from bench.case import FULL, QUICK, Bench, Case, Scale, Variant, figures
+from bench.base.histogram import Latencies
+from bench.base.results import ResultFile
 from bench.cases import CASES
-from bench.histogram import Latencies
+from bench.comparison.case import FULL, QUICK, Bench, Case, Scale, Variant, figures
+from bench.comparison.suite import Suite, clock_text, estimate_s, plan
 from bench.peers import PEERS, Peer
 from bench.peers.base import Unavailable
 from bench.peers.redis import RedisServer
-from bench.results import ResultFile
-from bench.suite import Suite, clock_text, estimate_s, plan
 
 
 class Fake(RedisServer):
@@ -73,7 +73,7 @@ class Counting(Case):
 def quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[list[Peer]], ResultFile]:
     """Return what runs the case with some peers, without floors and servers."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("bench.floors.rows", lambda directory, quick: iter(()))
+    monkeypatch.setattr("bench.comparison.floors.rows", lambda directory, quick: iter(()))
     Counting.order.clear()
 
     def start(peers: list[Peer]) -> ResultFile:
@@ -133,7 +133,7 @@ def test_cases_and_own_cases_share_no_name() -> None:
     """``python -m bench NAME`` must mean one thing."""
     assert not {case.name for case in CASES} & set(entry.OWN_CASES)
     for name in entry.OWN_CASES:
-        assert (Path(entry.__file__).parent / f"{name}.py").exists()
+        assert (Path(entry.__file__).parent / "own" / f"{name}.py").exists()
 
 
 def test_peers_are_chosen_by_name() -> None:

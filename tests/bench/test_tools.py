@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from bench import consumer, producer
-from bench.producer import BenchmarkProducer, properties_of
-from bench.rocketmq_lines import SendCounts
+from bench.rocketmq import consumer, producer
+from bench.rocketmq.lines import SendCounts
+from bench.rocketmq.producer import BenchmarkProducer, properties_of
 
 
 def test_defaults_are_those_of_rocketmq() -> None:

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from pocketmq.broker.counters import BrokerCounters
-from pocketmq.broker.delay_plan import DelayPlan
-from pocketmq.broker.delay_service import DelayService
-from pocketmq.broker.task import Refusal
+from pocketmq.broker.delay.delay_plan import DelayPlan
+from pocketmq.broker.delay.delay_service import DelayService
+from pocketmq.broker.request.request_task import Refusal
+from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.logs import CapturedLog
 from pocketmq.common.properties import encode_properties
@@ -13,7 +13,7 @@ from pocketmq.common.record_codec import Record, decode_record, encode_record
 from pocketmq.common.record_group import RecordGroup, RecordMeta, record_meta
 from pocketmq.common.runner import SteppedRunner
 from pocketmq.store.config import StoreConfig
-from pocketmq.store.file_system import FileSystem
+from pocketmq.store.disk.file_system import FileSystem
 from pocketmq.store.message_store import MessageStore
 from tests.store.log_fakes import HOST
 

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.counters import BrokerCounters
-from pocketmq.broker.named_log import NamedLog
-from pocketmq.broker.named_records import Committed, Dropped, Manifest, Sealed, Staged, chunk_payload
-from pocketmq.broker.named_service import NamedService
-from pocketmq.broker.named_state import NamedState
+from pocketmq.broker.staged.staged_log import NamedLog
+from pocketmq.broker.staged.staged_records import Committed, Dropped, Manifest, Sealed, Staged, chunk_payload
+from pocketmq.broker.staged.staged_service import NamedService
+from pocketmq.broker.staged.staged_state import NamedState
+from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.logs import CapturedLog
 from pocketmq.common.properties import encode_properties
@@ -16,7 +16,7 @@ from pocketmq.common.record_codec import Record, decode_record, encode_record
 from pocketmq.common.record_group import RecordGroup, record_meta
 from pocketmq.common.runner import SteppedRunner
 from pocketmq.store.config import StoreConfig
-from pocketmq.store.file_system import FileSystem
+from pocketmq.store.disk.file_system import FileSystem
 from pocketmq.store.message_store import MessageStore
 from tests.store.log_fakes import HOST
 

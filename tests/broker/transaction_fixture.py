@@ -3,13 +3,13 @@
 from typing import Any
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.consumer_offsets import ConsumerOffsets
-from pocketmq.broker.counters import BrokerCounters
-from pocketmq.broker.transaction_plan import HalfPlan
-from pocketmq.broker.transaction_records import HalfRecords
-from pocketmq.broker.transaction_service import TransactionService
-from pocketmq.broker.transaction_table import Half, Outcome, TransactionTable
-from pocketmq.broker.transaction_writer import TransactionWriter
+from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
+from pocketmq.broker.stats.counters import BrokerCounters
+from pocketmq.broker.transaction.transaction_plan import HalfPlan
+from pocketmq.broker.transaction.transaction_records import HalfRecords
+from pocketmq.broker.transaction.transaction_service import TransactionService
+from pocketmq.broker.transaction.transaction_table import Half, Outcome, TransactionTable
+from pocketmq.broker.transaction.transaction_writer import TransactionWriter
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.logs import CapturedLog
 from pocketmq.common.properties import encode_properties
@@ -18,7 +18,7 @@ from pocketmq.common.record_group import RecordGroup, record_meta
 from pocketmq.common.runner import SteppedRunner
 from pocketmq.remoting.headers import CheckTransactionStateRequestHeader
 from pocketmq.store.config import StoreConfig
-from pocketmq.store.file_system import FileSystem
+from pocketmq.store.disk.file_system import FileSystem
 from pocketmq.store.message_store import MessageStore
 from tests.store.log_fakes import HOST
 

@@ -59,8 +59,8 @@ def test_help_imports_no_spark_and_shows_examples(job: str) -> None:
 @pytest.mark.slow
 def test_a_script_takes_the_same_options_as_the_command() -> None:
     """One definition, two front ends."""
-    script = python("-m", "pocketmq.pipeline.jobs.reconcile", "--help")
-    file = python("pipeline/jobs/reconcile.py", "--help")
+    script = python("-m", "pocketmq.pipeline.jobs.reconcile.command", "--help")
+    file = python("pipeline/jobs/reconcile/command.py", "--help")
     command = python("-c", HELP, "reconcile")
 
     def options(text: str) -> set[str]:
@@ -87,7 +87,7 @@ def test_a_missing_java_is_told_with_what_to_install(tmp_path: Path, monkeypatch
     pytest.importorskip("pyspark")
     from pocketmq.pipeline import java
     from pocketmq.pipeline.java import JavaMissing
-    from pocketmq.pipeline.jobs import session
+    from pocketmq.pipeline.jobs.common import session
 
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -111,7 +111,7 @@ def test_a_missing_java_is_told_with_what_to_install(tmp_path: Path, monkeypatch
 )
 def test_sparks_errors_become_sentences(text: str, what: str, why: str) -> None:
     """Our own errors, which come out of Spark's processes as text, are found; others are told by their first line."""
-    from pocketmq.pipeline.jobs.session import explanation
+    from pocketmq.pipeline.jobs.common.session import explanation
 
     error = explanation(text)
     assert error.what.startswith(what)

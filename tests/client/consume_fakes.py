@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from pocketmq.client.consumer_statistics import ConsumerStatistics
-from pocketmq.client.handler_call import HandlerCall
-from pocketmq.client.handler_watch import HandlerWatch
-from pocketmq.client.handlers import ConcurrentMode
-from pocketmq.client.instance import ClientInstance
-from pocketmq.client.process_queue import ProcessLimits, ProcessQueue
-from pocketmq.client.queue_mode import ConsumeContext
-from pocketmq.client.rebalance import MessageQueue
+from pocketmq.client.connection.instance import ClientInstance
+from pocketmq.client.connection.rebalance import MessageQueue
+from pocketmq.client.handlers.consumer_statistics import ConsumerStatistics
+from pocketmq.client.handlers.handler_call import HandlerCall
+from pocketmq.client.handlers.handler_watch import HandlerWatch
+from pocketmq.client.handlers.handlers import ConcurrentMode
+from pocketmq.client.handlers.process_queue import ProcessLimits, ProcessQueue
+from pocketmq.client.handlers.queue_mode import ConsumeContext
 from pocketmq.common.clock import Clock
 
 

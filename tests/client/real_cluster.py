@@ -6,8 +6,8 @@ from typing import Any
 
 from pocketmq.broker.app import BrokerApp
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.task import Refusal
-from pocketmq.client.admin import Admin
+from pocketmq.broker.request.request_task import Refusal
+from pocketmq.client.admin.admin import Admin
 from pocketmq.common.errors import Cause
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.server import NamesrvApp

@@ -18,8 +18,8 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from pocketmq.client import ClientInstance, ClientOptions
-from pocketmq.client.admin import Admin
-from pocketmq.client.ha_admin import HaAdmin
+from pocketmq.client.admin.admin import Admin
+from pocketmq.client.admin.ha_admin import HaAdmin
 from pocketmq.common.errors import PocketMQError
 from pocketmq.remoting.ha_bodies import HaStatusBody
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pocketmq.client import MessageQueue, Receipt
-from pocketmq.client.admin import Admin, GroupDescription, TopicDescription
+from pocketmq.client.admin.admin import Admin, GroupDescription, TopicDescription
 from pocketmq.client.blocking import Producer, PullConsumer
 from pocketmq.common.message import Message, ReceivedMessage
 from tests.interop.mqadmin import MqAdmin, mqadmin

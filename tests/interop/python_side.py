@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from pocketmq.client import ConsumeFromWhere
-from pocketmq.client.admin import Admin
+from pocketmq.client.admin.admin import Admin
 from pocketmq.client.blocking import PullConsumer, PushConsumer
 from pocketmq.common.message import ReceivedMessage
 from tests.interop.toolchain import wait_until

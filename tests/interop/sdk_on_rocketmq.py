@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from pocketmq.client import PullConsumer, ReceivedMessage
-from pocketmq.client.admin import Admin
+from pocketmq.client.admin.admin import Admin
 from tests.interop.rocketmq_servers import RocketMQServers
 
 _numbers = iter(range(1, 1 << 30))

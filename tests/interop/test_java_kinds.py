@@ -4,7 +4,7 @@ import time
 
 from pocketmq.client import reply_to
 from pocketmq.client.blocking import Producer, PushConsumer
-from pocketmq.client.trace_format import TraceRecord, TraceType, decode_records
+from pocketmq.client.trace.trace_format import TraceRecord, TraceType, decode_records
 from pocketmq.common.message import Message, ReceivedMessage
 from tests.interop.java_clients import JavaClients
 from tests.interop.pocketmq_server import PocketMQServer

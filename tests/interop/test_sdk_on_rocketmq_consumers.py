@@ -16,7 +16,7 @@ from pocketmq.client import (
     PushConsumer,
     ReceivedMessage,
 )
-from pocketmq.client.admin import Admin
+from pocketmq.client.admin.admin import Admin
 from pocketmq.client.errors import SubscriptionIllegal
 from tests.interop.rocketmq_servers import RocketMQServers
 from tests.interop.sdk_on_rocketmq import new_name, new_topic, read_all, until

@@ -21,7 +21,7 @@ from pocketmq.client import (
     is_request,
     reply_to,
 )
-from pocketmq.client.admin import Admin
+from pocketmq.client.admin.admin import Admin
 from pocketmq.common.errors import PocketMQError
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.frame import BINARY

@@ -20,7 +20,7 @@ from pocketmq.client import (
     is_request,
     reply_to,
 )
-from pocketmq.client.offsets import ConsumeFromWhere
+from pocketmq.client.pull.offsets import ConsumeFromWhere
 from pocketmq.common.errors import Stored
 from pocketmq.common.message_id import parse_offset_msg_id
 from pocketmq.common.record import host_text

@@ -13,7 +13,7 @@ import pytest
 from pocketmq.client.blocking import Producer
 from pocketmq.common.message import Message
 from pocketmq.common.topics import TIMER_TOPIC
-from pocketmq.store.consume_queue import ENTRY
+from pocketmq.store.consumequeue.consume_queue import ENTRY
 from pocketmq.store.offline.reader import StoreReader
 from pocketmq.store.offline.verify import verify
 from tests.interop.rocketmq_servers import BROKER_NAME, RocketMQServers

@@ -11,12 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from pocketmq.cli.log.app import build_app
-from pocketmq.client.admin import Admin
+from pocketmq.client.admin.admin import Admin
 from pocketmq.client.blocking import Producer
 from pocketmq.common.message import Message
 from pocketmq.common.topics import TIMER_TOPIC
 from pocketmq.store.config import StoreConfig
-from pocketmq.store.consume_queue import ENTRY
+from pocketmq.store.consumequeue.consume_queue import ENTRY
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.offline.reader import StoreReader
 from pocketmq.store.offline.verify import verify

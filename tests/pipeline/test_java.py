@@ -76,7 +76,7 @@ def test_spark_tests_without_java_do_not_vanish(ci: str, outcome: str) -> None:
         "import sys, pytest\n"
         "from pocketmq.pipeline import java\n"
         "java.USUAL_PLACES = ()\n"
-        "sys.exit(pytest.main(['tests/pipeline/test_source.py', '-q', '-p', 'no:cacheprovider',"
+        "sys.exit(pytest.main(['tests/pipeline/source/test_source.py', '-q', '-p', 'no:cacheprovider',"
         " '-W', 'ignore::pytest.PytestAssertRewriteWarning',"
         " '-k', 'what_cannot_be_read']))\n"
     )

@@ -6,8 +6,8 @@ import pytest
 
 from pocketmq.pipeline.errors import OptionIllegal
 from pocketmq.pipeline.options import Options
-from pocketmq.pipeline.positions import QueueKey
-from pocketmq.pipeline.starting import Bound, Choice
+from pocketmq.pipeline.source.positions import QueueKey
+from pocketmq.pipeline.source.starting import Bound, Choice
 
 KNOWN = ("namesrv", "subscribe", "subscribePattern", "assign", "startingOffsets", "startingTimestamp", "minPartitions")
 

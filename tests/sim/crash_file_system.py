@@ -23,8 +23,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pocketmq.store.disk.file_system import Bytes, check_below
 from pocketmq.store.errors import StoreError, StoreInUse, translated
-from pocketmq.store.file_system import Bytes, check_below
 from tests.sim.crash_disk import CACHE_LINE, PAGE, Directory, Inode, NameChange, Node, copy_tree, crash_states, crashed
 
 CHANGES = frozenset(

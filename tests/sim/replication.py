@@ -14,8 +14,8 @@ import random
 from pathlib import Path
 from typing import Any
 
-from pocketmq.client.ha_admin import Group
-from pocketmq.client.promotion_rules import counted, lacks, newest_opened
+from pocketmq.client.admin.ha_admin import Group
+from pocketmq.client.admin.promotion_rules import counted, lacks, newest_opened
 from pocketmq.common.clock import ManualClock
 from pocketmq.namesrv.epochs import EpochRecord, EpochTable
 from pocketmq.remoting.ha_bodies import HaEpochBody, HaStatusBody, next_promotion

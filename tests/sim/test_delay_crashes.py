@@ -163,8 +163,8 @@ import sys
 from pathlib import Path
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.runner import ThreadRunner
-from pocketmq.broker.delay_service import DelayService
-from pocketmq.store.os_file_system import OsFileSystem
+from pocketmq.broker.delay.delay_service import DelayService
+from pocketmq.store.disk.os_file_system import OsFileSystem
 from tests.broker.delay_fixture import DelayFixture
 from tests.store.log_fakes import store_config
 root = Path(sys.argv[1])
@@ -192,7 +192,7 @@ def test_a_killed_process_loses_no_delayed_message(tmp_path: Path) -> None:
         child.kill()
     said = child.communicate()[0].split("\n")[:-1]
     assert len(said) > 50
-    from pocketmq.store.os_file_system import OsFileSystem
+    from pocketmq.store.disk.os_file_system import OsFileSystem
     from tests.store.log_fakes import store_config
 
     clock = ManualClock(time.time_ns() // 1_000_000)

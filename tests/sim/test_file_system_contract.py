@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pocketmq.store.disk.file_system import FileSystem
+from pocketmq.store.disk.os_file_system import OsFileSystem
 from pocketmq.store.errors import (
     DiskError,
     FileMissing,
@@ -18,8 +20,6 @@ from pocketmq.store.errors import (
     StorePermission,
     StoreReadOnly,
 )
-from pocketmq.store.file_system import FileSystem
-from pocketmq.store.os_file_system import OsFileSystem
 from tests.sim.crash_disk import PAGE
 from tests.sim.crash_file_system import CrashFileSystem, Fault, Killed, Operation, kill_at
 

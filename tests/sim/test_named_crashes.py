@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from pocketmq.broker.named_state import NamedState
+from pocketmq.broker.staged.staged_state import NamedState
 from pocketmq.common.clock import ManualClock
 from tests.broker.named_fixture import NamedFixture
 from tests.sim.checkers import fresh_disk, sim_config

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from pocketmq.broker.transaction_table import Half
+from pocketmq.broker.transaction.transaction_table import Half
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.record_codec import decode_record
 from pocketmq.common.record_group import RecordGroup

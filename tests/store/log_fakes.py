@@ -15,9 +15,9 @@ from pocketmq.common.record_codec import Record, decode_record, encode_record
 from pocketmq.common.record_group import GroupSection, RecordGroup, RecordMeta, record_meta
 from pocketmq.common.runner import SteppedRunner
 from pocketmq.store.config import StoreConfig
-from pocketmq.store.file_system import Bytes
+from pocketmq.store.disk.file_system import Bytes
+from pocketmq.store.disk.os_file_system import OsFile, OsFileLock, OsFileSystem, OsMappedFile
 from pocketmq.store.message_store import MessageStore
-from pocketmq.store.os_file_system import OsFile, OsFileLock, OsFileSystem, OsMappedFile
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])
 SEGMENT_BYTES = 8192

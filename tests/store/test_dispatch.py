@@ -16,13 +16,13 @@ from pocketmq.common.record import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRA
 from pocketmq.common.record_group import GroupSection, RecordGroup
 from pocketmq.common.runner import SteppedRunner, ThreadRunner
 from pocketmq.common.topics import SCHEDULE_TOPIC
-from pocketmq.store.consume_queue import ENTRY_BYTES
-from pocketmq.store.consume_queues import ConsumeQueues
+from pocketmq.store.commitlog.group_feed import GroupFeed, LogColumns
+from pocketmq.store.consumequeue.consume_queue import ENTRY_BYTES
+from pocketmq.store.consumequeue.consume_queues import ConsumeQueues
+from pocketmq.store.consumequeue.get import GetMessageStatus, get_message
+from pocketmq.store.disk.os_file_system import OsFileSystem
 from pocketmq.store.dispatch import Dispatcher
-from pocketmq.store.get import GetMessageStatus, get_message
-from pocketmq.store.group_feed import GroupFeed, LogColumns
-from pocketmq.store.index import KeyIndex
-from pocketmq.store.os_file_system import OsFileSystem
+from pocketmq.store.index.index import KeyIndex
 from tests.store.queue_fakes import MemoryLog, Put, store_config, tags_code, tree
 
 Row = tuple[int, int, int]

@@ -17,8 +17,8 @@ from pocketmq.common.errors import PocketMQError
 from pocketmq.common.record_codec import decode_record
 from pocketmq.store.append_result import PutStatus
 from pocketmq.store.config import StoreConfig
+from pocketmq.store.consumequeue.get import GetMessageStatus
 from pocketmq.store.errors import DiskError, StoreClosed, StoreError, StoreInUse
-from pocketmq.store.get import GetMessageStatus
 from pocketmq.store.message_store import MessageStore
 from tests.store.log_fakes import (
     HOST,

@@ -38,7 +38,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /**
- * The client process of RocketMQ: the jobs of bench/worker.py on RocketMQ's own Java client.
+ * The client process of RocketMQ: the jobs of bench/comparison/worker.py on RocketMQ's own Java client.
  *
  * A closed loop of up to 64 messages is the better of two: that many threads that each wait for their answer, as
  * RocketMQ's benchmark producer does, and asynchronous sends under a semaphore. Above 64 it is the second. Batches are

@@ -448,7 +448,7 @@ def test_what_a_filling_disk_leads_to_follows_from_the_settings(told: dict[str, 
 
 def test_advised_settings_exist() -> None:
     """In the section that the advice names: what an operator copies from it must not stop the start."""
-    from pocketmq.cli.daemon import SECTIONS
+    from pocketmq.cli.daemon.daemon import SECTIONS
 
     sources = Path(doctor.__file__).parent.glob("rules_*.py")
     names = {name for source in sources for name in re.findall(r"advice\(\s*\"(\w+)\"", source.read_text())}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pocketmq.cli.scenario.report import (
+from pocketmq.cli.scenario.report.report import (
     Check,
     Evidence,
     Phase,

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from pocketmq.cli.exit_codes import CommandFailed
-from pocketmq.cli.scenario import picture_file, terminal_picture
-from pocketmq.cli.scenario.report import Report
-from pocketmq.cli.scenario.tables import print_report
-from pocketmq.cli.scenario.terminal_picture import COLUMNS, grid, print_picture, shade, styles
+from pocketmq.cli.scenario.report import picture_file, terminal_picture
+from pocketmq.cli.scenario.report.report import Report
+from pocketmq.cli.scenario.report.tables import print_report
+from pocketmq.cli.scenario.report.terminal_picture import COLUMNS, grid, print_picture, shade, styles
 from pocketmq.common.errors import ConfigError
 
 

@@ -6,21 +6,21 @@ from collections import Counter
 import msgspec
 import pytest
 
-from pocketmq.cli.daemon import load_settings
+from pocketmq.cli.daemon.daemon import load_settings
 from pocketmq.cli.scenario.catalog import CATALOG, find
-from pocketmq.cli.scenario.cluster import SMALL_STORE
-from pocketmq.cli.scenario.load import Load, Options
-from pocketmq.cli.scenario.phase import Measured, Plan, all_delivered, nothing_invented, nothing_lost, to_phase
-from pocketmq.cli.scenario.report import Send
+from pocketmq.cli.scenario.harness.cluster import SMALL_STORE
+from pocketmq.cli.scenario.harness.load import Load, Options
+from pocketmq.cli.scenario.harness.phase import Measured, Plan, all_delivered, nothing_invented, nothing_lost, to_phase
+from pocketmq.cli.scenario.report.report import Send
 from pocketmq.client import RETRY_RESPONSE_CODES_4_9
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.store.faults import FaultRules
+from pocketmq.testing.faults import FaultRules
 
 NAMES = [scenario.name for scenario in CATALOG]
 
 
 def plans_of(name: str, quick: bool) -> list[Plan]:
-    module = importlib.import_module(f"pocketmq.cli.scenario.{name.replace('-', '_')}")
+    module = importlib.import_module(f"pocketmq.cli.scenario.incidents.{name.replace('-', '_')}")
     found: list[Plan] = module.plans(quick)
     return found
 

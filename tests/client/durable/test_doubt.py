@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pocketmq.client import IdentifiedMessage, Message
+from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.durable import DurableRetry, GivenUp, RetryRule, StoredForRetry
 from pocketmq.client.durable.entry import Entry, KeptMessage, encode_kept, lane_of
 from pocketmq.client.durable.errors import StoreFull, StoreRefused, StoreUnreachable
@@ -17,8 +18,7 @@ from pocketmq.client.durable.resender import Resender
 from pocketmq.client.durable.rocksdb_store import RocksDBStore
 from pocketmq.client.durable.store import Changes
 from pocketmq.client.durable.worker import StoreWorker, ToKeep
-from pocketmq.client.identified_message import uniq_keys_of
-from pocketmq.client.rebalance import MessageQueue
+from pocketmq.client.message.identified_message import uniq_keys_of
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.message_id import UniqueIdGenerator
 from pocketmq.common.runner import LoopMailbox, ThreadRunner

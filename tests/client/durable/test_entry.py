@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.durable.entry import (
     SEQ_TIME_SHIFT,
     Entry,
@@ -14,7 +15,6 @@ from pocketmq.client.durable.entry import (
     queue_of,
 )
 from pocketmq.client.durable.errors import EntryUnreadable
-from pocketmq.client.rebalance import MessageQueue
 
 texts = st.text(max_size=20)
 messages = st.builds(

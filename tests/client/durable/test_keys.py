@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.durable.keys import KeyedSends
-from pocketmq.client.rebalance import MessageQueue
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.message import Message

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.durable.entry import Entry, KeptMessage, encode_kept, lane_of
 from pocketmq.client.durable.memory_store import MemoryStore
 from pocketmq.client.durable.options import RetryOptions
@@ -15,7 +16,6 @@ from pocketmq.client.durable.policy import RetryRule
 from pocketmq.client.durable.resender import Resender, ask
 from pocketmq.client.durable.store import Changes
 from pocketmq.client.durable.worker import StoreWorker, ToKeep
-from pocketmq.client.rebalance import MessageQueue
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.events import NullLog
 from pocketmq.common.runner import LoopMailbox, ThreadRunner

@@ -9,8 +9,8 @@ import pytest
 
 from pocketmq.client.idempotence import MarkStore, MemoryStore
 from pocketmq.client.idempotence.redis_store import RedisStore
-from pocketmq.client.idempotence.rocks import RocksStore
-from pocketmq.client.idempotence.sql import SqlStore
+from pocketmq.client.idempotence.rocksdb_store import RocksStore
+from pocketmq.client.idempotence.sql_store import SqlStore
 from pocketmq.common.message import Message, ReceivedMessage
 from pocketmq.common.record_codec import encode_record, received_message
 from tests.servers import mariadb_server, redis_server

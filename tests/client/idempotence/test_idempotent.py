@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from pocketmq.client.consume_result import ConsumeResult, Later
-from pocketmq.client.handler_call import HandlerCall
+from pocketmq.client.handlers.consume_result import ConsumeResult, Later
+from pocketmq.client.handlers.handler_call import HandlerCall
 from pocketmq.client.idempotence import Idempotent, MarkStore, MarkStoreUnavailable, MemoryStore
 from pocketmq.client.idempotence.counts import CountsCollector
 from pocketmq.client.idempotence.store import Claim

@@ -15,8 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from pocketmq.client.idempotence import Claim, MarkStore, MarkStoreFull, MarkStoreUnavailable, MemoryStore, open_store
 from pocketmq.client.idempotence.redis_store import RedisStore
-from pocketmq.client.idempotence.rocks import RocksStore
-from pocketmq.client.idempotence.sql import ABANDONED_MS, SqlStore
+from pocketmq.client.idempotence.rocksdb_store import RocksStore
+from pocketmq.client.idempotence.sql_store import ABANDONED_MS, SqlStore
 from pocketmq.common.errors import ConfigError
 from tests.client.idempotence.conftest import ALL, EMBEDDED
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pocketmq.pipeline.jobs.session import explanation
+from pocketmq.pipeline.jobs.common.session import explanation
 
 STREAM = """[STREAM_FAILED] Query terminated with exception: Return Message: Traceback (most recent call last):
   File "x.py", line 644, in call

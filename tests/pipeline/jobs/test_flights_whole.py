@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pocketmq.client.admin import Admin
+from pocketmq.client.admin.admin import Admin
 from pocketmq.testing import PocketBroker
 from tests.pipeline.jobs.flights import send_flights
 

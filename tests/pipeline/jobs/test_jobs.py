@@ -12,14 +12,17 @@ import typer
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pocketmq.client.admin import Admin
+from pocketmq.client.admin.admin import Admin
 from pocketmq.common.errors import ConfigError
-from pocketmq.pipeline.archive.files import LocalFiles
-from pocketmq.pipeline.archive.publishing import Publisher
-from pocketmq.pipeline.jobs import archive, dedupe, reconcile, replay
-from pocketmq.pipeline.jobs.command import JobFailed
-from pocketmq.pipeline.replay import sending
-from pocketmq.pipeline.replay.state import Journal
+from pocketmq.pipeline.jobs.archive import command as archive
+from pocketmq.pipeline.jobs.archive.files import LocalFiles
+from pocketmq.pipeline.jobs.archive.publishing import Publisher
+from pocketmq.pipeline.jobs.common.command import JobFailed
+from pocketmq.pipeline.jobs.dedupe import command as dedupe
+from pocketmq.pipeline.jobs.reconcile import command as reconcile
+from pocketmq.pipeline.jobs.replay import command as replay
+from pocketmq.pipeline.jobs.replay import sending
+from pocketmq.pipeline.jobs.replay.state import Journal
 from pocketmq.testing import PocketBroker
 from tests.pipeline.jobs.flights import send_flights
 

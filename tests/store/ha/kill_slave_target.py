@@ -12,11 +12,11 @@ from pocketmq.common.clock import SystemClock
 from pocketmq.common.events import NullLog
 from pocketmq.common.runner import ThreadRunner
 from pocketmq.store.checkpoint import StorePaths
+from pocketmq.store.disk.os_file_system import OsFileSystem
 from pocketmq.store.ha.opening import open_store
 from pocketmq.store.ha.slave import HaSlave
 from pocketmq.store.ha.state import HaState
 from pocketmq.store.message_store import MessageStore
-from pocketmq.store.os_file_system import OsFileSystem
 from tests.store.log_fakes import store_config
 
 

@@ -14,7 +14,8 @@ from pocketmq.common.logs import CapturedLog
 from pocketmq.common.runner import SteppedRunner
 from pocketmq.store.append_result import PutStatus
 from pocketmq.store.checkpoint import StorePaths
-from pocketmq.store.file_system import FileSystem
+from pocketmq.store.disk.file_system import FileSystem
+from pocketmq.store.disk.os_file_system import OsFileSystem
 from pocketmq.store.ha.link import Link, LinkError
 from pocketmq.store.ha.opening import needs_recovery, open_store
 from pocketmq.store.ha.recover import recover_from_slaves
@@ -22,7 +23,6 @@ from pocketmq.store.ha.service import HaService
 from pocketmq.store.ha.slave import HaSlave
 from pocketmq.store.ha.state import HaState
 from pocketmq.store.message_store import MessageStore
-from pocketmq.store.os_file_system import OsFileSystem
 from tests.store.ha.links import MemoryLink, MemoryListener, pair
 from tests.store.log_fakes import HOST, bodies, split, store_config
 

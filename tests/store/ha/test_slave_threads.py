@@ -16,12 +16,12 @@ from pocketmq.common.logs import CapturedLog
 from pocketmq.common.runner import ThreadRunner
 from pocketmq.store.append_result import PutStatus
 from pocketmq.store.checkpoint import StorePaths
+from pocketmq.store.disk.os_file_system import OsFileSystem
 from pocketmq.store.ha.opening import open_store
 from pocketmq.store.ha.service import HaService
 from pocketmq.store.ha.slave import HaSlave
 from pocketmq.store.ha.state import HaState
 from pocketmq.store.message_store import MessageStore
-from pocketmq.store.os_file_system import OsFileSystem
 from tests.store.log_fakes import bodies, crashed_copy, store_config
 
 SEGMENT_BYTES = 1 << 20

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from pocketmq.common.record_columns import received_messages, topic_ids
+from pocketmq.store.disk.os_file_system import OsFileSystem
 from pocketmq.store.errors import StoreFull
 from pocketmq.store.offline.copy_store import StoreCopy
 from pocketmq.store.offline.errors import RepairRefused
 from pocketmq.store.offline.log_walk import Finding, LogChunk
 from pocketmq.store.offline.reader import StoreReader
 from pocketmq.store.offline.verify import verify
-from pocketmq.store.os_file_system import OsFileSystem
 from tests.store.log_fakes import Stepped
 from tests.store.offline.rocketmq_files import ENTRIES, QUEUE_FILE_BYTES, SEGMENT_BYTES, SLOTS, some_messages, tree
 

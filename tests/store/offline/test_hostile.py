@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pocketmq.common.errors import PocketMQError
-from pocketmq.store.checksums import pack_entries
+from pocketmq.store.commitlog.checksums import pack_entries
 from pocketmq.store.offline.reader import Finding, StoreReader
 from pocketmq.store.offline.repair import plan_repair
 from pocketmq.store.offline.verify import Level, verify

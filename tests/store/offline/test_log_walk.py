@@ -7,12 +7,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pocketmq.store.disk.os_file_system import OsFile, OsFileSystem
 from pocketmq.store.errors import StorePermission, StoreReadOnly
 from pocketmq.store.offline.errors import EmptyStore, MixedSegments, NotAStore
 from pocketmq.store.offline.log_walk import RECHECKS, Checked, LogChunk
 from pocketmq.store.offline.read_only import ReadOnlyFileSystem
 from pocketmq.store.offline.reader import Finding, StoreReader
-from pocketmq.store.os_file_system import OsFile, OsFileSystem
 from tests.store.log_fakes import SEGMENT_BYTES, Stepped
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from pocketmq.common.record_codec import decode_record
+from pocketmq.store.disk.os_file_system import OsFileSystem
 from pocketmq.store.errors import DiskError, StoreFull, StoreInUse
 from pocketmq.store.offline.errors import NotAStore, RepairRefused
 from pocketmq.store.offline.reader import StoreReader
 from pocketmq.store.offline.repair import Repair, RepairPlan, plan_repair
 from pocketmq.store.offline.verify import verify
-from pocketmq.store.os_file_system import OsFileSystem
 from tests.store.log_fakes import HookedFileSystem, Killed, Stepped, log_bytes
 from tests.store.offline.rocketmq_files import QUEUE_FILE_BYTES, RocketStore, some_messages, tree
 

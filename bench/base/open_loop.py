@@ -1,0 +1,215 @@
+"""Open-loop load: requests leave when they are due, whatever became of the ones before.
+
+Lives here: ``Load`` (what to offer), ``offer`` (one phase of it, in a process of its own) and ``Outcome`` (every
+latency, counted from the intended time of sending, so a stalled client does not hide a stalled broker: no coordinated
+omission).
+"""
+
+import asyncio
+import json
+import random
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+
+from pocketmq.common.clock import SystemClock
+from pocketmq.common.errors import PocketMQError
+from pocketmq.common.events import NullLog
+from pocketmq.common.message import Message
+from pocketmq.common.message_id import UniqueIdGenerator
+from pocketmq.common.record_codec import PlainRecordBuilder
+from pocketmq.remoting.channel import ChannelConfig, ClientChannel
+from pocketmq.remoting.codec import Response
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.errors import RequestTimeout
+from pocketmq.remoting.headers import NativeAppendRequestHeader, NativeAppendResponseHeader
+from pocketmq.remoting.loop import new_event_loop
+
+TICK_S = 0.001
+
+
+@dataclass(slots=True)
+class Load:
+    """One phase: ``rate`` requests a second for ``seconds``, spread over ``channels`` connections, each a send of one
+    message that its client gives up after ``timeout_ms``. Gaps between requests are exponential (``seed``).
+    """
+
+    address: str
+    topic: str
+    rate: float
+    seconds: float
+    size_bytes: int = 1024
+    channels: int = 16
+    queues: int = 4
+    timeout_ms: int = 3000
+    seed: int = 1
+    in_flight: int = 0
+    """When not 0: a closed loop instead, with so many requests on their way, to find what a broker can do at most."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a phase. Latencies are ms since the intended time of sending."""
+
+    offered: int = 0
+    elapsed_s: float = 0.0
+    accepted_ms: list[float] = field(default_factory=list)
+    refused_ms: list[float] = field(default_factory=list)
+    refusals: dict[str, int] = field(default_factory=dict)
+    timed_out: int = 0
+    lost: int = 0
+    lag_ms_max: float = 0.0
+    """How late the generator itself was at worst: beyond some ms it was not an open loop."""
+
+    def figures(self, load: Load) -> dict[str, object]:
+        """Return the phase as one flat row."""
+        row: dict[str, object] = {
+            "offered_per_s": round(self.offered / load.seconds),
+            "accepted_per_s": round(len(self.accepted_ms) / load.seconds),
+            "refused_per_s": round(len(self.refused_ms) / load.seconds),
+            "timed_out_per_s": round(self.timed_out / load.seconds),
+        }
+        for name, values in (("accepted", self.accepted_ms), ("refused", self.refused_ms)):
+            if values:
+                ordered = np.array(values)
+                for label, quantile in (("p50", 50), ("p99", 99), ("p999", 99.9), ("max", 100)):
+                    row[f"{name}_{label}_ms"] = round(float(np.percentile(ordered, quantile)), 2)
+        row["lag_ms_max"] = round(self.lag_ms_max, 1)
+        row["refusals"] = dict(sorted(self.refusals.items()))
+        return row
+
+
+async def _connect(load: Load) -> list[ClientChannel]:
+    clock, config = SystemClock(), ChannelConfig(sweep_interval_ms=20)
+    channels = [ClientChannel(load.address, clock=clock, log=NullLog(), config=config) for _ in range(load.channels)]
+    for channel in channels:
+        await channel.open()
+        await channel.hello()
+    return channels
+
+
+async def run_load(load: Load) -> Outcome:
+    """Offer ``load`` from this loop; return when every request has its answer or its time is over."""
+    channels = await _connect(load)
+    announcement = channels[0].announcement
+    assert announcement is not None
+    builder = PlainRecordBuilder(announcement.cluster, announcement.family)
+    ids = UniqueIdGenerator(SystemClock())
+    message = Message(load.topic, random.Random(load.seed).randbytes(load.size_bytes))
+    headers = [
+        NativeAppendRequestHeader(
+            producer_group="open-loop", wait=True, sections=[(load.topic, queue, 1)], timeout_ms=load.timeout_ms
+        )
+        for queue in range(load.queues)
+    ]
+    outcome = Outcome()
+    refusals: Counter[str] = Counter()
+    loop = asyncio.get_running_loop()
+    now = loop.time
+    pending = 0
+    idle = asyncio.Event()
+
+    def send(number: int, due: float) -> None:
+        nonlocal pending
+
+        def done(result: Response | PocketMQError) -> None:
+            nonlocal pending
+            pending -= 1
+            if not pending:
+                idle.set()
+            if load.in_flight and now() < end:
+                loop.call_soon(send_next)
+            took_ms = (now() - due) * 1000
+            if isinstance(result, RequestTimeout):
+                outcome.timed_out += 1
+            elif isinstance(result, PocketMQError):
+                outcome.lost += 1
+            else:
+                header = result.header
+                code, text = result.code, result.remark
+                if isinstance(header, NativeAppendResponseHeader) and code == 0:
+                    code, _, _, text = header.results[0]
+                if code == 0:
+                    outcome.accepted_ms.append(took_ms)
+                else:
+                    outcome.refused_ms.append(took_ms)
+                    refusals[text.split("]")[0].lstrip("[")] += 1
+
+        queue = number % load.queues
+        record = builder.build(message, queue, ids.next_bytes(1)[0], 1)
+        body = len(record).to_bytes(4, "big") + record
+        pending += 1
+        idle.clear()
+        try:
+            channels[number % len(channels)].request_nowait(
+                RequestCode.NATIVE_APPEND, headers[queue], body, timeout_ms=load.timeout_ms, done=done
+            )
+        except PocketMQError as error:
+            done(error)
+
+    def send_next() -> None:
+        send(outcome.offered, now())
+        outcome.offered += 1
+
+    gaps = random.Random(load.seed)
+    begin = due = now()
+    end = begin + load.seconds
+    for _ in range(load.in_flight):
+        send_next()
+    if load.in_flight:
+        await asyncio.sleep(load.seconds)
+        due = end
+    while due < end:
+        wait = due - now()
+        if wait > 0:
+            await asyncio.sleep(max(wait, TICK_S))
+        else:
+            await asyncio.sleep(0)
+        limit = now()
+        outcome.lag_ms_max = max(outcome.lag_ms_max, (limit - due) * 1000)
+        burst = 0
+        while due < limit and due < end and burst < 256:
+            send(outcome.offered, due)
+            outcome.offered += 1
+            burst += 1
+            due += gaps.expovariate(load.rate)
+    try:
+        async with asyncio.timeout(load.timeout_ms / 1000 + 1 if pending else 0.01):
+            await idle.wait()
+    except TimeoutError:
+        pass  # what has no answer now counts nowhere: neither accepted nor refused
+    outcome.elapsed_s = now() - begin
+    outcome.refusals = dict(refusals)
+    for channel in channels:
+        channel.close()
+    return outcome
+
+
+def offer(load: Load) -> Outcome:
+    """Run ``load`` in a process of its own and return what became of it."""
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.base.open_loop"],
+        input=json.dumps(asdict(load)),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return Outcome(**json.loads(done.stdout))
+
+
+def main() -> None:
+    """Read a ``Load`` as JSON from standard input, write the ``Outcome`` as JSON."""
+    load = Load(**json.loads(sys.stdin.read()))
+    loop = new_event_loop()
+    try:
+        outcome = loop.run_until_complete(run_load(load))
+    finally:
+        loop.close()
+    print(json.dumps(asdict(outcome)))
+
+
+if __name__ == "__main__":
+    main()

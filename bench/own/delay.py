@@ -1,0 +1,171 @@
+"""Delayed messages: what a million that wait cost the others, and how exact the delivery is.
+
+Conditions: two brokers side by side on one machine, ``pending`` timers of 100 bytes with random times within three days
+in one of them; plain sends to each in turn, several rounds, medians. Then ``ACCURATE`` timers are due evenly within
+``ACCURATE_S`` seconds: how late each was stored in its own topic, in ms, beside the others that wait. Levels the same
+way: one second after their sends. Last the restart of the broker with everything that waits.
+
+Run: ``python -m bench delay``; ``PENDING=100000`` for a smaller one.
+"""
+
+import asyncio
+import os
+import random
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from bench.base.broker_process import BrokerProcess
+from pocketmq.cli.bench import cases as bench_cases
+from pocketmq.client import Message, Producer, PullConsumer
+from pocketmq.common.message import ReceivedMessage
+from pocketmq.remoting.loop import new_event_loop
+
+PENDING = int(os.environ.get("PENDING", "1000000"))
+ROUNDS = 7
+WINDOW = 2000
+ACCURATE = 100_000
+ACCURATE_S = 10
+AHEAD_S = 20
+"""Time to send them before the first is due."""
+
+Row = dict[str, object]
+
+
+async def send_all(producer: Producer, count: int, make: Callable[[int], Message]) -> float:
+    """Send ``count`` messages, ``WINDOW`` at a time; return the seconds."""
+    begin = time.perf_counter()
+    for start in range(0, count, WINDOW):
+        await asyncio.gather(*[producer.send_nowait(make(n)) for n in range(start, min(count, start + WINDOW))])
+    return time.perf_counter() - begin
+
+
+async def lateness_ms(namesrv: str, topic: str, count: int, due_ms: Callable[[ReceivedMessage], int]) -> list[int]:
+    """Read ``count`` messages; return by how much each was stored after it was due."""
+    late: list[int] = []
+    async with PullConsumer(group="bench", namesrv=namesrv) as consumer:
+        async for message in consumer.stream(topic, start="earliest"):
+            if message.body != b"open":
+                late.append(message.store_timestamp - due_ms(message))
+            if len(late) == count:
+                return sorted(late)
+    return sorted(late)
+
+
+def percentiles(late: list[int]) -> Row:
+    """Return the figures of a sorted list."""
+    at = {"p50_ms": 0.5, "p99_ms": 0.99, "p999_ms": 0.999}
+    figures: Row = {name: late[min(len(late) - 1, int(len(late) * part))] for name, part in at.items()}
+    return {"earliest_ms": late[0], **figures, "max_ms": late[-1]}
+
+
+async def slowdown(idle: str, waiting: str) -> list[Row]:
+    """Send plainly to both brokers in turn."""
+    rows: list[Row] = []
+    async with Producer(group="a", namesrv=idle) as one, Producer(group="b", namesrv=waiting) as other:
+        for case, in_flight, count in (("sends, 64 in flight", 64, 60_000), ("sends, one by one", 1, 4_000)):
+            rates: dict[Producer, list[float]] = {one: [], other: []}
+            p99s: dict[Producer, list[float]] = {one: [], other: []}
+            for number in range(ROUNDS + 1):
+                for producer in (one, other) if number % 2 else (other, one):
+                    row = await bench_cases.produce_one_by_one(
+                        producer, "plain", size_bytes=1024, in_flight=in_flight, count=count
+                    )
+                    if number:  # the first round warms up
+                        rates[producer].append(row.rate)
+                        p99s[producer].append(row.percentile_ms(0.99) or 0)
+            ratios = [b / a for a, b in zip(rates[one], rates[other], strict=True)]
+            rows.append(
+                {
+                    "case": case,
+                    "pending": PENDING,
+                    "rate_without": round(statistics.median(rates[one])),
+                    "rate_with": round(statistics.median(rates[other])),
+                    "ratio": round(statistics.median(ratios), 3),
+                    "p99_ms_without": round(statistics.median(p99s[one]), 3),
+                    "p99_ms_with": round(statistics.median(p99s[other]), 3),
+                }
+            )
+    return rows
+
+
+async def fill(namesrv: str) -> Row:
+    """Let ``PENDING`` timers wait."""
+    rng = random.Random(1)
+    body = bytes(100)
+    async with Producer(group="fill", namesrv=namesrv) as producer:
+        await producer.send(Message("far", b"open"))
+        now_ms = time.time_ns() // 1_000_000
+        took_s = await send_all(
+            producer,
+            PENDING,
+            lambda n: Message("far", body, deliver_time_ms=now_ms + rng.randrange(3_600_000, 259_000_000)),
+        )
+    return {"case": "timers sent", "count": PENDING, "messages_per_s": round(PENDING / took_s)}
+
+
+async def accuracy(namesrv: str) -> list[Row]:
+    """Let timers, then messages of level 1, come due at a steady rate."""
+    body = bytes(100)
+    async with Producer(group="accuracy", namesrv=namesrv) as producer:
+        for topic in ("timed", "level"):
+            await producer.send(Message(topic, b"open"))
+        first_ms = time.time_ns() // 1_000_000 + AHEAD_S * 1000
+        await send_all(
+            producer,
+            ACCURATE,
+            lambda n: Message("timed", body, deliver_time_ms=first_ms + n * ACCURATE_S * 1000 // ACCURATE),
+        )
+        spare_ms = first_ms - time.time_ns() // 1_000_000
+        late = await lateness_ms(namesrv, "timed", ACCURATE, lambda message: message.deliver_time_ms or 0)
+        rows: list[Row] = [
+            {
+                "case": "timers due",
+                "per_s": ACCURATE // ACCURATE_S,
+                "count": ACCURATE,
+                "sent_before_s": round(spare_ms / 1000, 1),
+                **percentiles(late),
+            }
+        ]
+        took_s = await send_all(producer, ACCURATE // 2, lambda n: Message("level", body, delay_time_level=1))
+        await asyncio.sleep(1.5)
+        late = await lateness_ms(namesrv, "level", ACCURATE // 2, lambda message: message.born_timestamp + 1000)
+        rows.append(
+            {
+                "case": "level 1, from the send, beside the sends",
+                "per_s": round(ACCURATE / 2 / took_s),
+                "count": ACCURATE // 2,
+                **percentiles(late),
+            }
+        )
+    return rows
+
+
+def run() -> Iterator[Row]:
+    """Yield a row a figure."""
+    directory = Path(tempfile.mkdtemp(dir="."))
+    loop = new_event_loop()
+    try:
+        with BrokerProcess(directory / "idle") as idle, BrokerProcess(directory / "waiting") as waiting:
+            before = waiting.memory_mb()["RssAnon"]
+            yield loop.run_until_complete(fill(waiting.namesrv))
+            yield {
+                "case": "anonymous memory",
+                "before_mb": round(before),
+                "with_mb": round(waiting.memory_mb()["RssAnon"]),
+            }
+            yield from loop.run_until_complete(slowdown(idle.namesrv, waiting.namesrv))
+            yield from loop.run_until_complete(accuracy(waiting.namesrv))
+            stop_s = waiting.stop()
+            waiting.start()
+            yield {"case": "restart, clean", "stop_s": round(stop_s, 2), "ready_s": round(waiting.ready_s, 2)}
+            waiting.process.kill()
+            waiting.process.wait()
+            waiting.start()
+            yield {"case": "restart after kill -9", "ready_s": round(waiting.ready_s, 2)}
+    finally:
+        loop.close()
+        shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,104 @@
+"""The write-buffer pool on against off: tails of sends while others use the disk.
+
+Conditions: open loop at ``RATE`` sends a second of 1 KiB, ASYNC_FLUSH, segments of 64 MiB so that some are crossed; the
+pool has five buffers. Three surroundings: a quiet disk; a second process that dirties the page cache as fast as it can
+(at most ``DIRTY_BYTES``, overwritten in place); and the same with a slow disk: every ``SLOW_EVERY``-th access of the
+broker to a file of its log takes ``SLOW_MS`` more, whether it is a store into the mapped file or a write.
+Rounds alternate between on and off; medians of ``ROUNDS``.
+
+Run: ``python -m bench pool``.
+"""
+
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from bench.base.broker_process import BrokerProcess
+from bench.base.open_loop import Load, offer
+
+RATE = 3000.0
+PHASE_S = 8.0
+ROUNDS = 3
+DIRTY_BYTES = 2 << 30
+SLOW_MS = 30
+SLOW_EVERY = 50
+SURROUNDINGS = ("quiet", "page cache dirtied", "page cache dirtied, slow disk")
+FIGURES = ("accepted_p50_ms", "accepted_p99_ms", "accepted_p999_ms", "accepted_max_ms")
+
+_DIRTY = """
+import os, sys
+block = os.urandom(1 << 20)
+with open(sys.argv[1], "wb", buffering=0) as file:
+    while True:
+        file.seek(0)
+        for _ in range(int(sys.argv[2]) >> 20):
+            file.write(block)
+"""
+
+
+def measure(directory: Path, surroundings: str, pool: bool) -> dict[str, object]:
+    """Run one phase on a fresh broker."""
+    settings = ["store.mapped_file_size_commit_log=67108864"]
+    if pool:
+        settings += ["store.transient_store_pool_enable=true"]
+    rule = {
+        "operations": ["store", "write_at"],
+        "path": "commitlog/*",
+        "delay_ms": SLOW_MS,
+        "every": SLOW_EVERY,
+        "bytes_min": 64,
+    }
+    rules = directory / "faults.json"
+    rules.write_text(json.dumps({"rules": [rule] if surroundings.endswith("slow disk") else []}))
+    settings += ["fault.enable=true", f"fault.control_file={rules}"]
+    data = directory / "data"
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, data, ignore_errors=True)
+        broker = stack.enter_context(BrokerProcess(data, *settings))
+        if surroundings != "quiet":
+            dirty = directory / "dirty"
+            stack.callback(dirty.unlink, missing_ok=True)
+            writer = subprocess.Popen([sys.executable, "-c", _DIRTY, str(dirty), str(DIRTY_BYTES)])
+            stack.callback(writer.wait)
+            stack.callback(writer.kill)
+            time.sleep(1)
+        load = Load(broker.address, "pool", RATE, PHASE_S)
+        offer(Load(broker.address, "pool", RATE, 1))
+        return offer(load).figures(load)
+
+
+def run() -> Iterator[dict[str, object]]:
+    """Yield the medians of on and off for each surrounding, and their ratio."""
+    directory = Path(tempfile.mkdtemp(dir=".")).resolve()
+    try:
+        for surroundings in SURROUNDINGS:
+            rows: dict[bool, list[dict[str, object]]] = {True: [], False: []}
+            for _ in range(ROUNDS):
+                for pool in (False, True):
+                    rows[pool].append(measure(directory, surroundings, pool))
+            medians: dict[bool, dict[str, float]] = {}
+            for pool, of_pool in rows.items():
+                medians[pool] = {
+                    key: statistics.median(float(str(row.get(key, "nan"))) for row in of_pool) for key in FIGURES
+                }
+                yield {
+                    "case": surroundings,
+                    "pool": pool,
+                    **medians[pool],
+                    "refused": sum(int(str(row["refused_per_s"])) for row in of_pool),
+                    "lag_ms_max": max(float(str(row["lag_ms_max"])) for row in of_pool),
+                    "rounds": ROUNDS,
+                }
+            yield {
+                "ratio": f"{surroundings}: off / on",
+                **{key: round(medians[False][key] / medians[True][key], 2) for key in FIGURES},
+            }
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)

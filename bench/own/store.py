@@ -1,0 +1,267 @@
+"""Append and flush of the commit log, beside the machine's floors. Run: ``python -m bench.own.store``.
+
+Every append row: a new store on the current directory's file system, segments of 1 GiB that are reserved but not
+touched before, one appending thread, no dispatch, no index, no flush meanwhile. Groups are of one queue; their buffers
+are used again, so they are warm in the cache. ``µs`` are per record. Floors do nothing but move the same bytes.
+"""
+
+import itertools
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pocketmq.common.crc import crc32
+from pocketmq.common.properties import encode_properties
+from pocketmq.common.record_codec import encode_record
+from pocketmq.common.record_group import RecordGroup, record_meta
+from pocketmq.store.commitlog.checksums import ChecksumLog
+from pocketmq.store.commitlog.segment_queue import SegmentQueue
+from pocketmq.store.config import StoreConfig
+from pocketmq.store.disk.os_file_system import OsFileSystem
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.recovery.log_scan import LogScan
+
+SHAPES = ((1000, 1024), (1000, 100), (64, 1024), (1, 1024))
+BYTES_MAX = 256 << 20
+SECONDS_MAX = 0.35
+HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])
+
+
+def group_of(records: int, body_bytes: int) -> RecordGroup:
+    """Return a group as a native append brings it."""
+    built, metas = [], []
+    for number in range(records):
+        properties = {"UNIQ_KEY": f"{number:032X}", "CLUSTER": "DefaultCluster"}
+        built.append(
+            encode_record(
+                "TopicTest",
+                bytes(body_bytes),
+                queue_id=0,
+                properties=encode_properties(properties),
+                born_host=HOST,
+                store_host=HOST,
+            )
+        )
+        metas.append(record_meta("TopicTest", 0, 0, properties))
+    return RecordGroup.from_records(built, metas)
+
+
+def rate(call: Callable[[], object], bytes_each: int) -> tuple[int, float]:
+    """Call until a byte or time limit; return (calls, seconds)."""
+    calls_max = BYTES_MAX // bytes_each
+    calls = 0
+    begin = time.perf_counter()
+    while calls < calls_max:
+        for _ in range(min(32, calls_max - calls)):
+            call()
+            calls += 1
+        if time.perf_counter() - begin > SECONDS_MAX:
+            break
+    return calls, time.perf_counter() - begin
+
+
+def open_store(root: Path, **settings: object) -> MessageStore:
+    """Open a store whose log nobody follows."""
+    config = StoreConfig(
+        store_path_root_dir=str(root),
+        message_index_enable=False,
+        flush_interval_commit_log=3_600_000,
+        checkpoint_interval=3_600_000,
+        sync_on_close=False,
+        **settings,  # type: ignore[arg-type]
+    )
+    store = MessageStore(config)
+    store.store_host = HOST
+    store.open()
+    store.log.on_appended = None
+    store.log.on_committed = []
+    return store
+
+
+def append_row(base: Path, records: int, body_bytes: int, **settings: object) -> dict[str, object]:
+    """Append groups of one shape to a new store."""
+    group = group_of(records, body_bytes)
+    root = Path(tempfile.mkdtemp(dir=base))
+    store = open_store(root, **settings)
+    store.log.append(group)  # the segment is taken, the queue known
+    held = store.log.lock.held_ns_total
+    calls, seconds = rate(lambda: store.log.append(group), len(group.buffer))
+    held = store.log.lock.held_ns_total - held
+    store.log.fenced_by = None
+    store._is_open = False  # nothing is to be written or kept
+    store._allocator.stop()
+    store.log.close()
+    shutil.rmtree(root)
+    total = calls * records
+    return {
+        "case": f"append {records} x {body_bytes} B",
+        "us_per_record": round(seconds / total * 1e6, 3),
+        "records_per_s": round(total / seconds),
+        "mb_per_s": round(calls * len(group.buffer) / seconds / 1e6),
+        "lock_us_per_group": round(held / calls / 1e3, 1),
+        "group_bytes": len(group.buffer),
+        **settings,
+    }
+
+
+def floor_rows(base: Path) -> Iterator[dict[str, object]]:
+    """Move bytes of the same sizes without a store."""
+    for records, body_bytes in SHAPES:
+        data = group_of(records, body_bytes).buffer
+        for kind in ("numpy copy into map", "pwrite", "crc32"):
+            path = str(base / "floor")
+            calls, seconds = rate(mover(kind, path, data), len(data))
+            OsFileSystem().remove(path)
+            yield {
+                "case": f"floor {kind} {records} x {body_bytes} B",
+                "us_per_record": round(seconds / calls / records * 1e6, 3),
+                "mb_per_s": round(calls * len(data) / seconds / 1e6),
+            }
+
+
+def mover(kind: str, path: str, data: NDArray[np.uint8]) -> Callable[[], object]:
+    """Return what moves ``data`` once, each time to the next place of a reserved file."""
+    file = OsFileSystem().open(path, create=True)
+    file.reserve(BYTES_MAX + len(data))
+    mapped = file.map()
+    places = itertools.count(0, len(data))
+    if kind == "pwrite":
+        return lambda: file.write_at(next(places), data)
+    if kind == "crc32":
+        return lambda: crc32(data.data)
+    return lambda: mapped.store(next(places), data)
+
+
+def sync_rows(base: Path) -> Iterator[dict[str, object]]:
+    """Measure the disk's own syncs, and group commit with one and many in flight."""
+    files = OsFileSystem()
+    data = group_of(1, 1024).buffer
+    for zeroed in (False, True):
+        path = str(base / "sync")
+        file = files.open(path, create=True)
+        file.reserve(8 << 20)
+        if zeroed:
+            file.write_at(0, bytes(8 << 20))
+        file.sync()
+        at = 0
+        times = []
+        for _ in range(200):
+            file.write_at(at, data)
+            at += len(data)
+            begin = time.perf_counter()
+            file.sync()
+            times.append(time.perf_counter() - begin)
+        files.remove(path)
+        kind = "blocks written before" if zeroed else "blocks only reserved"
+        yield {"case": f"floor fdatasync after 1 KiB, {kind}", "p50_us": round(sorted(times)[100] * 1e6)}
+    for in_flight in (1, 64, 1024):
+        yield group_commit_row(base, in_flight)
+
+
+def group_commit_row(base: Path, in_flight: int) -> dict[str, object]:
+    """Keep ``in_flight`` groups of one record waiting for their sync."""
+    root = Path(tempfile.mkdtemp(dir=base))
+    config = StoreConfig(
+        store_path_root_dir=str(root),
+        mapped_file_size_commit_log=64 << 20,
+        message_index_enable=False,
+        flush_disk_type="SYNC_FLUSH",
+        sync_on_close=False,
+    )
+    store = MessageStore(config)
+    store.store_host = HOST
+    store.open()
+    group = group_of(1, 1024)
+    store.log.append(group)
+    time.sleep(0.1)  # the first segment's zeros
+    begin = time.perf_counter()
+    done = 0
+    first_flush = store.log.flush_count
+    finished = threading.Semaphore(0)
+    for _ in range(in_flight):  # each answer lets one more group in
+        finished.release()
+    while time.perf_counter() - begin < SECONDS_MAX:
+        finished.acquire()
+        end = store.log.append(group_of_cached(group)).end_offset
+        store.acknowledge(end, True, lambda _: finished.release())
+        done += 1
+    for _ in range(in_flight):
+        finished.acquire()
+    seconds = time.perf_counter() - begin
+    flushes = store.log.flush_count - first_flush
+    store.close()
+    shutil.rmtree(root)
+    return {
+        "case": f"group commit 1 KiB, {in_flight} in flight",
+        "records_per_s": round(done / seconds),
+        "us_per_record": round(seconds / done * 1e6, 1),
+        "syncs": flushes,
+    }
+
+
+def recovery_rows(base: Path) -> Iterator[dict[str, object]]:
+    """Start on 512 MiB of 1 KiB records: after a clean stop, after a kill with and without group checksums."""
+    root = base / "recovery"
+    store = open_store(root)
+    group = group_of(1000, 1024)
+    while store.log.appended_bytes < 512 << 20:
+        store.log.append(group_of_cached(group))
+    store.dispatcher.announce(store.log.appended_offset)
+    store.close()
+    for case, gone in (
+        ("clean stop", []),
+        ("kill -9, group checksums", ["pocketmq"]),
+        ("kill -9, record walk", ["pocketmq", "checksums"]),
+    ):
+        for name in gone:
+            shutil.rmtree(root / name, ignore_errors=True)
+        if gone:
+            (root / "abort").touch()
+        segments = SegmentQueue(OsFileSystem(), str(root / "commitlog"), 1 << 30)
+        segments.load()
+        begin = time.perf_counter()
+        if gone:
+            LogScan(segments, ChecksumLog(OsFileSystem(), str(root / "checksums"), 1 << 30)).run(0)
+        verified = time.perf_counter() - begin
+        begin = time.perf_counter()
+        store = open_store(root)
+        opened = time.perf_counter() - begin
+        store.close()
+        row: dict[str, object] = {"case": f"start after {case}", "mib": 512, "open_ms": round(opened * 1e3, 1)}
+        if gone:
+            row["verify_mb_per_s"] = round((512 << 20) / verified / 1e6)
+            row["verify_ms"] = round(verified * 1e3, 1)
+        yield row
+
+
+def group_of_cached(group: RecordGroup) -> RecordGroup:
+    """Return a group of its own over a copy of the bytes: the store keeps columns of what it was given."""
+    return RecordGroup(
+        group.buffer.copy(), group.starts, group.sizes, group.tags_codes, group.sections, group.uniq_keys
+    )
+
+
+def run() -> Iterator[dict[str, object]]:
+    """Yield one row a case."""
+    base = Path(tempfile.mkdtemp(dir="."))
+    try:
+        yield from floor_rows(base)
+        for records, body_bytes in SHAPES:
+            for mode in ("mapped", "written"):
+                for checksums in (True, False):
+                    yield append_row(base, records, body_bytes, append_mode=mode, group_checksums=checksums)
+        yield from sync_rows(base)
+        yield from recovery_rows(base)
+    finally:
+        shutil.rmtree(base)
+
+
+if __name__ == "__main__":
+    for row in run():
+        print("  ".join(f"{key}={value}" for key, value in row.items()), flush=True)

@@ -1,0 +1,1 @@
+"""RocketMQ's own benchmark programs on PocketMQ's SDK: the same options, the same lines."""

@@ -1,0 +1,159 @@
+"""How far groups are: the figures of RocketMQ's admin tools.
+
+Lives here: ``ConsumeFigures``, one group in one topic, queue by queue; handlers of GET_BROKER_CONSUME_STATS,
+QUERY_CONSUME_TIME_SPAN and VIEW_BROKER_STATS_DATA.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.group.client_table import ClientTable
+from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
+from pocketmq.broker.group.subscription_groups import SubscriptionGroups
+from pocketmq.broker.request.default_processor import Handler
+from pocketmq.broker.request.request_task import Buffers, Task, encode_answer
+from pocketmq.broker.stats.stats_items import GROUP_GET_NUMS, StatsItems, group_key
+from pocketmq.broker.topic.queue_checks import find_topic
+from pocketmq.broker.topic.topic_table import TopicTable
+from pocketmq.common.clock import Clock
+from pocketmq.common.errors import Cause, PocketMQError
+from pocketmq.remoting.bodies import (
+    ConsumeStats,
+    MessageQueue,
+    OffsetWrapper,
+    QueryConsumeTimeSpanBody,
+    QueueTimeSpan,
+    encode_body,
+)
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.operator_bodies import encode_consume_stats_list
+from pocketmq.remoting.server import Connection
+from pocketmq.store.message_store import MessageStore
+
+QUEUES_MAX: Final = 50_000
+"""Queues of one answer: about 200 bytes each."""
+
+
+class TooManyQueues(PocketMQError):
+    """The answer would not fit into a frame."""
+
+    default_cause = Cause.BAD_REQUEST
+
+
+class StatsUnknown(PocketMQError):
+    """Nothing was counted under that name and key."""
+
+    code = 1  # SYSTEM_ERROR, as RocketMQ
+    default_cause = Cause.BAD_REQUEST
+
+
+class ConsumeFigures:
+    """Progress of groups; any worker thread."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: SubscriptionGroups,
+        offsets: ConsumerOffsets,
+        clients: ClientTable[Connection],
+        items: StatsItems,
+        clock: Clock,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._clients = clients
+        self._items = items
+        self._clock = clock
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return the handler of each code."""
+        return {
+            RequestCode.GET_BROKER_CONSUME_STATS: self._all_groups,
+            RequestCode.QUERY_CONSUME_TIME_SPAN: self._time_span,
+            RequestCode.VIEW_BROKER_STATS_DATA: self._stats_data,
+        }
+
+    def of_topic(self, group: str, topic: str, queue_nums: int) -> ConsumeStats:
+        """Return where a group is in each queue of a topic, and how many messages a second it got in the last
+        minute.
+
+        ``last_timestamp`` is the store time of the last message that was consumed (RocketMQ AdminBrokerProcessor).
+        ``pull_offset`` (5.3, "inflight" in its tools) is the committed offset: what is on its way is known to the
+        client alone.
+        """
+        committed = self._offsets.of(group, topic)
+        table: dict[MessageQueue, OffsetWrapper] = {}
+        for queue_id in range(queue_nums):
+            end = max(0, self._store.max_offset(topic, queue_id))
+            offset = max(0, committed.get(queue_id, 0))
+            time = self._store.store_time(topic, queue_id, offset - 1) if offset > 0 else 0
+            queue = MessageQueue(topic, self._config.broker_name, queue_id)
+            table[queue] = OffsetWrapper(end, offset, max(0, time), offset)
+        tps = self._items.tps(GROUP_GET_NUMS, group_key(topic, group), self._clock.now_ms())
+        return ConsumeStats(offset_table=table, consume_tps=tps)
+
+    def _all_groups(self, task: Task) -> Buffers:
+        header: Any = task.request.header
+        stats: list[tuple[str, list[ConsumeStats]]] = []
+        total_diff = queues = 0
+        for group in sorted({*self._groups.names(), *self._offsets.groups()}):
+            of_group: list[ConsumeStats] = []
+            for topic in sorted(self._offsets.topics_of(group)):
+                config = self._topics.get(topic)
+                if config is None or (header.is_order and not config.order) or self._has_left(group, topic):
+                    continue
+                queues += config.write_queue_nums
+                if queues > QUEUES_MAX:
+                    raise TooManyQueues(
+                        "too many queues for one answer", why=f"more than {QUEUES_MAX}", hint="ask group by group"
+                    )
+                figures = self.of_topic(group, topic, config.write_queue_nums)
+                of_group.append(figures)
+                total_diff += sum(each.broker_offset - each.consumer_offset for each in figures.offset_table.values())
+            if of_group:
+                stats.append((group, of_group))
+        return encode_answer(task.request, body=encode_consume_stats_list(stats, self._address(), total_diff))
+
+    def _has_left(self, group: str, topic: str) -> bool:
+        """Whether a group that is online does not subscribe to the topic any more."""
+        model, subscription = self._clients.subscription(group, topic)
+        return model is not None and subscription is None
+
+    def _address(self) -> str:
+        host = self._store.store_host
+        address = ".".join(map(str, host[:4])) if len(host) == 8 else self._config.bind_address
+        return f"{address}:{int.from_bytes(host[-4:], 'big')}"
+
+    def _time_span(self, task: Task) -> Buffers:
+        """Say how old the first, the last and the last consumed message of each queue are, and the lag in ms."""
+        header: Any = task.request.header
+        topic, store = header.topic, self._store
+        config = find_topic(self._topics, topic)
+        committed = self._offsets.of(header.group, topic)
+        spans: list[QueueTimeSpan] = []
+        for queue_id in range(config.write_queue_nums):
+            low, end = max(0, store.min_offset(topic, queue_id)), max(0, store.max_offset(topic, queue_id))
+            offset = max(0, committed.get(queue_id, 0))
+            span = QueueTimeSpan(MessageQueue(topic, self._config.broker_name, queue_id))
+            span.min_time_stamp = store.store_time(topic, queue_id, low)
+            span.max_time_stamp = store.store_time(topic, queue_id, end - 1) if end > 0 else -1
+            consumed = store.store_time(topic, queue_id, offset - 1) if offset > 0 else span.min_time_stamp
+            span.consume_time_stamp = consumed
+            if offset < end:
+                next_time = store.store_time(topic, queue_id, max(offset, low))
+                span.delay_time = max(0, self._clock.now_ms() - next_time) if next_time > 0 else 0
+            spans.append(span)
+        return encode_answer(task.request, body=encode_body(QueryConsumeTimeSpanBody(spans)))
+
+    def _stats_data(self, task: Task) -> Buffers:
+        header: Any = task.request.header
+        data = self._items.data(header.stats_name, header.stats_key, self._clock.now_ms())
+        if data is None:
+            raise StatsUnknown(f"The stats <{header.stats_name[:64]}> <{header.stats_key[:256]}> not exist")
+        return encode_answer(task.request, body=encode_body(data))

@@ -1,0 +1,298 @@
+"""Administration of consumer groups: settings, progress, members, resets.
+
+Lives here: handlers of the subscription-group codes, GET_CONSUME_STATS, the connection lists, who consumes what,
+GET_ALL_CONSUMER_OFFSET, INVOKE_BROKER_TO_RESET_OFFSET, CLONE_GROUP_OFFSET and our GROUP_LIST.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from pocketmq.broker.admin.consume_stats import ConsumeFigures
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.group.client_table import ClientInfo, ClientTable
+from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
+from pocketmq.broker.group.group_notifier import GroupNotifier
+from pocketmq.broker.group.subscription_groups import SubscriptionGroups
+from pocketmq.broker.request.default_processor import Handler
+from pocketmq.broker.request.request_task import Buffers, Task, encode_answer
+from pocketmq.broker.topic.queue_checks import find_queue, find_topic
+from pocketmq.broker.topic.topic_table import TopicTable
+from pocketmq.common.clock import Clock
+from pocketmq.common.errors import Cause, PocketMQError
+from pocketmq.common.topics import check_group_name
+from pocketmq.remoting.bodies import (
+    Connection as ConnectionBody,
+)
+from pocketmq.remoting.bodies import (
+    ConsumerConnection,
+    ConsumeStats,
+    GroupList,
+    MessageQueue,
+    OffsetWrapper,
+    ProducerConnection,
+    ResetOffsetBody,
+    SubscriptionGroupConfigBody,
+    TopicList,
+    decode_body,
+    encode_body,
+)
+from pocketmq.remoting.codes import LanguageCode, RequestCode, ResponseCode
+from pocketmq.remoting.headers import ResetOffsetRequestHeader
+from pocketmq.remoting.operator_bodies import (
+    ProducerInfo,
+    ProducerTableInfo,
+    QuerySubscriptionBody,
+    SubscriptionGroupListBody,
+)
+from pocketmq.remoting.server import Connection
+from pocketmq.store.message_store import MessageStore
+
+
+class ConsumerNotOnline(PocketMQError):
+    """No client of the group is connected."""
+
+    code = 206  # CONSUMER_NOT_ONLINE
+    default_cause = Cause.BAD_REQUEST
+
+
+class GroupAdmin:
+    """Handlers about groups. Admin worker thread."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: SubscriptionGroups,
+        offsets: ConsumerOffsets,
+        clients: ClientTable[Connection],
+        notifier: GroupNotifier,
+        persist_groups: Callable[[], object],
+        persist_offsets: Callable[[], object],
+        figures: ConsumeFigures,
+        clock: Clock,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._clients = clients
+        self._notifier = notifier
+        self._persist_groups = persist_groups
+        self._persist_offsets = persist_offsets
+        self._figures = figures
+        self._clock = clock
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return the handler of each code."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self._put,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self._put_list,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._all,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self._one,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self._delete,
+            RequestCode.GET_CONSUME_STATS: self._consume_stats,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: self._consumer_connections,
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: self._producer_connections,
+            RequestCode.GET_ALL_PRODUCER_INFO: self._all_producers,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self._groups_of_topic,
+            RequestCode.QUERY_TOPICS_BY_CONSUMER: self._topics_of_group,
+            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self._subscription,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self._all_offsets,
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self._reset,
+            RequestCode.CLONE_GROUP_OFFSET: self._clone,
+            RequestCode.GROUP_LIST: self._list,
+        }
+
+    def _put(self, task: Task) -> Buffers:
+        self._groups.put(decode_body(task.request.body, SubscriptionGroupConfigBody))
+        self._persist_groups()
+        return encode_answer(task.request)
+
+    def _put_list(self, task: Task) -> Buffers:
+        """Create or change several groups: all of them, or none if a name is illegal."""
+        groups = decode_body(task.request.body, SubscriptionGroupListBody).group_config_list
+        for group in groups:
+            check_group_name(group.group_name)
+        for group in groups:
+            self._groups.put(group)
+        self._persist_groups()
+        return encode_answer(task.request)
+
+    def _all(self, task: Task) -> Buffers:
+        return encode_answer(task.request, body=self._groups.encode())
+
+    def _one(self, task: Task) -> Buffers:
+        header: Any = task.request.header
+        known = self._groups.get(header.group)
+        if known is None:
+            return self._no_group(task, header.group)
+        return encode_answer(task.request, body=msgspec.json.encode(known))
+
+    def _no_group(self, task: Task, group: str) -> Buffers:
+        text = f"subscription group [{group[:128]}] does not exist"
+        return encode_answer(task.request, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark=text)
+
+    def _delete(self, task: Task) -> Buffers:
+        header: Any = task.request.header
+        self._groups.delete(header.group_name)
+        self._persist_groups()
+        if header.clean_offset or header.remove_offset:
+            self._offsets.remove_group(header.group_name)
+            self._persist_offsets()
+        return encode_answer(task.request)
+
+    def _list(self, task: Task) -> Buffers:
+        names = {*self._groups.names(), *self._clients.consumer_groups(), *self._offsets.groups()}
+        return encode_answer(task.request, body=encode_body(GroupList(group_list=sorted(names))))
+
+    def _groups_of_topic(self, task: Task) -> Buffers:
+        header: Any = task.request.header
+        names = {*self._offsets.groups_of(header.topic), *self._clients.groups_subscribed_to(header.topic)}
+        return encode_answer(task.request, body=encode_body(GroupList(group_list=sorted(names))))
+
+    def _topics_of_group(self, task: Task) -> Buffers:
+        header: Any = task.request.header
+        topics = sorted(self._offsets.topics_of(header.group))
+        return encode_answer(task.request, body=encode_body(TopicList(topic_list=topics)))
+
+    def _subscription(self, task: Task) -> Buffers:
+        header: Any = task.request.header
+        _, subscription = self._clients.subscription(header.group, header.topic)
+        body = QuerySubscriptionBody(subscription, header.group, header.topic)
+        return encode_answer(task.request, body=encode_body(body))
+
+    def _all_offsets(self, task: Task) -> Buffers:
+        return encode_answer(task.request, body=self._offsets.encode())
+
+    def _consume_stats(self, task: Task) -> Buffers:
+        header: Any = task.request.header
+        group = header.consumer_group
+        topics = [header.topic] if header.topic else self._offsets.topics_of(group)
+        table: dict[MessageQueue, OffsetWrapper] = {}
+        tps = 0.0
+        for topic in topics:
+            config = self._topics.get(topic)
+            if config is None:
+                continue
+            figures = self._figures.of_topic(group, topic, config.read_queue_nums)
+            table.update(figures.offset_table)
+            tps += figures.consume_tps
+        return encode_answer(task.request, body=encode_body(ConsumeStats(offset_table=table, consume_tps=tps)))
+
+    def _consumer_connections(self, task: Task) -> Buffers:
+        header: Any = task.request.header
+        known = self._clients.consumer_group(header.consumer_group)
+        if known is None:
+            raise ConsumerNotOnline(f"the consumer group[{header.consumer_group[:128]}] not online")
+        body = ConsumerConnection(
+            connection_set=[_describe(client) for client in known.clients.values()],
+            subscription_table=known.subscriptions,
+            consume_type=known.consume_type,
+            message_model=known.message_model,
+            consume_from_where=known.consume_from_where,
+        )
+        return encode_answer(task.request, body=encode_body(body))
+
+    def _producer_connections(self, task: Task) -> Buffers:
+        header: Any = task.request.header
+        clients = self._clients.producers(header.producer_group)
+        if not clients:
+            text = f"the producer group[{header.producer_group[:128]}] not exist"
+            return encode_answer(task.request, ResponseCode.SYSTEM_ERROR, remark=text)
+        body = ProducerConnection(connection_set=[_describe(client) for client in clients])
+        return encode_answer(task.request, body=encode_body(body))
+
+    def _all_producers(self, task: Task) -> Buffers:
+        """List every producer; its heartbeat's time is given as wall time."""
+        now_ms, now_ns = self._clock.now_ms(), self._clock.monotonic_ns()
+        table = {
+            group: [
+                ProducerInfo(
+                    client.client_id,
+                    client.connection.remote,
+                    language_name(client.language),
+                    client.version,
+                    now_ms - (now_ns - client.last_update_ns) // 1_000_000,
+                )
+                for client in clients
+            ]
+            for group, clients in sorted(self._clients.producer_groups().items())
+        }
+        return encode_answer(task.request, body=encode_body(ProducerTableInfo(table)))
+
+    def _clone(self, task: Task) -> Buffers:
+        """Give a group the offsets of another one: of one topic, or of all that exist. Topics that the source group,
+        online, has left are skipped unless ``offline`` (RocketMQ cloneGroupOffset)."""
+        header: Any = task.request.header
+        check_group_name(header.dest_group)
+        for topic in [header.topic] if header.topic else self._offsets.topics_of(header.src_group):
+            model, subscription = self._clients.subscription(header.src_group, topic)
+            has_left = model is not None and subscription is None
+            if self._topics.get(topic) is None or (has_left and not header.offline):
+                continue
+            for queue_id, offset in self._offsets.of(header.src_group, topic).items():
+                self._offsets.commit(header.dest_group, topic, queue_id, offset)
+        self._persist_offsets()
+        return encode_answer(task.request)
+
+    def _reset(self, task: Task) -> Buffers:
+        """Set a group's offsets of a topic by time (or one queue's to an offset, 5.3), then tell its clients.
+
+        ``timestamp`` -1 is the end of each queue, and so is a time after its last message, as with RocketMQ 5.3 (4.9:
+        the last message, so that it would come once more). Without ``is_force`` an offset only goes back. RocketMQ
+        leaves the commit to the clients and refuses without one; here the broker commits itself, so a group can be
+        reset while it is away.
+        """
+        header: Any = task.request.header
+        group, topic = header.group, header.topic
+        check_group_name(group)
+        config = find_topic(self._topics, topic)
+        queue_ids = range(config.write_queue_nums)
+        if header.queue_id >= 0:
+            find_queue(self._topics, topic, header.queue_id)
+            queue_ids = range(header.queue_id, header.queue_id + 1)
+        table: dict[MessageQueue, int] = {}
+        for queue_id in queue_ids:
+            target = self._target(topic, queue_id, header)
+            committed = self._offsets.query(group, topic, queue_id)
+            if committed is not None and not header.is_force and target >= committed:
+                target = committed
+            self._offsets.commit(group, topic, queue_id, target)
+            table[MessageQueue(topic, self._config.broker_name, queue_id)] = target
+        self._persist_offsets()
+        body = encode_body(ResetOffsetBody(offset_table=table))
+        told = ResetOffsetRequestHeader(topic, group, header.timestamp, header.is_force)
+        self._notifier.send(group, RequestCode.RESET_CONSUMER_CLIENT_OFFSET, told, body)
+        return encode_answer(task.request, body=body)
+
+    def _target(self, topic: str, queue_id: int, header: Any) -> int:
+        low = max(0, self._store.min_offset(topic, queue_id))
+        high = max(0, self._store.max_offset(topic, queue_id))
+        if header.offset is not None and header.queue_id >= 0:
+            return max(low, min(int(header.offset), high))
+        if header.timestamp == -1:
+            return high
+        if high > low and self._store.store_time(topic, queue_id, high - 1) < header.timestamp:
+            return high
+        return self._store.offset_by_time(topic, queue_id, header.timestamp)
+
+
+def _describe(client: ClientInfo[Connection]) -> ConnectionBody:
+    return ConnectionBody(
+        client_id=client.client_id,
+        client_addr=client.connection.remote,
+        language=language_name(client.language),
+        version=client.version,
+    )
+
+
+def language_name(language: int) -> str:
+    """Return RocketMQ's name of a language code, ``OTHER`` for one that is unknown."""
+    try:
+        return LanguageCode(language).name
+    except ValueError:
+        return LanguageCode.OTHER.name

@@ -1,0 +1,187 @@
+"""Administration of topics and their queues.
+
+Lives here: handlers of UPDATE_AND_CREATE_TOPIC (also in a list), DELETE_TOPIC_IN_BROKER, GET_ALL_TOPIC_CONFIG,
+GET_TOPIC_CONFIG, GET_TOPIC_STATS_INFO, GET_SYSTEM_TOPIC_LIST_FROM_BROKER and the four questions about one queue's
+offsets.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
+from pocketmq.broker.request.default_processor import Handler
+from pocketmq.broker.request.request_task import Buffers, Task, encode_answer
+from pocketmq.broker.topic.queue_checks import find_queue, find_topic
+from pocketmq.broker.topic.topic_table import PERM_MAX, TopicTable
+from pocketmq.common.errors import Cause, PocketMQError
+from pocketmq.common.events import EventLog
+from pocketmq.common.limits import NAME_LENGTH_MAX, too_long
+from pocketmq.common.topics import SYSTEM_TOPICS, TopicConfig, check_topic_name, is_system_topic
+from pocketmq.remoting.bodies import MessageQueue, TopicList, TopicOffset, TopicStatsTable, decode_body, encode_body
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.headers import OffsetResponseHeader, TimestampResponseHeader
+from pocketmq.remoting.operator_bodies import CreateTopicListBody
+from pocketmq.store.message_store import MessageStore
+
+
+class TopicRefused(PocketMQError):
+    """A topic cannot be changed as asked."""
+
+    default_cause = Cause.BAD_REQUEST
+
+
+class TopicAdmin:
+    """Handlers about topics. Admin worker thread."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: TopicTable,
+        offsets: ConsumerOffsets,
+        persist_topics: Callable[[], object],
+        persist_offsets: Callable[[], object],
+        log: EventLog,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._persist_topics = persist_topics
+        self._persist_offsets = persist_offsets
+        self._log = log
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return the handler of each code."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self._put,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self._put_list,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self._delete,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self._all,
+            RequestCode.GET_TOPIC_CONFIG: self._one,
+            RequestCode.GET_TOPIC_STATS_INFO: self._stats,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self._system_topics,
+            RequestCode.GET_MAX_OFFSET: self._max_offset,
+            RequestCode.GET_MIN_OFFSET: self._min_offset,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._offset_by_time,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self._earliest_time,
+        }
+
+    def _put(self, task: Task) -> Buffers:
+        header: Any = task.request.header
+        self._check(header.topic, header.perm, header.topic_filter_type)
+        self._topics.put(
+            TopicConfig(
+                topic_name=header.topic,
+                read_queue_nums=header.read_queue_nums,
+                write_queue_nums=header.write_queue_nums,
+                perm=header.perm,
+                topic_filter_type=header.topic_filter_type or "SINGLE_TAG",
+                topic_sys_flag=header.topic_sys_flag or 0,
+                order=header.order,
+            )
+        )
+        self._persist_topics()
+        self._log.info("topic_changed", topic=header.topic, remote=task.connection.remote)
+        return encode_answer(task.request)
+
+    def _check(self, topic: str, perm: int, filter_type: str | None) -> None:
+        if why := too_long([("topicFilterType", filter_type, NAME_LENGTH_MAX)]):
+            raise TopicRefused("topic refused", why=why, hint="SINGLE_TAG or MULTI_TAG")
+        if topic == self._config.broker_cluster_name or is_system_topic(topic):
+            raise TopicRefused(f"The topic[{topic[:128]}] is conflict with system topic.")
+        if not 0 <= perm <= PERM_MAX:
+            raise TopicRefused("topic refused", why=f"perm {perm} is unknown", hint="2 write, 4 read, 6 both")
+
+    def _put_list(self, task: Task) -> Buffers:
+        """Create or change several topics (5.3); what is wrong with one of them is said before any is changed, but for
+        the limits of the table."""
+        topics = decode_body(task.request.body, CreateTopicListBody).topic_config_list
+        for topic in topics:
+            check_topic_name(topic.topic_name)
+            self._check(topic.topic_name, topic.perm, topic.topic_filter_type)
+        for topic in topics:
+            self._topics.put(
+                TopicConfig(
+                    topic_name=topic.topic_name,
+                    read_queue_nums=topic.read_queue_nums,
+                    write_queue_nums=topic.write_queue_nums,
+                    perm=topic.perm,
+                    topic_filter_type=topic.topic_filter_type or "SINGLE_TAG",
+                    topic_sys_flag=topic.topic_sys_flag,
+                    order=topic.order,
+                )
+            )
+        self._persist_topics()
+        self._log.info("topics_changed", topics=len(topics), remote=task.connection.remote)
+        return encode_answer(task.request)
+
+    def _delete(self, task: Task) -> Buffers:
+        header: Any = task.request.header
+        topic = header.topic
+        if not topic or topic == self._config.broker_cluster_name or is_system_topic(topic):
+            raise TopicRefused(f"The topic[{topic[:128]}] is conflict with system topic.")
+        known = self._topics.delete(topic)
+        if known or any(queue[0] == topic for queue in self._store.queues()):  # else a failed deletion stays half done
+            self._persist_topics()  # before its data goes: after a crash the topic must not come back without it
+            self._offsets.remove_topic(topic)
+            self._persist_offsets()  # else a crash brings them back: new messages below them would be skipped
+            self._store.delete_topic(topic)
+            self._log.info("topic_deleted", topic=topic, remote=task.connection.remote)
+        return encode_answer(task.request)
+
+    def _all(self, task: Task) -> Buffers:
+        """RocketMQ's body, and for our slaves where the log ended when topics were deleted."""
+        body = self._topics.encode()
+        deleted = self._store.consume_queues.deleted.table()
+        if deleted:
+            body = body[:-1] + b',"deletedTopics":' + msgspec.json.encode(deleted) + b"}"
+        return encode_answer(task.request, body=body)
+
+    def _one(self, task: Task) -> Buffers:
+        header: Any = task.request.header
+        return encode_answer(task.request, body=msgspec.json.encode(find_topic(self._topics, header.topic)))
+
+    def _stats(self, task: Task) -> Buffers:
+        header: Any = task.request.header
+        config = find_topic(self._topics, header.topic)
+        table: dict[MessageQueue, TopicOffset] = {}
+        for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
+            low = max(0, self._store.min_offset(header.topic, queue_id))
+            high = max(0, self._store.max_offset(header.topic, queue_id))
+            time = self._store.store_time(header.topic, queue_id, high - 1) if high > 0 else 0
+            queue = MessageQueue(header.topic, self._config.broker_name, queue_id)
+            table[queue] = TopicOffset(low, high, max(0, time))
+        return encode_answer(task.request, body=encode_body(TopicStatsTable(offset_table=table)))
+
+    def _system_topics(self, task: Task) -> Buffers:
+        topics = sorted(SYSTEM_TOPICS | {self._config.broker_cluster_name, self._config.broker_name})
+        return encode_answer(task.request, body=encode_body(TopicList(topic_list=topics)))
+
+    def _queue(self, task: Task) -> tuple[str, int]:
+        header: Any = task.request.header
+        find_queue(self._topics, header.topic, header.queue_id)
+        return header.topic, header.queue_id
+
+    def _max_offset(self, task: Task) -> Buffers:
+        """A client that asks where a queue ends, after its own receipt, must not be told of an end before it."""
+        self._store.show_all()
+        offset = self._store.max_offset(*self._queue(task))
+        return encode_answer(task.request, header=OffsetResponseHeader(max(0, offset)))
+
+    def _min_offset(self, task: Task) -> Buffers:
+        offset = self._store.min_offset(*self._queue(task))
+        return encode_answer(task.request, header=OffsetResponseHeader(max(0, offset)))
+
+    def _offset_by_time(self, task: Task) -> Buffers:
+        header: Any = task.request.header
+        offset = self._store.offset_by_time(*self._queue(task), header.timestamp)
+        return encode_answer(task.request, header=OffsetResponseHeader(offset))
+
+    def _earliest_time(self, task: Task) -> Buffers:
+        topic, queue_id = self._queue(task)
+        time = self._store.store_time(topic, queue_id, self._store.min_offset(topic, queue_id))
+        return encode_answer(task.request, header=TimestampResponseHeader(time))

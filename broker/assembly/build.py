@@ -1,0 +1,290 @@
+"""What one broker is made of, and how the parts know each other.
+
+Lives here: ``Running`` (what exists between start and stop), ``build``.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from pocketmq.broker.admin.broker_admin import BrokerAdmin
+from pocketmq.broker.admin.consume_stats import ConsumeFigures
+from pocketmq.broker.admin.consumer_relay import ConsumerRelay
+from pocketmq.broker.admin.group_admin import GroupAdmin
+from pocketmq.broker.admin.ha_runtime_admin import HaRuntimeAdmin
+from pocketmq.broker.admin.lock_admin import LockAdmin
+from pocketmq.broker.admin.queue_admin import QueueAdmin
+from pocketmq.broker.admin.topic_admin import TopicAdmin
+from pocketmq.broker.assembly.build_send import reply_processor, send_planner
+from pocketmq.broker.assembly.build_staged import build_named
+from pocketmq.broker.assembly.build_transactions import build_transactions
+from pocketmq.broker.assembly.environment import BrokerService, Parts
+from pocketmq.broker.delay.delay_service import DelayService
+from pocketmq.broker.flow_control.admission import Admission
+from pocketmq.broker.flow_control.fast_failure import FastFailure
+from pocketmq.broker.group.client_processor import ClientProcessor
+from pocketmq.broker.group.client_table import ClientTable
+from pocketmq.broker.group.group_notifier import GroupNotifier
+from pocketmq.broker.group.retry_topics import RetryTopics
+from pocketmq.broker.ha.ha_admin import HaAdmin
+from pocketmq.broker.ha.ha_roles import RoleOfRun, without_changes
+from pocketmq.broker.ha.replication import Replication
+from pocketmq.broker.housekeeping import Housekeeping
+from pocketmq.broker.lock.fencing_tokens import FencingTokens
+from pocketmq.broker.lock.lock_manager import LockManager
+from pocketmq.broker.metrics.observation import Counts
+from pocketmq.broker.metrics.reply_metrics import ReplyFigures
+from pocketmq.broker.persisted_table import PersistedTable, Table
+from pocketmq.broker.pull.consumer_processor import ConsumerProcessor
+from pocketmq.broker.pull.long_polling import PullHolds
+from pocketmq.broker.pull.native_pull import NativePull
+from pocketmq.broker.pull.pull_checks import PullChecks
+from pocketmq.broker.pull.pull_processor import PullProcessor
+from pocketmq.broker.pull.pull_service import PullService
+from pocketmq.broker.pull.query_processor import QueryProcessor
+from pocketmq.broker.pull.recent_messages import RecentMessages
+from pocketmq.broker.pull.slave_reads import ReadAdvice
+from pocketmq.broker.request.default_processor import AdminProcessor
+from pocketmq.broker.request.pairs import Processors, build_request_table
+from pocketmq.broker.request.request_table import RequestTable
+from pocketmq.broker.request.request_task import Refusal, Task
+from pocketmq.broker.send.send_processor import SendProcessor
+from pocketmq.broker.stats.topic_put_stats import TopicPutStats
+from pocketmq.broker.transaction.transaction_service import TransactionService
+from pocketmq.common.plain_check import PlainRules
+from pocketmq.common.runner import LoopMailbox
+from pocketmq.remoting.server import Connection, RemotingServer
+from pocketmq.store.message_store import MessageStore
+
+
+@dataclass(slots=True)
+class Running:
+    """What exists between start and stop. ``services`` start in order and stop in reverse."""
+
+    mailbox: LoopMailbox
+    store: MessageStore
+    clients: ClientTable[Connection]
+    notifier: GroupNotifier
+    pulls: PullService
+    table: RequestTable
+    housekeeping: Housekeeping
+    fast_failure: FastFailure
+    topics_file: PersistedTable
+    delays: DelayService | None
+    locks: LockManager
+    replication: Replication
+    transactions: TransactionService | None
+    services: list[BrokerService] = field(default_factory=list)
+
+
+def build(
+    parts: Parts,
+    mailbox: LoopMailbox,
+    loop: asyncio.AbstractEventLoop,
+    server: RemotingServer,
+    admission: Admission,
+) -> Running:
+    """Make every object of a run; nothing is opened or started."""
+    config, store_config, clock = parts.config, parts.store_config, parts.clock
+    log = parts.logger("broker")
+    store = parts.given_store or MessageStore(
+        store_config,
+        file_system=parts.file_system,
+        clock=clock,
+        runner=parts.runner,
+        log=parts.logger("store"),
+        error_log=parts.logger("store_error"),
+    )
+    store.store_host = parts.store_host
+    store.retention.groups_behind = parts.offsets.groups_behind
+    replication = Replication(
+        RoleOfRun(config, store_config),
+        parts.ha_state,
+        store,
+        parts.topics,
+        parts.groups,
+        parts.offsets,
+        parts.file_system,
+        parts.runner,
+        mailbox,
+        clock,
+        parts.logger("ha"),
+        parts.reopen,
+        parts.supervisor,
+    )
+    node = replication.node
+    delays: DelayService | None = None
+    if not replication.role.is_slave and node.fenced_by is None:
+        delays = DelayService(store_config, store, parts.file_system, parts.counters, clock, log)
+        delays.is_held = lambda: node.is_held or node.fenced_by is not None
+    answers = parts.observation.answer_port(mailbox)
+    clients: ClientTable[Connection] = ClientTable(config.clients_max, config.clients_size_bytes_max)
+    notifier = GroupNotifier(clients, parts.groups, mailbox, enabled=config.notify_consumer_ids_changed_enable)
+    directory = f"{store.config.store_path_root_dir}/config"
+
+    def file(table: Table, name: str) -> PersistedTable:
+        return PersistedTable(table, f"{directory}/{name}", parts.file_system, log, durable=store_config.sync_on_close)
+
+    topics_file = file(parts.topics, "topics.json")
+    groups_file = file(parts.groups, "subscriptionGroup.json")
+    offsets_file = file(parts.offsets, "consumerOffset.json")
+    holds = PullHolds(config.pull_holds_max, config.pull_holds_size_bytes_max)
+    pulls = PullService(holds, store.max_offset, mailbox, loop, clock, parts.refusals)
+    pull_checks = PullChecks(config, parts.topics, parts.groups, clients)
+    rules = PlainRules(
+        cluster=config.broker_cluster_name.encode(),
+        message_size_max=store_config.max_message_size,
+        family=parts.family,
+    )
+    broker_admin = BrokerAdmin(config, store_config, store, parts.topics, parts.counters, lambda: pulls.count, clock)
+    topic_admin = TopicAdmin(config, store, parts.topics, parts.offsets, topics_file.persist, offsets_file.persist, log)
+    figures = ConsumeFigures(
+        config, store, parts.topics, parts.groups, parts.offsets, clients, parts.counters.items, clock
+    )
+    queue_admin = QueueAdmin(store, parts.topics, parts.offsets, clients, offsets_file.persist, log)
+    group_admin = GroupAdmin(
+        config,
+        store,
+        parts.topics,
+        parts.groups,
+        parts.offsets,
+        clients,
+        notifier,
+        groups_file.persist,
+        offsets_file.persist,
+        figures,
+        clock,
+    )
+    tokens = FencingTokens(clock.now_ms)
+    tokens_file = PersistedTable(tokens, f"{directory}/fencingToken.json", parts.file_system, log)
+    locks = LockManager(config, tokens, tokens_file, clients.client_id, mailbox, clock, parts.logger("lock"))
+    lock_admin = LockAdmin(config, locks, parts.topics, is_slave=replication.role.is_slave)
+    recent = RecentMessages(store, parts.memory_bytes * store_config.access_message_in_memory_max_ratio // 100)
+    advice = ReadAdvice(
+        parts.groups,
+        recent,
+        enabled=config.slave_read_enable,
+        is_slave=replication.role.is_slave,
+        has_master=lambda: replication.has_master,
+        show_all=store.show_all,
+    )
+    ha_admin = HaAdmin(node, parts.topics, parts.groups, parts.offsets, parts.change_role, parts.logger("ha"))
+    changes = {**topic_admin.handlers(), **group_admin.handlers(), **queue_admin.handlers()}
+    if replication.role.is_slave:
+        changes = without_changes(changes)
+    transactions = build_transactions(parts, store, clients, replication, answers, mailbox)
+    named = build_named(parts, store, rules, replication, answers, topics_file.persist)
+    retries = RetryTopics(parts.topics, parts.groups, locks.holds_any)
+    replies = reply_processor(parts, store, clients, transactions.table, retries, topics_file, mailbox)
+    processors = Processors(
+        send=SendProcessor(
+            store,
+            [
+                send_planner(parts, rules, store, delays, retries, transactions.table)
+                for _ in range(config.send_message_thread_pool_nums)
+            ],
+            topics_file.persist,
+            answers,
+            parts.counters,
+            parts.refusals,
+            clock,
+            log,
+            parts.observation.send_times(store),
+            node.refusal,
+        ),
+        pull=PullProcessor(
+            config,
+            store_config,
+            store,
+            recent,
+            advice,
+            pull_checks,
+            parts.offsets,
+            pulls,
+            locks,
+            NativePull(config, store, advice, pull_checks, pulls, parts.counters, clock),
+            parts.counters,
+            clock,
+            log,
+        ),
+        query=QueryProcessor(store),
+        client=ClientProcessor(config, clients, parts.groups, parts.topics, notifier, topics_file.persist, clock, log),
+        consumer=ConsumerProcessor(
+            store,
+            parts.topics,
+            parts.offsets,
+            clients,
+            recent,
+            locks,
+            replication.commits.note if replication.role.is_slave else None,
+        ),
+        admin=AdminProcessor(
+            {
+                **changes,
+                **broker_admin.handlers(),
+                **figures.handlers(),
+                **HaRuntimeAdmin(node).handlers(),
+                **lock_admin.handlers(),
+                **transactions.admin.handlers(),
+                **ha_admin.handlers(),
+            },
+            ConsumerRelay(config, store, clients, mailbox).later_handlers(),
+        ),
+        transaction=transactions.end,
+        named=named.processor,
+        reply=replies,
+        dispatch=store.dispatch,
+    )
+    refused_requests = parts.refused_requests
+
+    def on_refused(task: Task, refusal: Refusal) -> None:
+        remote = task.connection.remote
+        refused_requests.note_request(task.request, remote, refusal.code, refusal.cause, refusal.remark)
+
+    table = build_request_table(
+        config, processors, runner=parts.runner, answers=answers, clock=clock, log=log, on_refused=on_refused
+    )
+    pulls.use_executor(table.executor("PullMessageThread"))
+    store.on_dispatched.append(pulls.news)
+    fast_failure = FastFailure(table.executors(), table.executor("SendMessageThread"), store, clock, parts.refusals)
+    counts = Counts(
+        swept=fast_failure.swept,
+        oneway_dropped=lambda: admission.oneway_dropped,
+        clients=lambda: len(clients),
+        topics=lambda: len(parts.topics),
+        pulls_held=lambda: pulls.count,
+        thread_dumps=lambda: parts.thread_dumper.dumps,
+        delays=delays,
+        replication=node,
+        transactions=transactions.figures(),
+        replies=ReplyFigures(replies),
+    )
+    telemetry, disk = parts.observation.watch(store, parts.file_system, table.executors(), server, mailbox, counts)
+    broker_admin.use_telemetry(telemetry, disk)
+    broker_admin.use_replication(node)
+    housekeeping = Housekeeping(
+        config, [topics_file, groups_file, offsets_file], clients, notifier, disk, mailbox, clock, log
+    )
+    if delays is not None:
+        broker_admin.use_delays(delays)
+    if transactions.service is not None:
+        broker_admin.use_transactions(transactions.service)
+    if named.service is not None:
+        broker_admin.use_named(named.service)
+    put_stats = TopicPutStats(store, parts.counters.items)
+    services: list[BrokerService | None] = [put_stats, locks, delays, transactions.service, named.service]
+    return Running(
+        mailbox,
+        store,
+        clients,
+        notifier,
+        pulls,
+        table,
+        housekeeping,
+        fast_failure,
+        topics_file,
+        delays,
+        locks,
+        replication,
+        transactions.service,
+        [service for service in services if service is not None],
+    )

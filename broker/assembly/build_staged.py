@@ -1,0 +1,87 @@
+"""The parts of named transactions, and how they know each other.
+
+Lives here: ``NamedParts``, ``build_named``.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from pocketmq.broker.assembly.environment import Parts
+from pocketmq.broker.ha.replication import Replication
+from pocketmq.broker.request.request_task import AnswerPort
+from pocketmq.broker.send.native_append import NativeAppend
+from pocketmq.broker.send.send_checks import SendChecks
+from pocketmq.broker.staged.staged_log import NamedLog
+from pocketmq.broker.staged.staged_processor import NamedProcessor
+from pocketmq.broker.staged.staged_records import Sections
+from pocketmq.broker.staged.staged_service import NamedService
+from pocketmq.common.errors import MessageIllegal
+from pocketmq.common.plain_check import NativeSection, PlainRules, PropertyTailCache, check_plain
+from pocketmq.common.record_columns import Bytes
+from pocketmq.common.record_group import RecordGroup
+from pocketmq.common.topics import TOPIC_ID_ATTRIBUTE
+from pocketmq.store.message_store import MessageStore
+
+
+@dataclass(slots=True, frozen=True)
+class NamedParts:
+    """``service`` is None on a slave, and on a master that was replaced: they take no such requests."""
+
+    processor: NamedProcessor
+    service: NamedService | None
+
+
+def build_named(
+    parts: Parts,
+    store: MessageStore,
+    rules: PlainRules,
+    replication: Replication,
+    answers: AnswerPort,
+    persist_topics: Callable[[], object],
+) -> NamedParts:
+    """Make the parts; nothing is opened or started."""
+    config, clock, node = parts.config, parts.clock, replication.node
+    log = parts.logger("transaction")
+
+    def has_topic(topic: str) -> bool:
+        return parts.topics.get(topic) is not None
+
+    def topic_home(topic: str) -> tuple[str, int] | None:
+        known = parts.topics.get(topic)
+        if known is None:
+            return None
+        return (known.attributes or {}).get(TOPIC_ID_ATTRIBUTE, ""), max(known.write_queue_nums, known.read_queue_nums)
+
+    cache = PropertyTailCache(rules.cluster)
+
+    def make(buffer: Bytes, sizes: NDArray[Any], sections: Sections) -> RecordGroup | None:
+        """Build the group as at the send; it was checked then, but under the address family of that time."""
+        try:
+            checked = check_plain(buffer, sizes, [NativeSection(*each) for each in sections], rules, cache)
+        except MessageIllegal:
+            return None
+        return None if any(checked.errors) else checked.group
+
+    named = NamedLog(store, parts.counters, clock, log, has_topic, make)
+    service: NamedService | None = None
+    if not replication.role.is_slave and node.fenced_by is None:
+        service = NamedService(config, store, named, clock, log)
+        service.is_held = lambda: node.is_held or node.fenced_by is not None
+    checks = SendChecks(config, parts.topics)
+    processor = NamedProcessor(
+        config,
+        store,
+        named,
+        service,
+        NativeAppend(rules, checks),
+        checks,
+        topic_home,
+        persist_topics,
+        answers,
+        parts.refusals,
+        node.refusal,
+    )
+    return NamedParts(processor, service)

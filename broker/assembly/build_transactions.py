@@ -1,0 +1,68 @@
+"""The parts of transactions, and how they know each other.
+
+Lives here: ``TransactionParts``, ``build_transactions``.
+"""
+
+from dataclasses import dataclass
+
+from pocketmq.broker.admin.transaction_admin import TransactionAdmin
+from pocketmq.broker.assembly.environment import Parts
+from pocketmq.broker.group.client_table import ClientTable
+from pocketmq.broker.ha.replication import Replication
+from pocketmq.broker.metrics.transaction_metrics import TransactionFigures
+from pocketmq.broker.request.request_task import AnswerPort
+from pocketmq.broker.transaction.end_transaction_processor import EndTransactionProcessor
+from pocketmq.broker.transaction.transaction_service import ProducerPort, TransactionService
+from pocketmq.broker.transaction.transaction_table import TransactionTable
+from pocketmq.broker.transaction.transaction_writer import TransactionWriter
+from pocketmq.common.runner import LoopMailbox
+from pocketmq.remoting.server import Connection
+from pocketmq.store.message_store import MessageStore
+
+
+@dataclass(slots=True, frozen=True)
+class TransactionParts:
+    """``service`` is None where nothing is checked: on a slave, and on a master that was replaced."""
+
+    table: TransactionTable
+    admin: TransactionAdmin
+    end: EndTransactionProcessor
+    service: TransactionService | None
+
+    def figures(self) -> TransactionFigures | None:
+        """Return what metrics read."""
+        return None if self.service is None else TransactionFigures(self.service, self.end)
+
+
+def build_transactions(
+    parts: Parts,
+    store: MessageStore,
+    clients: ClientTable[Connection],
+    replication: Replication,
+    answers: AnswerPort,
+    mailbox: LoopMailbox,
+) -> TransactionParts:
+    """Make the parts; nothing is opened or started."""
+    config, clock, node = parts.config, parts.clock, replication.node
+    transaction_log = parts.logger("transaction")
+    transactions = TransactionTable(config.transaction_pending_max)
+    transaction_writer = TransactionWriter(store, transactions, parts.counters, clock)
+    transaction_admin = TransactionAdmin(store, transactions, transaction_writer, transaction_log)
+    end_transaction = EndTransactionProcessor(
+        store, transactions, transaction_writer, answers, parts.refusals, transaction_log, node.refusal
+    )
+    transaction_service: TransactionService | None = None
+    if not replication.role.is_slave and node.fenced_by is None:
+        transaction_service = TransactionService(
+            config,
+            store,
+            transactions,
+            transaction_writer,
+            ProducerPort(clients, mailbox),
+            parts.offsets,
+            parts.file_system,
+            clock,
+            transaction_log,
+        )
+        transaction_service.is_held = lambda: node.is_held or node.fenced_by is not None
+    return TransactionParts(transactions, transaction_admin, end_transaction, transaction_service)

@@ -1,0 +1,300 @@
+"""Delayed messages: who waits, who is woken, what survives a restart.
+
+Lives here: ``DelayService``: the delivery thread over all levels and timers, its wake-ups; the thread that writes the
+progress down.
+
+Progress that is written never runs ahead of the disk: what was delivered up to then is flushed first. So after any
+crash a message may come again, with the same unique id, and none is lost; after a clean stop none comes again.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from pocketmq.broker.delay.delay_offsets import DelayOffsets
+from pocketmq.broker.delay.delivery import RETRY_MS, Deliverer
+from pocketmq.broker.delay.level_queue import LevelQueue
+from pocketmq.broker.delay.rocketmq_timers import RocketMQTimers
+from pocketmq.broker.delay.timer_queue import TimerProgress, TimerQueue, TimerState
+from pocketmq.broker.persisted_table import PersistedTable
+from pocketmq.broker.stats.counters import BrokerCounters
+from pocketmq.common.clock import Clock
+from pocketmq.common.errors import PocketMQError
+from pocketmq.common.events import EventLog
+from pocketmq.common.runner import Runner, Worker
+from pocketmq.common.topics import SCHEDULE_TOPIC, TIMER_TOPIC
+from pocketmq.store.config import StoreConfig
+from pocketmq.store.disk.file_system import FileSystem
+from pocketmq.store.message_store import MessageStore
+
+OFFSETS_FILE: Final = "config/delayOffset.json"
+TIMER_FILE: Final = "pocketmq/timerProgress.json"
+WAIT_MS_MAX: Final = 1000.0
+"""The clock is looked at this often even if nothing is due: it may be set."""
+POLL_MS: Final = 3.0
+"""While timers come in, they are looked for this often, instead of one wake-up for each dispatch."""
+STEP_ROUNDS: Final = 8
+HELD_MS: Final = 50.0
+ERROR_RETRY_MS: Final = 10_000
+"""RocketMQ ScheduleMessageService.DELAY_FOR_A_PERIOD, after an error that nobody expected."""
+
+
+class DelayProgressBody(msgspec.Struct, rename="camel"):
+    """GET_ALL_DELAY_OFFSET: RocketMQ's ``offsetTable``, and two fields of ours that its slaves pass over."""
+
+    offset_table: dict[int, int] = {}
+    timer_progress: msgspec.Raw = msgspec.Raw(msgspec.json.encode(TimerState()))
+    end_offset: int = 0
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """The progress of one moment, safe to write down once the log is durable up to ``end_offset``."""
+
+    table: dict[int, int]
+    state: TimerState
+    end_offset: int
+
+
+class DelayService:
+    """Runs on masters only. ``open``, ``start``, ``stop`` in this order; figures may be read from any thread."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        store: MessageStore,
+        file_system: FileSystem,
+        counters: BrokerCounters,
+        clock: Clock,
+        log: EventLog,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._clock = clock
+        self._log = log
+        self.offsets = DelayOffsets()
+        self.progress = TimerProgress()
+        self.deliverer = Deliverer(store, counters, log)
+        self.timers = TimerQueue(config, store, self.deliverer, log)
+        self.levels = [
+            LevelQueue(number, delay_ms, store, self.offsets, self.deliverer, log)
+            for number, delay_ms in enumerate(store.delay_levels.levels_ms, 1)
+        ]
+        root, durable = store.config.store_path_root_dir, config.sync_on_close
+        self._files = [
+            PersistedTable(self.offsets, f"{root}/{OFFSETS_FILE}", file_system, log, durable=durable),
+            PersistedTable(self.progress, f"{root}/{TIMER_FILE}", file_system, log, durable=durable),
+        ]
+        self._rocketmq = RocketMQTimers(store, file_system, log)
+        self._persist_due_ns = 0
+        self._not_before_ns = [0] * (len(self.levels) + 1)
+        self._polls = False
+        self._worker: Worker | None = None
+        self._writer: Worker | None = None
+        self._handed: Snapshot | None = None
+        self.is_held: Callable[[], bool] = lambda: False
+        """Whether nothing may be delivered now: the broker hands over, or has been replaced."""
+
+    # ---- life
+
+    def open(self) -> None:
+        """Load the progress and what waits. Blocks. Raises ``CorruptRecord``, ``StoreError``."""
+        for file in self._files:
+            file.load()
+        for level in self.levels:
+            level.correct()
+        taken_over = self._rocketmq.take_over()
+        if taken_over is not None:
+            self.progress.settle(taken_over)
+        self.timers.open(self.progress.state)
+        self.persist()  # what was corrected must not be corrected again when there is more
+
+    def start(self, runner: Runner) -> None:
+        """Begin to deliver."""
+        self._persist_due_ns = self._clock.monotonic_ns() + self._config.flush_delay_offset_interval * 1_000_000
+        self._store.on_dispatched.append(self.news)
+        self._store.retention.wanted_from = self.wanted_from
+        self._writer = runner.start("DelayProgress", self.write_step, first_after_ms=None)
+        self._worker = runner.start("DelayDelivery", self.step)
+
+    def stop(self) -> None:
+        """End the thread, write the progress. Blocks; the store is still open."""
+        if self.news in self._store.on_dispatched:
+            self._store.on_dispatched.remove(self.news)
+        if self._worker is None:
+            return
+        workers = [worker for worker in (self._worker, self._writer) if worker is not None]
+        self._worker = self._writer = None
+        stopped = [worker.stop() for worker in workers]
+        if not all(stopped):  # one hangs in the disk: what it still does is not known
+            self._log.error("delay_service_hangs", what_to_do="look at the disk; deliveries may repeat after the start")
+            return
+        self.persist()
+
+    def news(self, updates: list[tuple[str, int, int]]) -> None:
+        """Learn what was dispatched; wake the thread if that may be due before it wakes by itself. Dispatch thread."""
+        worker = self._worker
+        if worker is None:
+            return
+        for topic, queue_id, _ in updates:
+            if topic == TIMER_TOPIC:
+                if not self._polls:
+                    worker.ring()
+            elif topic == SCHEDULE_TOPIC and queue_id < len(self.levels) and self.levels[queue_id].is_empty:
+                worker.ring()
+
+    # ---- the thread
+
+    def step(self) -> float:
+        """Deliver what is due; return the ms until the next look."""
+        if self.is_held():
+            return HELD_MS
+        wait_ms = 0.0
+        found = False
+        for _ in range(STEP_ROUNDS):
+            wait_ms, found_now = self._round()
+            found |= found_now
+            if wait_ms > 0:
+                break
+        now_ns = self._clock.monotonic_ns()
+        if now_ns >= self._persist_due_ns:
+            self._persist_due_ns = now_ns + self._config.flush_delay_offset_interval * 1_000_000
+            self._handed = self._snapshot()
+            if self._writer is not None:
+                self._writer.ring()
+        # Whoever dispatches looks at ``_polls`` after its entries can be read: so look once more after it is False.
+        self._polls = found
+        if not found and self.timers.read_offset < self.timers.max_offset:
+            return 0.0
+        return min(wait_ms, POLL_MS) if found else wait_ms
+
+    def _round(self) -> tuple[float, bool]:
+        """Give every level and the timers a turn: a full or failing one does not keep the others."""
+        now_ms, now_ns = self._clock.now_ms(), self._clock.monotonic_ns()
+        wait_ms = WAIT_MS_MAX
+        found = False
+        parts: list[LevelQueue | TimerQueue] = [*self.levels, self.timers]
+        for at, part in enumerate(parts):
+            if now_ns < self._not_before_ns[at]:
+                wait_ms = min(wait_ms, (self._not_before_ns[at] - now_ns) / 1e6)
+                continue
+            try:
+                if isinstance(part, TimerQueue):
+                    part_ms, found = part.run(now_ms)
+                else:
+                    part_ms = part.run(now_ms)
+            except PocketMQError as error:
+                part_ms = self._failed(at, error, RETRY_MS)
+            except Exception as error:
+                part_ms = self._failed(at, error, ERROR_RETRY_MS)
+            if part_ms is not None:
+                wait_ms = min(wait_ms, part_ms)
+        return wait_ms, found
+
+    def _failed(self, at: int, error: Exception, retry_ms: int) -> float:
+        self._log.error(
+            "delayed_delivery_failed",
+            queue="timers" if at == len(self.levels) else f"level {at + 1}",
+            error=str(error) or repr(error),
+            retry_ms=retry_ms,
+        )
+        self._not_before_ns[at] = self._clock.monotonic_ns() + retry_ms * 1_000_000
+        return float(retry_ms)
+
+    # ---- progress on disk
+
+    def _snapshot(self) -> Snapshot:
+        """Return the progress of this moment; in the delivery thread, or when it has ended."""
+        return Snapshot(self.offsets.table(), self.timers.state(), self.deliverer.end_offset)
+
+    def persist(self) -> None:
+        """Write down the progress of this moment; in the delivery thread, or when it has ended."""
+        self._write(self._snapshot())
+
+    def write_step(self) -> None:
+        """Write what the delivery thread has handed over: a thread of its own waits for the disk."""
+        handed, self._handed = self._handed, None
+        if handed is not None:
+            self._write(handed)
+
+    def _write(self, snapshot: Snapshot) -> None:
+        """Flush what was delivered, then write down how far that is. What fails is told, and tried again."""
+        try:
+            end_offset = snapshot.end_offset
+            if self._store.flushed_offset < end_offset and self._store.make_durable() < end_offset:
+                return  # not even committed yet: the next time
+            self.offsets.settle(snapshot.table)
+            self.progress.settle(snapshot.state)
+            for file in self._files:
+                file.persist()
+            self._rocketmq.hand_over(snapshot.state)
+        except PocketMQError as error:
+            self._log.error("delay_progress_not_written", error=str(error))
+
+    def progress_body(self) -> bytes:
+        """Return the answer to GET_ALL_DELAY_OFFSET: RocketMQ's table and, for our slaves, the timers' progress and the
+        end of the log from which on both are true. Any thread.
+
+        Whoever has the log up to that end has every delivery that the progress counts; who has less would lose some.
+        """
+        table, timers = self.offsets.table(), self.progress.encode()
+        return msgspec.json.encode(DelayProgressBody(table, msgspec.Raw(timers), self._store.committed_offset))
+
+    def wanted_from(self) -> int:
+        """Return the physical offset of the first record that the written progress, or a later one, may still deliver.
+
+        Exact for levels; for timers to a block of their queue. Raises ``StoreError``. The retention's thread.
+        """
+        waiting = [(SCHEDULE_TOPIC, level.level - 1, self.offsets.settled(level.level)) for level in self.levels]
+        waiting.append((TIMER_TOPIC, 0, self.progress.state.low_offset))
+        wanted = self._store.committed_offset
+        for topic, queue_id, offset in waiting:
+            offset = max(offset, self._store.min_offset(topic, queue_id))
+            for entry in self._store.read_entries(topic, queue_id, offset, 1):
+                wanted = min(wanted, int(entry["offset"]))
+        return wanted
+
+    # ---- figures
+
+    def is_congested(self, due_ms: int) -> bool:
+        """Tell whether as many timers are due in that second as may be. Any thread."""
+        limit = self._config.timer_congest_num_each_slot
+        return self.timers.wheel.count_at(due_ms) >= limit
+
+    def runtime_info(self) -> dict[str, str]:
+        """Return the keys of RocketMQ's runtime table (ScheduleMessageService.buildRunningStats, 5.x TimerMessageStore)
+        and ours: ``timerPending``, ``delayDelivered``, ``delayDropped``.
+        """
+        table = {
+            f"scheduleMessageOffset_{level.level}": f"{level.offset},{level.max_offset}"
+            for level in self.levels
+            if level.max_offset
+        }
+        timers = self.timers
+        table["timerOffsetBehind"] = str(self.timers_unread())
+        table["timerReadBehind"] = str(self.timer_lag_ms())
+        table["timerPending"] = str(timers.pending)
+        table["timerCongestNum"] = str(timers.pending)  # RocketMQ's name of the same figure
+        table["delayDelivered"] = str(self.deliverer.delivered)
+        table["delayDropped"] = str(self.deliverer.dropped)
+        return table
+
+    def timer_lag_ms(self) -> int:
+        """Return for how long the next timer has been due, 0 if none is."""
+        due_ms = self.timers.next_due_ms
+        return max(0, self._clock.now_ms() - due_ms) if due_ms else 0
+
+    def level_lag_ms(self) -> int:
+        """Return for how long the oldest message of a level has been due, 0 if none is."""
+        due_ms = min((level.next_due_ms for level in self.levels if level.next_due_ms), default=0)
+        return max(0, self._clock.now_ms() - due_ms) if due_ms else 0
+
+    def timers_unread(self) -> int:
+        """Return how many stored timers the wheel has not seen yet."""
+        return max(0, self.timers.max_offset - self.timers.read_offset)
+
+    def pending_levels(self) -> int:
+        """Return how many messages of levels wait."""
+        return sum(max(0, level.max_offset - level.offset) for level in self.levels)

@@ -1,0 +1,257 @@
+"""From waiting records to delivered messages.
+
+Lives here: ``Deliverer``: reads records that are due, gives them their own topic and queue, appends them as one group.
+
+A delivered record is the waiting one with another topic and queue: flag, body, CRC, born time and all properties stay,
+REAL_TOPIC, REAL_QID and DELAY among them, as RocketMQ stores it (facts §8). So the unique id stays, too.
+"""
+
+import struct
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pocketmq.broker.stats.counters import BrokerCounters
+from pocketmq.common.errors import CorruptRecord, PocketMQError
+from pocketmq.common.events import EventLog
+from pocketmq.common.properties import REAL_QID, REAL_TOPIC, TIMER_OUT_MS, decode_properties
+from pocketmq.common.record import HOST_V6_BYTES, MAGIC_V1, STORE_HOST_V6_FLAG
+from pocketmq.common.record_codec import RecordSpans, decode_record, encode_record, record_spans
+from pocketmq.common.record_group import RecordGroup, timer_code_of
+from pocketmq.common.topics import TIMER_TOPIC, TopicIllegal, check_topic_name, is_send_forbidden
+from pocketmq.store.append_result import PutStatus
+from pocketmq.store.errors import OffsetOutOfRange, StoreError
+from pocketmq.store.message_store import MessageStore
+
+BATCH_MAX: Final = 1024
+BATCH_BYTES_MAX: Final = 1 << 20
+RETRY_MS: Final = 100
+"""After a put that failed (RocketMQ ScheduleMessageService.DELAY_FOR_A_WHILE)."""
+TARGETS_MAX: Final = 4096
+
+Int64s = NDArray[np.int64]
+_QUEUE_ID = struct.Struct(">i")
+_SIZE_MAGIC = struct.Struct(">II")
+
+
+@dataclass(slots=True)
+class Delivery:
+    """What became of one batch. ``retry_ms`` above 0: nothing of it was stored, try again after so many ms.
+
+    ``later``: (index in the batch, due ms) of timers that are not due yet, whatever their entry says.
+    """
+
+    retry_ms: int = 0
+    later: list[tuple[int, int]] = field(default_factory=list)
+
+
+class _Undeliverable(Exception):
+    """A record that no later try can deliver."""
+
+
+class Deliverer:
+    """Belongs to the delivery thread. ``delivered``, ``dropped``: messages since the start; ``put_failures``: refused
+    appends; ``end_offset``: the end of the log behind the last delivery: progress is safe once this is durable.
+    """
+
+    def __init__(self, store: MessageStore, counters: BrokerCounters, log: EventLog) -> None:
+        self.delivered = 0
+        self.dropped = 0
+        self.put_failures = 0
+        self.end_offset = 0
+        self.bytes_max = max(1, min(BATCH_BYTES_MAX, store.group_bytes_max // 2))
+        self._store = store
+        self._counters = counters
+        self._log = log
+        self._failing = ""
+        self._targets: dict[str, bytes] = {}
+        self._host_v6 = len(store.store_host) == HOST_V6_BYTES
+
+    def batch_of(self, sizes: Int64s) -> int:
+        """Return how many of the next records (these sizes) go into one batch: at least one."""
+        if len(sizes) == 0:
+            return 0
+        within = int(np.searchsorted(np.cumsum(sizes), self.bytes_max, side="right"))
+        return min(max(1, within), BATCH_MAX)
+
+    def deliver(self, offsets: Int64s, sizes: Int64s, now_ms: int) -> Delivery:
+        """Deliver the records at these physical offsets, in this order within each target queue, all or nothing.
+
+        Records that cannot be delivered ever (removed from the log, damaged, without a target) are told and skipped.
+        """
+        delivery = Delivery()
+        try:
+            records = self._read(offsets, sizes)
+        except StoreError as error:
+            self._tell_failure(str(error))
+            delivery.retry_ms = RETRY_MS
+            return delivery
+        queues: dict[tuple[str, int], list[bytes]] = {}
+        for index, record in enumerate(records):
+            if record is None:
+                continue
+            try:
+                due_ms, topic, queue_id, delivered = self._rewrite(record)
+            except (_Undeliverable, PocketMQError) as error:
+                self._drop(int(offsets[index]), str(error))
+                continue
+            if due_ms > now_ms:
+                delivery.later.append((index, due_ms))
+                continue
+            queues.setdefault((topic, queue_id), []).append(delivered)
+        if queues:
+            delivery.retry_ms = self._append([record for part in queues.values() for record in part])
+            if delivery.retry_ms:
+                delivery.later.clear()
+        return delivery
+
+    # ---- reading
+
+    def _read(self, offsets: Int64s, sizes: Int64s) -> list[bytes | None]:
+        """Return the records in the order asked for, None for those that are gone; raises what may pass."""
+        order = np.argsort(offsets, kind="stable")
+        try:
+            body = self._store.read_records(offsets[order], sizes[order]).data
+        except (CorruptRecord, OffsetOutOfRange):
+            return [self._read_one(int(offset), int(size)) for offset, size in zip(offsets, sizes, strict=True)]
+        records: list[bytes | None] = [None] * len(order)
+        at = 0
+        for index, size in zip(order.tolist(), sizes[order].tolist(), strict=True):
+            records[index] = body[at : at + size].tobytes()
+            at += size
+        return records
+
+    def _read_one(self, offset: int, size: int) -> bytes | None:
+        record = self._store.read_record(offset, size)
+        if record is None:
+            gone = offset < self._store.log.min_offset
+            self._drop(offset, "retention has removed it from the log" if gone else "no record is there")
+        return record
+
+    def _drop(self, offset: int, why: str) -> None:
+        self.dropped += 1
+        self._log.error(
+            "delayed_message_dropped",
+            physical_offset=offset,
+            why=why,
+            what_to_do="pocketmq log verify tells of damage; keep the log for longer than the longest delay",
+        )
+
+    # ---- rewriting
+
+    def _rewrite(self, record: bytes) -> tuple[int, str, int, bytes]:
+        """Return (due ms or 0, target topic, target queue, delivered record)."""
+        spans = record_spans(record)
+        properties = decode_properties(record[spans.property_start : spans.property_start + spans.property_length])
+        topic = properties.get(REAL_TOPIC, "")
+        queue_text = properties.get(REAL_QID, "")
+        if not (queue_text.isascii() and queue_text.isdecimal() and len(queue_text) <= 9):
+            raise _Undeliverable(f"property {REAL_QID} is {queue_text[:40]!r}")
+        queue_id = int(queue_text)
+        tail = self._targets.get(topic)
+        if tail is None:
+            tail = self._new_target(topic)
+        due_ms = 0
+        if TIMER_OUT_MS in properties and record[spans.topic_start :].startswith(_TIMER_TOPIC):
+            due_ms = timer_code_of(properties[TIMER_OUT_MS])
+        if bool(record[39] & STORE_HOST_V6_FLAG) != self._host_v6:
+            return due_ms, topic, queue_id, self._other_family(record, topic, queue_id)
+        return due_ms, topic, queue_id, _readdressed(record, spans, tail, queue_id)
+
+    def _new_target(self, topic: str) -> bytes:
+        """Return the topic as a record holds it, with its length. A log is not to be trusted with names."""
+        try:
+            check_topic_name(topic)
+        except TopicIllegal as error:
+            raise _Undeliverable(f"property {REAL_TOPIC}: {error.why}") from error
+        if is_send_forbidden(topic):
+            raise _Undeliverable(f"property {REAL_TOPIC} is {topic}, to which nobody may send")
+        if len(self._targets) >= TARGETS_MAX:
+            self._targets.clear()
+        encoded = topic.encode()
+        tail = self._targets[topic] = len(encoded).to_bytes(1, "big") + encoded
+        return tail
+
+    def _other_family(self, record: bytes, topic: str, queue_id: int) -> bytes:
+        """Build a record anew that was stored when this broker had an address of the other family."""
+        old = decode_record(record)
+        return encode_record(
+            topic,
+            old.body,
+            queue_id=queue_id,
+            properties=old.properties,
+            flag=old.flag,
+            sys_flag=old.sys_flag,
+            born_timestamp=old.born_timestamp,
+            born_host=old.born_host,
+            store_host=self._store.store_host,
+            reconsume_times=old.reconsume_times,
+        )
+
+    # ---- appending
+
+    def _append(self, records: list[bytes]) -> int:
+        """Append them as one group; return 0, or after how many ms to try again."""
+        store = self._store
+        try:
+            group = RecordGroup.from_log(np.frombuffer(bytearray(b"".join(records)), np.uint8))
+        except CorruptRecord as error:
+            return self._refused_for_good(records, str(error))
+        group.store_timestamps = None
+        try:
+            result = store.append(group, dispatch_later=True)
+            status, why, retry_ms = result.status, result.error, result.retry_after_ms
+        except PocketMQError as error:
+            status, why, retry_ms = PutStatus.UNKNOWN_ERROR, str(error), error.retry_after_ms
+        if status.is_stored:
+            self.delivered += len(records)
+            self.end_offset = result.end_offset
+            self._counters.put(len(records), group.size_bytes)
+            if self._failing:
+                self._failing = ""
+                self._log.info("delayed_delivery_works_again")
+            store.dispatch()
+            return 0
+        if status is PutStatus.MESSAGE_ILLEGAL:
+            return self._refused_for_good(records, why)
+        self.put_failures += 1
+        self._counters.put_failed(len(records))
+        self._tell_failure(f"{status.name}: {why}")
+        return max(RETRY_MS, retry_ms)
+
+    def _refused_for_good(self, records: list[bytes], why: str) -> int:
+        """Find the record that the store will never take: append each by itself, drop that one.
+
+        All or nothing no more: if the store becomes busy meanwhile, those before come twice.
+        """
+        if len(records) > 1:
+            return max([self._append([record]) for record in records])
+        self._drop(int.from_bytes(records[0][28:36], "big"), why)
+        return 0
+
+    def _tell_failure(self, why: str) -> None:
+        if why != self._failing:  # once, not ten times a second
+            self._failing = why
+            self._log.warning("delayed_delivery_waits", why=why, retry_ms=RETRY_MS)
+
+
+_TIMER_TOPIC: Final = TIMER_TOPIC.encode()
+
+
+def _readdressed(record: bytes, spans: RecordSpans, tail: bytes, queue_id: int) -> bytes:
+    """Return ``record`` with another topic (``tail``: its length and itself) and queue."""
+    body_end = spans.body_start + spans.body_length
+    topic_end = spans.topic_start + spans.topic_length
+    size = body_end + len(tail) + len(record) - topic_end
+    return b"".join(
+        (
+            _SIZE_MAGIC.pack(size, MAGIC_V1),
+            record[8:12],
+            _QUEUE_ID.pack(queue_id),
+            record[16:body_end],
+            tail,
+            record[topic_end:],
+        )
+    )

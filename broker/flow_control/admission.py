@@ -1,0 +1,128 @@
+"""The door: every request is queued or refused here, on the loop, at once.
+
+Lives here: ``Admission``, the request handler of the broker's server.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from pocketmq.broker.flow_control.refusal_stats import RefusalBook
+from pocketmq.broker.request.executor import DrainExecutor
+from pocketmq.broker.request.request_table import RequestTable
+from pocketmq.broker.request.request_task import OVERLOAD, SHUTTING_DOWN, Refusal, Task, encode_refusal
+from pocketmq.common.clock import Clock
+from pocketmq.common.errors import Cause
+from pocketmq.common.events import EventLog
+from pocketmq.remoting.codec import Request
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.server import Connection
+
+TASK_BYTES: Final = 1024
+"""What a queued request takes besides its body: objects and a usual header, roughly; so empty requests are bounded in
+bytes too."""
+_HEADER_FACTOR: Final = 4
+"""Of a longer header each byte is counted four times: one wide character makes a whole text four bytes wide."""
+_ENTRY_BYTES: Final = 128
+"""What one field or one section of a longer header takes as an object: it may have come in five bytes."""
+
+LOG_INTERVAL_NS: Final = 1_000_000_000
+"""RocketMQ writes its line when the clock's ms are a multiple of 10,000: by chance (facts §2.4)."""
+STARTING: Final = Refusal(
+    int(ResponseCode.SERVICE_NOT_AVAILABLE), "the broker is starting", Cause.SHUTTING_DOWN, retry_after_ms=200
+)
+"""``retry_after_ms``: see ``flow_control``."""
+
+
+class Admission:
+    """Closed until ``open``. Takes requests from the server; never blocks. A oneway request that is refused is dropped
+    and counted."""
+
+    def __init__(
+        self,
+        on_connection_closed: Callable[[Connection], None],
+        clock: Clock,
+        log: EventLog,
+        refusals: RefusalBook | None = None,
+    ) -> None:
+        """``refusals``: the broker's book; without it this door keeps one of its own."""
+        self._refusals = refusals or RefusalBook(clock, log)
+        self._table: RequestTable | None = None
+        self._on_connection_closed = on_connection_closed
+        self._clock = clock
+        self._log = log
+        self._closed_with = STARTING
+        self._overload_logged_ns: dict[str, int] = {}
+        self.oneway_dropped = 0
+        self.refused: dict[str, int] = {}
+        """Refusals by cause."""
+
+    def open(self, table: RequestTable) -> None:
+        """Let requests in."""
+        self._table = table
+
+    def close(self) -> None:
+        """Refuse every request from now on: the broker stops."""
+        self._table = None
+        self._closed_with = SHUTTING_DOWN
+
+    def serves(self, code: int) -> bool:
+        """Tell whether a request with this code has a chance; True while that is not known."""
+        return self._table is None or self._table.serves(code)
+
+    def on_request(self, connection: Connection, request: Request) -> None:
+        """Queue one request, or refuse it."""
+        table = self._table
+        if table is None:
+            self._refuse(connection, request, self._closed_with)
+            return
+        pair = table.pair_for(request.code)
+        refusal = pair.processor.reject_request()
+        if refusal is not None:
+            self._refuse(connection, request, refusal)
+            return
+        size_bytes = len(request.body) + TASK_BYTES
+        if request.header_bytes > TASK_BYTES:
+            size_bytes += _header_memory_bytes(request)
+        task = Task(connection, request, self._clock.monotonic_ns(), size_bytes)
+        if not pair.offer(task):
+            self._log_overload(pair, request.code, task.created_ns)
+            self._refuse(connection, request, OVERLOAD)
+
+    def _log_overload(self, pair: DrainExecutor, request_code: int, now_ns: int) -> None:
+        """Write RocketMQ's line, at most once a second for each pair: a flood must not be made worse by its log."""
+        if now_ns - self._overload_logged_ns.get(pair.name, now_ns - LOG_INTERVAL_NS) < LOG_INTERVAL_NS:
+            return
+        self._overload_logged_ns[pair.name] = now_ns
+        self._log.warning(
+            "too many requests and system thread pool busy, RejectedExecutionException",
+            pair=pair.name,
+            queue_size=len(pair.queue),
+            queue_bytes=pair.queue.size_bytes,
+            refused=pair.refused,
+            request_code=request_code,
+        )
+
+    def on_open(self, connection: Connection) -> None:
+        """A connection is of no interest before its first request."""
+
+    def on_close(self, connection: Connection, reason: str) -> None:
+        """Forget what belongs to a connection."""
+        self._on_connection_closed(connection)
+
+    def _refuse(self, connection: Connection, request: Request, refusal: Refusal) -> None:
+        cause = refusal.cause.value
+        self.refused[cause] = self.refused.get(cause, 0) + 1
+        self._refusals.note(cause, refusal.code, refusal.remark)
+        if request.oneway:
+            self.oneway_dropped += 1
+        elif not connection.closed:
+            connection.respond(encode_refusal(request, refusal))
+
+
+def _header_memory_bytes(request: Request) -> int:
+    """Return about the most memory that a decoded header takes."""
+    header: Any = request.header
+    entries = len(request.extra)
+    for field in ("sections", "queues"):
+        entries += len(getattr(header, field, None) or ())
+    return _HEADER_FACTOR * request.header_bytes + _ENTRY_BYTES * entries

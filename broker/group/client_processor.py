@@ -1,0 +1,204 @@
+"""Clients come, stay and go.
+
+Lives here: HEART_BEAT, UNREGISTER_CLIENT, CHECK_CLIENT_CONFIG (RocketMQ ClientManageProcessor).
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.group.client_table import ClientInfo, ClientTable
+from pocketmq.broker.group.group_notifier import GroupNotifier
+from pocketmq.broker.group.message_filter import message_filter
+from pocketmq.broker.group.retry_topics import UNIT_SUB_FLAG
+from pocketmq.broker.group.subscription_groups import SubscriptionGroups
+from pocketmq.broker.group.tag_filter import TAGS_MAX
+from pocketmq.broker.request.executor import OneByOne
+from pocketmq.broker.request.request_task import Buffers, Drain, Task, encode_answer
+from pocketmq.broker.topic.topic_table import TopicTable
+from pocketmq.common.clock import Clock
+from pocketmq.common.errors import Cause, PocketMQError
+from pocketmq.common.events import EventLog
+from pocketmq.common.limits import (
+    CLIENT_ID_LENGTH_MAX,
+    NAME_LENGTH_MAX,
+    SUBSCRIPTION_LENGTH_MAX,
+    TABLE_TOPIC_LENGTH_MAX,
+    too_long,
+)
+from pocketmq.common.topics import check_group_name, retry_topic
+from pocketmq.remoting.bodies import CheckClientBody, ConsumerData, HeartbeatData, SubscriptionData, decode_body
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.server import Connection
+
+CONSUME_PASSIVELY: Final = "CONSUME_PASSIVELY"
+CLUSTERING: Final = "CLUSTERING"
+CONSUME_FROM_LAST_OFFSET: Final = "CONSUME_FROM_LAST_OFFSET"
+GROUPS_MAX: Final = 4096
+"""Groups in one heartbeat, and topics that one of them subscribes to."""
+
+
+class HeartbeatIllegal(PocketMQError):
+    """A heartbeat that cannot be meant."""
+
+    default_cause = Cause.BAD_REQUEST
+
+
+class ClientProcessor(OneByOne):
+    """Serves codes 34, 35 and 46."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clients: ClientTable[Connection],
+        groups: SubscriptionGroups,
+        topics: TopicTable,
+        notifier: GroupNotifier,
+        persist_topics: Callable[[], object],
+        clock: Clock,
+        log: EventLog,
+    ) -> None:
+        self._config = config
+        self._clients = clients
+        self._groups = groups
+        self._topics = topics
+        self._notifier = notifier
+        self._persist_topics = persist_topics
+        self._clock = clock
+        self._log = log
+        self._conflicts: dict[str, str] = {}
+        """Group → difference of its members' subscriptions that was told; only while there is one."""
+
+    def serve(self, task: Task, drain: Drain) -> None:
+        """Answer one request."""
+        code = task.request.code
+        if code == RequestCode.HEART_BEAT:
+            self._heartbeat(task)
+            drain.answer(task, encode_answer(task.request))
+        elif code == RequestCode.UNREGISTER_CLIENT:
+            self._unregister(task)
+            drain.answer(task, encode_answer(task.request))
+        else:
+            drain.answer(task, self._check(task))
+
+    def _heartbeat(self, task: Task) -> None:
+        request, connection = task.request, task.connection
+        data = decode_body(request.body, HeartbeatData)
+        check_heartbeat(data)
+        client = ClientInfo(connection, data.client_id, request.language, request.version, self._clock.monotonic_ns())
+        changed: list[str] = []
+        retry_topic_created = False
+        for consumer in data.consumer_data_set:
+            group = consumer.group_name
+            config = self._groups.find(group)
+            if config is not None and self._topics.get(retry_topic(group)) is None:
+                flag = UNIT_SUB_FLAG if consumer.unit_mode else 0
+                self._topics.create(retry_topic(group), config.retry_queue_nums, topic_sys_flag=flag)
+                retry_topic_created = True
+            if self._clients.register_consumer(
+                group,
+                client,
+                consumer.consume_type or CONSUME_PASSIVELY,
+                consumer.message_model or CLUSTERING,
+                consumer.consume_from_where or CONSUME_FROM_LAST_OFFSET,
+                consumer.subscription_data_set,
+            ):
+                changed.append(group)
+            self._tell_conflict(group)
+        for producer in data.producer_data_set:
+            self._clients.register_producer(producer.group_name, client)
+        if connection.closed:  # it closed while this heartbeat was in the queue: nobody else would forget it
+            changed += self._clients.close(connection)
+        self._notifier.members_changed(changed)
+        if retry_topic_created:
+            self._persist_topics()  # last: a full disk must not keep the members from hearing of each other
+
+    def _tell_conflict(self, group: str) -> None:
+        """Log how the members of a group differ, once for each difference; the members ask for it themselves."""
+        text, told = self._clients.conflict(group), self._conflicts.get(group, "")
+        if text == told:
+            return
+        if text:
+            if len(self._conflicts) >= GROUPS_MAX:
+                self._conflicts.clear()
+            self._conflicts[group] = text
+            self._log.error(
+                "subscriptions_differ",
+                group=group,
+                difference=text,
+                consequence="the newest subscription counts for all members, and messages are lost to the group",
+                hint="give every member of a group the same topics and filters, or use two groups",
+            )
+        else:
+            del self._conflicts[group]
+            self._log.info("subscriptions_agree", group=group)
+
+    def _unregister(self, task: Task) -> None:
+        header: Any = task.request.header
+        if header.producer_group:
+            self._clients.unregister_producer(header.producer_group, task.connection)
+        if header.consumer_group and self._clients.unregister_consumer(header.consumer_group, task.connection):
+            self._notifier.members_changed([header.consumer_group])
+
+    def _check(self, task: Task) -> Buffers:
+        subscription = decode_body(task.request.body, CheckClientBody).subscription_data
+        message_filter(
+            subscription.expression_type,
+            subscription.sub_string,
+            properties_enabled=self._config.enable_property_filter,
+        )
+        return encode_answer(task.request)
+
+
+def check_heartbeat(data: HeartbeatData) -> None:
+    """Raise ``HeartbeatIllegal`` or ``GroupIllegal`` unless names, texts and counts are within their limits."""
+    if not data.client_id:
+        raise HeartbeatIllegal("heartbeat refused", why="no client id")
+    _check_texts([("clientID", data.client_id, CLIENT_ID_LENGTH_MAX)])
+    if len(data.producer_data_set) > GROUPS_MAX or len(data.consumer_data_set) > GROUPS_MAX:
+        raise HeartbeatIllegal("heartbeat refused", why=f"more than {GROUPS_MAX} groups")
+    for producer in data.producer_data_set:
+        check_group_name(producer.group_name)
+    for consumer in data.consumer_data_set:
+        check_group_name(consumer.group_name)
+        _check_consumer(consumer)
+
+
+def _check_consumer(consumer: ConsumerData) -> None:
+    group = consumer.group_name
+    if len(consumer.subscription_data_set) > GROUPS_MAX:
+        raise HeartbeatIllegal("heartbeat refused", why=f"{group} subscribes to more than {GROUPS_MAX} topics")
+    _check_texts(
+        [
+            (f"consumeType of {group}", consumer.consume_type, NAME_LENGTH_MAX),
+            (f"messageModel of {group}", consumer.message_model, NAME_LENGTH_MAX),
+            (f"consumeFromWhere of {group}", consumer.consume_from_where, NAME_LENGTH_MAX),
+        ]
+    )
+    for subscription in consumer.subscription_data_set:
+        _check_subscription(group, subscription)
+
+
+def _check_subscription(group: str, subscription: SubscriptionData) -> None:
+    _check_texts([(f"topic of a subscription of {group}", subscription.topic, TABLE_TOPIC_LENGTH_MAX)])
+    of = f"{group} to {subscription.topic}"
+    tags, codes = subscription.tags_set or (), subscription.code_set or ()
+    _check_texts(
+        [
+            (f"subString of {of}", subscription.sub_string, SUBSCRIPTION_LENGTH_MAX),
+            (f"expressionType of {of}", subscription.expression_type, NAME_LENGTH_MAX),
+        ]
+    )
+    for name, count in (("tagsSet", len(tags)), ("codeSet", len(codes))):
+        if count > TAGS_MAX:
+            raise HeartbeatIllegal("heartbeat refused", why=f"{name} of {of} has {count} elements, limit {TAGS_MAX}")
+    length = sum(map(len, tags))  # they are parts of the subString
+    if length > SUBSCRIPTION_LENGTH_MAX:
+        why = f"tagsSet of {of} has {length} characters, limit {SUBSCRIPTION_LENGTH_MAX}"
+        raise HeartbeatIllegal("heartbeat refused", why=why)
+
+
+def _check_texts(texts: list[tuple[str, str | None, int]]) -> None:
+    why = too_long(texts)
+    if why:
+        raise HeartbeatIllegal("heartbeat refused", why=why, hint="shorten it, or look at what sent it")

@@ -1,0 +1,373 @@
+"""Who produces and who consumes, as heartbeats tell.
+
+Lives here: ``ClientTable``: groups, their connections, their subscriptions; expiry. It does no I/O.
+"""
+
+import threading
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+from pocketmq.broker.group.subscription_conflicts import Wish, difference, wish_of
+from pocketmq.broker.topic.topic_table import TableFull
+from pocketmq.common.limits import text_bytes
+from pocketmq.remoting.bodies import SubscriptionData
+
+ConnectionT = TypeVar("ConnectionT", bound=Hashable)
+
+ENTRY_BYTES: Final = 1536
+"""One client of a group without its texts: objects, and places in dicts and sets (CPython 3.11, 64 bit)."""
+GROUP_BYTES: Final = 4096
+"""One consumer group: its dicts and the words that heartbeats name."""
+SUBSCRIPTION_BYTES: Final = 512
+ITEM_BYTES: Final = 64
+"""One element of a list or tuple, with what the list adds for it."""
+
+
+@dataclass(slots=True)
+class ClientInfo(Generic[ConnectionT]):
+    """One client on one connection; ``last_update_ns`` is monotonic."""
+
+    connection: ConnectionT
+    client_id: str
+    language: int
+    version: int
+    last_update_ns: int
+
+
+@dataclass(slots=True)
+class ConsumerGroup(Generic[ConnectionT]):
+    """The members of a consumer group that is online, and what it subscribes to."""
+
+    name: str
+    consume_type: str
+    message_model: str
+    consume_from_where: str
+    clients: dict[ConnectionT, ClientInfo[ConnectionT]] = field(default_factory=dict)
+    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    wishes: dict[ConnectionT, Wish] = field(default_factory=dict)
+    """What each member itself subscribes to."""
+    conflict: str = ""
+    """How the members' subscriptions differ; empty when they agree."""
+    wish_uses: dict[bytes, int] = field(default_factory=dict)
+    """Digest of a wish → members that have it; they share one object."""
+
+    def look_for_conflict(self) -> None:
+        """Compare the members' subscriptions."""
+        if len({wish.digest for wish in self.wishes.values()}) <= 1:
+            self.conflict = ""
+        else:
+            self.conflict = difference(
+                {self.clients[connection].client_id: wish for connection, wish in self.wishes.items()}
+            )
+
+    def client_ids(self) -> list[str]:
+        """Return the ids of all members."""
+        return [client.client_id for client in self.clients.values()]
+
+
+class ClientTable(Generic[ConnectionT]):
+    """Producers and consumers by group. Thread-safe; the lock is held for dict calls only.
+
+    At most ``entries_max`` (group, connection) entries of ``size_bytes_max`` bytes together: ``TableFull`` beyond, and
+    nothing has changed. A group exists while it has a member.
+    """
+
+    def __init__(self, entries_max: int, size_bytes_max: int = 512 << 20) -> None:
+        self._entries_max = entries_max
+        self._size_bytes_max = size_bytes_max
+        self._entries = 0
+        self._size_bytes = 0
+        self._lock = threading.Lock()
+        self._producers: dict[str, dict[ConnectionT, ClientInfo[ConnectionT]]] = {}
+        self._consumers: dict[str, ConsumerGroup[ConnectionT]] = {}
+        self._producer_ids: dict[str, ConnectionT] = {}
+        self._groups_of: dict[ConnectionT, tuple[set[str], set[str]]] = {}  # producer groups, consumer groups
+
+    def __len__(self) -> int:
+        return self._entries
+
+    @property
+    def size_bytes(self) -> int:
+        """What the table takes in memory, estimated from above."""
+        return self._size_bytes
+
+    def register_producer(self, group: str, client: ClientInfo[ConnectionT]) -> bool:
+        """Note a heartbeat of a producer; True when it is new."""
+        with self._lock:
+            clients = self._producers.get(group)
+            known = None if clients is None else clients.get(client.connection)
+            self._check_room(known is None, _entry_bytes(group, client) - _entry_bytes(group, known))
+            if known is None:
+                self._count_in(client.connection)[0].add(group)
+                if clients is None:
+                    clients = self._producers[group] = {}
+            elif known.client_id != client.client_id:
+                self._forget_producer_id(known)
+            assert clients is not None
+            clients[client.connection] = client
+            self._producer_ids[client.client_id] = client.connection
+            return known is None
+
+    def register_consumer(
+        self,
+        group: str,
+        client: ClientInfo[ConnectionT],
+        consume_type: str,
+        message_model: str,
+        consume_from_where: str,
+        subscriptions: Iterable[SubscriptionData],
+    ) -> bool:
+        """Note a heartbeat of a consumer; True when members or subscribed topics changed (RocketMQ
+        ConsumerGroupInfo)."""
+        subscriptions = list(subscriptions)
+        wish = wish_of(message_model, subscriptions)
+        with self._lock:
+            known = self._consumers.get(group)
+            changed = known is None or client.connection not in known.clients
+            self._check_room(changed, _growth(known, group, client, wish, subscriptions))
+            if changed:
+                self._count_in(client.connection)[1].add(group)
+            if known is None:
+                known = self._consumers[group] = ConsumerGroup(group, consume_type, message_model, consume_from_where)
+            known.consume_type = consume_type
+            known.message_model = message_model
+            known.consume_from_where = consume_from_where
+            known.clients[client.connection] = client
+            if known.wishes.get(client.connection) != wish:
+                if wish.digest in known.wish_uses:  # one object for all who want the same
+                    wish = next(each for each in known.wishes.values() if each.digest == wish.digest)
+                _release_wish(known, client.connection)
+                known.wishes[client.connection] = wish
+                known.wish_uses[wish.digest] = known.wish_uses.get(wish.digest, 0) + 1
+                known.look_for_conflict()
+            return self._subscribe(known, subscriptions) or changed
+
+    @staticmethod
+    def _subscribe(group: ConsumerGroup[ConnectionT], subscriptions: Iterable[SubscriptionData]) -> bool:
+        changed = False
+        wanted = {each.topic: each for each in subscriptions}
+        for topic, subscription in wanted.items():
+            known = group.subscriptions.get(topic)
+            if known is None:
+                changed = True
+            if known is None or subscription.sub_version > known.sub_version:
+                group.subscriptions[topic] = subscription
+        for topic in [topic for topic in group.subscriptions if topic not in wanted]:
+            del group.subscriptions[topic]
+            changed = True
+        return changed
+
+    def unregister_producer(self, group: str, connection: ConnectionT) -> None:
+        """Forget one producer."""
+        with self._lock:
+            if connection in self._producers.get(group, {}):
+                self._groups_of[connection][0].discard(group)
+                self._remove_producer(group, connection)
+                self._forget_if_empty(connection)
+
+    def unregister_consumer(self, group: str, connection: ConnectionT) -> bool:
+        """Forget one consumer; True when it was a member."""
+        with self._lock:
+            known = self._consumers.get(group)
+            if known is None or connection not in known.clients:
+                return False
+            self._groups_of[connection][1].discard(group)
+            self._remove_consumer(group, connection)
+            self._forget_if_empty(connection)
+            return True
+
+    def close(self, connection: ConnectionT) -> list[str]:
+        """Forget everything about a connection; return the consumer groups that lost a member."""
+        with self._lock:
+            return self._close(connection)
+
+    def expire(self, oldest_ns: int) -> tuple[list[ConnectionT], list[str]]:
+        """Forget the connections with a client last heard of before ``oldest_ns``.
+
+        Returns them, for the caller to close, and the consumer groups that lost a member.
+        """
+        with self._lock:
+            silent: set[ConnectionT] = set()
+            tables = [*self._producers.values(), *(group.clients for group in self._consumers.values())]
+            for clients in tables:
+                silent.update(each.connection for each in clients.values() if each.last_update_ns < oldest_ns)
+            groups: set[str] = set()
+            for connection in silent:
+                groups.update(self._close(connection))
+            return list(silent), sorted(groups)
+
+    def _close(self, connection: ConnectionT) -> list[str]:
+        producer_groups, consumer_groups = self._groups_of.pop(connection, (set(), set()))
+        for group in producer_groups:
+            self._remove_producer(group, connection)
+        for group in consumer_groups:
+            self._remove_consumer(group, connection)
+        return sorted(consumer_groups)
+
+    def _check_room(self, is_new: bool, growth_bytes: int) -> None:
+        """Raise ``TableFull`` if one more entry, or so many bytes more, are too many; else count the bytes."""
+        if is_new and self._entries >= self._entries_max:
+            raise TableFull(
+                "heartbeat refused", why=f"{self._entries} clients are known", hint="raise broker.clients_max"
+            )
+        size_bytes = self._size_bytes + growth_bytes
+        if growth_bytes > 0 and size_bytes > self._size_bytes_max:
+            raise TableFull(
+                "heartbeat refused",
+                why=f"clients and subscriptions take {self._size_bytes} bytes, limit {self._size_bytes_max}",
+                hint="raise broker.clients_size_bytes_max",
+            )
+        self._size_bytes = size_bytes
+
+    def _count_in(self, connection: ConnectionT) -> tuple[set[str], set[str]]:
+        self._entries += 1
+        return self._groups_of.setdefault(connection, (set(), set()))
+
+    def _remove_producer(self, group: str, connection: ConnectionT) -> None:
+        clients = self._producers[group]
+        client = clients.pop(connection)
+        if not clients:
+            del self._producers[group]
+        self._size_bytes -= _entry_bytes(group, client)
+        self._entries -= 1
+        self._forget_producer_id(client)
+
+    def _forget_producer_id(self, gone: ClientInfo[ConnectionT]) -> None:
+        """Forget a client id, unless another producer group of its connection has it too."""
+        groups = self._groups_of.get(gone.connection, (set(), set()))[0]
+        others = (self._producers.get(group, {}).get(gone.connection) for group in groups)
+        if any(each is not None and each is not gone and each.client_id == gone.client_id for each in others):
+            return
+        if self._producer_ids.get(gone.client_id) == gone.connection:
+            del self._producer_ids[gone.client_id]
+
+    def _remove_consumer(self, group: str, connection: ConnectionT) -> None:
+        known = self._consumers[group]
+        self._size_bytes -= _entry_bytes(group, known.clients.pop(connection)) + _release_wish(known, connection)
+        if known.conflict:
+            known.look_for_conflict()
+        self._entries -= 1
+        if not known.clients:
+            del self._consumers[group]
+            self._size_bytes -= GROUP_BYTES + sum(map(_subscription_bytes, known.subscriptions.values()))
+
+    def _forget_if_empty(self, connection: ConnectionT) -> None:
+        producer_groups, consumer_groups = self._groups_of[connection]
+        if not producer_groups and not consumer_groups:
+            del self._groups_of[connection]
+
+    def consumer_group(self, group: str) -> ConsumerGroup[ConnectionT] | None:
+        """Return a copy of a consumer group that is online."""
+        with self._lock:
+            known = self._consumers.get(group)
+            if known is None:
+                return None
+            return ConsumerGroup(
+                known.name,
+                known.consume_type,
+                known.message_model,
+                known.consume_from_where,
+                dict(known.clients),
+                dict(known.subscriptions),
+                dict(known.wishes),
+                known.conflict,
+            )
+
+    def subscription(self, group: str, topic: str) -> tuple[str | None, SubscriptionData | None]:
+        """Return (message model, subscription of ``topic``); (None, None) when the group is not online. Takes no
+        lock."""
+        known = self._consumers.get(group)
+        return (None, None) if known is None else (known.message_model, known.subscriptions.get(topic))
+
+    def conflict(self, group: str) -> str:
+        """Return how the subscriptions of a group's members differ; empty when they agree. Takes no lock."""
+        known = self._consumers.get(group)
+        return "" if known is None else known.conflict
+
+    def client_id(self, group: str, connection: ConnectionT) -> str:
+        """Return the id under which ``connection`` is a member of a consumer group, or nothing. Takes no lock."""
+        known = self._consumers.get(group)
+        client = None if known is None else known.clients.get(connection)
+        return "" if client is None else client.client_id
+
+    def producers(self, group: str) -> list[ClientInfo[ConnectionT]]:
+        """Return the producers of a group."""
+        with self._lock:
+            return list(self._producers.get(group, {}).values())
+
+    def producer_groups(self) -> dict[str, list[ClientInfo[ConnectionT]]]:
+        """Return the producers of every group."""
+        with self._lock:
+            return {group: list(clients.values()) for group, clients in self._producers.items()}
+
+    def producer_connection(self, client_id: str) -> ConnectionT | None:
+        """Return the connection on which a client with this id last named a producer group. Takes no lock."""
+        return self._producer_ids.get(client_id)
+
+    def consumer_groups(self) -> list[str]:
+        """Return the consumer groups that are online."""
+        with self._lock:
+            return list(self._consumers)
+
+    def groups_subscribed_to(self, topic: str) -> list[str]:
+        """Return the consumer groups online that subscribe to ``topic``."""
+        with self._lock:
+            return [name for name, group in self._consumers.items() if topic in group.subscriptions]
+
+
+# ---- what it takes in memory, from above
+
+
+def _entry_bytes(group: str, client: ClientInfo[ConnectionT] | None) -> int:
+    return 0 if client is None else ENTRY_BYTES + text_bytes(group) + text_bytes(client.client_id)
+
+
+def _subscription_bytes(subscription: SubscriptionData) -> int:
+    tags, codes = subscription.tags_set or (), subscription.code_set or ()
+    texts = (subscription.topic, subscription.sub_string, subscription.expression_type, *tags)
+    return SUBSCRIPTION_BYTES + ITEM_BYTES * (len(tags) + len(codes)) + sum(map(text_bytes, texts))
+
+
+def _wish_bytes(wish: Wish) -> int:
+    texts = (text for each in wish.topics for text in each)
+    return SUBSCRIPTION_BYTES + ITEM_BYTES * 2 * len(wish.topics) + sum(map(text_bytes, texts))
+
+
+def _growth(
+    known: ConsumerGroup[ConnectionT] | None,
+    group: str,
+    client: ClientInfo[ConnectionT],
+    wish: Wish,
+    subscriptions: Iterable[SubscriptionData],
+) -> int:
+    """Return by how many bytes a consumer's heartbeat makes the table larger, or smaller."""
+    growth = _entry_bytes(group, client)
+    wanted = {each.topic: each for each in subscriptions}
+    if known is None:
+        return growth + GROUP_BYTES + _wish_bytes(wish) + sum(map(_subscription_bytes, wanted.values()))
+    growth -= _entry_bytes(group, known.clients.get(client.connection))
+    before = known.wishes.get(client.connection)
+    if before is None or before.digest != wish.digest:
+        growth += 0 if wish.digest in known.wish_uses else _wish_bytes(wish)
+        growth -= _wish_bytes(before) if before is not None and known.wish_uses[before.digest] == 1 else 0
+    for topic, subscription in wanted.items():
+        old = known.subscriptions.get(topic)
+        if old is None:
+            growth += _subscription_bytes(subscription)
+        elif subscription.sub_version > old.sub_version:
+            growth += _subscription_bytes(subscription) - _subscription_bytes(old)
+    gone = (each for topic, each in known.subscriptions.items() if topic not in wanted)
+    return growth - sum(map(_subscription_bytes, gone))
+
+
+def _release_wish(group: ConsumerGroup[ConnectionT], connection: ConnectionT) -> int:
+    """Forget a member's wish; return the bytes that this frees."""
+    wish = group.wishes.pop(connection, None)
+    if wish is None:
+        return 0
+    group.wish_uses[wish.digest] -= 1
+    if group.wish_uses[wish.digest]:
+        return 0
+    del group.wish_uses[wish.digest]
+    return _wish_bytes(wish)

@@ -1,0 +1,215 @@
+"""How far each consumer group has read.
+
+Lives here: ``ConsumerOffsets``, the table of committed offsets and the JSON of ``consumerOffset.json``.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from pocketmq.broker.topic.topic_table import OnIllegal, TableFull
+from pocketmq.common.events import EventLog, NullLog
+from pocketmq.common.topics import GroupIllegal, check_group_name
+from pocketmq.store.disk.queue_paths import QUEUE_ID_MAX, QUEUE_OFFSET_MAX, topic_error
+
+SEPARATOR: Final = "@"
+"""Between topic and group in a key (RocketMQ ConsumerOffsetManager)."""
+
+
+_OFFSET_MAX: Final = (1 << 63) - 1
+_QUEUE_ID_MAX: Final = (1 << 31) - 1
+SKIPPED_TOLD_MAX: Final = 20
+
+
+class _OffsetsFile(msgspec.Struct, rename="camel"):
+    offset_table: dict[str, dict[int, int]]  # required: a file without it is damaged, not empty
+
+
+class ConsumerOffsets:
+    """``topic@group`` → queue id → next offset to consume. Thread-safe.
+
+    At most ``entries_max`` (topic, group, queue) entries: a commit that would need one more raises ``TableFull``.
+    A commit may go back (a reset does); RocketMQ only logs it.
+    """
+
+    def __init__(self, entries_max: int, log: EventLog | None = None) -> None:
+        self._entries_max = entries_max
+        self._log: EventLog = NullLog() if log is None else log
+        self._entries = 0
+        self._table: dict[str, dict[int, int]] = {}
+        self._lock = threading.Lock()
+        self.generation = 0
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Remember ``offset``; raises ``TableFull``."""
+        key = f"{topic}{SEPARATOR}{group}"
+        with self._lock:
+            queues = self._table.get(key)
+            if queues is None or queue_id not in queues:
+                if self._entries >= self._entries_max:
+                    raise TableFull(
+                        "offset not committed",
+                        why=f"{self._entries} offsets are kept",
+                        hint="raise broker.consumer_offsets_max",
+                    )
+                self._entries += 1
+                if queues is None:
+                    queues = self._table[key] = {}
+            queues[queue_id] = offset
+            self.generation += 1
+
+    def query(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return the committed offset, or None."""
+        queues = self._table.get(f"{topic}{SEPARATOR}{group}")
+        return None if queues is None else queues.get(queue_id)
+
+    def of(self, group: str, topic: str) -> dict[int, int]:
+        """Return a copy of queue id → offset."""
+        with self._lock:
+            return dict(self._table.get(f"{topic}{SEPARATOR}{group}", {}))
+
+    def topics_of(self, group: str) -> list[str]:
+        """Return the topics that ``group`` has offsets of."""
+        with self._lock:
+            return [topic for topic, each in map(_split, self._table) if each == group]
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Return the groups that have offsets of ``topic``."""
+        with self._lock:
+            return [group for each, group in map(_split, self._table) if each == topic]
+
+    def groups_behind(self, ends: Mapping[tuple[str, int], int]) -> list[str]:
+        """Return the groups with offsets of one of these topics that have not committed up to the offset given for
+        each (topic, queue id); sorted. A queue without a commit counts as not read.
+        """
+        queues_of: dict[str, list[tuple[int, int]]] = {}
+        for (topic, queue_id), end in ends.items():
+            queues_of.setdefault(topic, []).append((queue_id, end))
+        with self._lock:
+            table = list(self._table.items())
+        behind: set[str] = set()
+        for key, offsets in table:
+            topic, group = _split(key)
+            if any(offsets.get(queue_id, 0) < end for queue_id, end in queues_of.get(topic, ())):
+                behind.add(group)
+        return sorted(behind)
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget every offset of ``topic``."""
+        self._remove(lambda each, group: each == topic)
+
+    def remove_group(self, group: str) -> None:
+        """Forget every offset of ``group``."""
+        self._remove(lambda topic, each: each == group)
+
+    def _remove(self, chosen: Callable[[str, str], bool]) -> None:
+        with self._lock:
+            for key in [key for key in self._table if chosen(*_split(key))]:
+                self._entries -= len(self._table.pop(key))
+                self.generation += 1
+
+    def groups(self) -> set[str]:
+        """Return the groups that have offsets."""
+        with self._lock:
+            return {group for _, group in map(_split, self._table)}
+
+    def __len__(self) -> int:
+        return self._entries
+
+    def encode(self) -> bytes:
+        """Return the content of ``consumerOffset.json``.
+
+        msgspec encodes in one C call that keeps the GIL, so the table cannot change meanwhile, and no commit waits for
+        a lock.
+        """
+        return msgspec.json.encode(_OffsetsFile(self._table))
+
+    def mirror(self, content: bytes, on_illegal: OnIllegal) -> dict[str, dict[int, int]]:
+        """Take over the offsets of a master, as ``encode`` gives them, and return them; those of groups that it does
+        not have stay (RocketMQ SlaveSynchronize). An entry that no request could have made, or for which there is no
+        room, is told to ``on_illegal`` and left out. Raises ``DECODE_ERRORS``.
+        """
+        told = msgspec.json.decode(content, type=_OffsetsFile, strict=False).offset_table
+        taken: dict[str, dict[int, int]] = {}
+        with self._lock:
+            for key, queues in told.items():
+                known = self._table.get(key, {})
+                if known != queues:
+                    why = _mirror_error(key, queues)
+                    entries = self._entries + len(queues) - len(known)
+                    if why is None and entries > max(self._entries, self._entries_max):
+                        why = f"{self._entries} offsets are kept: raise broker.consumer_offsets_max"
+                    if why is not None:
+                        on_illegal(key, why)
+                        continue
+                    self._entries = entries
+                    self._table[key] = dict(queues)
+                    self.generation += 1
+                taken[key] = queues
+        return taken
+
+    def clamp(self, max_offset: Callable[[str, int], int]) -> int:
+        """Bring offsets behind the end of their queue back to it, and return how many there were: what is stored there
+        next would be skipped."""
+        changed = 0
+        with self._lock:
+            for key, queues in self._table.items():
+                topic, _ = _split(key)
+                for queue_id, offset in queues.items():
+                    end = max_offset(topic, queue_id)
+                    if offset > end:
+                        queues[queue_id] = end
+                        changed += 1
+            self.generation += changed
+        return changed
+
+    def load(self, content: bytes) -> None:
+        """Take over the offsets of a ``consumerOffset.json``; raises ``DECODE_ERRORS``.
+
+        A single offset or queue id that no request could give is left out, and told: RocketMQ does not check what
+        consumers commit, so its files, and the backups of them, may hold -1, and must not stop the start. The group has
+        then no offset in that queue, which is what -1 says.
+        """
+        loaded = msgspec.json.decode(content, type=_OffsetsFile, strict=False)
+        skipped: list[str] = []
+        for key, queues in loaded.offset_table.items():
+            bad = [
+                queue_id
+                for queue_id, offset in queues.items()
+                if not (0 <= offset <= _OFFSET_MAX and 0 <= queue_id <= _QUEUE_ID_MAX)
+            ]
+            skipped += [f"{key[:128]} queue {queue_id}: {queues.pop(queue_id)}" for queue_id in bad]
+        if skipped:
+            self._log.error(
+                "consumer_offsets_skipped",
+                entries=len(skipped),
+                offsets=skipped[:SKIPPED_TOLD_MAX],
+                what_to_do="look where these groups go on: pocketmq group describe; reset them where that is wrong",
+            )
+        with self._lock:
+            for key, queues in loaded.offset_table.items():
+                self._entries += len(queues) - len(self._table.get(key, {}))
+                self._table[key] = queues
+
+
+def _mirror_error(key: str, queues: dict[int, int]) -> str | None:
+    """Say why no commits could have made these offsets, or return None."""
+    topic, group = _split(key)
+    why = topic_error(topic)
+    if why is not None:
+        return why
+    try:
+        check_group_name(group)
+    except GroupIllegal as error:
+        return error.why
+    for queue_id, offset in queues.items():
+        if not (0 <= queue_id <= QUEUE_ID_MAX and 0 <= offset <= QUEUE_OFFSET_MAX):
+            return f"offset {offset} of queue {queue_id}"
+    return None
+
+
+def _split(key: str) -> tuple[str, str]:
+    topic, _, group = key.partition(SEPARATOR)
+    return topic, group

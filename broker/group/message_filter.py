@@ -1,0 +1,99 @@
+"""What a pull wants of a queue: tags, compared by the consume queue, or SQL92 on the properties of the records.
+
+Lives here: ``MessageFilter``, reading one from a subscription, ``get_filtered``.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from pocketmq.broker.group.tag_filter import parse_tags
+from pocketmq.common.record_columns import received_messages
+from pocketmq.common.sql_filter import SQL92_TYPE, TAG_TYPE, FilterIllegal, SqlFilter, compile_filter
+from pocketmq.store.consumequeue.get import SCAN_ENTRIES_MIN, GetMessageStatus, GetResult
+from pocketmq.store.message_store import MessageStore
+
+SCAN_BYTES_MAX: Final = 4 << 20
+"""Most bytes of records that one pull reads to look at their properties."""
+
+
+class FilterNotSupported(FilterIllegal):
+    """A kind of filter that this broker does not have, or that is switched off."""
+
+    code = 1  # SYSTEM_ERROR, as RocketMQ
+
+
+class MessageFilter(NamedTuple):
+    """At most one of both; neither: everything."""
+
+    tags: frozenset[int] | None = None
+    sql: SqlFilter | None = None
+
+    def __bool__(self) -> bool:
+        """Whether anything is filtered."""
+        return self.tags is not None or self.sql is not None
+
+
+EVERYTHING: Final = MessageFilter()
+
+
+def message_filter(expression_type: str | None, expression: str | None, *, properties_enabled: bool) -> MessageFilter:
+    """Return the filter of a subscription; raise ``FilterNotSupported``, ``FilterIllegal``.
+
+    ``properties_enabled``: the setting ``enable_property_filter``.
+    """
+    if expression_type in (None, "", TAG_TYPE):
+        tags = parse_tags(expression)
+        return EVERYTHING if tags is None else MessageFilter(tags=tags)
+    if expression_type != SQL92_TYPE or not properties_enabled:
+        raise FilterNotSupported(
+            f"The broker does not support consumer to filter message by {str(expression_type)[:64]}",
+            hint="broker.enable_property_filter is off" if expression_type == SQL92_TYPE else "use TAG or SQL92",
+        )
+    return MessageFilter(sql=compile_filter(expression or ""))
+
+
+def get_filtered(
+    store: MessageStore,
+    topic: str,
+    queue_id: int,
+    offset: int,
+    wanted: MessageFilter,
+    *,
+    max_messages: int,
+    max_bytes: int,
+) -> GetResult:
+    """Return messages of a queue that the filter lets pass, as ``MessageStore.get`` does.
+
+    By properties the next 800 records (or ``max_messages``, if more) are read, at most 4 MiB of them (facts §3.16).
+    """
+    if wanted.sql is None:
+        return store.get(
+            topic, queue_id, offset, max_messages=max_messages, max_bytes=max_bytes, tags_codes=wanted.tags
+        )
+    result = store.get(
+        topic,
+        queue_id,
+        offset,
+        max_messages=max(SCAN_ENTRIES_MIN, max_messages),
+        max_bytes=max(SCAN_BYTES_MAX, max_bytes),
+    )
+    if result.status is not GetMessageStatus.FOUND:
+        return result
+    matches = wanted.sql.matches
+    messages = received_messages(result.body, result.sizes, "")
+    passed = [index for index, message in enumerate(messages) if matches(message.properties)]
+    if not passed:
+        result.status = GetMessageStatus.NO_MATCHED_MESSAGE
+        result.sizes, result.body = result.sizes[:0], result.body[:0]
+        return result
+    ends = np.cumsum(result.sizes.astype(np.int64))
+    sizes = result.sizes[passed].astype(np.int64)
+    count = min(max(1, int(np.searchsorted(np.cumsum(sizes), max_bytes, side="right"))), max_messages, len(passed))
+    if count < len(passed):
+        result.next_begin_offset = messages[passed[count]].queue_offset
+    chosen = passed[:count]
+    body = result.body
+    result.body = np.concatenate([body[int(ends[at] - result.sizes[at]) : int(ends[at])] for at in chosen])
+    result.sizes = result.sizes[chosen]
+    return result

@@ -1,0 +1,116 @@
+"""Requests about replication, to one broker.
+
+Lives here: handlers of HA_STATUS, HA_PROMISE, HA_PROMOTE, HA_DEMOTE and HA_HOLD.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
+from pocketmq.broker.group.subscription_groups import SubscriptionGroups
+from pocketmq.broker.ha.ha_node import HaNode, NotPromoted
+from pocketmq.broker.ha.ha_roles import MASTER_ROLES, SLAVE, role_settings
+from pocketmq.broker.request.default_processor import Handler
+from pocketmq.broker.request.request_task import Buffers, Task, encode_answer
+from pocketmq.broker.topic.topic_table import TopicTable
+from pocketmq.common.events import EventLog
+from pocketmq.remoting.bodies import encode_body
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.headers import HaHoldResponseHeader
+
+ChangeRole = Callable[[str, int, bool], None]
+"""(role, broker id, accept loss): called when the answer was made; the change comes after it."""
+
+
+class HaAdmin:
+    """Handlers about replication. Admin worker thread."""
+
+    def __init__(
+        self,
+        node: HaNode,
+        topics: TopicTable,
+        groups: SubscriptionGroups,
+        offsets: ConsumerOffsets,
+        change_role: ChangeRole,
+        log: EventLog,
+    ) -> None:
+        self._node = node
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._change_role = change_role
+        self._log = log
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return the handler of each code."""
+        return {
+            RequestCode.HA_STATUS: self._status,
+            RequestCode.HA_PROMISE: self._promise,
+            RequestCode.HA_PROMOTE: self._promote,
+            RequestCode.HA_DEMOTE: self._demote,
+            RequestCode.HA_HOLD: self._hold,
+        }
+
+    def _status(self, task: Task) -> Buffers:
+        body = self._node.status()
+        body.topics_version = self._topics.version
+        body.groups_version = self._groups.version
+        body.offsets_generation = self._offsets.generation
+        return encode_answer(task.request, body=encode_body(body))
+
+    def _promise(self, task: Task) -> Buffers:
+        header: Any = task.request.header
+        self._check_name(header.broker_name)
+        return encode_answer(task.request, header=self._node.promise(header))
+
+    def _promote(self, task: Task) -> Buffers:
+        header: Any = task.request.header
+        self._check_name(header.broker_name)
+        node = self._node
+        if header.role not in MASTER_ROLES:
+            raise NotPromoted("not promoted", why=f"{header.role[:80]!r} is no master's role")
+        if not node.may_lead(header.epoch, header.owner):
+            raise NotPromoted(
+                "not promoted",
+                why=f"epoch {header.epoch} is not what this broker has promised itself "
+                f"({node.state.promised_epoch} to {node.state.promised_owner or 'nobody'})",
+                hint="use pocketmq ha promote",
+            )
+        role_settings(node.role.config, node.role.store_config, header.role, 0)  # raises before anything is changed
+        self._log.warning("promotion_begins", epoch=header.epoch, role=header.role, remote=task.connection.remote)
+        self._change_role(header.role, 0, False)
+        return encode_answer(task.request)
+
+    def _demote(self, task: Task) -> Buffers:
+        header: Any = task.request.header
+        self._check_name(header.broker_name)
+        node = self._node
+        leads = not node.role.is_slave and node.fenced_by is None
+        if leads and not header.force:
+            raise NotPromoted(
+                "not demoted",
+                why=f"{node.role.config.broker_name} is led by this broker",
+                hint="promote another one first (pocketmq ha promote), or use --force: nobody takes sends then",
+            )
+        role_settings(node.role.config, node.role.store_config, SLAVE, header.broker_id)
+        self._log.warning(
+            "demotion_begins",
+            broker_id=header.broker_id,
+            accept_loss=header.accept_loss,
+            remote=task.connection.remote,
+        )
+        self._change_role(SLAVE, int(header.broker_id), bool(header.accept_loss))
+        return encode_answer(task.request)
+
+    def _hold(self, task: Task) -> Buffers:
+        header: Any = task.request.header
+        self._check_name(header.broker_name)
+        node = self._node
+        if node.role.is_slave or node.fenced_by is not None:
+            raise NotPromoted("sends not held", why="this broker does not lead")
+        return encode_answer(task.request, header=HaHoldResponseHeader(node.hold(header.hold_ms)))
+
+    def _check_name(self, broker_name: str) -> None:
+        own = self._node.role.config.broker_name
+        if broker_name != own:
+            raise NotPromoted("request refused", why=f"this is {own}, not {broker_name[:80]!r}")

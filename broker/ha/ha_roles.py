@@ -1,0 +1,94 @@
+"""What a broker is at this start: the role of its settings, or the one that a promotion or demotion gave it.
+
+Lives here: ``RoleOfRun`` and how it is found; what a slave refuses to administrators.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from pocketmq.broker.config import MASTER_ID, BrokerConfig
+from pocketmq.broker.request.default_processor import Handler
+from pocketmq.broker.request.request_task import Buffers, Task
+from pocketmq.common.errors import Cause, ConfigError, PocketMQError
+from pocketmq.common.events import EventLog
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.store.config import StoreConfig
+from pocketmq.store.ha.state import HaState
+
+SLAVE: Final = "SLAVE"
+MASTER_ROLES: Final = ("SYNC_MASTER", "ASYNC_MASTER")
+SLAVE_TEXT: Final = "Can't modify topic or subscription group from slave broker, please execute it from master broker."
+"""RocketMQ AdminBrokerProcessor."""
+CHANGES: Final = (
+    RequestCode.UPDATE_AND_CREATE_TOPIC,
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+    RequestCode.DELETE_TOPIC_IN_BROKER,
+    RequestCode.CLEAN_UNUSED_TOPIC,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP,
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+    RequestCode.CLONE_GROUP_OFFSET,
+)
+"""What a slave takes over from its master, and so lets nobody change."""
+
+
+class SlaveRefuses(PocketMQError):
+    """A slave's tables are its master's."""
+
+    default_cause = Cause.NOT_MASTER
+
+
+@dataclass(slots=True, frozen=True)
+class RoleOfRun:
+    """The settings of one run, with its role in them."""
+
+    config: BrokerConfig
+    store_config: StoreConfig
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether it follows."""
+        return self.store_config.broker_role == SLAVE
+
+
+def role_settings(config: BrokerConfig, store_config: StoreConfig, role: str, broker_id: int) -> RoleOfRun:
+    """Return the settings of a broker in ``role``. Raises ``ConfigError`` for a role that its settings cannot have."""
+    if role not in (SLAVE, *MASTER_ROLES):
+        raise ConfigError("role refused", why=f"{role[:80]!r} is none", hint="SYNC_MASTER, ASYNC_MASTER or SLAVE")
+    if (role == SLAVE) != (broker_id > MASTER_ID):
+        raise ConfigError("role refused", why=f"{role} with broker id {broker_id}", hint="0 is a master, a slave above")
+    changes: dict[str, object] = {"broker_role": role}
+    if role == SLAVE and store_config.transient_store_pool_enable:
+        changes["transient_store_pool_enable"] = False  # a slave confirms what is in its log, not in a buffer
+    return RoleOfRun(
+        msgspec.structs.replace(config, broker_id=broker_id), msgspec.structs.replace(store_config, **changes)
+    )
+
+
+def role_of_run(config: BrokerConfig, store_config: StoreConfig, state: HaState, log: EventLog) -> RoleOfRun:
+    """Return what this start is: the remembered role wins over the settings, and a line of the log says so."""
+    if not state.role:
+        return RoleOfRun(config, store_config)
+    chosen = role_settings(config, store_config, state.role, state.broker_id)
+    log.warning(
+        "role_overridden",
+        role=state.role,
+        broker_id=state.broker_id,
+        configured_role=store_config.broker_role,
+        configured_broker_id=config.broker_id,
+        what_to_do="nothing; a promotion or demotion gave this role, pocketmq ha promote and demote change it",
+    )
+    return chosen
+
+
+def _refuse(task: Task) -> Buffers:
+    raise SlaveRefuses(SLAVE_TEXT)
+
+
+def without_changes(handlers: Mapping[int, Handler]) -> dict[int, Handler]:
+    """Return the handlers of a slave: what its master decides is refused in RocketMQ's words."""
+    return {code: _refuse if code in CHANGES else handler for code, handler in handlers.items()}

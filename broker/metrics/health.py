@@ -1,0 +1,117 @@
+"""Whether the broker can do its work: what ``/health`` says.
+
+Lives here: ``Health``, which names the reasons.
+"""
+
+import enum
+from typing import Final
+
+import msgspec
+
+from pocketmq.broker.ha.ha_node import HaNode
+from pocketmq.broker.metrics.ha_metrics import ha_health
+from pocketmq.broker.metrics.telemetry import Telemetry
+from pocketmq.broker.stats.disk_space import DiskSpace
+from pocketmq.common.clock import Clock
+from pocketmq.common.supervised import Supervisor
+from pocketmq.store.message_store import MessageStore
+
+LOOP_STALLED_NS: Final = 5_000_000_000
+"""The event loop is asked once a second; one that has not answered for so long serves nobody."""
+
+
+TASK_FAILED_NS: Final = 600_000_000_000
+"""A task or thread that met an error nobody expected is named for so long after it."""
+
+
+class Phase(enum.Enum):
+    """Where the broker is in its life."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+
+
+class HealthReport(msgspec.Struct, frozen=True):
+    """``reasons`` why sends or all requests fail now; ``warnings`` of what may come; ``details``: what some of either
+    mean, and what to do.
+    """
+
+    status: str
+    phase: str
+    broker: str
+    reasons: list[str]
+    warnings: list[str]
+    details: dict[str, str] = {}
+
+
+class Health:
+    """Judged anew at each question, from attributes only: it answers while the disk or the loop stands still."""
+
+    def __init__(self, broker_name: str, clock: Clock, supervisor: Supervisor | None = None) -> None:
+        self._broker_name = broker_name
+        self._clock = clock
+        self._supervisor = supervisor
+        self.phase = Phase.STARTING
+        self._telemetry: Telemetry | None = None
+        self._disk: DiskSpace | None = None
+        self.replication: HaNode | None = None
+        """Master or slave: a master that was replaced takes no sends."""
+
+    def running(self, telemetry: Telemetry, disk: DiskSpace) -> None:
+        """Note that the broker serves, and by what it is judged from now on."""
+        self._telemetry = telemetry
+        self._disk = disk
+        self.phase = Phase.RUNNING
+
+    def stopping(self) -> None:
+        """Note that it stops."""
+        self.phase = Phase.STOPPING
+
+    def report(self) -> HealthReport:
+        """Return what is wrong, if anything is."""
+        reasons: list[str] = []
+        warnings: list[str] = []
+        details: dict[str, str] = {}
+        if self.phase is not Phase.RUNNING:
+            reasons.append(self.phase.value)
+        if self._telemetry is not None and self._disk is not None:
+            self._judge(self._telemetry, reasons)
+            self._judge_disk(self._telemetry.sources.store, self._disk, reasons, warnings, details)
+        if self.replication is not None and self.phase is Phase.RUNNING:
+            why, more = ha_health(self.replication)
+            reasons += why
+            warnings += more
+        if self._supervisor is not None:
+            warnings += [f"task_failed:{name}" for name in self._supervisor.failed_within(TASK_FAILED_NS)]
+        status = "failing" if reasons else "ok"
+        return HealthReport(status, self.phase.value, self._broker_name, reasons, warnings, details)
+
+    def _judge(self, telemetry: Telemetry, reasons: list[str]) -> None:
+        store = telemetry.sources.store
+        if store.log.fenced_by is not None:
+            reasons.append("log_fenced")
+        if store.is_os_page_cache_busy():
+            reasons.append("page_cache_busy")
+        if store.is_transient_store_pool_deficient():
+            reasons.append("write_buffers_used_up")
+        if self._clock.monotonic_ns() - telemetry.loop_seen_ns > LOOP_STALLED_NS:
+            reasons.append("event_loop_stalled")
+
+    def _judge_disk(
+        self,
+        store: MessageStore,
+        disk: DiskSpace,
+        reasons: list[str],
+        warnings: list[str],
+        details: dict[str, str],
+    ) -> None:
+        retention, space = store.retention, disk.commit_log
+        used = max(space.ratio, disk.consume_queues.ratio)
+        told = retention.limits.warning(store.paths.root, used, space.free_bytes)
+        if retention.flags.is_disk_full or not retention.limits.has_room(space.free_bytes):
+            reasons.append("disk_full")
+            details["disk_full"] = told or str(retention.refusal())
+        elif used > retention.limits.forced_from:
+            warnings.append("disk_almost_full")
+            details["disk_almost_full"] = told

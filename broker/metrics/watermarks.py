@@ -1,0 +1,54 @@
+"""RocketMQ's watermark lines: how long each queue is and how old its head.
+
+Lives here: ``Watermarks``, which writes them to the ``watermark`` logger.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from pocketmq.broker.request.executor import DrainExecutor
+from pocketmq.common.events import EventLog
+
+FIRST_AFTER_NS: Final = 10_000_000_000
+"""RocketMQ BrokerController.printWaterMark: every second, first after 10 s."""
+IDLE_INTERVAL_NS: Final = 60_000_000_000
+"""Ours: while all queues are empty the lines come once a minute; four lines a second would bury the rest of the log."""
+NAMES: Final[Mapping[str, str]] = {
+    "SendMessageThread": "Send",
+    "PullMessageThread": "Pull",
+    "QueryMessageThread": "Query",
+    "EndTransactionThread": "Transaction",
+}
+"""Pairs with a line, and RocketMQ's words for them."""
+
+
+class Watermarks:
+    """Writes one line a pair, each second while anything waits and once more when nothing does any more.
+
+    ``write`` is called once a second by one thread.
+    """
+
+    def __init__(self, executors: Sequence[DrainExecutor], started_ns: int, log: EventLog) -> None:
+        self._executors = [(NAMES[executor.name], executor) for executor in executors if executor.name in NAMES]
+        self._log = log
+        self._first_ns = started_ns + FIRST_AFTER_NS
+        self._idle_since_ns = 0
+
+    def write(self, now_ns: int) -> None:
+        """Write the lines if it is time."""
+        if now_ns < self._first_ns:
+            return
+        rows = [(name, len(executor.queue), executor.queue.head_wait_ms(now_ns)) for name, executor in self._executors]
+        if any(size for _, size, _ in rows):
+            self._idle_since_ns = 0
+        elif self._idle_since_ns and now_ns - self._idle_since_ns < IDLE_INTERVAL_NS:
+            return
+        else:
+            self._idle_since_ns = now_ns
+        for name, size, slow_ms in rows:
+            self._log.info(
+                f"[WATERMARK] {name} Queue Size: {size} SlowTimeMills: {slow_ms}",
+                queue=name.lower(),
+                queue_size=size,
+                slow_time_mills=slow_ms,
+            )

@@ -1,0 +1,109 @@
+"""What consumers ask between pulls: offsets, and who else is in their group.
+
+Lives here: QUERY_CONSUMER_OFFSET, UPDATE_CONSUMER_OFFSET, GET_CONSUMER_LIST_BY_GROUP.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from pocketmq.broker.group.client_table import ClientTable
+from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
+from pocketmq.broker.lock.lock_manager import LockManager
+from pocketmq.broker.pull.commit_check import OffsetIllegal, check_commit
+from pocketmq.broker.pull.recent_messages import RecentMessages
+from pocketmq.broker.request.executor import OneByOne
+from pocketmq.broker.request.request_task import Buffers, Drain, Task, encode_answer
+from pocketmq.broker.topic.queue_checks import find_queue
+from pocketmq.broker.topic.topic_table import TopicTable
+from pocketmq.common.topics import check_group_name
+from pocketmq.remoting.bodies import ConsumerIdList, encode_body
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers import OffsetResponseHeader
+from pocketmq.store.message_store import MessageStore
+
+NOT_FOUND_TEXT: Final = "Not found, V3_0_6_SNAPSHOT maybe this consumer group boot first"
+
+CONFLICT_FIELD: Final = "subscription_conflict"
+"""Ours: extra field of the list of members: how their subscriptions differ."""
+
+
+class ConsumerProcessor(OneByOne):
+    """Serves codes 14, 15 and 38 (RocketMQ ConsumerManageProcessor)."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicTable,
+        offsets: ConsumerOffsets,
+        clients: ClientTable[Any],
+        recent: RecentMessages,
+        locks: LockManager,
+        note_commit: Callable[[str, str, int, int], None] | None = None,
+    ) -> None:
+        """``note_commit(group, topic, queue id, offset)`` hears of each commit: a slave hands them to its master."""
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._clients = clients
+        self._recent = recent
+        self._locks = locks
+        self._note_commit = note_commit
+
+    def serve(self, task: Task, drain: Drain) -> None:
+        """Answer one request."""
+        code = task.request.code
+        if code == RequestCode.UPDATE_CONSUMER_OFFSET:
+            drain.answer(task, self._update(task))
+        elif code == RequestCode.QUERY_CONSUMER_OFFSET:
+            drain.answer(task, self._query(task))
+        else:
+            drain.answer(task, self._list(task))
+
+    def _update(self, task: Task) -> Buffers:
+        header: Any = task.request.header
+        check_group_name(header.consumer_group)
+        find_queue(self._topics, header.topic, header.queue_id)
+        if self._note_commit is None:  # a slave knows no locks, and may be behind what consumers have read
+            check_commit(self._store, header.topic, header.queue_id, header.commit_offset)
+            token, connection = header.fencing_token, task.connection
+            self._locks.check_commit(header.consumer_group, header.topic, header.queue_id, token, connection)
+        elif header.commit_offset < 0:
+            raise OffsetIllegal("offset refused", why=f"{header.commit_offset} is negative")
+        self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        if self._note_commit is not None:
+            self._note_commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        return encode_answer(task.request)
+
+    def _query(self, task: Task) -> Buffers:
+        header: Any = task.request.header
+        offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
+        if offset is None:
+            if header.set_zero_if_not_found is False:
+                text = "Not found, do not set to zero, maybe this group boot first"
+                return encode_answer(task.request, ResponseCode.QUERY_NOT_FOUND, remark=text)
+            find_queue(self._topics, header.topic, header.queue_id)
+            if not self._starts_at_zero(header.topic, header.queue_id):
+                return encode_answer(task.request, ResponseCode.QUERY_NOT_FOUND, remark=NOT_FOUND_TEXT)
+            offset = 0
+        return encode_answer(task.request, header=OffsetResponseHeader(offset))
+
+    def _starts_at_zero(self, topic: str, queue_id: int) -> bool:
+        """Tell whether a new group begins at offset 0: the queue still has it, and it is recent enough to be in memory.
+
+        RocketMQ's rule (ConsumerManageProcessor, facts §3.16); so CONSUME_FROM_LAST_OFFSET begins at 0 on a young
+        topic.
+        """
+        if self._store.min_offset(topic, queue_id) > 0:
+            return False
+        return not self._recent.is_on_disk(topic, queue_id, 0)
+
+    def _list(self, task: Task) -> Buffers:
+        header: Any = task.request.header
+        group = self._clients.consumer_group(header.consumer_group)
+        ids = [] if group is None else group.client_ids()
+        if not ids:
+            text = f"no consumer for this group, {header.consumer_group}"
+            return encode_answer(task.request, ResponseCode.SYSTEM_ERROR, remark=text)
+        conflict = group.conflict if group is not None else ""
+        extra = {CONFLICT_FIELD: conflict} if conflict else None  # RocketMQ's clients skip fields they do not know
+        return encode_answer(task.request, body=encode_body(ConsumerIdList(consumer_id_list=ids)), extra=extra)

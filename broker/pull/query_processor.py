@@ -1,0 +1,69 @@
+"""Single messages: by key, and by their place in the log.
+
+Lives here: QUERY_MESSAGE and VIEW_MESSAGE_BY_ID (RocketMQ QueryMessageProcessor).
+"""
+
+from typing import Any, Final
+
+from pocketmq.broker.request.executor import OneByOne
+from pocketmq.broker.request.request_task import Buffers, Drain, Task, encode_answer
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers import QueryMessageResponseHeader
+from pocketmq.store.message_store import MessageStore
+
+UNIQUE_KEY_NUM: Final = 32
+"""Messages at most for a look-up by unique key (RocketMQ defaultQueryMaxNum)."""
+QUERY_NUM_MAX: Final = 64
+"""RocketMQ maxMsgsNumBatch."""
+INDEX_BEHIND: Final = "; the index is behind, not all messages were looked at"
+INDEX_OFF: Final = "; the index of this broker is off"
+"""Ours, behind RocketMQ's text: without the index no key is ever found."""
+BODY_BYTES_MAX: Final = 8 << 20
+"""What fits well below the frame limit; a query that finds more says so by finding fewer."""
+
+
+class QueryProcessor(OneByOne):
+    """Serves codes 12 and 33."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+
+    def serve(self, task: Task, drain: Drain) -> None:
+        """Answer one request."""
+        by_id = task.request.code == RequestCode.VIEW_MESSAGE_BY_ID
+        drain.answer(task, self._view(task) if by_id else self._query(task))
+
+    def _view(self, task: Task) -> Buffers:
+        header: Any = task.request.header
+        record = self._store.read_record(header.offset) if header.offset >= 0 else None
+        if record is None:
+            text = f"can not find message by the offset, {header.offset}"
+            if 0 <= header.offset < self._store.log.min_offset:
+                text += f": it was removed, the log begins at {self._store.log.min_offset}"
+            return encode_answer(task.request, ResponseCode.SYSTEM_ERROR, remark=text)
+        return encode_answer(task.request, body=record)
+
+    def _query(self, task: Task) -> Buffers:
+        header: Any = task.request.header
+        max_num = UNIQUE_KEY_NUM if header.unique_key_query else max(1, min(header.max_num, QUERY_NUM_MAX))
+        records, index = self._store.find(
+            header.topic, header.key, header.begin_timestamp, header.end_timestamp, max_num
+        )
+        behind = "" if index.complete else INDEX_BEHIND
+        if not records:
+            text = "can not find message, maybe time range not correct"
+            text += behind if self._store.index.enabled else INDEX_OFF
+            return encode_answer(task.request, ResponseCode.QUERY_NOT_FOUND, remark=text)
+        taken: list[bytes] = []
+        size_bytes = 0
+        for record in records:
+            size_bytes += len(record)
+            if taken and size_bytes > BODY_BYTES_MAX:
+                break
+            taken.append(record)
+        return encode_answer(
+            task.request,
+            remark=behind.removeprefix("; "),
+            header=QueryMessageResponseHeader(index.last_update_timestamp, index.last_update_physical_offset),
+            body=b"".join(taken),
+        )

@@ -1,0 +1,75 @@
+"""What pulls are told because there are masters and slaves: where to pull next, and what an offset means on a slave.
+
+Lives here: ``ReadAdvice``.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from pocketmq.broker.group.subscription_groups import SubscriptionGroups
+from pocketmq.broker.pull.recent_messages import RecentMessages
+from pocketmq.remoting.codes import ResponseCode
+
+MASTER_ID: Final = 0
+_BEYOND: Final = ("OFFSET_OVERFLOW_BADLY", "NO_MESSAGE_IN_QUEUE", "NO_MATCHED_LOGIC_QUEUE")
+_MOVED: Final = int(ResponseCode.PULL_OFFSET_MOVED)
+_NOT_FOUND: Final = int(ResponseCode.PULL_NOT_FOUND)
+_RETRY: Final = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
+
+
+class ReadAdvice:
+    """RocketMQ's suggestion (facts §3.16), and answers of a slave that move nobody back. Thread-safe."""
+
+    def __init__(
+        self,
+        groups: SubscriptionGroups,
+        recent: RecentMessages,
+        *,
+        enabled: bool,
+        is_slave: bool,
+        has_master: Callable[[], bool],
+        show_all: Callable[[], None],
+    ) -> None:
+        """``enabled``: ``slave_read_enable``. ``has_master``: whether this slave's master answers now. ``show_all``:
+        dispatches what is stored."""
+        self._show_all = show_all
+        self._groups = groups
+        self._recent = recent
+        self._enabled = enabled
+        self._is_slave = is_slave
+        self._has_master = has_master
+
+    def must_read_again(self, status_name: str, offset: int) -> bool:
+        """Tell whether a queue seems to end before ``offset`` and shall be read again, now that all is dispatched.
+
+        A slave may show a message before its master does: the consumer that had it there then asks the master for what
+        comes behind it, and must not be moved back. Blocks for a pass of the dispatch.
+        """
+        if self._is_slave or offset == 0 or status_name not in _BEYOND:
+            return False
+        self._show_all()
+        return True
+
+    def suggest(self, group: str, topic: str, queue_id: int, next_offset: int) -> int:
+        """Return the id of the broker to pull from next: the group's slow one while what comes next is on disk only."""
+        if not self._enabled:
+            return MASTER_ID
+        known = self._groups.get(group)
+        if known is None:
+            return MASTER_ID
+        if self._recent.is_on_disk(topic, queue_id, max(0, next_offset - 1)):
+            return known.which_broker_when_consume_slowly
+        return known.broker_id
+
+    def correct(self, code: int, status_name: str, offset: int, next_offset: int) -> tuple[int, int]:
+        """Return (code, next offset) as a slave answers them; a master's pass through.
+
+        A slave that does not have an offset yet is behind: the consumer waits there instead of going back (RocketMQ
+        answers 20, which its clients repeat without a pause). One that has it no more sends the consumer to the master;
+        without a master its own oldest message is the best there is.
+        """
+        if not self._is_slave or code != _MOVED:
+            return code, next_offset
+        if status_name == "OFFSET_TOO_SMALL":
+            return (_RETRY, offset) if self._has_master() else (code, next_offset)
+        return _NOT_FOUND, offset

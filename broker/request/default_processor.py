@@ -1,0 +1,62 @@
+"""Everything that has no executor of its own: the default pair.
+
+Lives here: ``AdminProcessor``, which finds the handler of a code, and the answers to codes that are unknown or not
+served yet.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from pocketmq.broker.request.executor import OneByOne
+from pocketmq.broker.request.request_task import Buffers, Drain, Refusal, Task
+from pocketmq.common.errors import Cause
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+
+Handler = Callable[[Task], Buffers]
+
+_R = RequestCode
+NOT_YET: Final[Mapping[int, str]] = {
+    int(code): what
+    for code, what in {
+        _R.UPDATE_BROKER_CONFIG: "changing settings at run time; change its configuration and start it again",
+        _R.QUERY_CORRECTION_OFFSET: "offset correction",
+        _R.RECALL_MESSAGE: "recalling messages",
+    }.items()
+}
+"""Codes whose feature this version does not have."""
+
+
+def not_supported(code: int) -> Refusal:
+    """Return RocketMQ's refusal of a code, with the reason where the code is known."""
+    text = f" request type {code} not supported"
+    feature = NOT_YET.get(code)
+    if feature is not None:
+        text += f": this version of the broker has no {feature}"
+    return Refusal(int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED), text, Cause.BAD_REQUEST)
+
+
+class AdminProcessor(OneByOne):
+    """Serves the default pair (RocketMQ AdminBrokerProcessor)."""
+
+    def __init__(
+        self, handlers: Mapping[int, Handler], later: Mapping[int, Callable[[Task], None]] | None = None
+    ) -> None:
+        """``later``: handlers that take a task over and answer it when somebody else has answered them."""
+        self._handlers = {int(code): handler for code, handler in handlers.items()}
+        self._later = {int(code): handler for code, handler in (later or {}).items()}
+
+    def serves(self, code: int) -> bool:
+        """Tell whether there is a handler of ``code``."""
+        return code in self._handlers or code in self._later
+
+    def serve(self, task: Task, drain: Drain) -> None:
+        """Answer one request."""
+        handler = self._handlers.get(task.request.code)
+        later = self._later.get(task.request.code)
+        if later is not None:
+            later(task)  # one that raises has not taken it over
+            drain.release(task)
+        elif handler is None:
+            drain.refuse(task, not_supported(task.request.code))
+        else:
+            drain.answer(task, handler(task))

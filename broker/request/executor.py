@@ -1,0 +1,273 @@
+"""Executors: worker threads that drain a bounded queue into a processor.
+
+Lives here: ``DrainExecutor``, the size of a drain (``AdaptiveDrain``), the ``Processor`` protocol and ``OneByOne``, the
+base of processors that serve one request at a time.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from pocketmq.broker.request.request_task import (
+    SHUTTING_DOWN,
+    AnswerPort,
+    Drain,
+    Refusal,
+    Task,
+    encode_refusal,
+    refusal_of,
+)
+from pocketmq.broker.request.sweepable_queue import SweepableQueue
+from pocketmq.broker.stats.stage_times import PairStages, Stage
+from pocketmq.common.clock import Clock
+from pocketmq.common.events import EventLog
+from pocketmq.common.runner import Runner, Worker
+
+FOLLOW_UP_AFTER_MS: Final = 0.1
+FOLLOW_UP_WAIT_NS_MAX: Final = 1_000_000
+SLOW_DRAIN_NS: Final = 20_000_000
+"""Above this a drain is taken as slow where the pair has no longest wait: its second worker shall get its share."""
+_LOCK_WAIT: Final = int(Stage.LOCK_WAIT)
+_APPEND: Final = int(Stage.APPEND)
+_PROCESS: Final = int(Stage.PROCESS)
+
+
+class Processor(Protocol):
+    """What serves the requests of one pair."""
+
+    def reject_request(self) -> Refusal | None:
+        """Say whether a request would be refused now; asked on the loop before queueing, so it must not block."""
+        ...
+
+    def process(self, drain: Drain) -> None:
+        """Serve every task of ``drain`` and settle it. Worker thread; may block on the store."""
+        ...
+
+
+class AdaptiveDrain:
+    """How many tasks a worker takes at once. Pure: fed with durations.
+
+    Large drains make the log fast; small ones leave the waiting tasks in the queue, where fast failure can still answer
+    them. So: when a drain took longer than ``slow_ns`` the limit falls by a factor of 4 towards 1; below half of that
+    it doubles up to the maximum; in between it stays. For sends ``slow_ns`` is the longest wait in the queue: as long
+    as a drain takes less, everybody is served or answered in time, and the larger drain serves more (ADR 0007).
+    ``count_max`` = 1 is RocketMQ's pace.
+    """
+
+    __slots__ = ("count", "count_max", "size_bytes_max", "slow_ns")
+
+    def __init__(self, count_max: int, size_bytes_max: int, slow_ns: int = SLOW_DRAIN_NS) -> None:
+        assert count_max >= 1
+        assert slow_ns > 0
+        self.count_max = count_max
+        self.size_bytes_max = size_bytes_max
+        self.slow_ns = slow_ns
+        self.count = count_max
+
+    def record(self, took_ns: int, count: int) -> None:
+        """Learn that a drain of ``count`` tasks took ``took_ns``."""
+        if took_ns > self.slow_ns:
+            self.count = max(1, min(self.count, count) // 4)
+        elif self.count < self.count_max and took_ns <= self.slow_ns // 2:
+            self.count = min(self.count_max, self.count * 2)
+
+
+class OneByOne(ABC):
+    """Base of processors that serve each request for itself: an error of one is an answer to that one only."""
+
+    def reject_request(self) -> Refusal | None:
+        """Refuse nothing."""
+        return None
+
+    def process(self, drain: Drain) -> None:
+        """Serve the tasks in order."""
+        for task in drain.tasks:
+            try:
+                self.serve(task, drain)
+            except Exception as error:
+                if task.settled:
+                    raise
+                drain.refuse(task, refusal_of(error))
+
+    @abstractmethod
+    def serve(self, task: Task, drain: Drain) -> None:
+        """Serve and settle one task."""
+
+
+class DrainExecutor:
+    """A named queue, one or two worker threads, and a processor.
+
+    ``offer`` and ``stop_serving`` belong to the loop. Workers start with the first task, so that a pair nobody uses
+    costs nothing. An error in the processor is answered to each unsettled task and logged once; it never ends a worker.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        processor: Processor,
+        *,
+        count_max: int,
+        size_bytes_max: int,
+        threads: int,
+        drain: AdaptiveDrain,
+        max_wait_ms: int,
+        runner: Runner,
+        answers: AnswerPort,
+        clock: Clock,
+        log: EventLog,
+        follow_up: Callable[[], None] | None = None,
+        on_refused: Callable[[Task, Refusal], None] | None = None,
+    ) -> None:
+        """``follow_up``: work that drains leave behind; see ``_follow_up``. Only with one thread. ``on_refused`` hears,
+        in a worker, of each request that ``processor`` refuses.
+        """
+        assert 1 <= threads <= 2
+        assert follow_up is None or threads == 1
+        self._follow_up = follow_up
+        """Called 0.1 ms after the last drain, or after a drain when 1 ms has passed since the first one that left work.
+        The answers are posted before it, and the loop needs the interpreter to write them: work that starts at once
+        would keep it from the loop (measured: 40 µs later answers)."""
+        self._follow_up_since_ns = 0
+        self.name = name
+        self.processor = processor
+        self._on_refused = on_refused
+        self.max_wait_ms = max_wait_ms
+        """Longest wait in the queue before fast failure answers; 0 = no limit."""
+        self.adaptive = drain
+        self.queue: SweepableQueue[Task] = SweepableQueue(count_max, size_bytes_max, self._ring)
+        self.stages: PairStages | None = None
+        """Where stage times are counted; set before the first offer. None counts nothing."""
+        self.drains = 0
+        self.served = 0
+        self.refused = 0
+        """Tasks refused because the queue was full; written on the loop."""
+        self._runner = runner
+        self._answers = answers
+        self._clock = clock
+        self._log = log
+        self._threads = threads
+        self._workers: list[Worker] = []
+        self._busy = [False] * threads
+
+    def offer(self, task: Task) -> bool:
+        """Queue ``task``; False when the queue is full. Loop thread."""
+        if not self._workers:
+            for index in range(self._threads):
+                name = f"{self.name}-{index}" if self._threads > 1 else self.name
+                self._workers.append(self._runner.start(name, self._step_of(index), first_after_ms=None))
+        if self.queue.offer(task):
+            return True
+        self.refused += 1
+        return False
+
+    def _ring(self) -> None:
+        """Wake the first idle worker, or all when all are busy.
+
+        A worker is marked idle only after it saw the queue empty, and then looks once more; a ring to an awake worker
+        is remembered. So a task is never left alone.
+        """
+        for index, worker in enumerate(self._workers):
+            if not self._busy[index]:
+                worker.ring()
+                return
+        for worker in self._workers:
+            worker.ring()
+
+    def _step_of(self, index: int) -> Callable[[], float | None]:
+        busy = self._busy
+
+        def step() -> float | None:
+            busy[index] = True
+            try:
+                if self._follow_up_since_ns and not self.queue:
+                    self._run_follow_up()
+                while self._drain_once():
+                    pass
+            finally:
+                busy[index] = False
+            if self._follow_up_since_ns and not self.queue:
+                return FOLLOW_UP_AFTER_MS
+            return 0 if self.queue else None  # a task offered after the last look found this worker still marked busy
+
+        return step
+
+    def _drain_once(self) -> bool:
+        """Take what waits, serve it, post the answers; return False when nothing waited."""
+        adaptive = self.adaptive
+        tasks = self.queue.drain(adaptive.count, adaptive.size_bytes_max)
+        if not tasks:
+            return False
+        started_ns = self._clock.monotonic_ns()
+        drain = Drain(tasks, self._on_refused)
+        try:
+            self.processor.process(drain)
+        except Exception as error:
+            self._answer_error(drain, error)
+        else:
+            if not all(task.settled for task in tasks):
+                self._answer_error(drain, AssertionError(f"{self.name} left a request without an answer"))
+        took_ns = self._clock.monotonic_ns() - started_ns
+        adaptive.record(took_ns, len(tasks))
+        self.drains += 1
+        self.served += len(tasks)
+        stages = self.stages
+        if stages is None:
+            self._answers.post(drain.answers)
+        else:
+            stages_ns = drain.stages_ns
+            stages_ns[_PROCESS] = took_ns - stages_ns[_LOCK_WAIT] - stages_ns[_APPEND]
+            if drain.answers:
+                self._answers.post(drain.answers, (self.name, tasks, tasks[0].created_ns, stages_ns, started_ns))
+            stages.drained(tasks, started_ns, stages_ns, took_ns)
+        if self._follow_up is not None:
+            if not self._follow_up_since_ns:
+                self._follow_up_since_ns = started_ns
+            elif started_ns + took_ns - self._follow_up_since_ns > FOLLOW_UP_WAIT_NS_MAX:
+                self._run_follow_up()
+        return True
+
+    def _run_follow_up(self) -> None:
+        assert self._follow_up is not None
+        self._follow_up_since_ns = 0
+        try:
+            self._follow_up()
+        except Exception as error:
+            self._log.error("follow_up_failed", pair=self.name, error=refusal_of(error).remark)
+
+    def _answer_error(self, drain: Drain, error: Exception) -> None:
+        refusal = refusal_of(error)
+        unsettled = [task for task in drain.tasks if not task.settled]
+        for task in unsettled:
+            drain.refuse(task, refusal)
+        self._log.error("processor_failed", pair=self.name, requests=len(unsettled), error=refusal.remark)
+
+    def sweep(self, tasks: list[Task], refusal_for: Callable[[Task], Refusal]) -> None:
+        """Answer tasks that were taken back from the queue. Loop or stopping thread."""
+        if self.stages is not None:
+            self.stages.swept(tasks, self._clock.monotonic_ns())
+        self._answers.post(
+            [
+                (task.connection, encode_refusal(task.request, refusal_for(task)))
+                for task in tasks
+                if not task.request.oneway
+            ]
+        )
+
+    def finish(self, deadline_ns: int) -> bool:
+        """Stop the workers, serve what still waits until ``deadline_ns``, answer the rest SHUTTING_DOWN.
+
+        Blocks: call it off the loop, once nothing is offered any more. Returns False when a worker hangs in the
+        processor; its tasks are then answered by whoever ends its wait.
+        """
+        ended = True
+        for worker in self._workers:
+            left_s = max(0.0, (deadline_ns - self._clock.monotonic_ns()) / 1e9)
+            ended = worker.stop(left_s) and ended
+        while ended and self._clock.monotonic_ns() < deadline_ns and self._drain_once():
+            pass
+        if ended and self._follow_up_since_ns:
+            self._run_follow_up()
+        self.sweep(self.queue.close(), lambda task: SHUTTING_DOWN)
+        if not ended:
+            self._log.error("worker_hangs", pair=self.name)
+        return ended

@@ -1,0 +1,42 @@
+"""Which processor and executor serve a request code.
+
+Lives here: ``RequestTable``.
+"""
+
+from collections.abc import Callable, Iterable
+
+from pocketmq.broker.request.executor import DrainExecutor
+
+
+class RequestTable:
+    """Request code → pair. An executor carries its processor, so a pair is one object (facts §2.2)."""
+
+    def __init__(self, default: DrainExecutor, serves: Callable[[int], bool] = lambda code: True) -> None:
+        """``default`` takes every code without a pair of its own, also unknown ones; ``serves`` says which it knows."""
+        self.default = default
+        self._default_serves = serves
+        self._pairs: dict[int, DrainExecutor] = {}
+        self._executors: dict[str, DrainExecutor] = {}
+
+    def register(self, codes: Iterable[int], pair: DrainExecutor) -> None:
+        """Let ``pair`` serve ``codes``, each of which has no pair yet."""
+        for code in codes:
+            assert int(code) not in self._pairs
+            self._pairs[int(code)] = pair
+        self._executors[pair.name] = pair
+
+    def pair_for(self, code: int) -> DrainExecutor:
+        """Return what serves ``code``."""
+        return self._pairs.get(code, self.default)
+
+    def serves(self, code: int) -> bool:
+        """Tell whether anything has an answer to ``code`` other than that it is not supported."""
+        return code in self._pairs or self._default_serves(code)
+
+    def executors(self) -> list[DrainExecutor]:
+        """Return every executor once, in the order of registration, the default one last."""
+        return [*self._executors.values(), self.default]
+
+    def executor(self, name: str) -> DrainExecutor:
+        """Return the executor called ``name``; raises ``KeyError``."""
+        return self.default if name == self.default.name else self._executors[name]

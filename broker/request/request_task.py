@@ -1,0 +1,238 @@
+"""One request on its way through the broker, and its answer.
+
+Lives here: ``Task`` (a request in a queue), ``Refusal`` (a no that explains itself), ``Drain`` (the tasks a worker took
+together, with their answers and stage times), and how answers reach the sockets.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pocketmq.broker.stats.stage_times import STAGE_COUNT, Passage
+from pocketmq.common.clock import Clock, SystemClock
+from pocketmq.common.errors import Cause, PocketMQError, Stored
+from pocketmq.common.histogram import SampledHistogram
+from pocketmq.common.runner import LoopMailbox
+from pocketmq.remoting.codec import Body, Request, encode_response
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.frame import Buffer
+from pocketmq.remoting.server import Connection
+
+Buffers = list[Buffer]
+"""One encoded response: the head, then perhaps the body."""
+
+Answer = tuple[Connection, Buffers]
+
+
+class Task:
+    """A request that waits for, or is in, its processor.
+
+    ``created_ns`` is monotonic; ``size_bytes`` is what it holds in memory. ``settled`` is True once it has its answer,
+    or an owner outside the drain (a held pull, a waiter for the flush). ``context`` belongs to the processor.
+    """
+
+    __slots__ = ("connection", "context", "created_ns", "request", "settled", "size_bytes")
+
+    def __init__(
+        self, connection: Connection, request: Request, created_ns: int, size_bytes: int, context: Any = None
+    ) -> None:
+        self.connection = connection
+        self.request = request
+        self.created_ns = created_ns
+        self.size_bytes = size_bytes
+        self.settled = False
+        self.context = context
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request is not served: RocketMQ's code and text, and what RocketMQ does not say.
+
+    ``retry_after_ms``: see ``flow_control``. ``stages``: how long the request was where, as far as it came and as far
+    as that is known: (stage, ns).
+    """
+
+    code: int
+    remark: str
+    cause: Cause
+    stored: Stored = Stored.NO
+    retry_after_ms: int = 0
+    stages: tuple[tuple[str, int], ...] = ()
+
+    def extra(self) -> dict[str, str]:
+        """Return the fields that a client reads beside the text; ``stages`` in ms: ``queue_wait=203.51,append=0.2``."""
+        fields = {
+            "cause": self.cause.value,
+            "stored": self.stored.value,
+            "retry_after_ms": str(self.retry_after_ms),
+        }
+        if self.stages:
+            fields["stages"] = ",".join(f"{name}={took_ns / 1e6:.2f}" for name, took_ns in self.stages)
+        return fields
+
+    def with_stages(self, stages: tuple[tuple[str, int], ...]) -> "Refusal":
+        """Return the same refusal with these stages."""
+        return Refusal(self.code, self.remark, self.cause, self.stored, self.retry_after_ms, stages)
+
+
+SHUTTING_DOWN: Final = Refusal(
+    ResponseCode.SERVICE_NOT_AVAILABLE,
+    "the broker is shutting down",
+    Cause.SHUTTING_DOWN,
+    retry_after_ms=1000,
+)
+OVERLOAD: Final = Refusal(
+    ResponseCode.SYSTEM_BUSY,
+    "[OVERLOAD]system busy, start flow control for a while",
+    Cause.QUEUE_FULL,
+    retry_after_ms=100,
+)
+"""The answer when the queue of a pair is full (RocketMQ NettyRemotingAbstract)."""
+
+
+def encode_answer(
+    request: Request,
+    code: int = 0,
+    *,
+    header: Any = None,
+    remark: str = "",
+    body: Body = b"",
+    extra: Mapping[str, str] | None = None,
+) -> Buffers:
+    """Encode the response to ``request`` in the request's own serialization."""
+    return encode_response(
+        code,
+        request.opaque,
+        request.code,
+        header=header,
+        remark=remark,
+        body=body,
+        serialize_type=request.serialize_type,
+        extra=extra,
+    )
+
+
+def encode_refusal(request: Request, refusal: Refusal) -> Buffers:
+    """Encode ``refusal`` as the response to ``request``."""
+    return encode_answer(request, refusal.code, remark=refusal.remark, extra=refusal.extra())
+
+
+def refusal_of(error: BaseException, stored: Stored | None = None) -> Refusal:
+    """Return the refusal that stands for an exception.
+
+    A ``PocketMQError`` carries its own code and cause. Anything else is a fault of ours: SYSTEM_ERROR with the error's
+    text and the line that raised it (RocketMQ RemotingHelper.exceptionSimpleDesc).
+    """
+    if isinstance(error, PocketMQError):
+        return Refusal(error.code, str(error), error.cause, stored or error.stored, error.retry_after_ms)
+    where, trace = "", error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        where = f", {code.co_qualname if hasattr(code, 'co_qualname') else code.co_name}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return Refusal(
+        ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}{where}", Cause.INTERNAL, stored or Stored.UNKNOWN
+    )
+
+
+class Drain:
+    """Tasks that one worker took in one go, their answers so far, and where the time went.
+
+    A processor settles every task: ``answer``, ``refuse``, ``finish`` (a oneway request) or ``release`` (somebody else
+    answers later). What is left unsettled when ``process`` ends is answered by the executor. ``stages_ns`` is indexed
+    by ``Stage``; a processor adds what it knows of its own stages.
+    """
+
+    __slots__ = ("_on_refused", "answers", "stages_ns", "tasks")
+
+    def __init__(self, tasks: list[Task], on_refused: "Callable[[Task, Refusal], None] | None" = None) -> None:
+        """``on_refused`` hears of each refusal, also of a oneway request; it must return at once."""
+        self._on_refused = on_refused
+        self.tasks = tasks
+        self.answers: list[Answer] = []
+        self.stages_ns = [0] * STAGE_COUNT
+
+    def answer(self, task: Task, buffers: Buffers) -> None:
+        """Settle ``task`` with an encoded response; a oneway request gets none."""
+        assert not task.settled
+        task.settled = True
+        if not task.request.oneway:
+            self.answers.append((task.connection, buffers))
+
+    def refuse(self, task: Task, refusal: Refusal) -> None:
+        """Settle ``task`` with a refusal."""
+        if self._on_refused is not None:
+            self._on_refused(task, refusal)
+        if task.request.oneway:
+            self.finish(task)
+        else:
+            self.answer(task, encode_refusal(task.request, refusal))
+
+    def finish(self, task: Task) -> None:
+        """Settle ``task`` without an answer."""
+        assert not task.settled
+        task.settled = True
+
+    def release(self, task: Task) -> None:
+        """Hand ``task`` to another owner, which answers it."""
+        assert not task.settled
+        task.settled = True
+
+
+def write_answers(answers: Sequence[Answer]) -> None:
+    """Write ``answers`` to their sockets, one write per connection. Loop thread only."""
+    if len(answers) == 1:
+        connection, buffers = answers[0]
+        if not connection.closed:
+            connection.respond_all((buffers,))
+        return
+    by_connection: dict[Connection, list[Buffers]] = {}
+    for connection, buffers in answers:
+        known = by_connection.get(connection)
+        if known is None:
+            by_connection[connection] = [buffers]
+        else:
+            known.append(buffers)
+    for connection, responses in by_connection.items():
+        if not connection.closed:
+            connection.respond_all(responses)
+
+
+class AnswerPort:
+    """The one hop from worker threads back to the loop; it knows how long that took."""
+
+    __slots__ = ("_finished", "_mailbox", "_monotonic_ns", "_write_times")
+
+    def __init__(
+        self,
+        mailbox: LoopMailbox,
+        *,
+        clock: Clock | None = None,
+        write_times: SampledHistogram | None = None,
+        finished: Callable[[Passage, int, int], None] | None = None,
+    ) -> None:
+        """``write_times`` counts the time from post to transport, on the loop. ``finished(passage, write_ns, now_ns)``
+        is called when the answers of a passage are written; in the posting thread when there are none to write.
+        """
+        self._mailbox = mailbox
+        self._monotonic_ns = (clock or SystemClock()).monotonic_ns
+        self._write_times = write_times
+        self._finished = finished
+
+    def post(self, answers: list[Answer], passage: Passage | None = None) -> None:
+        """Write ``answers`` soon, in the loop's thread; callable from any thread. ``passage``: whose they are."""
+        if answers:
+            if self._write_times is None and passage is None:
+                self._mailbox.post(write_answers, answers)
+            else:
+                self._mailbox.post(self._write, answers, passage, self._monotonic_ns())
+        elif passage is not None and self._finished is not None:
+            self._finished(passage, 0, self._monotonic_ns())
+
+    def _write(self, answers: list[Answer], passage: Passage | None, posted_ns: int) -> None:
+        write_answers(answers)
+        now_ns = self._monotonic_ns()
+        if self._write_times is not None:
+            self._write_times.sample_ns(now_ns, now_ns - posted_ns, len(answers))
+        if passage is not None and self._finished is not None:
+            self._finished(passage, now_ns - posted_ns, now_ns)

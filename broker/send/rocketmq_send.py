@@ -1,0 +1,307 @@
+"""SEND_MESSAGE, its V2 form and the batch: messages that the broker encodes itself.
+
+Lives here: ``TypedSend``: checks of one request, the batch body, the records, the response.
+"""
+
+import struct
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.delay.delay_plan import DelayPlan, is_delayed
+from pocketmq.broker.group.retry_topics import RetryTopics
+from pocketmq.broker.request.request_task import Buffers, Refusal, Task, encode_answer
+from pocketmq.broker.send.send_batch import Appended, SendPart
+from pocketmq.broker.send.send_checks import SendChecks
+from pocketmq.broker.transaction.transaction_plan import HalfPlan, is_half
+from pocketmq.broker.transaction.transaction_table import Half
+from pocketmq.common.errors import Cause, MessageIllegal
+from pocketmq.common.message_id import offset_msg_id
+from pocketmq.common.properties import (
+    CLUSTER,
+    MSG_REGION,
+    PROPERTIES_BYTES_MAX,
+    TIMER_OUT_MS,
+    TRACE_ON,
+    TRAN_MSG,
+    UNIQ_KEY,
+    WAIT,
+    decode_properties,
+    encode_properties,
+)
+from pocketmq.common.record import HOSTS_V6_MASK, TRANSACTION_MASK
+from pocketmq.common.record_codec import encode_record
+from pocketmq.common.record_group import GroupSection, RecordGroup, RecordMeta, record_meta
+from pocketmq.common.retries import forget_delay
+from pocketmq.common.topics import is_retry_topic
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.frame import Buffer
+from pocketmq.remoting.headers import SendMessageResponseHeader
+
+BATCH_ITEMS_MAX: Final = 65_536
+
+_ITEM = struct.Struct(">iiiii")  # total size, magic, crc, flag, body length (facts §1.10)
+_U16 = struct.Struct(">H")
+
+
+class NotStored(Exception):
+    """Carries the refusal of one request out of its checks."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.remark)
+        self.refusal = refusal
+
+
+@dataclass(slots=True)
+class BatchItem:
+    """One message of a batch body."""
+
+    flag: int
+    body: memoryview
+    properties: dict[str, str]
+
+
+def decode_batch(body: Buffer) -> list[BatchItem]:
+    """Return the messages of a batch body; raises ``MessageIllegal`` when its lengths disagree."""
+    view = memoryview(body)
+    items: list[BatchItem] = []
+    at = 0
+    while at < len(view):
+        if len(items) == BATCH_ITEMS_MAX:
+            raise _illegal(f"more than {BATCH_ITEMS_MAX} messages in a batch")
+        if at + _ITEM.size + 2 > len(view):
+            raise _illegal(f"batch item {len(items)} is cut off at byte {at}")
+        size, _, _, flag, body_length = _ITEM.unpack_from(view, at)
+        body_at = at + _ITEM.size
+        properties_at = body_at + body_length
+        if body_length < 0 or properties_at + 2 > len(view):
+            raise _illegal(f"batch item {len(items)} has a body of {body_length} bytes")
+        properties_length = _U16.unpack_from(view, properties_at)[0]
+        end = properties_at + 2 + properties_length
+        if end - at != size or end > len(view):
+            raise _illegal(f"batch item {len(items)}: size {size}, its parts add up to {end - at}")
+        items.append(
+            BatchItem(flag, view[body_at:properties_at], decode_properties(bytes(view[properties_at + 2 : end])))
+        )
+        at = end
+    if not items:
+        raise _illegal("the batch is empty")
+    return items
+
+
+class TypedSend:
+    """One checked SEND_MESSAGE or batch; one section of a group.
+
+    ``topic`` and ``queue_id`` say where it is stored, ``asked_queue_id`` which queue the answer names: that of the
+    message, also while it waits elsewhere for its time (RocketMQ).
+    """
+
+    __slots__ = (
+        "asked_queue_id",
+        "config",
+        "half",
+        "metas",
+        "offset_ids_host",
+        "position",
+        "queue_id",
+        "records",
+        "size_bytes",
+        "task",
+        "topic",
+        "wait",
+    )
+
+    def __init__(
+        self,
+        task: Task,
+        topic: str,
+        queue_id: int,
+        wait: bool,
+        records: list[bytes],
+        metas: list[RecordMeta],
+        store_host: bytes,
+        config: BrokerConfig,
+        asked_queue_id: int,
+        half: Half | None = None,
+    ) -> None:
+        """``half``: what is known of it, if it is half of a transaction."""
+        self.asked_queue_id = asked_queue_id
+        self.half = half
+        self.config = config
+        self.task = task
+        self.topic = topic
+        self.queue_id = queue_id
+        self.wait = wait
+        self.records = records
+        self.metas = metas
+        self.offset_ids_host = store_host
+        self.size_bytes = sum(map(len, records))
+        self.position = 0
+
+    def shift(self, sections: int) -> None:
+        """Note that ``sections`` sections of other runs precede."""
+        self.position += sections
+
+    def encode(self, appended: Appended) -> Buffers:
+        """Return RocketMQ's response: offset message ids, queue, offset; unique keys as transaction id (5.3)."""
+        request = self.task.request
+        ids: list[str] = []
+        sizes = iter(self.records)
+        for physical_offset, count in appended.runs[self.position]:
+            at = physical_offset
+            for _ in range(count):
+                ids.append(offset_msg_id(self.offset_ids_host, at))
+                at += len(next(sizes))
+        header = SendMessageResponseHeader(
+            msg_id=",".join(ids),
+            queue_id=self.asked_queue_id,
+            queue_offset=appended.first_queue_offsets[self.position],
+            transaction_id=",".join(meta.uniq_key.decode("utf-8", "replace") for meta in self.metas),
+            msg_region=self.config.region_id,
+            trace_on=self.config.trace_on,
+        )
+        return encode_answer(request, appended.code, header=header, remark=appended.remark)
+
+
+class TypedSends:
+    """Turns SEND_MESSAGE requests into records. Belongs to one worker thread at a time."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        checks: SendChecks,
+        store_host: bytes,
+        message_size_max: int,
+        delays: DelayPlan,
+        retries: RetryTopics,
+        halves: HalfPlan,
+    ) -> None:
+        self._config = config
+        self._retries = retries
+        self._halves = halves
+        self._delays = delays
+        self._checks = checks
+        self._store_host = store_host
+        self._message_size_max = message_size_max
+        self._random_queue = 0
+        self._of_broker = {CLUSTER: config.broker_cluster_name, TRACE_ON: "true" if config.trace_on else "false"}
+        if config.region_id:  # a 5.3 consumer traces no message that does not name its region
+            self._of_broker[MSG_REGION] = config.region_id
+
+    def plan(self, task: Task) -> TypedSend:
+        """Check and encode one request; raises ``NotStored`` or ``MessageIllegal``."""
+        request = task.request
+        header: Any = request.header
+        topic: str = header.topic
+        batch = request.code == RequestCode.SEND_BATCH_MESSAGE or bool(header.batch)
+        self._check_kind(topic, header, batch)
+        queue_id: int = header.queue_id
+        is_dead = False
+        if is_retry_topic(topic):
+            dead = self._retries.redirected(topic, header)
+            if isinstance(dead, Refusal):
+                raise NotStored(dead)
+            if dead is not None:
+                is_dead = True
+                topic, queue_id = dead
+        verdict = self._checks.check(topic, queue_id, header.default_topic, header.default_topic_queue_nums)
+        if isinstance(verdict, Refusal):
+            raise NotStored(verdict)
+        if queue_id < 0:  # any queue: RocketMQ draws one at random
+            self._random_queue += 1
+            queue_id = self._random_queue % max(1, verdict.write_queue_nums)
+        if len(header.properties) > PROPERTIES_BYTES_MAX:
+            raise _illegal(f"properties of {len(header.properties)} characters, limit {PROPERTIES_BYTES_MAX}")
+        shared = decode_properties(header.properties.encode("utf-8", "replace"))
+        self._check_properties(shared, batch)
+        items = self._items(request.body, header.flag, shared, batch)
+        wait = shared.get(WAIT, "true").lower() != "false"
+        asked_queue_id = queue_id
+        if is_dead:
+            forget_delay(items[0].properties)
+        elif is_retry_topic(topic):  # a copy of a delivered timed message still says when that was due
+            items[0].properties.pop(TIMER_OUT_MS, None)
+        half: Half | None = None
+        if not batch and is_half(header.sys_flag, shared):
+            planned = self._halves.plan(topic, queue_id, items[0].properties)
+            if isinstance(planned, Refusal):
+                raise NotStored(planned)
+            topic, queue_id, half = planned
+        elif not batch and is_delayed(items[0].properties):
+            waits = self._delays.plan(topic, queue_id, items[0].properties)
+            if isinstance(waits, Refusal):
+                raise NotStored(waits)
+            if waits is not None:
+                topic, queue_id = waits
+        records: list[bytes] = []
+        metas: list[RecordMeta] = []
+        sys_flag = header.sys_flag & ~(HOSTS_V6_MASK | TRANSACTION_MASK)
+        for item in items:
+            self._check_properties(item.properties, batch)
+            if batch and is_delayed(item.properties):
+                raise _illegal("a batch cannot hold delayed messages: send each by itself")
+            item.properties.pop(WAIT, None)
+            item.properties.update(self._of_broker)
+            records.append(
+                encode_record(
+                    topic,
+                    item.body,
+                    queue_id=queue_id,
+                    properties=encode_properties(item.properties),
+                    flag=item.flag,
+                    sys_flag=sys_flag,
+                    born_timestamp=header.born_timestamp,
+                    born_host=task.connection.remote_host,
+                    store_host=self._store_host,
+                    reconsume_times=header.reconsume_times or 0,
+                )
+            )
+            metas.append(record_meta(topic, queue_id, sys_flag, item.properties))
+        host, config = self._store_host, self._config
+        return TypedSend(task, topic, queue_id, wait, records, metas, host, config, asked_queue_id, half)
+
+    def _check_kind(self, topic: str, header: Any, batch: bool) -> None:
+        """Refuse the kinds of messages that this broker does not store yet, or that a batch cannot hold."""
+        if batch and header.sys_flag & TRANSACTION_MASK:
+            raise _illegal("a batch cannot hold transactional messages: send each by itself")
+        if batch and is_retry_topic(topic):
+            raise _illegal(f"batch request does not support retry group {topic}")
+
+    def _check_properties(self, properties: dict[str, str], batch: bool) -> None:
+        if batch and properties.get(TRAN_MSG, "").lower() == "true":
+            raise _illegal("a batch cannot hold transactional messages: send each by itself")
+
+    def _items(self, body: Buffer, flag: int, shared: dict[str, str], batch: bool) -> list[BatchItem]:
+        if len(body) > self._message_size_max:
+            raise _illegal(f"body of {len(body)} bytes, limit {self._message_size_max}")
+        if not batch:
+            return [BatchItem(flag, memoryview(body), dict(shared))]
+        items = decode_batch(body)
+        common = {name: value for name, value in shared.items() if name not in (UNIQ_KEY, WAIT)}
+        for item in items:
+            item.properties = {**item.properties, **common}
+        return items
+
+    def check(self, sends: list[TypedSend]) -> SendPart:
+        """Return the group of all records of ``sends``, one section each."""
+        records: list[bytes] = []
+        metas: list[RecordMeta] = []
+        sections: list[GroupSection] = []
+        for position, send in enumerate(sends):
+            send.position = position
+            sections.append(GroupSection(send.topic, send.queue_id, len(records), len(send.records)))
+            records += send.records
+            metas += send.metas
+        halves = [send for send in sends if send.half is not None]
+        stored = partial(self._halves.stored, halves) if halves else None
+        return SendPart(list(sends), RecordGroup.from_records(records, metas, sections), stored)
+
+
+def _illegal(why: str) -> MessageIllegal:
+    return MessageIllegal("the message is illegal", why=why)
+
+
+def _later(what: str) -> NotStored:
+    text = f"{what} is not supported by this version of the broker"
+    return NotStored(Refusal(int(ResponseCode.MESSAGE_ILLEGAL), text, Cause.BAD_REQUEST))

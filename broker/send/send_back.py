@@ -1,0 +1,159 @@
+"""CONSUMER_SEND_MSG_BACK: a consumer did not finish a message and wants it later.
+
+Lives here: ``SendBacks``: from the place of a message in the log to its copy in the group's retry topic (delayed by
+attempt) or in its dead-letter topic, RocketMQ's answer (facts §6.7).
+"""
+
+from typing import Any, Final
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.delay.delay_plan import DelayPlan
+from pocketmq.broker.group.retry_topics import RetryTopics
+from pocketmq.broker.request.request_task import Buffers, Refusal, Task, encode_answer
+from pocketmq.broker.send.rocketmq_send import NotStored, TypedSend
+from pocketmq.broker.send.send_batch import Appended
+from pocketmq.broker.send.send_checks import SendChecks
+from pocketmq.broker.stats.counters import BrokerCounters
+from pocketmq.common.errors import Cause, MessageIllegal
+from pocketmq.common.message_id import offset_msg_id
+from pocketmq.common.properties import DELAY, WAIT, decode_properties, encode_properties
+from pocketmq.common.record import HOSTS_V6_MASK
+from pocketmq.common.record_codec import Record, decode_record, encode_record
+from pocketmq.common.record_group import record_meta
+from pocketmq.common.retries import FIRST_RETRY_LEVEL, LAST_ERROR, error_line, prepare_copy
+from pocketmq.common.topics import is_send_forbidden
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.store.append_result import PutStatus
+from pocketmq.store.message_store import MessageStore
+
+_STATUS_NAMES: Final = {status.code: status.name for status in reversed(PutStatus)}
+
+
+def send_back_refusal(refusal: Refusal, status: PutStatus) -> Refusal:
+    """Return RocketMQ's answer to a send-back whose put failed: code 1 and the name of the status."""
+    return Refusal(
+        int(ResponseCode.SYSTEM_ERROR),
+        status.name,
+        refusal.cause,
+        refusal.stored,
+        refusal.retry_after_ms,
+        refusal.stages,
+    )
+
+
+class SentBack(TypedSend):
+    """One copy on its way into the log; nobody waits for its flush, as RocketMQ stores it with WAIT=false."""
+
+    __slots__ = ("counters", "is_dead")
+    counters: BrokerCounters
+    is_dead: bool
+
+    def encode(self, appended: Appended) -> Buffers:
+        """Return the answer: 0, or 1 with the name of the put status."""
+        if appended.code:
+            name = _STATUS_NAMES.get(appended.code, appended.remark)
+            return encode_answer(self.task.request, ResponseCode.SYSTEM_ERROR, remark=name)
+        self.counters.sent_back(self.is_dead)
+        return encode_answer(self.task.request)
+
+
+class SendBacks:
+    """Turns send-backs into records. Belongs to one worker thread at a time."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        checks: SendChecks,
+        retries: RetryTopics,
+        delays: DelayPlan,
+        counters: BrokerCounters,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._checks = checks
+        self._retries = retries
+        self._delays = delays
+        self._counters = counters
+
+    def plan(self, task: Task) -> SentBack:
+        """Read the message and make its copy; raises ``NotStored`` or ``MessageIllegal``.
+
+        The message is read from the log: what the client says about it (topic, id) is not needed, and not believed.
+        """
+        header: Any = task.request.header
+        group = _accepted(self._retries.group(header.group))
+        original = self._look(header.offset)
+        max_times = group.retry_max_times if header.max_reconsume_times is None else header.max_reconsume_times
+        is_dead = header.delay_level < 0 or original.reconsume_times >= max_times or group.retry_queue_nums <= 0
+        if is_dead:
+            topic, queue_id = _accepted(self._retries.dead_letter_queue(header.group))
+        else:
+            topic, queue_id = _accepted(self._retries.retry_queue(group, header.unit_mode))
+        _accepted(self._checks.check(topic, queue_id))
+        properties = decode_properties(original.properties)
+        prepare_copy(properties, original.topic, offset_msg_id(original.store_host, original.physical_offset))
+        properties[WAIT] = "false"
+        last_error = error_line(header.last_error)
+        if last_error:
+            properties[LAST_ERROR] = last_error
+        asked_queue_id = queue_id
+        if not is_dead:
+            properties[DELAY] = str(header.delay_level or FIRST_RETRY_LEVEL + original.reconsume_times)
+            waits = _accepted(self._delays.plan(topic, queue_id, properties))
+            if waits is not None:
+                topic, queue_id = waits
+        send = self._copy(task, original, topic, queue_id, properties, asked_queue_id)
+        send.is_dead = is_dead
+        send.counters = self._counters
+        return send
+
+    def _look(self, offset: int) -> Record:
+        record = self._store.read_record(offset) if offset >= 0 else None
+        if record is not None:
+            original = decode_record(record)
+            if not is_send_forbidden(original.topic):  # no consumer gets messages of those
+                return original
+        text = f"look message by offset failed, {offset}"
+        raise NotStored(Refusal(int(ResponseCode.SYSTEM_ERROR), text, Cause.BAD_REQUEST))
+
+    def _copy(
+        self,
+        task: Task,
+        original: Record,
+        topic: str,
+        queue_id: int,
+        properties: dict[str, str],
+        asked_queue_id: int,
+    ) -> SentBack:
+        try:
+            encoded = encode_properties(properties)
+        except MessageIllegal:
+            if LAST_ERROR not in properties:
+                raise
+            del properties[LAST_ERROR]  # the message counts, not our remark on it
+            encoded = encode_properties(properties)
+        sys_flag = original.sys_flag & ~HOSTS_V6_MASK
+        record = encode_record(
+            topic,
+            original.body,
+            queue_id=queue_id,
+            properties=encoded,
+            flag=original.flag,
+            sys_flag=sys_flag,
+            born_timestamp=original.born_timestamp,
+            born_host=original.born_host,
+            store_host=self._store.store_host,
+            reconsume_times=min(original.reconsume_times + 1, 0x7FFF_FFFF),
+        )
+        meta = record_meta(topic, queue_id, sys_flag, properties)
+        return SentBack(
+            task, topic, queue_id, False, [record], [meta], self._store.store_host, self._config, asked_queue_id
+        )
+
+
+def _accepted(verdict: Any) -> Any:
+    """Return ``verdict`` unless it is a refusal; raise that."""
+    if isinstance(verdict, Refusal):
+        raise NotStored(verdict)
+    return verdict

@@ -1,0 +1,122 @@
+"""May this message go to that queue?
+
+Lives here: ``SendChecks``: topic, permission and queue of a send, with RocketMQ's codes and texts; automatic creation.
+"""
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.request.request_task import Refusal
+from pocketmq.broker.topic.topic_table import TopicTable
+from pocketmq.common.errors import Cause, PocketMQError
+from pocketmq.common.topics import (
+    AUTO_CREATE_TOPIC,
+    Perm,
+    TopicConfig,
+    TopicIllegal,
+    check_topic_name,
+    is_send_forbidden,
+)
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.store.disk.queue_paths import QUEUE_ID_MAX, topic_error
+
+DEFAULT_CLIENT_QUEUE_NUMS = 4
+"""Queues a producer asks for in a new topic (RocketMQ DefaultMQProducer)."""
+OPEN_MAX = 10_000
+"""Topics remembered as open for sends."""
+
+
+class SendChecks:
+    """The checks of RocketMQ's AbstractSendMessageProcessor.msgCheck, for typed sends and sections of a native
+    append.
+
+    Belongs to one thread at a time; several may share the table. A topic that this object has not seen before may have
+    been created by this send, by another thread or by an administrator a moment ago: ``is_unsure`` then says that the
+    table must be on disk before anything is acknowledged; ``confirm`` or ``forget`` follows.
+    """
+
+    __slots__ = ("_config", "_open", "_topics", "_unsure", "is_unsure")
+
+    def __init__(self, config: BrokerConfig, topics: TopicTable) -> None:
+        self._config = config
+        self._topics = topics
+        self._open: dict[str, tuple[TopicConfig, int]] = {}  # topics that passed every check, with their queues
+        self._unsure: list[str] = []
+        self.is_unsure = False
+        """Whether a topic passed that may not be on disk yet."""
+
+    def confirm(self) -> None:
+        """Learn that the table is on disk as it was after the last ``check``."""
+        self._unsure.clear()
+        self.is_unsure = False
+
+    def forget(self) -> None:
+        """Learn that the table could not be written: what passed since the last ``confirm`` is unsure again."""
+        for topic in self._unsure:
+            self._open.pop(topic, None)
+        self._unsure.clear()
+        self.is_unsure = False
+
+    def check(
+        self,
+        topic: str,
+        queue_id: int,
+        default_topic: str = AUTO_CREATE_TOPIC,
+        client_queue_nums: int = DEFAULT_CLIENT_QUEUE_NUMS,
+    ) -> TopicConfig | Refusal:
+        """Return the topic, created if that is allowed, or why nothing may be sent to this queue.
+
+        ``queue_id`` below 0 stands for any queue: the caller chooses one.
+        """
+        config = self._topics.get(topic)
+        known = self._open.get(topic)
+        if known is not None and known[0] is config and queue_id < known[1]:  # configs in the table never change
+            return known[0]
+        if is_send_forbidden(topic):
+            return _refuse(
+                ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.", Cause.NO_PERMISSION
+            )
+        if config is None:
+            created = self._create(topic, default_topic, client_queue_nums)
+            if isinstance(created, Refusal):
+                return created
+            config = created
+        if not self._config.broker_permission & Perm.WRITE:
+            text = f"the broker[{self._config.broker_name}] sending message is forbidden"
+            return _refuse(ResponseCode.NO_PERMISSION, text, Cause.NO_PERMISSION)
+        if not config.perm & Perm.WRITE:
+            return _refuse(
+                ResponseCode.NO_PERMISSION, f"the topic[{topic}] sending message is forbidden", Cause.NO_PERMISSION
+            )
+        if config.is_batch_queue:  # its queues go on in files that only RocketMQ reads
+            text = f"the topic[{topic}] sending message is forbidden, queue.type BatchCQ is not served"
+            return _refuse(ResponseCode.NO_PERMISSION, text, Cause.NO_PERMISSION)
+        illegal = topic_error(topic)  # another program's topics.json may hold such a topic: no queue takes it
+        if illegal is not None:
+            return _refuse(ResponseCode.INVALID_PARAMETER, illegal, Cause.BAD_REQUEST)
+        queue_nums = min(max(config.read_queue_nums, config.write_queue_nums), QUEUE_ID_MAX + 1)
+        if queue_id >= queue_nums:
+            text = f"request queueId[{queue_id}] is illegal, topic[{topic}] has {queue_nums} queues"
+            return _refuse(ResponseCode.INVALID_PARAMETER, text, Cause.BAD_REQUEST)
+        if len(self._open) >= OPEN_MAX:
+            self._open.clear()
+        self._open[topic] = (config, queue_nums)
+        self._unsure.append(topic)
+        self.is_unsure = True
+        return config
+
+    def _create(self, topic: str, default_topic: str, client_queue_nums: int) -> TopicConfig | Refusal:
+        try:
+            check_topic_name(topic)
+        except TopicIllegal as error:
+            return _refuse(error.code, error.why, Cause.BAD_REQUEST)
+        try:
+            created = self._topics.create_on_send(topic, default_topic, client_queue_nums)
+        except PocketMQError as error:  # the table is full
+            return _refuse(error.code, str(error), error.cause)
+        if created is None:
+            text = f"topic[{topic}] not exist, apply first please!"
+            return _refuse(ResponseCode.TOPIC_NOT_EXIST, text, Cause.NO_ROUTE)
+        return created
+
+
+def _refuse(code: int, remark: str, cause: Cause) -> Refusal:
+    return Refusal(int(code), remark, cause)

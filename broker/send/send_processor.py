@@ -1,0 +1,243 @@
+"""Sends: everything drained together becomes one group and one append.
+
+Lives here: ``SendProcessor``: the refusal at the door, topics persisted before the first answer, the append, the wait
+for the flush, the answers.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from pocketmq.broker.flow_control.busy_answers import (
+    APPEND,
+    LOCK_WAIT,
+    QUEUE_WAIT,
+    RETRY_AFTER_ERROR_MS,
+    put_remark,
+    reject_no_write_buffer,
+    reject_page_cache_busy,
+    reject_slave,
+    retry_after_busy_ms,
+)
+from pocketmq.broker.flow_control.refusal_stats import RefusalBook
+from pocketmq.broker.request.request_task import Answer, AnswerPort, Drain, Refusal, encode_refusal, refusal_of
+from pocketmq.broker.send.send_back import send_back_refusal
+from pocketmq.broker.send.send_batch import Appended, PlannedSend, SendPart
+from pocketmq.broker.send.send_planner import SendPlanner
+from pocketmq.broker.send.send_times import PutMoments, SendTimes
+from pocketmq.broker.stats.counters import BrokerCounters
+from pocketmq.broker.stats.stage_times import Passage, Stage
+from pocketmq.common.clock import Clock
+from pocketmq.common.errors import Cause, PocketMQError, Stored
+from pocketmq.common.events import EventLog
+from pocketmq.common.record_group import RecordGroup
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.store.append_result import AppendResult, PutStatus
+from pocketmq.store.message_store import MessageStore
+
+_LOCK_WAIT: Final = int(Stage.LOCK_WAIT)
+_APPEND: Final = int(Stage.APPEND)
+
+
+class SendProcessor:
+    """Serves codes 10, 310, 320, 36 and the native append.
+
+    With one planner one worker thread may call ``process``, and the log has the order of the queue; with two planners
+    two threads may: then sends of two drains enter the log in either order, as with RocketMQ's larger send pool.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        planners: Sequence[SendPlanner],
+        persist_topics: Callable[[], object],
+        answers: AnswerPort,
+        counters: BrokerCounters,
+        refusals: RefusalBook,
+        clock: Clock,
+        log: EventLog,
+        times: SendTimes | None = None,
+        refused_by_role: Callable[[], Refusal | None] | None = None,
+    ) -> None:
+        """``persist_topics`` returns when the topics are on disk as they were when it was called. ``times``: where the
+        times of puts are counted, if they are. ``refused_by_role`` says why this broker stores nothing now: it was
+        replaced, or hands over."""
+        self._times = times
+        self._store = store
+        self._planners = list(planners)
+        self._dispatch_later = len(self._planners) == 1
+        """Whether the executor dispatches what drains leave behind; with two threads the dispatch worker does."""
+        self._persist_topics = persist_topics
+        self._answers = answers
+        self._counters = counters
+        self._refusals = refusals
+        self._clock = clock
+        self._log = log
+        self._is_slave = store.config.broker_role == "SLAVE"
+        self._refused_by_role = refused_by_role or (lambda: None)
+
+    def reject_request(self) -> Refusal | None:
+        """Refuse while the page cache is busy or no write buffer is free (RocketMQ SendMessageProcessor), and on a
+        slave (5.3)."""
+        store = self._store
+        if store.is_os_page_cache_busy():
+            return reject_page_cache_busy(store.lock_time_mills())
+        if store.is_transient_store_pool_deficient():
+            return reject_no_write_buffer(store.config.commit_interval_commit_log)
+        return reject_slave() if self._is_slave else self._refused_by_role()
+
+    def process(self, drain: Drain) -> None:
+        """Append what was drained, in order, as one group where it fits; answer now or when it is flushed.
+
+        What is appended still has to be dispatched: with one thread the executor does so (``follow_up``) when the
+        answers are out.
+        """
+        started_ns = self._clock.monotonic_ns()
+        planner = self._planners.pop()
+        try:
+            batches = planner.plan(drain, started_ns)
+            checks = planner.checks
+            if checks.is_unsure:  # before any answer speaks of a topic that a crash would forget
+                try:
+                    self._persist_topics()
+                except PocketMQError as error:
+                    checks.forget()
+                    self._log.error("topics_not_persisted", error=str(error))
+                    self._refuse_all(_sends(batches), drain, refusal_of(error, Stored.NO), started_ns)
+                    return
+                checks.confirm()
+        finally:
+            self._planners.append(planner)
+        for batch in batches:
+            self._append(batch, drain, started_ns)
+
+    def _append(self, parts: list[SendPart], drain: Drain, drained_ns: int) -> None:
+        group = RecordGroup.concat([part.group for part in parts])
+        sends: list[PlannedSend] = []
+        sections = 0
+        for part in parts:
+            if sections:
+                for send in part.sends:
+                    send.shift(sections)
+            sections += len(part.group.sections)
+            sends += part.sends
+        replaced = self._refused_by_role()
+        if replaced is not None:  # since these were let in
+            self._refuse_all(sends, drain, replaced, drained_ns)
+            return
+        started_ns = self._clock.monotonic_ns()
+        try:
+            result = self._store.append(group, dispatch_later=self._dispatch_later)
+        except PocketMQError as error:
+            self._refuse_all(sends, drain, refusal_of(error), drained_ns)
+            return
+        moments = PutMoments(drained_ns, started_ns, self._clock.monotonic_ns(), drain.stages_ns)
+        drain.stages_ns[_LOCK_WAIT] += result.lock_wait_ns
+        drain.stages_ns[_APPEND] += result.append_ns
+        for send in sends:
+            drain.release(send.task)
+        if not result.status.is_stored:
+            self._counters.put_failed(len(group))
+            self._log.error("append_failed", status=result.status.name, error=result.error, records=len(group))
+            self._answer(sends, result, result.status, moments)
+            return
+        self._counters.put(len(group), group.size_bytes)
+        for part in parts:
+            if part.stored is not None:
+                part.stored(result)
+        waiting = [send for send in sends if send.wait]
+        others = [send for send in sends if not send.wait] if len(waiting) < len(sends) else []
+        for chosen, wait in ((others, False), (waiting, True)):
+            if chosen:
+                self._acknowledge(chosen, result, wait, moments)
+
+    def _acknowledge(self, sends: list[PlannedSend], result: AppendResult, wait: bool, moments: PutMoments) -> None:
+        """Answer ``sends`` when the store says so; its call comes in this thread or in the flush thread, once."""
+
+        def done(status: PutStatus) -> None:
+            self._answer(sends, result, status, moments, waited=wait)
+
+        try:
+            self._store.acknowledge(result.end_offset, wait, done)
+        except PocketMQError as error:
+            self._post_refusals(sends, refusal_of(error, Stored.UNKNOWN), result, moments.drained_ns)
+
+    def _answer(
+        self,
+        sends: list[PlannedSend],
+        result: AppendResult,
+        status: PutStatus,
+        moments: PutMoments,
+        *,
+        waited: bool = False,
+    ) -> None:
+        passage = None if self._times is None else self._times.answering(sends, result, moments, waited)
+        if not status.is_stored:
+            self._post_refusals(sends, self._put_refusal(result, status), result, moments.drained_ns, passage)
+            return
+        remark = put_remark(status.name, result.error)
+        appended = Appended(status.code, remark, result.store_timestamp, result.first_queue_offsets, result.runs)
+        answers: list[Answer] = []
+        for send in sends:
+            task = send.task
+            if task.request.oneway:
+                continue
+            try:
+                answers.append((task.connection, send.encode(appended)))
+            except Exception as error:  # one answer that cannot be encoded must not silence the others
+                refusal = refusal_of(error, Stored.YES)
+                self._log.error("answer_failed", code=task.request.code, error=refusal.remark)
+                answers.append((task.connection, encode_refusal(task.request, refusal)))
+        self._answers.post(answers, passage)
+
+    def _put_refusal(self, result: AppendResult, status: PutStatus) -> Refusal:
+        """Return the refusal for what the store did not take, or may have lost before it was flushed."""
+        stored = Stored.NO if result.status is status else Stored.UNKNOWN
+        cause, retry_after_ms, error = result.cause, result.retry_after_ms, result.error
+        replaced = self._refused_by_role() if stored is Stored.UNKNOWN else None
+        if replaced is not None:
+            return Refusal(replaced.code, replaced.remark, replaced.cause, stored, replaced.retry_after_ms)
+        fenced = self._store.log.fence_error
+        if cause is Cause.NONE and fenced is not None:
+            cause, error = fenced.cause, str(fenced)
+        remark = put_remark(status.name, error)
+        if status is PutStatus.OS_PAGE_CACHE_BUSY:
+            cause = Cause.PAGE_CACHE_BUSY
+            retry_after_ms = retry_after_ms or retry_after_busy_ms(self._store.lock_time_mills())
+        elif cause is Cause.NONE:
+            cause = Cause.DISK_ERROR
+        return Refusal(status.code, remark, cause, stored, retry_after_ms or RETRY_AFTER_ERROR_MS)
+
+    def _refuse_all(self, sends: list[PlannedSend], drain: Drain, refusal: Refusal, drained_ns: int) -> None:
+        """Refuse what did not reach the store."""
+        self._refusals.note(refusal.cause.value, refusal.code, refusal.remark, len(sends))
+        for send in sends:
+            drain.refuse(send.task, refusal.with_stages(((QUEUE_WAIT, drained_ns - send.task.created_ns),)))
+
+    def _post_refusals(
+        self,
+        sends: list[PlannedSend],
+        refusal: Refusal,
+        result: AppendResult,
+        drained_ns: int,
+        passage: Passage | None = None,
+    ) -> None:
+        """Refuse what the store was asked for."""
+        self._refusals.note(refusal.cause.value, refusal.code, refusal.remark, len(sends))
+        put_stages = tuple(
+            (name, took_ns)
+            for name, took_ns in ((LOCK_WAIT, result.lock_wait_ns), (APPEND, result.append_ns))
+            if took_ns
+        )
+        answers: list[Answer] = []
+        for send in sends:
+            task = send.task
+            if not task.request.oneway:
+                explained = refusal.with_stages(((QUEUE_WAIT, drained_ns - task.created_ns), *put_stages))
+                if task.request.code == RequestCode.CONSUMER_SEND_MSG_BACK:
+                    explained = send_back_refusal(explained, result.status)
+                answers.append((task.connection, encode_refusal(task.request, explained)))
+        self._answers.post(answers, passage)
+
+
+def _sends(batches: list[list[SendPart]]) -> list[PlannedSend]:
+    return [send for batch in batches for part in batch for send in part.sends]

@@ -1,0 +1,348 @@
+"""Commit and rollback: the decisions of producers.
+
+Lives here: ``EndTransactionProcessor``: END_TRANSACTION and NATIVE_END_TRANSACTION: who may decide what, many decisions
+in one append, the answers (RocketMQ EndTransactionProcessor).
+
+What is answered, for the half message that the request names by both of its offsets:
+
+- open: the decision is written; SUCCESS once it is as safe as a send's. Unknown (0): SUCCESS, nothing changes.
+- ended the same way: SUCCESS, and nothing is written: a decision may come twice.
+- ended the other way: TRANSACTION_SHOULD_COMMIT or TRANSACTION_SHOULD_ROLLBACK, which names how it ended.
+- given up: still decided as long as the broker remembers it, else TRANSACTION_FAILED.
+- never there, ended and forgotten, of another group, at another place: SYSTEM_ERROR with RocketMQ's texts.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pocketmq.broker.flow_control.busy_answers import RETRY_AFTER_ERROR_MS, put_remark, retry_after_busy_ms
+from pocketmq.broker.flow_control.refusal_stats import RefusalBook
+from pocketmq.broker.request.request_task import (
+    AnswerPort,
+    Buffers,
+    Drain,
+    Refusal,
+    Task,
+    encode_answer,
+    encode_refusal,
+    refusal_of,
+)
+from pocketmq.broker.transaction.transaction_commits import CommitGroup, CommitTails
+from pocketmq.broker.transaction.transaction_records import HalfIllegal, HalfRecords
+from pocketmq.broker.transaction.transaction_table import Half, Outcome, TransactionTable
+from pocketmq.broker.transaction.transaction_writer import TransactionWriter
+from pocketmq.common.errors import Cause, CorruptRecord, PocketMQError, Stored
+from pocketmq.common.events import EventLog
+from pocketmq.common.record import TRANSACTION_COMMIT, TRANSACTION_NOT, TRANSACTION_ROLLBACK
+from pocketmq.common.record_codec import decode_record
+from pocketmq.common.topics import HALF_TOPIC
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers import NativeEndTransactionResponseHeader
+from pocketmq.store.append_result import AppendResult, PutStatus
+from pocketmq.store.message_store import MessageStore
+
+ENDS_MAX: Final = 4096
+"""Decisions of one native request."""
+BUSY_RETRY_MS: Final = 100
+NOT_FOUND: Final = "Find prepared transaction message failed"
+_OUTCOME: Final = {TRANSACTION_COMMIT: Outcome.COMMITTED, TRANSACTION_ROLLBACK: Outcome.ROLLED_BACK}
+_OK: Final = Refusal(int(ResponseCode.SUCCESS), "", Cause.NONE)
+_AS_BEFORE: Final = {
+    outcome: Refusal(int(ResponseCode.SUCCESS), f"the transaction was {outcome.value} before", Cause.NONE)
+    for outcome in Outcome
+}
+"""Verdicts on decisions that came before. They are as true as the flush of the first one."""
+
+
+@dataclass(slots=True)
+class _Work:
+    """One request: its decisions and their verdicts so far, None where one is still to be written."""
+
+    task: Task
+    verdicts: list[Refusal | None]
+
+
+@dataclass(slots=True)
+class _Decision:
+    """One half message that this drain ends, and the requests that ask for it."""
+
+    half: Half
+    outcome: Outcome
+    asked: list[tuple[_Work, int]]
+
+
+class EndTransactionProcessor:
+    """Serves codes 37 and 30037 with one thread; everything drained together is written together."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        table: TransactionTable,
+        writer: TransactionWriter,
+        answers: AnswerPort,
+        refusals: RefusalBook,
+        log: EventLog,
+        refusal: Callable[[], Refusal | None] = lambda: None,
+    ) -> None:
+        """``refusal``: why this broker must not write now, because another one leads."""
+        self._must_not_write = refusal
+        self._store = store
+        self._table = table
+        self._writer = writer
+        self._answers = answers
+        self._refusals = refusals
+        self._log = log
+        self._tails: CommitTails | None = None
+        self._is_slave = store.config.broker_role == "SLAVE"
+        self._repeated = False
+        self.refused = 0
+        """Decisions that were not taken."""
+        self.from_checks = 0
+        """Decisions that answered a check."""
+
+    def reject_request(self) -> Refusal | None:
+        """Refuse only what a master that was replaced must not decide; what waits costs little."""
+        return self._must_not_write()
+
+    def process(self, drain: Drain) -> None:
+        """Judge, write and answer what was drained."""
+        works: list[_Work] = []
+        decisions: dict[int, _Decision] = {}
+        for task in drain.tasks:
+            try:
+                works.append(self._judge_task(task, decisions))
+            except PocketMQError as error:
+                self._refuse_task(drain, task, refusal_of(error, Stored.NO))
+        stored_end = self._write(list(decisions.values())) if decisions else 0
+        if self._repeated:  # the first decision may still be on its way to the disk, or to a slave
+            self._repeated = False
+            stored_end = self._store.appended_offset
+        if stored_end and self._store.acknowledges_later:
+            for work in works:
+                drain.release(work.task)
+            self._store.acknowledge(stored_end, True, lambda status: self._post(works, status))
+            return
+        told = [PutStatus.PUT_OK]
+        if stored_end:  # answered at once: PUT_OK, or that the log is fenced
+            self._store.acknowledge(stored_end, True, told.append)
+        for work in works:
+            drain.answer(work.task, self._encode(work, told[-1]))
+
+    # ---- judging
+
+    def _judge_task(self, task: Task, decisions: dict[int, _Decision]) -> _Work:
+        header: Any = task.request.header
+        ends: Sequence[tuple[int, int, int, bool]]
+        if task.request.code == RequestCode.NATIVE_END_TRANSACTION:
+            ends = header.ends
+            if not 1 <= len(ends) <= ENDS_MAX:
+                raise PocketMQError(
+                    "end of transactions refused", why=f"{len(ends)} decisions, not 1 to {ENDS_MAX}",
+                    cause=Cause.BAD_REQUEST,
+                )  # fmt: skip
+        else:
+            ends = [
+                (
+                    header.tran_state_table_offset,
+                    header.commit_log_offset,
+                    header.commit_or_rollback,
+                    header.from_transaction_check,
+                )
+            ]
+        work = _Work(task, [None] * len(ends))
+        for index, (offset, physical_offset, kind, from_check) in enumerate(ends):
+            self.from_checks += from_check
+            verdict = self._judge(header.producer_group, offset, physical_offset, kind, work, index, decisions)
+            if verdict is not None:
+                work.verdicts[index] = verdict
+                self._note(verdict)
+        return work
+
+    def _judge(
+        self,
+        group: str,
+        offset: int,
+        physical_offset: int,
+        kind: int,
+        work: _Work,
+        index: int,
+        decisions: dict[int, _Decision],
+    ) -> Refusal | None:
+        """Return a verdict, or None when the decision has joined ``decisions``."""
+        if self._is_slave:
+            text = "Transaction message is not ended on a slave broker"
+            return _no(text, ResponseCode.SLAVE_NOT_AVAILABLE, Cause.NOT_MASTER, RETRY_AFTER_ERROR_MS)
+        if kind not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, TRANSACTION_NOT):
+            return _no(f"commitOrRollback is {kind}, not 8, 12 or 0")
+        outcome = _OUTCOME.get(kind)
+        joined = decisions.get(offset)
+        half = self._table.get(offset) if joined is None else joined.half
+        if half is None:
+            return self._ended(offset, physical_offset, outcome)
+        if half.producer_group != group:
+            return _no("The producer group wrong")
+        if half.physical_offset != physical_offset:
+            return _no("The commit log offset wrong")
+        if outcome is None:
+            return Refusal(int(ResponseCode.SUCCESS), "unknown: its producers will be asked again", Cause.NONE)
+        if joined is not None:
+            if joined.outcome is not outcome:
+                return _other(joined.outcome)
+            joined.asked.append((work, index))
+            return None
+        claimed = self._table.claim(offset)
+        if claimed is None:
+            text = "another decision on this transaction is being written"
+            return _no(text, ResponseCode.SYSTEM_BUSY, Cause.NONE, BUSY_RETRY_MS)
+        decisions[offset] = _Decision(claimed, outcome, [(work, index)])
+        return None
+
+    def _ended(self, offset: int, physical_offset: int, outcome: Outcome | None) -> Refusal:
+        """Return the verdict on a decision about a half message that is not open."""
+        known, half_at = self._table.outcome(offset) or (None, physical_offset)
+        if half_at != physical_offset:  # that of another half message: the log was cut off, or the place is made up
+            return _no("The commit log offset wrong")
+        if known is Outcome.GIVEN_UP:
+            text = "the transaction was given up, its half message lies in TRANS_CHECK_MAX_TIME_TOPIC: resume it there"
+            return _no(text, ResponseCode.TRANSACTION_FAILED)
+        if known is Outcome.LOST:
+            return _no(f"{NOT_FOUND}: retention or damage has taken the half message out of the log")
+        if known is not None:
+            if outcome in (known, None):
+                self._repeated = True
+                return _AS_BEFORE[known]
+            return _other(known)
+        if self._table.is_known(offset):
+            return _no(f"{NOT_FOUND}: the transaction of half message {offset} ended before, how is not remembered")
+        record = self._store.read_record(physical_offset)
+        if record is not None and decode_record(record, check_crc=False).topic == HALF_TOPIC:
+            return _no("The transaction state table offset wrong")
+        return _no(f"{NOT_FOUND}: there is no half message {offset}")
+
+    # ---- writing
+
+    def _write(self, decisions: list[_Decision]) -> int:
+        """Write all decisions, in groups of bounded size; give them their verdicts; return the end of what was stored,
+        0 if nothing was.
+        """
+        end = at = 0
+        while at < len(decisions):
+            size_bytes = 0
+            first = at
+            while at < len(decisions) and (at == first or size_bytes < self._writer.group_bytes_max):
+                size_bytes += decisions[at].half.size_bytes
+                at += 1
+            part = decisions[first:at]
+            try:
+                end = max(end, self._write_part(part))
+            except Exception as error:
+                refusal = refusal_of(error, Stored.UNKNOWN)
+                for decision in part:
+                    self._table.release(decision.half)
+                self._settle(part, refusal)
+                self._log.error("transactions_not_ended", count=len(part), error=refusal.remark)
+        return end
+
+    def _write_part(self, decisions: list[_Decision]) -> int:
+        if self._tails is None:
+            self._tails = CommitTails(HalfRecords(self._store.store_host))
+        commits = [each for each in decisions if each.outcome is Outcome.COMMITTED]
+        messages = CommitGroup(self._tails, self._store.store_host)
+        bad: set[int] = set()
+        for decision, record in zip(commits, self._writer.contents([each.half for each in commits]), strict=True):
+            half = decision.half
+            if record is None:
+                self._writer.forget(half)
+                text = f"{NOT_FOUND}: retention or damage has taken the half message out of the log"
+                bad.add(half.queue_offset)
+                self._settle([decision], _no(text))
+                self._log.error("half_message_lost", queue_offset=half.queue_offset, group=half.producer_group)
+                continue
+            try:
+                if not (half.recovered and self._writer.delivered(half, record)):
+                    messages.add(record, half.physical_offset)
+            except (HalfIllegal, CorruptRecord) as error:
+                self._table.release(half)
+                bad.add(half.queue_offset)
+                self._settle([decision], _no(f"the half message cannot be delivered: {error}"))
+        ended = [each for each in decisions if each.half.queue_offset not in bad] if bad else decisions
+        if not ended:
+            return 0
+        result = self._writer.end_commits(messages, [(each.half, each.outcome) for each in ended])
+        if not result.status.is_stored:
+            self._settle(ended, self._put_refusal(result))
+            return 0
+        self._settle(ended, _OK)
+        return result.end_offset
+
+    def _settle(self, decisions: Sequence[_Decision], verdict: Refusal) -> None:
+        for decision in decisions:
+            for work, index in decision.asked:
+                work.verdicts[index] = verdict
+                if verdict is not _OK:
+                    self._note(verdict)
+
+    def _put_refusal(self, result: AppendResult) -> Refusal:
+        status, cause, retry_after_ms = result.status, result.cause, result.retry_after_ms
+        if status is PutStatus.OS_PAGE_CACHE_BUSY:
+            cause = Cause.PAGE_CACHE_BUSY
+            retry_after_ms = retry_after_ms or retry_after_busy_ms(self._store.lock_time_mills())
+        elif cause is Cause.NONE:
+            cause = Cause.DISK_ERROR
+        remark = put_remark(status.name, result.error)
+        return Refusal(status.code, remark, cause, Stored.NO, retry_after_ms or RETRY_AFTER_ERROR_MS)
+
+    # ---- answering
+
+    def _note(self, verdict: Refusal) -> None:
+        if verdict.code != ResponseCode.SUCCESS:
+            self.refused += 1
+            self._refusals.note(verdict.cause.value, verdict.code, verdict.remark)
+
+    def _refuse_task(self, drain: Drain, task: Task, refusal: Refusal) -> None:
+        self._note(refusal)
+        drain.refuse(task, refusal)
+
+    def _post(self, works: list[_Work], status: PutStatus) -> None:
+        """Answer when what was written is safe, or is not (``status``). Flush thread."""
+        self._answers.post(
+            [(work.task.connection, self._encode(work, status)) for work in works if not work.task.request.oneway]
+        )
+
+    def _encode(self, work: _Work, status: PutStatus) -> Buffers:
+        request = work.task.request
+        if status is PutStatus.PUT_OK and work.verdicts.count(_OK) == len(work.verdicts):
+            if request.code != RequestCode.NATIVE_END_TRANSACTION:
+                return encode_answer(request)
+            return encode_answer(request, header=NativeEndTransactionResponseHeader([(0, "")] * len(work.verdicts)))
+        verdicts = [self._final(verdict, status) for verdict in work.verdicts]
+        if request.code == RequestCode.NATIVE_END_TRANSACTION:
+            header = NativeEndTransactionResponseHeader([(each.code, each.remark) for each in verdicts])
+            return encode_answer(request, header=header)
+        if verdicts[0].code == ResponseCode.SUCCESS:
+            return encode_answer(request, remark=verdicts[0].remark)
+        return encode_refusal(request, verdicts[0])
+
+    @staticmethod
+    def _final(verdict: Refusal | None, status: PutStatus) -> Refusal:
+        assert verdict is not None
+        if status is PutStatus.PUT_OK or not (verdict is _OK or verdict in _AS_BEFORE.values()):
+            return verdict
+        stored = Stored.YES if status.is_stored else Stored.UNKNOWN
+        is_slaves = status in (PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.SLAVE_NOT_AVAILABLE)
+        cause = Cause.TIMEOUT if is_slaves else Cause.DISK_ERROR
+        return Refusal(status.code, put_remark(status.name, ""), cause, stored, RETRY_AFTER_ERROR_MS)
+
+
+def _no(
+    text: str, code: int = ResponseCode.SYSTEM_ERROR, cause: Cause = Cause.BAD_REQUEST, retry_after_ms: int = 0
+) -> Refusal:
+    return Refusal(int(code), text, cause, retry_after_ms=retry_after_ms)
+
+
+def _other(known: Outcome) -> Refusal:
+    """Return the verdict on a decision against the one that was taken."""
+    if known is Outcome.COMMITTED:
+        return _no("the transaction was committed before", ResponseCode.TRANSACTION_SHOULD_COMMIT)
+    return _no("the transaction was rolled back before", ResponseCode.TRANSACTION_SHOULD_ROLLBACK)

@@ -1,0 +1,129 @@
+"""A send that is half of a transaction: whether it is one, and where it waits.
+
+Lives here: ``HalfPlan``: from the flag and properties of a send to the record of a half message (RocketMQ
+TransactionalMessageBridge.parseHalfMessageInner), with the refusals; halves noted once they are stored.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.delay.delay_plan import is_delayed
+from pocketmq.broker.request.request_task import Refusal
+from pocketmq.broker.transaction.transaction_table import Half, TransactionTable
+from pocketmq.common.errors import Cause, MessageIllegal
+from pocketmq.common.properties import (
+    CHECK_IMMUNITY_TIME_IN_SECONDS,
+    PGROUP,
+    REAL_QID,
+    REAL_TOPIC,
+    TRAN_MSG,
+    TRAN_PREPARED_QUEUE_OFFSET,
+    TRANSACTION_CHECK_TIMES,
+)
+from pocketmq.common.record import TRANSACTION_MASK, TRANSACTION_PREPARED
+from pocketmq.common.topics import HALF_TOPIC
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.store.append_result import AppendResult
+
+FULL_RETRY_MS: Final = 1000
+IMMUNITY_MS_MAX: Final = 7 * 86_400_000
+"""Longest time that a message can ask not to be checked."""
+
+
+def is_half(sys_flag: int, properties: dict[str, str]) -> bool:
+    """Tell whether a send is half of a transaction; raises ``MessageIllegal`` where flag and properties disagree.
+
+    RocketMQ goes by the property alone; a transaction flag without it would be a record that no queue shows and nobody
+    ends.
+    """
+    kind = sys_flag & TRANSACTION_MASK
+    transactional = properties.get(TRAN_MSG, "").lower() == "true"
+    if kind not in (0, TRANSACTION_PREPARED) or (kind and not transactional):
+        raise MessageIllegal(
+            "the message is illegal", why=f"sysFlag {sys_flag} is that of a transaction, but {TRAN_MSG} is not true"
+        )
+    return transactional
+
+
+class HalfPlan:
+    """Decides for one send thread at a time. ``table`` None: a slave, which takes no sends."""
+
+    __slots__ = ("_config", "_table")
+
+    def __init__(self, config: BrokerConfig, table: TransactionTable | None) -> None:
+        self._config = config
+        self._table = table
+
+    def plan(self, topic: str, queue_id: int, properties: dict[str, str]) -> Refusal | tuple[str, int, Half]:
+        """Return (topic, queue) in which the half message waits and what is known of it, or a refusal.
+
+        Changes ``properties`` to those of the stored record.
+        """
+        refusal = self.refusal()
+        if refusal is not None:
+            return refusal
+        group = properties.get(PGROUP, "")
+        if not group:
+            return _illegal(f"property {PGROUP} is missing: nobody could be asked for the decision, or give it")
+        if is_delayed(properties):
+            return _illegal("a transactional message cannot be delayed: send it plain, or without the delay")
+        immunity_ms = immunity_of(properties)
+        if immunity_ms is None:
+            text = properties[CHECK_IMMUNITY_TIME_IN_SECONDS]
+            return _illegal(f"property {CHECK_IMMUNITY_TIME_IN_SECONDS} is {text[:40]!r}, no seconds up to seven days")
+        properties.pop(TRANSACTION_CHECK_TIMES, None)
+        properties.pop(TRAN_PREPARED_QUEUE_OFFSET, None)
+        properties[REAL_TOPIC] = topic
+        properties[REAL_QID] = str(queue_id)
+        return HALF_TOPIC, 0, Half(-1, -1, 0, 0, group, immunity_ms)
+
+    def refusal(self) -> Refusal | None:
+        """Return why no half message is taken at all now, or None."""
+        table = self._table
+        if self._config.reject_transaction_message or table is None:
+            text = f"the broker[{self._config.broker_name}] sending transaction message is forbidden"
+            return Refusal(int(ResponseCode.NO_PERMISSION), text, Cause.NO_PERMISSION)
+        if table.is_full:
+            return Refusal(
+                int(ResponseCode.SYSTEM_BUSY),
+                f"transaction message is under flow control, {len(table)} half messages wait for a decision, "
+                f"limit {table.pending_max}",
+                Cause.MEMORY_LIMIT,
+                retry_after_ms=FULL_RETRY_MS,
+            )
+        return None
+
+    def add(self, halves: Sequence[Half]) -> None:
+        """Note half messages that are in the log now, before anybody is answered."""
+        assert self._table is not None
+        self._table.add_all(halves)
+
+    def stored(self, sends: Sequence[Any], result: AppendResult) -> None:
+        """Note the halves of ``sends`` (``TypedSend``), which are in the log now, before anybody is answered."""
+        for send in sends:
+            half: Half = send.half
+            half.queue_offset = result.first_queue_offsets[send.position]
+            half.physical_offset = result.runs[send.position][0][0]
+            half.size_bytes = len(send.records[0])
+            half.store_ms = result.store_timestamp
+            half.record = send.records[0]
+        self.add([send.half for send in sends])
+
+
+def immunity_of(properties: dict[str, str]) -> int | None:
+    """Return the age in ms at which a half message wants to be checked first, 0 if it does not say; None if it says
+    nonsense. A negative time means the broker's (RocketMQ TransactionalMessageServiceImpl.getImmunityTime).
+    """
+    text = properties.get(CHECK_IMMUNITY_TIME_IN_SECONDS, "")
+    digits = text.removeprefix("-")
+    if not text:
+        return 0
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= 9):
+        return None
+    immunity_ms = int(text) * 1000
+    return None if immunity_ms > IMMUNITY_MS_MAX else max(0, immunity_ms)
+
+
+def _illegal(text: str) -> Refusal:
+    return Refusal(int(ResponseCode.MESSAGE_ILLEGAL), text, Cause.BAD_REQUEST)

@@ -1,0 +1,3 @@
+"""Commands that show and change topics, groups, queue locks and replication. Each parses options, calls
+``client.admin`` and prints a table or JSON.
+"""

@@ -1,0 +1,187 @@
+"""``pocketmq lock list | release``: why an ordered queue stands still, and what to do when its holder is gone.
+
+Lives here: options, what is printed, the question before a release.
+"""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pocketmq.cli import options
+from pocketmq.cli.output import print_json, print_note, print_table
+from pocketmq.cli.run import run_async
+from pocketmq.common.errors import Cause, PocketMQError
+
+if TYPE_CHECKING:
+    from pocketmq.client.admin.lock_admin import QueueLockStatus
+
+COLUMNS = (
+    "group",
+    "topic",
+    "broker",
+    "queue_id",
+    "holder",
+    "address",
+    "age",
+    "renewed",
+    "expires_in",
+    "token",
+    "waiting",
+)
+
+
+class NoSuchLock(PocketMQError):
+    """There is no lock of that queue."""
+
+    default_cause = Cause.BAD_REQUEST
+
+
+def build_app() -> typer.Typer:
+    """Return the group of subcommands."""
+    app = typer.Typer(help="Queue locks of ordered consumption: who has which, since when.", no_args_is_help=True)
+    app.command("list")(list_locks)
+    app.command()(release)
+    return app
+
+
+def list_locks(
+    group: Annotated[str, typer.Option("--group", "-g", help="Only this consumer group.")] = "",
+    topic: Annotated[str, typer.Option("--topic", "-t", help="Only this topic.")] = "",
+    as_json: options.Json = False,
+    namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
+) -> None:
+    """List the locks: holder, age, time since the last renewal, time until it expires, fencing token, who waits.
+
+    An expired lock is taken over by the next client that asks for it.
+    """
+
+    async def body() -> None:
+        from pocketmq.client.admin.admin import Admin
+        from pocketmq.client.admin.lock_admin import queue_locks
+
+        async with Admin(namesrv) as admin:
+            locks, left_out = await queue_locks(admin, group=group, topic=topic)
+        if as_json:
+            print_json({"locks": [_as_json(lock) for lock in locks], "left_out": left_out})
+            return
+        print_table(COLUMNS, [_row(lock) for lock in locks])
+        if left_out:
+            print_note(f"{left_out:,} more are not shown: name a group or a topic")
+        waiting = [lock for lock in locks if lock.info.waiting]
+        if waiting:
+            print_note(f"{len(waiting)} queues stand still for clients that wait for them")
+
+    run_async(body())
+
+
+def release(
+    group: Annotated[str, typer.Option("--group", "-g", help="Consumer group.")],
+    topic: Annotated[str, typer.Option("--topic", "-t", help="Topic.")],
+    queue_id: Annotated[int, typer.Option("--queue", "-q", min=0, help="Queue id.")],
+    broker: Annotated[str, typer.Option("--broker", "-b", help="Broker, where several have the topic.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
+) -> None:
+    """Take a queue's lock away from its holder, so that the client that waits gets it now.
+
+    For a holder that is gone for good. One that is alive, but cut off, goes on with the message in its hands; its
+    commits are refused from then on.
+    """
+
+    from pocketmq.client.admin.admin import Admin
+    from pocketmq.client.admin.lock_admin import queue_locks, release_lock
+
+    found: list[QueueLockStatus] = []
+
+    async def look() -> None:
+        async with Admin(namesrv) as admin:
+            locks, _ = await queue_locks(admin, group=group, topic=topic)
+        found.extend(each for each in locks if each.queue.queue_id == queue_id)
+
+    async def take_away() -> None:
+        async with Admin(namesrv) as admin:
+            await release_lock(admin, lock)
+
+    run_async(look())
+    brokers = {each.queue.broker_name: each for each in found if broker in ("", each.queue.broker_name)}
+    if not brokers:
+        raise NoSuchLock(
+            "no such lock",
+            why=f"nobody of {group} has queue {queue_id} of {topic}",
+            hint="pocketmq lock list shows what there is",
+        )
+    if len(brokers) > 1:
+        raise typer.BadParameter(f"several brokers have it: {', '.join(brokers)}", param_hint="--broker")
+    [lock] = brokers.values()
+    if not yes:
+        typer.confirm(_question(lock), abort=True)
+    run_async(take_away())
+    print(f"released: {lock.queue} of {group}, held by {lock.info.client_id} under token {lock.info.fencing_token}")
+
+
+def _question(lock: "QueueLockStatus") -> str:
+    info = lock.info
+    return (
+        f"{lock.queue} of {info.consumer_group} is held by {info.client_id} at {info.address} since "
+        f"{seconds(info.age_ms)}, renewed {seconds(info.renewed_ms_ago)} ago, {_expiry(lock)}. Take it away?"
+    )
+
+
+def _expiry(lock: "QueueLockStatus") -> str:
+    if lock.is_expired:
+        return "expired"
+    return f"expires in {seconds(lock.info.expires_in_ms)}"
+
+
+def _row(lock: "QueueLockStatus") -> tuple[object, ...]:
+    info = lock.info
+    expires = "expired" if lock.is_expired else seconds(info.expires_in_ms)
+    if info.release_in_ms >= 0:
+        expires = f"{seconds(info.release_in_ms)} (disconnected)"
+    waiting = ", ".join(f"{each.client_id} ({seconds(each.waiting_ms)})" for each in info.waiting)
+    return (
+        info.consumer_group,
+        info.topic,
+        lock.queue.broker_name,
+        info.queue_id,
+        info.client_id,
+        info.address,
+        seconds(info.age_ms),
+        f"{seconds(info.renewed_ms_ago)} ago",
+        expires,
+        str(info.fencing_token),
+        waiting,
+    )
+
+
+def _as_json(lock: "QueueLockStatus") -> dict[str, Any]:
+    info = lock.info
+    return {
+        "group": info.consumer_group,
+        "topic": info.topic,
+        "broker": lock.queue.broker_name,
+        "queue_id": info.queue_id,
+        "holder": info.client_id,
+        "address": info.address,
+        "age_ms": info.age_ms,
+        "renewed_ms_ago": info.renewed_ms_ago,
+        "expires_in_ms": info.expires_in_ms,
+        "release_in_ms": None if info.release_in_ms < 0 else info.release_in_ms,
+        "fencing_token": info.fencing_token,
+        "waiting": [
+            {"client_id": each.client_id, "waiting_ms": each.waiting_ms, "refusals": each.refusals}
+            for each in info.waiting
+        ],
+    }
+
+
+def seconds(time_ms: int) -> str:
+    """Return a time as people read it: ``0.4 s``, ``54 s``, ``12 min``, ``3.5 h``."""
+    value = time_ms / 1000
+    if value < 10:
+        return f"{value:.1f} s"
+    if value < 120:
+        return f"{value:.0f} s"
+    if value < 7200:
+        return f"{value / 60:.0f} min"
+    return f"{value / 3600:.1f} h"

@@ -1,0 +1,245 @@
+"""Runs the daemons: settings, logs, loop, signals, the ready line.
+
+Lives here: ``run_daemon`` for the three shapes (name server, broker, both), and what only a daemon may choose for the
+whole process: uvloop, the interpreter's switch interval.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from pocketmq.broker.app import BrokerApp
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.metrics.metrics_server import DEFAULT_PORT, MetricsConfig
+from pocketmq.cli.daemon.descriptors import room_for_files
+from pocketmq.cli.daemon.recovery_progress import RecoveryProgress
+from pocketmq.cli.exit_codes import CannotStart, ExitCode
+from pocketmq.common.clock import SystemClock
+from pocketmq.common.errors import ConfigError, PocketMQError
+from pocketmq.common.logs import LogConfig, Logs
+from pocketmq.common.settings import FILE_BYTES_MAX, Settings, SettingsReader
+from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.server import NamesrvApp
+from pocketmq.remoting.loop import new_event_loop
+from pocketmq.remoting.server import ServerConfig
+from pocketmq.store.config import StoreConfig
+from pocketmq.store.disk.disk_limits import DiskLimits
+from pocketmq.store.disk.file_system import FileSystem
+from pocketmq.store.disk.os_file_system import OsFileSystem
+from pocketmq.testing.faults import FaultConfig, FaultFileSystem, FaultPlan
+
+SWITCH_INTERVAL_S: Final = 0.0005
+"""CPython's 5 ms lets a worker thread hold the loop up for so long (design §1)."""
+DEFAULT_DATA_DIR: Final = "./pocketmq-data"
+DEFAULT_ORIGIN: Final = "default of pocketmq"
+"""Where a value came from that the daemons choose, and the library does not."""
+
+SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
+    "broker": BrokerConfig,
+    "store": StoreConfig,
+    "remoting": ServerConfig,
+    "namesrv": NamesrvConfig,
+    "log": LogConfig,
+    "metrics": MetricsConfig,
+    "fault": FaultConfig,
+}
+"""Sections of a settings file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Which of the two a daemon runs."""
+
+    namesrv: bool
+    broker: bool
+
+
+def load_settings(
+    options: Mapping[str, Mapping[str, object]],
+    config_file: str | None,
+    flags: Sequence[str],
+    environment: Mapping[str, str],
+) -> Settings:
+    """Merge defaults, file, environment, options and ``--set`` flags; raise ``ConfigError`` naming what is wrong.
+
+    ``options``: option name → settings that it gives; None means the option was not used.
+    """
+    reader = SettingsReader(SECTIONS)
+    defaults = {"store.store_path_root_dir": DEFAULT_DATA_DIR, "metrics.listen_port": DEFAULT_PORT}
+    layers = [reader.from_values(defaults, DEFAULT_ORIGIN)]
+    if config_file is not None:
+        layers.append(reader.from_file(read_settings_file(config_file), config_file))
+    layers.append(reader.from_environment(environment))
+    for option, values in options.items():
+        layers.append(reader.from_values({name: value for name, value in values.items() if value is not None}, option))
+    layers.append(reader.from_flags(flags))
+    return reader.merge(*layers)
+
+
+def read_settings_file(path: str) -> str:
+    """Return the text of a settings file, or raise ``ConfigError``."""
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(FILE_BYTES_MAX + 1)
+        return content.decode()
+    except OSError as error:
+        raise ConfigError("the settings file cannot be read", why=f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError("the settings file cannot be read", why=f"{path} is not UTF-8: {error.reason}") from error
+
+
+def run_daemon(
+    shape: Shape, options: Mapping[str, Mapping[str, object]], config_file: str | None, flags: Sequence[str]
+) -> None:
+    """Serve until SIGTERM or SIGINT, then stop cleanly. Raises ``ConfigError`` or ``CannotStart`` before serving."""
+    settings = load_settings(options, config_file, flags, os.environ)
+    warning = disk_warning(settings.get(StoreConfig), OsFileSystem()) if shape.broker else ""
+    if warning:  # not on standard output, whose first line is the ready line
+        print(f"warning: {warning}", file=sys.stderr, flush=True)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    logs = Logs(settings.get(LogConfig))
+    try:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(_serve(shape, settings, logs))
+    finally:
+        logs.close()
+
+
+def disk_warning(config: StoreConfig, files: FileSystem) -> str:
+    """Return what the disk means for a broker that starts on it, if it is above a limit; else "". Blocks.
+
+    A directory that is not there yet is made on the disk of the nearest one above it.
+    """
+    root = os.path.abspath(os.path.expanduser(config.store_path_root_dir))
+    try:
+        place = root
+        while not files.exists(place) and place != os.path.dirname(place):
+            place = os.path.dirname(place)
+        free_bytes, total_bytes = files.free_bytes(place)
+    except (PocketMQError, OSError):  # the start will tell
+        return ""
+    if total_bytes <= 0:
+        return ""
+    return DiskLimits(config).warning(root, 1 - free_bytes / total_bytes, free_bytes)
+
+
+async def _serve(shape: Shape, settings: Settings, logs: Logs) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def on_signal(number: signal.Signals) -> None:
+        if stop.is_set():  # asked twice: end at once, the next start recovers the store
+            os._exit(ExitCode.INTERRUPTED)
+        logs.logger("broker").info("stopping", signal=number.name)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    failed: list[BaseException] = []
+
+    def on_failed(error: BaseException) -> None:
+        failed.append(error)
+        stop.set()
+
+    async with _started(shape, settings, logs, on_failed) as ready:
+        print(ready, flush=True)
+        await stop.wait()
+    if failed:
+        with _start_errors():
+            raise failed[0]
+
+
+@contextlib.asynccontextmanager
+async def _started(
+    shape: Shape, settings: Settings, logs: Logs, on_failed: Callable[[BaseException], None]
+) -> AsyncIterator[str]:
+    """Start what the shape names, yield the ready line, stop in reverse order. ``on_failed``: see ``BrokerApp``."""
+    clock = SystemClock()
+    server_config = room_for_files(
+        settings.get(ServerConfig), int(shape.namesrv) + int(shape.broker), logs.logger("remoting")
+    )
+    broker_config = settings.get(BrokerConfig)
+    ready = "ready"
+    async with contextlib.AsyncExitStack() as stack:
+        if shape.namesrv:
+            namesrv = NamesrvApp(
+                _namesrv_config(settings), server_config=server_config, log=logs.logger("namesrv"), clock=clock
+            )
+            with _start_errors():
+                await namesrv.start()
+            stack.push_async_callback(namesrv.stop)
+            ready += f" namesrv={namesrv.address}"
+            broker_config = msgspec.structs.replace(
+                broker_config, namesrv_addr=";".join([namesrv.address, *broker_config.name_servers()])
+            )
+        if shape.broker:
+            progress = RecoveryProgress(sys.stderr, clock)
+            stack.callback(progress.close)
+            broker = BrokerApp(
+                broker_config,
+                settings.get(StoreConfig),
+                server_config=server_config,
+                loggers=logs.logger,
+                clock=clock,
+                file_system=_fault_file_system(settings, logs),
+                metrics_config=settings.get(MetricsConfig),
+                recovery_progress=progress,
+                on_failed=on_failed,
+                metrics_required=settings.origin("metrics", "listen_port") != DEFAULT_ORIGIN,
+            )
+            with _start_errors():
+                await broker.start()
+            progress.close()
+            stack.push_async_callback(broker.stop)
+            ready += f" broker={broker.address}"
+            if broker.metrics_address:
+                ready += f" metrics={broker.metrics_address}"
+            if settings.get(FaultConfig).enable:
+                ready += " faults=on"
+        yield ready
+
+
+def _namesrv_config(settings: Settings) -> NamesrvConfig:
+    """Return the name server's settings; its epochs lie beside the broker's data unless told otherwise.
+
+    Not on a port of the system's choice: such a name server lives for a test.
+    """
+    config = settings.get(NamesrvConfig)
+    if config.epoch_store_dir or config.listen_port == 0:
+        return config
+    root = settings.get(StoreConfig).store_path_root_dir
+    return msgspec.structs.replace(config, epoch_store_dir=f"{root}/namesrv-{config.listen_port}")
+
+
+def _fault_file_system(settings: Settings, logs: Logs) -> FaultFileSystem | None:
+    """Return the disk that fails on request, if the settings ask for it; None: the real one, not wrapped."""
+    config = settings.get(FaultConfig)
+    if not config.enable:
+        return None
+    root = os.path.abspath(os.path.expanduser(settings.get(StoreConfig).store_path_root_dir))
+    files = OsFileSystem()
+    log = logs.logger("store")
+    log.warning("faults_enabled", control_file=config.control_file)
+    return FaultFileSystem(files, FaultPlan(files, config.control_file, root, SystemClock(), log, seed=config.seed))
+
+
+@contextlib.contextmanager
+def _start_errors() -> Iterator[None]:
+    """Turn whatever keeps a daemon from serving into ``CannotStart``; settings stay ``ConfigError``."""
+    try:
+        yield
+    except (ConfigError, CannotStart):
+        raise
+    except PocketMQError as error:
+        raise CannotStart(error.what, why=error.why, hint=error.hint, cause=error.cause) from error
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise CannotStart("the daemon cannot start", why=f"{where}{error.strerror or error}") from error

@@ -1,0 +1,4 @@
+"""From figures to findings, one module an area: the order of the data flow is ``refusals``, ``send``, ``slow_stage``,
+``store``, ``replication``, ``reads``, ``settings``. Rules are pure functions of ``doctor.figures``; ``diagnosis`` asks
+them in turn.
+"""

@@ -1,0 +1,388 @@
+"""Rules: which refusal fires, and why.
+
+Lives here: the five refusals of flow control, failed puts, limits on memory and connections, and what old clients make
+of a refusal.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from pocketmq.cli.doctor.figures import SEND_PAIR, Figures, Refused
+from pocketmq.cli.doctor.finding import Advice, Area, Finding, Severity
+from pocketmq.cli.doctor.rules.slow_stage import explain_wait, pool_advice, wait_limit_ms
+from pocketmq.cli.doctor.words import bytes_text, clean, count_text, ms_text, plural
+
+SYSTEM_BUSY: Final = 2
+POOL_SIZE: Final = 5
+"""RocketMQ MessageStoreConfig.transientStorePoolSize."""
+_STAGES_IN_WORDS: Final = {
+    "append": "the append is slow",
+    "lock_wait": "the append lock is held",
+    "process": "the checks are slow",
+    "queue_wait": "more arrives than is served",
+}
+
+
+def refusal_rules(figures: Figures) -> Iterator[Finding]:
+    """Yield a finding for each kind of refusal within the window."""
+    yield from _page_cache(figures)
+    yield from _no_buffer(figures)
+    yield from _overload(figures)
+    yield from _timeout(figures)
+    yield from _put_failures(figures)
+    yield from _without_telemetry(figures)
+    yield from _old_clients(figures)
+
+
+def seen(figures: Figures, refused: Refused) -> str:
+    """Return how often something was refused, as evidence."""
+    remark = f'; the last: "{clean(refused.remark)}"' if refused.remark else ""
+    return (
+        f"{plural(refused.recent or 0, 'request')} refused {figures.window}, {count_text(refused.total)} since the "
+        f"start, code {refused.code}{remark}"
+    )
+
+
+def _page_cache(figures: Figures) -> Iterator[Finding]:
+    kinds = {
+        "REJECTREQUEST": (
+            "refused-page-cache-reject",
+            "sends are refused at the door: the page cache is busy",
+            "reject-request",
+        ),
+        "PCBUSY_CLEAN_QUEUE": (
+            "refused-page-cache-sweep",
+            "the send queue is emptied: the page cache is busy",
+            "pcbusy",
+        ),
+        "PC_SYNCHRONIZED": (
+            "refused-page-cache-put",
+            "puts are refused: the page cache is busy",
+            "pc-synchronized",
+        ),
+        "": ("refused-page-cache", "sends are refused: the page cache is busy", "pcbusy"),
+    }
+    for tag, (key, title, scenario) in kinds.items():
+        for refused in figures.refused(tag, cause="page_cache_busy"):
+            yield _refusal(
+                key,
+                Area.ADMISSION if tag == "REJECTREQUEST" else Area.PAGE_CACHE,
+                f"[{tag}] {title}" if tag else title,
+                (seen(figures, refused), *page_cache_lines(figures)),
+                "One append has held the append lock for longer than the limit, so everything behind it would wait as "
+                "long. Refusing at once lets producers go to another broker.",
+                "Do not raise the limit, the queue or switch fast failure off: they only hide that one append takes "
+                "this long. Cure the append: write-buffer pool, faster or less busy disk, more brokers.",
+                () if _has_pool(figures) else (pool_advice(figures),),
+                scenario,
+            )
+
+
+def page_cache_lines(figures: Figures) -> tuple[str, ...]:
+    """Return how long the append lock is and was held, as evidence."""
+    if figures.telemetry is None:
+        held_ms = figures.number("pageCacheLockTimeMills")
+        return () if held_ms is None else (f"append lock held now for {ms_text(held_ms)}",)
+    page_cache = figures.telemetry.page_cache
+    limit = f" of {ms_text(page_cache.timeout_ms)} allowed" if page_cache.timeout_ms > 0 else ""
+    now = f"held now for {ms_text(page_cache.lock_held_ms)}" if page_cache.lock_held_ms > 0 else "free now"
+    return (
+        f"append lock {now}; longest hold {figures.window}: {ms_text(page_cache.longest_hold_ms_last_minute)}{limit}",
+    )
+
+
+def _no_buffer(figures: Figures) -> Iterator[Finding]:
+    pool = figures.telemetry.pool if figures.telemetry is not None else None
+    for refused in figures.refusals:
+        if refused.cause == "no_write_buffer":
+            lines = () if pool is None else (f"write buffers free now: {pool.available} of {pool.size}",)
+            more = lines + (() if pool is None else (f"not committed yet: {bytes_text(pool.uncommitted_bytes)}",))
+            yield _refusal(
+                "refused-no-buffer",
+                Area.POOL,
+                "[REJECTREQUEST] sends are refused: no free write buffer",
+                (seen(figures, refused), *more),
+                "Every buffer of the write-buffer pool is full and not committed to its file yet: the disk takes less "
+                "than producers send.",
+                "Find why the commit is slow (pocketmq doctor disk DIR). More buffers ride out a longer burst, not a "
+                "disk that is too slow.",
+                (more_buffers(figures),),
+                "reject-request",
+            )
+
+
+def more_buffers(figures: Figures) -> Advice:
+    """Return the advice to make the pool larger."""
+    size = figures.settings.number("transient_store_pool_size")
+    segment_bytes = figures.settings.number("mapped_file_size_commit_log") or 1 << 30
+    return figures.advice(
+        "transient_store_pool_size",
+        "transientStorePoolSize",
+        "more" if size is None or size < 1 else str(max(POOL_SIZE, size * 2)),
+        f"{bytes_text(segment_bytes)} of locked memory for each buffer",
+    )
+
+
+def _overload(figures: Figures) -> Iterator[Finding]:
+    for refused in [each for each in figures.refusals if each.cause == "queue_full" or each.tag == "OVERLOAD"]:
+        full = _full_pairs(figures)
+        send = figures.pair(SEND_PAIR)
+        if full and (send is None or send.refused_full <= 0):
+            yield _refusal(
+                "refused-queue-full-other",
+                Area.READS,
+                "[OVERLOAD] requests are refused: a queue other than that of sends is full",
+                (seen(figures, refused), *full),
+                "The queue in front of these workers is at its limit of requests or bytes; sends were not concerned.",
+                "Look at what these requests wait for: reads from a busy disk, or a client that asks without a pause.",
+            )
+            continue
+        why = explain_wait(figures)
+        yield _refusal(
+            "refused-queue-full",
+            Area.SEND_QUEUE,
+            "[OVERLOAD] requests are refused: a queue is full (too many requests and system thread pool busy)",
+            (seen(figures, refused), *full, *why.evidence),
+            f"The queue in front of a worker is at its limit of requests or bytes. {why.cause}",
+            f"{why.cure} A longer queue delays the same end.",
+            why.settings,
+            "too-many-requests",
+            why.concerns,
+        )
+
+
+def _full_pairs(figures: Figures) -> tuple[str, ...]:
+    pairs = figures.telemetry.pairs if figures.telemetry is not None else []
+    return tuple(
+        f"{clean(pair.name)}: {count_text(pair.refused_full)} refused since the start; {count_text(pair.queue_size)} "
+        f"of {count_text(pair.queue_capacity)} requests and {bytes_text(pair.queue_bytes)} of "
+        f"{bytes_text(pair.queue_bytes_max)} waiting now"
+        for pair in pairs
+        if pair.refused_full > 0
+    )
+
+
+def _timeout(figures: Figures) -> Iterator[Finding]:
+    for refused in [each for each in figures.refusals if each.cause == "queue_timeout"]:
+        swept = {pair.name: pair.swept for pair in figures.telemetry.pairs} if figures.telemetry is not None else {}
+        others = [name for name, count in swept.items() if count > 0 and name != SEND_PAIR]
+        if others and swept.get(SEND_PAIR, 0) <= 0:
+            yield _refusal(
+                "refused-timeout-other",
+                Area.READS,
+                f"[TIMEOUT_CLEAN_QUEUE] requests of {', '.join(map(clean, others))} waited too long",
+                (seen(figures, refused), *(f"{clean(name)}: {swept[name]} since the start" for name in others)),
+                "They waited in their queue for longer than its limit; sends were not concerned.",
+                "Look at the slow requests of these pairs; mostly reads of old messages from a busy disk.",
+            )
+            continue
+        why = explain_wait(figures)
+        limit_ms = wait_limit_ms(figures)
+        yield _refusal(
+            "refused-timeout",
+            Area.SEND_QUEUE,
+            f"[TIMEOUT_CLEAN_QUEUE] sends waited {limit_ms} ms or more in the queue: "
+            f"{_STAGES_IN_WORDS.get(why.stage, 'which stage is slow is not known')}",
+            (seen(figures, refused), *why.evidence),
+            f"{why.cause} Fast failure answers what has waited {limit_ms} ms, so that its client can still go to "
+            "another broker.",
+            why.cure,
+            why.settings,
+            "timeout-clean-queue",
+            why.concerns,
+        )
+
+
+_PUT_FAILURES: Final = {
+    "disk_full": (
+        Area.DISK,
+        Severity.ERROR,
+        "puts are refused: the disk is full",
+        "The file system of the store has no space, or its use is above the limit.",
+        "Free space; writing resumes by itself. Consumers go on meanwhile.",
+    ),
+    "read_only": (
+        Area.DISK,
+        Severity.ERROR,
+        "puts are refused: the file system is read-only",
+        "The kernel has remounted the file system read-only, most often after an error of the disk.",
+        "See the kernel log (dmesg), repair or replace the disk, remount it.",
+    ),
+    "disk_error": (
+        Area.DISK,
+        Severity.ERROR,
+        "puts are refused: the disk fails calls",
+        "A call to the disk ended with an error.",
+        "See the store_error log and the kernel log; check the disk.",
+    ),
+    "fenced": (
+        Area.FLUSH,
+        Severity.ERROR,
+        "puts are refused: the log is fenced",
+        "A sync failed, so what was written before it may not be on disk; nothing is acknowledged since.",
+        "See the store_error log and the kernel log, repair the disk, then restart the broker: it reads the log anew.",
+    ),
+    "fenced_by_epoch": (
+        Area.REPLICATION,
+        Severity.ERROR,
+        "sends are refused: this master was replaced",
+        "Another broker was promoted under this name; producers with an old route still come here.",
+        "Let it follow: pocketmq ha demote BROKER_NAME.",
+    ),
+    "not_master": (
+        Area.ADMISSION,
+        Severity.ERROR,
+        "sends are refused: this broker is a slave",
+        "Producers reached a broker that takes no writes.",
+        "Check broker_id and broker_role, and the route of the topic.",
+    ),
+    "memory_limit": (
+        Area.ADMISSION,
+        Severity.ERROR,
+        "requests are refused: memory for requests or answers is used up",
+        "Clients send large frames, or do not read their answers.",
+        "Find the connections in the remoting log; smaller batches, fewer bytes a pull.",
+    ),
+    "connection_limit": (
+        Area.ADMISSION,
+        Severity.ERROR,
+        "connections are refused: there are too many",
+        "The limit of connections is reached.",
+        "Share one client instance among producers and consumers of a process; look for clients that leak connections.",
+    ),
+    "shutting_down": (
+        Area.ADMISSION,
+        Severity.WARNING,
+        "requests came while the broker was starting or stopping",
+        "The broker was starting or stopping; producers go to another broker meanwhile.",
+        "Nothing, if it was meant.",
+    ),
+    "no_permission": (
+        Area.ADMISSION,
+        Severity.NOTE,
+        "requests without permission were refused",
+        "A topic or the broker does not allow what a client asked for.",
+        "Look at the topic's permission: pocketmq topic describe TOPIC.",
+    ),
+    "bad_request": (
+        Area.ADMISSION,
+        Severity.NOTE,
+        "bad requests were refused",
+        "A client sends what is not allowed, or what this version does not serve.",
+        "Look at the last text; it is the client that must change.",
+    ),
+}
+
+
+def _put_failures(figures: Figures) -> Iterator[Finding]:
+    handled = ("page_cache_busy", "no_write_buffer", "queue_full", "queue_timeout")
+    by_client = {each.cause for each in figures.refused_requests}  # ``rules_requests`` says whose they are
+    for refused in figures.refusals:
+        if refused.cause in handled or refused.cause in by_client or refused.tag == "OVERLOAD":
+            continue
+        area, severity, title, cause, cure = _PUT_FAILURES.get(
+            refused.cause,
+            (
+                Area.ADMISSION,
+                Severity.ERROR,
+                f"requests failed: {clean(refused.cause) or 'no cause given'}",
+                "The broker refused these requests for a reason of their own; the last text says which.",
+                "See the broker's log at the time of the last one.",
+            ),
+        )
+        yield Finding(
+            key=f"refused-{clean(refused.cause) or 'other'}".replace("_", "-"),
+            area=area,
+            severity=severity,
+            title=title,
+            evidence=(seen(figures, refused),),
+            cause=cause,
+            cure=cure,
+            concerns=(Area.ADMISSION,),
+        )
+
+
+def _without_telemetry(figures: Figures) -> Iterator[Finding]:
+    """What two looks at the runtime table show, for a broker that counts no refusals by cause."""
+    if figures.telemetry is not None or figures.since_s is None:
+        return
+    failed, full = figures.grown("putMessageFailedTimes"), figures.grown("sendThreadPoolRefused")
+    if full:
+        yield _refusal(
+            "refused-queue-full",
+            Area.SEND_QUEUE,
+            "[OVERLOAD] requests are refused: the send queue is full",
+            (f"{plural(full, 'request')} refused within {figures.since_s:.1f} s",),
+            "The queue in front of the send worker is at its limit.",
+            "Look at the append (page cache, disk) and at the rate of the producers. A longer queue delays the same "
+            "end.",
+            (),
+            "too-many-requests",
+        )
+    if failed:
+        yield _refusal(
+            "puts-failed",
+            Area.APPEND,
+            "puts fail",
+            (f"{plural(failed, 'put')} failed within {figures.since_s:.1f} s",),
+            "The store did not take these messages. Why: no data from this broker.",
+            "See the broker's store and store_error logs.",
+        )
+
+
+def _old_clients(figures: Figures) -> Iterator[Finding]:
+    busy = [each for each in figures.refusals if each.code == SYSTEM_BUSY]
+    if not busy:
+        return
+    count = sum(each.recent or 0 for each in busy)
+    yield Finding(
+        key="old-clients-do-not-retry",
+        area=Area.ADMISSION,
+        severity=Severity.NOTE,
+        title="old RocketMQ clients do not retry code 2 (SYSTEM_BUSY)",
+        evidence=(f"{plural(count, 'answer')} with code 2 {figures.window}",),
+        cause="These refusals are made for a retry on another broker. Clients before 5.3.0 do not have code 2 in their "
+        "retry set and end the send with an exception instead.",
+        cure="Clients from 4.9.2 on: producer.addRetryResponseCode(2). Clients from 5.3.0 on and PocketMQ's producer "
+        "do it by default. For older ones a longer wait in the queue is a stopgap.",
+        settings=(
+            figures.advice(
+                "wait_time_mills_in_send_queue",
+                "waitTimeMillsInSendQueue",
+                "1000, only while old clients are there",
+                "up to 1 s more before a client hears that it should go elsewhere, of its 3 s",
+            ),
+        ),
+        reference="pocketmq scenario retry-codes",
+    )
+
+
+def _has_pool(figures: Figures) -> bool:
+    if figures.telemetry is not None:
+        return figures.telemetry.pool is not None
+    return figures.settings.flag("transient_store_pool_enable") is True
+
+
+def _refusal(
+    key: str,
+    area: Area,
+    title: str,
+    evidence: tuple[str, ...],
+    cause: str,
+    cure: str,
+    settings: tuple[Advice, ...] = (),
+    scenario: str = "",
+    concerns: tuple[Area, ...] = (),
+) -> Finding:
+    return Finding(
+        key=key,
+        area=area,
+        severity=Severity.ERROR,
+        title=title,
+        evidence=evidence,
+        cause=cause,
+        cure=cure,
+        settings=settings,
+        reference=f"pocketmq scenario {scenario}" if scenario else "",
+        concerns=(Area.ADMISSION, *concerns),
+    )

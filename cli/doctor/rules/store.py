@@ -1,0 +1,303 @@
+"""Rules: what happens behind the append: write buffers, flush, dispatch, space on the disk.
+
+Lives here: pool, flush and its cost, the fence, bytes behind, disk ratios.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from pocketmq.cli.doctor.figures import NO_POOL_BUFFERS, Figures
+from pocketmq.cli.doctor.finding import Advice, Area, Finding, Severity
+from pocketmq.cli.doctor.rules.refusals import more_buffers
+from pocketmq.cli.doctor.rules.slow_stage import slowest_lines, stage_line
+from pocketmq.cli.doctor.words import bytes_text, clean, count_text, ms_text, percent_text, us_text
+
+POOL_LOW_SHARE: Final = 0.4
+"""RocketMQ warns below this share of free buffers (TransientStorePool.java)."""
+SEGMENTS_AHEAD: Final = 2
+"""The segment that is written and the one that is ready behind it (RocketMQ AllocateMappedFileService)."""
+FLUSH_BEHIND_BYTES: Final = 256 << 20
+DISPATCH_BEHIND_BYTES: Final = 16 << 20
+SYNC_SLOW_MS: Final = 100.0
+"""A sync that takes this long at p99 is slow for any disk that serves a queue."""
+DISK_CLEAN_RATIO: Final = 0.75
+DISK_FORCED_RATIO: Final = 0.85
+DISK_FULL_RATIO: Final = 0.90
+"""RocketMQ's three steps: expired files go; files go whatever their age; puts are refused (facts §3.15)."""
+
+
+def store_rules(figures: Figures) -> Iterator[Finding]:
+    """Yield what is wrong or near its limit behind the append."""
+    yield from _pool(figures)
+    yield from _fence(figures)
+    yield from _flush(figures)
+    yield from _behind(figures)
+    yield from _disk(figures)
+
+
+def free_buffers(figures: Figures) -> tuple[int, int] | None:
+    """Return (free, all) write buffers; None if the pool is off or nothing is known."""
+    if figures.telemetry is not None:
+        pool = figures.telemetry.pool
+        return None if pool is None else (pool.available, pool.size)
+    free = figures.number("remainTransientStoreBufferNumbs")
+    if free is None or free >= NO_POOL_BUFFERS or figures.settings.flag("transient_store_pool_enable") is False:
+        return None
+    return free, figures.settings.number("transient_store_pool_size") or 0
+
+
+def _pool(figures: Figures) -> Iterator[Finding]:
+    buffers = free_buffers(figures)
+    if buffers is None:
+        return
+    free, size = buffers
+    pool = figures.telemetry.pool if figures.telemetry is not None else None
+    evidence = f"free write buffers: {free} of {size}"
+    behind = pool.uncommitted_bytes if pool is not None else figures.size_bytes("remainHowManyDataToCommit") or 0
+    waiting = f"in buffers, not committed yet: {bytes_text(behind)}"
+    cure = "Find why the commit to the file is slow (pocketmq doctor disk DIR); more buffers ride out longer bursts."
+    if free <= 0 or (pool is not None and pool.deficient):
+        yield Finding(
+            key="pool-deficient",
+            area=Area.POOL,
+            severity=Severity.ERROR,
+            title="no write buffer is free: sends are refused",
+            evidence=(evidence, waiting),
+            cause="Buffers come back when their segment is committed; the disk takes less than producers send."
+            if size > SEGMENTS_AHEAD
+            else "The segment that is written and the one prepared behind it take a buffer each: with "
+            f"{size} none is free while both are there, even when the disk is quick.",
+            cure=cure if size > SEGMENTS_AHEAD else "Make the pool larger.",
+            settings=(more_buffers(figures),),
+            reference="pocketmq scenario reject-request",
+        )
+    elif size > 0 and free < size * POOL_LOW_SHARE:
+        yield Finding(
+            key="pool-low",
+            area=Area.POOL,
+            severity=Severity.WARNING,
+            title=f"few write buffers are free: {free} of {size}",
+            evidence=(evidence, waiting),
+            cause="The commit lags behind the appends. At 0 free buffers sends are refused.",
+            cure=cure,
+            settings=(more_buffers(figures),),
+            reference="pocketmq scenario reject-request",
+        )
+    if pool is not None and pool.size > 0 and not pool.locked:
+        yield Finding(
+            key="pool-not-locked",
+            area=Area.POOL,
+            severity=Severity.WARNING,
+            title="the write buffers are not locked in RAM",
+            evidence=(f"{pool.size} buffers, locked: no",),
+            cause="The machine does not permit the lock, so the kernel may swap a buffer, and an append then waits for "
+            "the disk again: what the pool is there to prevent.",
+            cure="Raise the limit of locked memory (ulimit -l, LimitMEMLOCK= in the service) or give CAP_IPC_LOCK; "
+            "switch swap off.",
+        )
+    yield Finding(
+        key="pool-price",
+        area=Area.POOL,
+        severity=Severity.NOTE,
+        title="the pool is on: what is in the buffers is lost when the process dies",
+        evidence=(f"{waiting} (acknowledged, not in the file)",),
+        cause="An append ends in memory; the commit thread writes it to the file up to 200 ms later.",
+        cure="Keep it if that loss is acceptable; SYNC_FLUSH without the pool if it is not.",
+        settings=(
+            figures.advice("commit_interval_commit_log", "commitIntervalCommitLog", "smaller", "more, smaller writes"),
+        ),
+        reference="pocketmq scenario pool-loss",
+    )
+
+
+def _fence(figures: Figures) -> Iterator[Finding]:
+    if figures.telemetry is not None and figures.telemetry.flush.fenced:
+        yield Finding(
+            key="log-fenced",
+            area=Area.FLUSH,
+            severity=Severity.ERROR,
+            title="the log is fenced: a sync failed, and nothing is accepted until a restart",
+            evidence=(f"not durable: {bytes_text(figures.telemetry.flush.behind_bytes)}",),
+            cause="After a failed sync the kernel may have dropped the pages, so what was written since the last good "
+            "sync may not be on disk. Acknowledging more would be a lie.",
+            cure="See the store_error log and the kernel log, repair the disk, restart: recovery reads the log "
+            "from the disk. Consumers can read meanwhile.",
+        )
+
+
+def flush_mode(figures: Figures) -> str:
+    """Return ASYNC_FLUSH, SYNC_FLUSH or empty."""
+    told = figures.telemetry.flush.mode if figures.telemetry is not None else ""
+    return clean(told) or figures.settings.text("flush_disk_type") or ""
+
+
+def _flush(figures: Figures) -> Iterator[Finding]:
+    if figures.telemetry is None:
+        return
+    flush, waited = figures.telemetry.flush, figures.stage("flush_wait")
+    sync_mode = flush_mode(figures) == "SYNC_FLUSH"
+    timeout_ms = figures.settings.number("sync_flush_timeout") or 5000
+    line = (
+        f"sync: p50 {us_text(flush.p50_us)}, p99 {us_text(flush.p99_us)}, longest {us_text(flush.max_us)} "
+        f"({count_text(flush.count)} {figures.window})"
+    )
+    lines = (line,) if waited is None else (line, stage_line(waited, figures.window))
+    if sync_mode and waited is not None and waited.max_us >= timeout_ms * 1000:
+        yield Finding(
+            key="flush-timeout",
+            area=Area.FLUSH,
+            severity=Severity.ERROR,
+            title=f"sends waited for their sync longer than {ms_text(timeout_ms)}: FLUSH_DISK_TIMEOUT",
+            evidence=(*lines, *slowest_lines(figures, "flush_wait")),
+            cause="The disk did not sync in time. The message is stored, but its receipt cannot promise that it "
+            "survives a loss of power.",
+            cure="Find what else uses the disk; a disk with a protected write cache; more brokers.",
+            settings=(_flush_advice(figures),),
+        )
+    elif flush.count > 0 and flush.p99_us >= SYNC_SLOW_MS * 1000:
+        yield Finding(
+            key="sync-slow",
+            area=Area.FLUSH,
+            severity=Severity.WARNING,
+            title=f"syncs of the disk are slow: p99 {us_text(flush.p99_us)}",
+            evidence=(*lines, *slowest_lines(figures, "flush_wait")),
+            cause="The disk needs this long to make written bytes durable; "
+            + (
+                "with SYNC_FLUSH every send waits for one of these."
+                if sync_mode
+                else "with ASYNC_FLUSH sends do not wait for it, but more is lost with the machine."
+            ),
+            cure="Measure the disk alone: pocketmq doctor disk DIR. If it is quick, something else keeps it busy.",
+            settings=(_flush_advice(figures),) if sync_mode else (),
+        )
+    elif sync_mode and flush.count > 0:
+        yield Finding(
+            key="sync-flush-cost",
+            area=Area.FLUSH,
+            severity=Severity.NOTE,
+            title=f"SYNC_FLUSH: each send waits for the disk, {us_text(flush.p50_us)} at p50",
+            evidence=lines,
+            cause="A receipt is given once a sync has covered the message. One sync serves all that wait, so the rate "
+            "grows with the requests in flight, the latency does not fall.",
+            cure="Nothing, if messages must survive a loss of power. Send with more in flight for a higher rate.",
+            settings=(_flush_advice(figures),),
+        )
+
+
+def _flush_advice(figures: Figures) -> Advice:
+    return figures.advice(
+        "flush_disk_type",
+        "flushDiskType",
+        "ASYNC_FLUSH",
+        "what was acknowledged since the last flush (up to 500 ms, at most 10 s when little is written) is lost with "
+        "the machine",
+    )
+
+
+def behind_bytes(figures: Figures) -> int | None:
+    """Return how many bytes of the log are not durable."""
+    if figures.telemetry is not None:
+        return figures.telemetry.flush.behind_bytes
+    return figures.size_bytes("remainHowManyDataToFlush")
+
+
+def _behind(figures: Figures) -> Iterator[Finding]:
+    behind = behind_bytes(figures)
+    if behind is not None and behind > FLUSH_BEHIND_BYTES:
+        yield Finding(
+            key="flush-behind",
+            area=Area.FLUSH,
+            severity=Severity.WARNING,
+            title=f"the flush is behind: {bytes_text(behind)} are not durable",
+            evidence=(f"not flushed: {bytes_text(behind)} now",),
+            cause="The disk writes back less than producers send. These bytes are lost with the machine; and dirty "
+            "pages above the kernel's limit make appends stand still.",
+            cure="Slow the producers down or use more brokers; a faster disk. A shorter flush interval spreads the "
+            "write-back, it does not speed the disk up.",
+            settings=(
+                figures.advice(
+                    "flush_interval_commit_log", "flushIntervalCommitLog", "200", "more syncs, each of them smaller"
+                ),
+            ),
+        )
+    dispatch = figures.size_bytes("dispatchBehindBytes")
+    if dispatch is not None and dispatch > DISPATCH_BEHIND_BYTES:
+        yield Finding(
+            key="dispatch-behind",
+            area=Area.READS,
+            severity=Severity.WARNING,
+            title=f"consumers do not see the newest messages: dispatch is {bytes_text(dispatch)} behind",
+            evidence=(f"stored and not visible yet: {bytes_text(dispatch)} now",),
+            cause="Messages are stored faster than their entries in the consume queues are made, or dispatch stands "
+            "still on a damaged record or a full disk.",
+            cure="Watch whether it falls (--watch 5). If it grows while nothing is sent, see the store_error log.",
+        )
+
+
+def disk_ratios(figures: Figures) -> dict[str, float]:
+    """Return the used share of the file systems of commit log and consume queues, where known."""
+    found = {
+        "commit log": figures.ratio("commitLogDiskRatio"),
+        "consume queues": figures.ratio("consumeQueueDiskRatio"),
+    }
+    return {name: ratio for name, ratio in found.items() if ratio is not None}
+
+
+def _keeps_everything(figures: Figures) -> bool:
+    """Tell whether this broker has no retention: it told its settings, and none of RocketMQ's is among them."""
+    return len(figures.settings) > 0 and figures.settings.text("file_reserved_time") is None
+
+
+def _limit(figures: Figures, setting: str, lowest: int, highest: int, default: float) -> float:
+    """Return a limit of the disk in percent as a ratio; the default where the broker tells none that can be."""
+    percent = figures.settings.number(setting)
+    return percent / 100 if percent is not None and lowest <= percent <= highest else default
+
+
+def _may_force(figures: Figures) -> bool:
+    """Tell whether the broker deletes what is younger than it shall keep; where it does not say, its default."""
+    told = figures.settings.text("clean_file_forcibly_enable")
+    return not figures.snapshot.pocketmq if told is None else told == "true"
+
+
+def _disk_cause(figures: Figures, ratio: float, expired: float, forced: float, full: float) -> str:
+    if _keeps_everything(figures):
+        return "This broker deletes nothing by itself: when the disk is full, puts are refused."
+    if ratio > full:
+        return f"Above {percent_text(full)} puts are refused (SERVICE_NOT_AVAILABLE)."
+    if ratio <= forced:
+        return f"Above {percent_text(expired)} expired files are deleted at any hour."
+    if _may_force(figures):
+        return (
+            f"Above {percent_text(forced)} the oldest files of the log are deleted, read or not, above "
+            f"{percent_text(full)} puts are refused."
+        )
+    return (
+        f"Above {percent_text(full)} puts are refused; messages younger than file_reserved_time are not deleted to "
+        "make room, unless clean_file_forcibly_enable is true."
+    )
+
+
+def _disk(figures: Figures) -> Iterator[Finding]:
+    ratios = disk_ratios(figures)
+    if not ratios:
+        return
+    name, ratio = max(ratios.items(), key=lambda each: each[1])
+    expired = _limit(figures, "disk_max_used_space_ratio", 10, 95, DISK_CLEAN_RATIO)
+    forced_from = _limit(figures, "disk_space_clean_forcibly_ratio", 1, 100, DISK_FORCED_RATIO)
+    full_from = _limit(figures, "disk_space_warning_level_ratio", 1, 100, DISK_FULL_RATIO)
+    if ratio <= min(expired, forced_from):
+        return
+    full = ratio > full_from and not _keeps_everything(figures)
+    yield Finding(
+        key="disk-full" if full else "disk-filling",
+        area=Area.DISK,
+        severity=Severity.ERROR if full else Severity.WARNING,
+        title=f"the file system of the {name} is {percent_text(ratio)} full",
+        evidence=tuple(f"{each}: {percent_text(share)} used" for each, share in ratios.items()),
+        cause=_disk_cause(figures, ratio, expired, forced_from, full_from),
+        cure="Free space, or keep fewer messages. Consumers go on meanwhile.",
+        settings=(
+            figures.advice("file_reserved_time", "fileReservedTime", "fewer hours", "old messages are gone earlier"),
+        ),
+    )

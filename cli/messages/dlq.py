@@ -1,0 +1,331 @@
+"""``pocketmq dlq list | show | resend | export``.
+
+Lives here: options, what is printed, confirmation.
+"""
+
+import sys
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from pocketmq.cli import options
+from pocketmq.cli.exit_codes import CommandFailed
+from pocketmq.cli.output import ProgressBar, print_json, print_note, print_table
+from pocketmq.cli.run import run_async
+from pocketmq.cli.time_text import time_text
+from pocketmq.common.errors import ConfigError, PocketMQError
+
+if TYPE_CHECKING:
+    from pocketmq.client.admin.dead_letters import DeadLetters, Resends
+    from pocketmq.common.message import ReceivedMessage
+
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.")]
+Ids = Annotated[
+    list[str] | None, typer.Option("--id", metavar="ID", help="Message id or offset message id; repeatable.")
+]
+SHOWN: Final = 20
+TOGETHER: Final = 16
+PART: Final = 500
+"""Dead letters that are read before their resends are looked for."""
+CHOSEN_BYTES_MAX: Final = 256 << 20
+
+
+def build_app() -> typer.Typer:
+    """Return the group of subcommands."""
+    app = typer.Typer(help="Dead letters: messages that consumer groups gave up.", no_args_is_help=True)
+    app.command("list")(list_groups)
+    app.command()(show)
+    app.command()(resend)
+    app.command()(export)
+    return app
+
+
+def list_groups(as_json: options.Json = False, namesrv: options.Namesrv = options.DEFAULT_NAMESRV) -> None:
+    """List the groups that have dead letters: how many, the oldest and the newest."""
+
+    async def body() -> None:
+        from pocketmq.client.admin.admin import Admin
+        from pocketmq.client.admin.dead_letters import DeadLetters
+
+        async with Admin(namesrv) as admin:
+            groups = await DeadLetters(admin).groups()
+        if as_json:
+            print_json(
+                [
+                    {"group": each.group, "count": each.count, "oldest": each.oldest_ms, "newest": each.newest_ms}
+                    for each in groups
+                ]
+            )
+            return
+        rows = [(each.group, each.count, _time(each.oldest_ms), _time(each.newest_ms)) for each in groups]
+        print_table(("group", "messages", "oldest", "newest"), rows)
+        if not rows:
+            print_note("no group has dead letters")
+
+    run_async(body())
+
+
+def show(
+    group: Group,
+    ids: Ids = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Messages at most.")] = SHOWN,
+    as_json: options.Json = False,
+    namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
+) -> None:
+    """Show dead letters of a group, oldest first: where they come from, how often and why they failed."""
+
+    async def body() -> None:
+        from pocketmq.client.admin.admin import Admin
+        from pocketmq.client.admin.dead_letters import DeadLetters
+
+        async with Admin(namesrv) as admin:
+            letters = DeadLetters(admin)
+            messages = await _select(letters, group, ids or [], limit)
+            resends = await _resends(letters, group, messages)
+        _missing(ids or [], messages, group)
+        facts = [_facts(message, sent) for message, sent in zip(messages, resends, strict=True)]
+        if as_json:
+            for each in facts:
+                print_json(each)
+            return
+        names = ("stored", "msg_id", "offset_msg_id", "origin_topic", "attempts", "last_error", "resent")
+        print_table(names, [[_shown(name, each[name]) for name in names] for each in facts])
+
+    run_async(body())
+
+
+def resend(
+    group: Group,
+    ids: Ids = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="The oldest so many that were not sent before.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All dead letters of the group.")] = False,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to", help="retry: only this group gets them again; origin: all groups of their first topic do."
+        ),
+    ] = "retry",
+    again: Annotated[bool, typer.Option("--again", help="Also those that were sent again before.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be sent.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: options.Json = False,
+    namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
+) -> None:
+    """Send copies of dead letters again. The dead letters stay where they are, and remember it."""
+    if to not in ("retry", "origin"):
+        raise ConfigError("bad --to", why=repr(to), hint="retry or origin")
+    if sum((bool(ids), limit is not None, everything)) != 1:
+        raise ConfigError("which messages?", why="--id, --limit and --all", hint="give one of them")
+
+    async def body() -> None:
+        from pocketmq.client.admin.admin import Admin
+        from pocketmq.client.admin.dead_letters import DeadLetters
+
+        async with Admin(namesrv) as admin:
+            letters = DeadLetters(admin)
+            chosen = await _choose(letters, group, ids or [], limit, again)
+            result = {"selected": chosen.seen, "sent_before": chosen.sent_before, "unknown": chosen.unknown}
+            if chosen.unknown and not again:
+                why = f"{chosen.error}; --again sends them all the same"
+                print(f"{chosen.unknown} not sent: nobody knows whether they were before: {why}", file=sys.stderr)
+            if chosen.is_cut:
+                print(f"more than {CHOSEN_BYTES_MAX >> 20} MiB: the rest needs another call", file=sys.stderr)
+            if not dry_run:
+                _confirm(len(chosen.messages), group, to, yes)
+                result |= await _send(letters, group, to, chosen.messages)
+            else:
+                result |= {"would_send": len(chosen.messages)}
+        if as_json:
+            print_json(result)
+        else:
+            print_table(tuple(result), [tuple(result.values())])
+        if result.get("failed"):
+            raise CommandFailed(
+                f"{result['failed']} of {len(chosen.messages)} not sent", why="see above", hint="try again"
+            )
+
+    run_async(body())
+
+
+def export(
+    group: Group,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="A new file; - is standard output (JSON lines only).")
+    ],
+    file_format: Annotated[
+        str, typer.Option("--format", help="jsonl or parquet; by default as the file's name says.")
+    ] = "",
+    ids: Ids = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="The oldest so many.")] = None,
+    namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
+) -> None:
+    """Write dead letters to a file: JSON lines or Parquet (pip install 'pocketmq[arrow]')."""
+    from pocketmq.cli.messages.dlq_export import open_writer
+
+    chosen = file_format or ("parquet" if output.endswith(".parquet") else "jsonl")
+    if chosen not in ("jsonl", "parquet") or (chosen == "parquet" and output == "-"):
+        raise ConfigError("bad --format", why=f"{chosen} to {output}", hint="jsonl, or parquet to a file")
+
+    async def body() -> None:
+        from pocketmq.client.admin.admin import Admin
+        from pocketmq.client.admin.dead_letters import DeadLetters
+
+        count = 0
+        async with Admin(namesrv) as admin:
+            with open_writer(chosen, output) as write, ProgressBar("export", limit, wanted=output != "-") as bar:
+                async for message in DeadLetters(admin).read(group, ids or ()):
+                    write(message)
+                    count += 1
+                    bar.advance()
+                    if count == limit:
+                        break
+        print_note(f"{count:,} dead letters of {group} written to {output}")
+
+    run_async(body())
+
+
+async def _select(letters: "DeadLetters", group: str, ids: list[str], limit: int) -> "list[ReceivedMessage]":
+    messages: list[ReceivedMessage] = []
+    async for message in letters.read(group, ids):
+        messages.append(message)
+        if len(messages) == limit:
+            break
+    return messages
+
+
+async def _resends(letters: "DeadLetters", group: str, messages: "list[ReceivedMessage]") -> "list[Resends]":
+    import asyncio
+
+    places = asyncio.Semaphore(TOGETHER)
+    with ProgressBar("look for resends", len(messages)) as bar:
+
+        async def one(message: "ReceivedMessage") -> "Resends":
+            async with places:
+                found = await letters.resends(message, group)
+                bar.advance()
+                return found
+
+        return list(await asyncio.gather(*map(one, messages)))
+
+
+@dataclass(slots=True)
+class Chosen:
+    """What a resend sends, and what it met on the way. ``is_cut``: there is more than fits into memory."""
+
+    messages: "list[ReceivedMessage]" = field(default_factory=list)
+    size_bytes: int = 0
+    seen: int = 0
+    sent_before: int = 0
+    unknown: int = 0
+    error: str = ""
+    is_cut: bool = False
+
+
+async def _choose(letters: "DeadLetters", group: str, ids: list[str], limit: int | None, again: bool) -> Chosen:
+    """Read dead letters until ``limit`` of them are found that may be sent: without ``again`` those that never were."""
+    chosen = Chosen()
+    found: list[ReceivedMessage] = []
+    part: list[ReceivedMessage] = []
+
+    async def check() -> bool:
+        for message, sent in zip(part, await _resends(letters, group, part), strict=True):
+            if len(chosen.messages) == limit or chosen.size_bytes > CHOSEN_BYTES_MAX:
+                chosen.is_cut = len(chosen.messages) != limit
+                return False
+            chosen.seen += 1
+            chosen.sent_before += bool(sent.count)
+            if sent.error and not sent.count:
+                chosen.unknown += 1
+                chosen.error = chosen.error or sent.error
+            if again or (not sent.count and not sent.error):
+                chosen.messages.append(message)
+                chosen.size_bytes += message.size_bytes
+        part.clear()
+        return True
+
+    async with aclosing(letters.read(group, ids)) as messages:
+        async for message in messages:
+            part.append(message)
+            if ids:
+                found.append(message)
+            if len(part) == PART and not await check():
+                break
+        else:
+            await check()
+    _missing(ids, found, group)
+    return chosen
+
+
+async def _send(letters: "DeadLetters", group: str, to: str, messages: "list[ReceivedMessage]") -> dict[str, int]:
+    """Send one after another: in the order in which they died."""
+    failed = 0
+    with ProgressBar("resend", len(messages)) as bar:
+        for message in messages:
+            try:
+                await letters.resend(message, group, to)
+            except PocketMQError as error:
+                failed += 1
+                print(f"not sent: {message.offset_msg_id}: {error}", file=sys.stderr)
+            bar.advance()
+    return {"sent": len(messages) - failed, "failed": failed}
+
+
+def _confirm(count: int, group: str, to: str, yes: bool) -> None:
+    if yes or not count:
+        return
+    who = f"only {group}" if to == "retry" else "every group that consumes their first topics"
+    if not sys.stdin.isatty():
+        raise ConfigError(
+            "not sent", why=f"{count} messages for {who}, and nobody to ask", hint="--yes sends, --dry-run shows"
+        )
+    typer.confirm(f"Send {count:,} dead letters of {group} again, for {who}?", abort=True)
+
+
+def _missing(ids: list[str], messages: "list[ReceivedMessage]", group: str) -> None:
+    known = {message.msg_id for message in messages} | {message.offset_msg_id for message in messages}
+    missing = [each for each in ids if each not in known]
+    if missing:
+        raise CommandFailed(
+            f"no dead letter {missing[0]}",
+            why=f"{len(missing)} of {len(ids)} ids are not among those of {group}",
+            hint=f"pocketmq dlq show {group}",
+        )
+
+
+def _facts(message: "ReceivedMessage", sent: "Resends") -> dict[str, Any]:
+    from pocketmq.client.admin.dead_letters import last_error, origin_topic
+
+    return {
+        "stored": message.store_timestamp,
+        "msg_id": message.msg_id,
+        "offset_msg_id": message.offset_msg_id,
+        "origin_topic": origin_topic(message),
+        "origin_message_id": message.origin_message_id,
+        "attempts": message.reconsume_times,
+        "last_error": last_error(message),
+        "resent": None if sent.error and not sent.count else sent.count,
+        "last_resent": sent.last_ms,
+        "keys": message.keys,
+        "tags": message.tags,
+        "size": len(message.raw_body),
+    }
+
+
+def _shown(name: str, value: Any) -> Any:
+    if name == "stored":
+        return _time(value)
+    if name == "resent" and value is None:
+        return "?"
+    return _clean(value) if isinstance(value, str) else value
+
+
+def _clean(text: str) -> str:
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def _time(ms: int) -> str:
+    return time_text(ms) if ms else ""

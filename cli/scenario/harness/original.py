@@ -1,0 +1,129 @@
+"""RocketMQ's way to wait for a slave, to be seen beside ours; only scenarios start it, in processes of their own.
+
+Lives here: ``SerialTransfer`` (one waiter behind the other, GroupTransferService of RocketMQ 4.5 to 4.9),
+``StubbornSlave`` (stays connected when its disk refuses, HAClient of the same), ``main``.
+
+``python -m pocketmq.cli.scenario.harness.original broker …`` is ``pocketmq broker …`` with these two instead of ours.
+"""
+
+import sys
+from collections import deque
+from typing import Final
+
+from pocketmq.broker.ha.replication import Replication
+from pocketmq.store.append_result import PutStatus
+from pocketmq.store.errors import StoreError
+from pocketmq.store.ha.group_transfer import GroupTransfer
+from pocketmq.store.ha.service import HaService
+from pocketmq.store.ha.slave import HaSlave
+from pocketmq.store.waiters import Done
+
+STUBBORN_MS: Final = 500
+"""How long a slave waits before it tries again what its disk refused; RocketMQ's waits 5 s."""
+
+
+class SerialTransfer(GroupTransfer):
+    """One thread, one waiter after the other: each may take ``slave_timeout``, counted from its turn on.
+
+    In RocketMQ 4.5 that time is ``syncFlushTimeout``, 5 s; 8,000 waiters in front of a slave that stands still are told
+    after eleven hours.
+    """
+
+    _queue: deque[tuple[int, Done]] | None = None
+    _turn_until_ns = 0
+
+    @property
+    def _waiting(self) -> deque[tuple[int, Done]]:
+        if self._queue is None:
+            self._queue = deque()
+        return self._queue
+
+    def wait(self, end_offset: int, done: Done) -> None:
+        """Stand behind all others."""
+        if self._confirmed() >= end_offset:
+            self.served += 1
+            done(PutStatus.PUT_OK)
+        elif not self._is_slave_ok(end_offset):
+            self.not_available += 1
+            done(PutStatus.SLAVE_NOT_AVAILABLE)
+        else:
+            self.waiters.add(end_offset, 1 << 62, _nothing)  # for those who look at the number of waiters
+            self._waiting.append((end_offset, done))
+            if self._watcher is not None:
+                self._watcher.ring()
+
+    def release(self, confirmed_offset: int) -> None:
+        """Let the thread look again."""
+        self.waiters.release(confirmed_offset)
+        if self._watcher is not None:
+            self._watcher.ring()
+
+    def watch(self) -> float | None:
+        """Look at the first waiter, and at the next one only when that is done."""
+        waiting = self._waiting
+        while waiting:
+            end_offset, done = waiting[0]
+            now_ns = self._clock.monotonic_ns()
+            if not self._turn_until_ns:
+                self._turn_until_ns = now_ns + self._timeout_ns
+            if self._confirmed() >= end_offset:
+                self.served += 1
+                status = PutStatus.PUT_OK
+            elif now_ns >= self._turn_until_ns:
+                self.timeouts += 1
+                status = PutStatus.FLUSH_SLAVE_TIMEOUT
+            else:
+                return max(1.0, (self._turn_until_ns - now_ns) / 1_000_000)
+            waiting.popleft()
+            self._turn_until_ns = 0
+            self._call([done], status)
+        return None
+
+
+def _nothing(status: PutStatus) -> None:
+    """Count; the thread of ``SerialTransfer`` tells."""
+
+
+class StubbornSlave(HaSlave):
+    """Keeps its connection when its disk refuses, and goes on saying how far it is: the master sees a slave that lives
+    and does not move.
+    """
+
+    _refused = False
+
+    def step(self) -> float | None:
+        """Try what was refused, or follow."""
+        if not self._refused or self._link is None or self._stopping:
+            return super().step()
+        try:
+            self._appender.retry()
+            self._refused = False
+        except StoreError:
+            pass
+        try:
+            self._acknowledge(always=True)
+        except Exception as error:
+            self._disconnect(str(error))
+        return 0 if not self._refused else STUBBORN_MS
+
+    def _failed(self, error: StoreError) -> None:
+        if self._link is None or not self._following:
+            super()._failed(error)
+            return
+        if not self._refused:
+            self._log.error("slave_disk_failed", error=str(error), what_to_do="as RocketMQ's: it stays connected")
+        self._refused = True
+
+
+def main() -> None:
+    """Run ``pocketmq`` with RocketMQ's way."""
+    from pocketmq.cli.main import main as run
+
+    HaService.transfer_class = SerialTransfer
+    Replication.slave_class = StubbornSlave
+    run()
+
+
+if __name__ == "__main__":
+    sys.argv[0] = "pocketmq"
+    main()

@@ -1,0 +1,117 @@
+"""The slave of a synchronous master stands still with open connections (SIGSTOP), and goes on (issue 5).
+
+Lives here: the four runs.
+"""
+
+from typing import Final
+
+from pocketmq.cli.scenario.harness.cluster import Cluster
+from pocketmq.cli.scenario.harness.load import Load, Options
+from pocketmq.cli.scenario.harness.phase import Progress, expect
+from pocketmq.cli.scenario.harness.replicas import (
+    Act,
+    GroupMeasured,
+    GroupPlan,
+    all_ok,
+    all_safe_after,
+    judged,
+    nobody_fails,
+    run_groups,
+)
+from pocketmq.cli.scenario.incidents.slave_killed import THREE
+from pocketmq.cli.scenario.report.report import Check, Phase
+
+CURE: Final = (
+    "a second slave (total_replicas=3, in_sync_replicas=2); with one slave a smaller ha_slave_fallbehind_max, or "
+    "shorter heartbeats and a shorter ha_housekeeping_interval, so that sends wait for it for a shorter time"
+)
+PRICE: Final = (
+    "a third machine; or SLAVE_NOT_AVAILABLE after a short pause of the slave, too: a pause of its disk, or of the "
+    "network, that FLUSH_SLAVE_TIMEOUT would have waited for"
+)
+SLAVE_TIMEOUT_MS: Final = 500
+TIMEOUT: Final = {"store.slave_timeout": str(SLAVE_TIMEOUT_MS)}
+SMALL: Final = {"store.ha_slave_fallbehind_max": "8192"}
+SHORT: Final = {"store.ha_send_heartbeat_interval": "100", "store.ha_housekeeping_interval": "500"}
+
+
+async def run(cluster: Cluster, quick: bool, progress: Progress) -> list[Phase]:
+    """Run all four."""
+    return await run_groups(cluster, plans(quick), progress)
+
+
+def plans(quick: bool) -> list[GroupPlan]:
+    """Return the runs: the same load, and the slave stands still for the same time."""
+    load = Load(rate=100, seconds=2.5 if quick else 6)
+    acts = (Act(0.5, "freeze"), Act(2 if quick else 5, "thaw"))
+    options = Options(timeout_ms=5000)
+    return [
+        GroupPlan(
+            "one slave",
+            "fault",
+            f"every send waits slave_timeout ({SLAVE_TIMEOUT_MS} ms) for a slave that says nothing, and is told "
+            "FLUSH_SLAVE_TIMEOUT",
+            load,
+            (),
+            judged(lambda measured: [nobody_fails(measured), _own_deadline(measured), all_safe_after(measured)]),
+            brokers=(TIMEOUT, {}),
+            options=options,
+            events=("flush_slave_timeout",),
+            acts=acts,
+        ),
+        GroupPlan(
+            "small ha_slave_fallbehind_max",
+            "cure",
+            "once the slave lacks 8 KiB nobody waits for it",
+            load,
+            (),
+            judged(lambda measured: [nobody_fails(measured), _fewer_wait(measured), all_safe_after(measured)]),
+            brokers=(TIMEOUT | SMALL, {}),
+            options=options,
+            events=("slave_fell_behind", "slave_in_sync"),
+            acts=acts,
+        ),
+        GroupPlan(
+            "short housekeeping",
+            "cure",
+            "a connection that brings nothing for 500 ms is closed; nobody waits from then on",
+            load,
+            (),
+            judged(lambda measured: [nobody_fails(measured), _fewer_wait(measured), all_safe_after(measured)]),
+            brokers=(TIMEOUT | SHORT, SHORT),
+            options=options,
+            events=("slave_disconnected",),
+            acts=acts,
+        ),
+        GroupPlan(
+            "two slaves, one has to confirm",
+            "cure",
+            "the other slave confirms; nobody notices anything",
+            load,
+            (),
+            judged(lambda measured: [all_ok(measured), all_safe_after(measured)]),
+            brokers=({**TIMEOUT, **THREE}, THREE, THREE),
+            options=options,
+            acts=acts,
+        ),
+    ]
+
+
+def _own_deadline(measured: GroupMeasured) -> Check:
+    told = measured.said("FLUSH_SLAVE_TIMEOUT")
+    took = measured.took(told)
+    return expect(
+        f"sends are told FLUSH_SLAVE_TIMEOUT after {SLAVE_TIMEOUT_MS} ms, each on its own",
+        len(told) > len(measured.sends) // 4 and took.p50_ms < 3 * SLAVE_TIMEOUT_MS,
+        f"{len(told)}, p50 {took.p50_ms:,.0f} ms, slowest {took.max_ms:,.0f} ms",
+    )
+
+
+def _fewer_wait(measured: GroupMeasured) -> Check:
+    waited, told = measured.said("FLUSH_SLAVE_TIMEOUT"), measured.said("SLAVE_NOT_AVAILABLE")
+    took = measured.took(told)
+    return expect(
+        "after a while sends are told SLAVE_NOT_AVAILABLE instead, without a wait",
+        len(told) > len(measured.sends) // 8 and took.p50_ms < SLAVE_TIMEOUT_MS,
+        f"{len(told)} after p50 {took.p50_ms:.1f} ms; {len(waited)} had waited",
+    )

@@ -1,0 +1,83 @@
+"""Open transactions, as operators look at them.
+
+Lives here: ``open_transactions``, ``resume_transaction``.
+"""
+
+from typing import Final
+
+from pocketmq.client.admin.admin import Admin
+from pocketmq.client.connection.instance import check_answer
+from pocketmq.client.errors import ClientError
+from pocketmq.common.errors import Cause, MessageIllegal
+from pocketmq.common.message_id import parse_offset_msg_id
+from pocketmq.common.record import host_text
+from pocketmq.common.topics import TRANS_CHECK_MAX_TIME_TOPIC
+from pocketmq.remoting.bodies import OpenTransaction, TransactionList, decode_body
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers import ResumeCheckHalfMessageRequestHeader, TransactionListRequestHeader
+
+PAGE: Final = 1000
+
+
+class TransactionsUnknown(ClientError):
+    """A broker does not tell its open transactions: RocketMQ's do not."""
+
+    default_cause = Cause.BAD_REQUEST
+
+
+async def open_transactions(admin: Admin, broker: str = "", max_count: int = 1000) -> list[tuple[str, OpenTransaction]]:
+    """Return (broker name, half message) of those that wait, oldest first on each broker, at most ``max_count``.
+
+    ``broker``: that one only. Raises ``NotFound``, connection errors, ``BrokerAnswerError``, and
+    ``TransactionsUnknown`` for a broker that is not PocketMQ's.
+    """
+    found: list[tuple[str, OpenTransaction]] = []
+    timeout_ms = admin.instance.options.api_timeout_ms
+    for name, address in (await admin.masters(broker=broker)).items():
+        link = await admin.instance.link_to(address, name, timeout_ms=timeout_ms)
+        offset = 0
+        while offset >= 0 and len(found) < max_count:
+            header = TransactionListRequestHeader(offset, min(PAGE, max_count - len(found)))
+            response = await link.channel.request(RequestCode.TRANSACTION_LIST, header, timeout_ms=timeout_ms)
+            if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise TransactionsUnknown(
+                    f"the open transactions of {name} are not known",
+                    why=f"{address} is not a PocketMQ broker of this version",
+                    hint="a RocketMQ broker does not list them; those it gave up are in TRANS_CHECK_MAX_TIME_TOPIC",
+                )
+            check_answer(response, f"transactions of {name} not listed", address)
+            page = decode_body(response.body, TransactionList)
+            found += [(name, each) for each in page.transactions]
+            offset = page.next_offset if page.next_offset > offset else -1
+    return found
+
+
+async def resume_transaction(admin: Admin, msg_id: str) -> str:
+    """Let the broker ask once more about a half message that it gave up; return the broker's address.
+
+    ``msg_id``: the offset message id of its copy in ``TRANS_CHECK_MAX_TIME_TOPIC``. Raises ``MessageIllegal``,
+    connection errors, ``BrokerAnswerError``.
+    """
+    host, _ = parse_offset_msg_id(msg_id)
+    address = host_text(host)
+    masters = {each: name for name, each in (await admin.masters()).items()}
+    if address not in masters:
+        raise MessageIllegal(
+            "not resumed",
+            why=f"the id is of {address}, where no master is registered",
+            hint="give the offset message id of a message in TRANS_CHECK_MAX_TIME_TOPIC",
+        )
+    timeout_ms = admin.instance.options.api_timeout_ms
+    link = await admin.instance.link_to(address, masters[address], timeout_ms=timeout_ms)
+    if link.announcement is None:  # RocketMQ would make a half message of whatever the id names
+        topic = (await admin.view_message(msg_id)).topic
+        if topic != TRANS_CHECK_MAX_TIME_TOPIC:
+            raise MessageIllegal(
+                "not resumed",
+                why=f"the message is of topic {topic}",
+                hint="give the offset message id of a message in TRANS_CHECK_MAX_TIME_TOPIC",
+            )
+    header = ResumeCheckHalfMessageRequestHeader(msg_id)
+    response = await link.channel.request(RequestCode.RESUME_CHECK_HALF_MESSAGE, header, timeout_ms=timeout_ms)
+    check_answer(response, "transaction not resumed", address)
+    return address

@@ -1,0 +1,11 @@
+"""The way to brokers and name servers, shared by every producer and consumer of a process.
+
+    name_servers    several, one in use, the next when it fails
+    route           where a topic lives, cached and refreshed
+    instance        one client id: connections, heartbeats, routes, periodic tasks
+    rebalance       RocketMQ's allocation strategies, and ``MessageQueue``
+    refusal_facts   what a broker says beside the text of a refusal
+    rocketmq_limits what a RocketMQ broker cannot do, reported once
+
+Frames and sockets belong to ``remoting``.
+"""

@@ -1,0 +1,158 @@
+"""Where a topic lives: brokers, their addresses, its queues; and a cache of that.
+
+Lives here: ``TopicRoute`` (made from RocketMQ's TopicRouteData) and ``RouteTable``, which knows what is due for a
+refresh.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pocketmq.client.connection.rebalance import MessageQueue
+from pocketmq.common.topics import Perm
+from pocketmq.remoting.bodies import TopicRouteData
+
+MASTER_ID = 0
+DEFAULT_TOPIC_QUEUE_NUMS = 4
+"""Queues a broker a producer asks for when the broker shall create the topic (DefaultMQProducer.java)."""
+QUEUE_NUMS_MAX = 65_536
+"""More queues than this of one broker in a route are no route: somebody sent nonsense."""
+
+
+@dataclass(slots=True, frozen=True)
+class BrokerAddresses:
+    """The addresses of one broker name: id 0 is the master, others are slaves."""
+
+    cluster: str
+    broker_name: str
+    addresses: Mapping[int, str]
+
+    @property
+    def master(self) -> str:
+        """The master's ``ip:port``, or an empty string."""
+        return self.addresses.get(MASTER_ID, "")
+
+    def readable(self, broker_id: int = MASTER_ID) -> str:
+        """Return the address of ``broker_id``, else the master's, else that of any slave."""
+        return next(iter(self.readers(broker_id)), (MASTER_ID, ""))[1]
+
+    def readers(self, broker_id: int = MASTER_ID) -> list[tuple[int, str]]:
+        """Return (broker id, address) of all that can be read from, in the order in which to try them: ``broker_id``,
+        the master, slaves."""
+        order = sorted(self.addresses.items(), key=lambda item: (item[0] != broker_id, item[0]))
+        return [(number, address) for number, address in order if address]
+
+
+@dataclass(slots=True, frozen=True)
+class TopicRoute:
+    """One topic's queues. ``write_queues`` lie on brokers that have a master and take writes, in name and queue order.
+
+    ``borrowed``: the topic does not exist yet; this is the route of TBW102, and the broker creates the topic at the
+    first send.
+    """
+
+    topic: str
+    brokers: Mapping[str, BrokerAddresses]
+    write_queues: tuple[MessageQueue, ...]
+    read_queues: tuple[MessageQueue, ...]
+    order_topic_conf: str = ""
+    borrowed: bool = False
+
+    def write_brokers(self) -> set[str]:
+        """Return the names of the brokers that take sends."""
+        return {queue.broker_name for queue in self.write_queues}
+
+
+def route_from_data(topic: str, data: TopicRouteData, *, borrowed: bool = False) -> TopicRoute:
+    """Turn a name server's answer into queues (MQClientInstance.topicRouteData2TopicPublishInfo).
+
+    ``borrowed``: ``data`` is the route of TBW102; at most 4 queues a broker are pretended, and nothing can be read yet.
+    """
+    brokers: dict[str, BrokerAddresses] = {}
+    for broker in data.broker_datas:
+        addresses = {int(number): address for number, address in broker.broker_addrs.items() if number.isdecimal()}
+        brokers[broker.broker_name] = BrokerAddresses(broker.cluster or "", broker.broker_name, addresses)
+    write_queues: list[MessageQueue] = []
+    read_queues: list[MessageQueue] = []
+    for queue_data in sorted(data.queue_datas, key=lambda each: each.broker_name):
+        name = queue_data.broker_name
+        known = brokers.get(name)
+        if known is None or not known.addresses:
+            continue
+        write_nums, read_nums = queue_data.write_queue_nums, queue_data.read_queue_nums
+        if borrowed:
+            write_nums, read_nums = min(DEFAULT_TOPIC_QUEUE_NUMS, read_nums), 0
+        if queue_data.perm & Perm.WRITE and known.master:
+            write_queues += [MessageQueue(topic, name, number) for number in range(min(write_nums, QUEUE_NUMS_MAX))]
+        if queue_data.perm & Perm.READ:
+            read_queues += [MessageQueue(topic, name, number) for number in range(min(read_nums, QUEUE_NUMS_MAX))]
+    conf = data.order_topic_conf or ""
+    return TopicRoute(topic, brokers, tuple(write_queues), tuple(read_queues), conf, borrowed)
+
+
+@dataclass(slots=True)
+class _Entry:
+    route: TopicRoute
+    fetched_ns: int
+
+
+@dataclass(slots=True)
+class RouteTable:
+    """The routes a client knows. Times are monotonic ns, handed in.
+
+    Bounded: at most ``topics_max`` topics; the one not used by a refresh for longest goes first.
+    """
+
+    refresh_after_ms: int = 30_000
+    topics_max: int = 10_000
+    _entries: dict[str, _Entry] = field(default_factory=dict)
+
+    def get(self, topic: str) -> TopicRoute | None:
+        """Return the cached route, however old: a refresh replaces it in the background."""
+        entry = self._entries.get(topic)
+        return None if entry is None else entry.route
+
+    def put(self, route: TopicRoute, now_ns: int) -> bool:
+        """Store a fresh route; return True if it differs from what was known."""
+        old = self._entries.pop(route.topic, None)
+        if old is None and len(self._entries) >= self.topics_max:
+            self._entries.pop(next(iter(self._entries)))
+        self._entries[route.topic] = _Entry(route, now_ns)
+        return old is None or old.route != route
+
+    def forget(self, topic: str) -> None:
+        """Drop a route that proved wrong, so that the next use asks again."""
+        self._entries.pop(topic, None)
+
+    def is_older(self, topic: str, age_ms: int, now_ns: int) -> bool:
+        """Tell whether a route is known and was asked for longer ago than ``age_ms``."""
+        entry = self._entries.get(topic)
+        return entry is not None and now_ns - entry.fetched_ns > age_ms * 1_000_000
+
+    def due(self, now_ns: int) -> list[str]:
+        """Return the topics whose route is older than ``refresh_after_ms``."""
+        limit = now_ns - self.refresh_after_ms * 1_000_000
+        return [topic for topic, entry in self._entries.items() if entry.fetched_ns <= limit]
+
+    def topics(self) -> list[str]:
+        """Return the topics with a known route."""
+        return list(self._entries)
+
+    def broker(self, broker_name: str) -> BrokerAddresses | None:
+        """Return a broker's addresses from the newest route that names it."""
+        for entry in reversed(self._entries.values()):
+            found = entry.route.brokers.get(broker_name)
+            if found is not None:
+                return found
+        return None
+
+    def brokers(self) -> dict[str, BrokerAddresses]:
+        """Return every broker of every known route."""
+        known: dict[str, BrokerAddresses] = {}
+        for entry in self._entries.values():
+            known.update(entry.route.brokers)
+        return known
+
+
+def masters(brokers: Iterable[BrokerAddresses]) -> dict[str, str]:
+    """Return broker name → master address, for those that have one."""
+    return {broker.broker_name: broker.master for broker in brokers if broker.master}

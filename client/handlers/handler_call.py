@@ -1,0 +1,133 @@
+"""One handler of the user: how it is called, and what its answer means.
+
+Lives here: ``HandlerCall``: ``async def`` or plain (in a thread), one message or a batch; answers, exceptions and
+nonsense turned into an ``Outcome``.
+"""
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import Any
+
+from pocketmq.client.errors import SubscriptionIllegal
+from pocketmq.client.handlers.consume_result import Outcome, is_answer, outcome_of
+from pocketmq.common.events import EventLog
+from pocketmq.common.message import ReceivedMessage
+
+Handler = Callable[[ReceivedMessage], Any]
+"""``async def`` or a plain function. See ``consume_result.outcome_of`` for what it may return."""
+BatchHandler = Callable[[list[ReceivedMessage]], Any]
+"""The same for several messages of one queue."""
+
+REASON_LENGTH_MAX = 500
+
+
+class HandlerCall:
+    """A handler with what is known about it.
+
+    ``batch_max`` 0: called with one message, else with a list of at most so many, all of one queue. ``is_async``: the
+    call itself returns a coroutine; other handlers run in ``threads()``, and what they return is awaited if it can be.
+    """
+
+    __slots__ = ("_log", "_nonsense_told", "batch_max", "handler", "is_async", "name", "threads")
+
+    def __init__(
+        self,
+        handler: Callable[[Any], Any],
+        *,
+        batch_max: int = 0,
+        log: EventLog,
+        threads: Callable[[], Executor],
+    ) -> None:
+        if not callable(handler):
+            raise SubscriptionIllegal("handler refused", why=f"{handler!r} cannot be called")
+        self.handler = handler
+        self.batch_max = batch_max
+        self.is_async = _is_async(handler)
+        self.name = handler_name(handler)
+        self._log = log
+        self.threads = threads
+        self._nonsense_told = False
+
+    async def invoke(self, messages: list[ReceivedMessage]) -> Any:
+        """Call the handler, whatever its kind; return what it returns, raise what it raises."""
+        argument: Any = messages if self.batch_max else messages[0]
+        if self.is_async:
+            return await self.handler(argument)
+        returned = await asyncio.get_running_loop().run_in_executor(self.threads(), call_plain, self.handler, argument)
+        if inspect.isawaitable(returned):  # a lambda around a coroutine function
+            returned = await returned
+        return returned
+
+    async def run(self, messages: list[ReceivedMessage]) -> Outcome:
+        """Call the handler; return what came of it. Raises only the cancellation of the caller's own task."""
+        own = asyncio.current_task()
+        try:
+            returned = await self.invoke(messages)
+        except BaseException as error:
+            if ends_the_caller(error, own):
+                raise
+            return self.failed(messages, error)
+        return self.returned(messages, returned)
+
+    def failed(self, messages: Sequence[ReceivedMessage], error: BaseException) -> Outcome:
+        """Return what an exception means: later, all of it."""
+        return Outcome(messages, reason=shown(error), error=error)
+
+    def returned(self, messages: Sequence[ReceivedMessage], returned: Any) -> Outcome:
+        """Return what an answer means; the first nonsense of this handler is warned of."""
+        if not self._nonsense_told and not is_answer(returned):
+            self._nonsense_told = True
+            self._log.warning(
+                "handler_answer_unknown",
+                handler=self.name,
+                returned=shown(returned),
+                meaning="done, because it did not raise",
+                hint="return None, True, ConsumeResult.SUCCESS, ConsumeResult.LATER or Later(...)",
+            )
+        return outcome_of(returned, messages)
+
+
+def call_plain(handler: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a plain handler in a thread. A ``StopIteration`` (``next`` of something empty) cannot pass a future, which
+    would then never end: it becomes a ``RuntimeError``, as in a coroutine."""
+    try:
+        return handler(*arguments)
+    except StopIteration as error:
+        raise RuntimeError("the handler raised StopIteration") from error
+
+
+def ends_the_caller(error: BaseException, own: "asyncio.Task[Any] | None") -> bool:
+    """Tell whether what a handler's call raised is the end of the task, or of the process, that made it.
+
+    All else is a failure of the handler: also a cancellation of what it awaited, and exceptions of libraries that do
+    not derive from ``Exception``.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        return own is not None and own.cancelling() > 0
+    return isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit)
+
+
+def shown(value: object) -> str:
+    """Return the ``repr`` of what a handler returned or raised, which may itself be broken."""
+    try:
+        return repr(value)[:REASON_LENGTH_MAX]
+    except Exception as error:
+        return f"<{type(value).__qualname__}; its repr raises {type(error).__qualname__}>"
+
+
+def handler_name(handler: object) -> str:
+    """Return what to call a handler in events: module and name, through partials and wrappers."""
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    name = getattr(handler, "__qualname__", "") or type(handler).__qualname__
+    module = getattr(handler, "__module__", "") or type(handler).__module__
+    return f"{module}.{name}"
+
+
+def _is_async(handler: object) -> bool:
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(type(handler), "__call__", None))  # noqa: B004

@@ -1,0 +1,96 @@
+"""What becomes of the messages that a concurrent handler did not finish.
+
+Lives here: ``FailedMessages``: the log line (at most ten a second), the failure policy, the next try here when the
+policy could not take them.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from pocketmq.client.handlers.consume_result import FailurePolicy, Outcome
+from pocketmq.client.handlers.consumer_statistics import TopicCounts
+from pocketmq.common.clock import Clock
+from pocketmq.common.events import EventLog
+from pocketmq.common.message import ReceivedMessage
+
+if TYPE_CHECKING:
+    from pocketmq.client.handlers.handler_lane import Lane, LaneQueue
+
+TOLD_A_SECOND: Final = 10
+"""A handler that fails for every message must not cost more in log lines than in work."""
+
+
+class FailedMessages:
+    """One a handler. Belongs to the event loop's thread."""
+
+    def __init__(
+        self, policy: FailurePolicy, consume_retry_ms: int, counts: TopicCounts, clock: Clock, log: EventLog
+    ) -> None:
+        self._policy = policy
+        self._consume_retry_s = consume_retry_ms / 1000
+        self._counts = counts
+        self._clock = clock
+        self._log = log
+        self._second = 0
+        self._told = 0
+        self._untold = 0
+
+    async def take(self, lane: "Lane", queue: "LaneQueue", outcome: Outcome) -> None:
+        """Hand the failed messages of one call on; those that nobody takes are put back after the pause.
+
+        A queue that is being given up keeps them uncommitted, so that its next owner gets them.
+        """
+        process_queue = queue.process_queue
+        messages = [message for message in outcome.later if process_queue.holds(message)]
+        self._counts.failed += len(outcome.later)
+        self._tell(lane.call.name, messages or outcome.later, outcome)
+        if not messages or process_queue.dropped or queue.closing:
+            return
+        rest = await self.hand_on(messages, outcome.reason, outcome.delay_level)
+        left = {id(message) for message in rest}
+        process_queue.finished_all([message for message in messages if id(message) not in left])
+        if process_queue.has_room_again():
+            lane.drained(process_queue)
+        if rest and not queue.closing:
+            self._again(lane, queue, rest)
+
+    async def hand_on(
+        self, messages: Sequence[ReceivedMessage], reason: str, delay_level: int
+    ) -> Sequence[ReceivedMessage]:
+        """Ask the policy; one that raises has taken nothing."""
+        try:
+            return await self._policy.failed(messages, reason, delay_level)
+        except Exception as error:
+            self._log.error("failure_policy_failed", messages=len(messages), error=repr(error), exc_info=error)
+            return messages
+
+    def _again(self, lane: "Lane", queue: "LaneQueue", messages: Sequence[ReceivedMessage]) -> None:
+        """Try messages once more after the pause; until then they are unfinished, and the commit waits for them."""
+
+        def put_back() -> None:
+            queue.timers.discard(timer)
+            lane.put(queue, messages)
+
+        timer = asyncio.get_running_loop().call_later(self._consume_retry_s, put_back)
+        queue.timers.add(timer)
+
+    def _tell(self, handler_name: str, messages: Sequence[ReceivedMessage], outcome: Outcome) -> None:
+        second = self._clock.monotonic_ns() // 1_000_000_000
+        if second != self._second:
+            self._second, self._told = second, 0
+        if self._told >= TOLD_A_SECOND:
+            self._untold += 1
+            return
+        self._told += 1
+        untold, self._untold = self._untold, 0
+        tell = self._log.error if outcome.error is not None else self._log.info
+        tell(
+            "handler_failed" if outcome.error is not None else "handler_asked_for_later",
+            handler=handler_name,
+            message=messages[0],
+            messages=len(messages),
+            reason=outcome.reason,
+            untold=untold,
+            exc_info=outcome.error,
+        )

@@ -1,0 +1,33 @@
+"""A handler whose calls are told to the message trace.
+
+Lives here: ``traced``.
+"""
+
+import functools
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from pocketmq.client.handlers.consume_result import outcome_of
+from pocketmq.client.handlers.handler_call import HandlerCall
+from pocketmq.client.trace.trace import TraceHook
+
+
+def traced(call: HandlerCall, hook: TraceHook) -> Callable[[Any], Awaitable[Any]]:
+    """Return an ``async def`` handler that does what ``call`` does, with ``hook`` before and after it.
+
+    A call succeeded if nothing of what it got has to come again.
+    """
+
+    @functools.wraps(call.handler, updated=())
+    async def run(argument: Any) -> Any:
+        messages = argument if call.batch_max else [argument]
+        told = hook.before(messages)
+        is_done = False
+        try:
+            returned = await call.invoke(messages)
+            is_done = not outcome_of(returned, messages).later
+            return returned
+        finally:
+            hook.after(told, is_done)
+
+    return run

@@ -1,0 +1,194 @@
+"""What comes after a failed attempt: which broker, after which pause, with which token, for how long.
+
+Lives here: ``AttemptPlan``: one producer's retry policy, retry budget, fault items and order of keyed sends, put
+together.
+"""
+
+import asyncio
+import random
+
+from pocketmq.client.connection.rebalance import MessageQueue
+from pocketmq.client.connection.route import RouteTable, TopicRoute
+from pocketmq.client.errors import Attempt
+from pocketmq.client.message.receipts import SendStatus
+from pocketmq.client.producer.accumulator import Section
+from pocketmq.client.producer.retry import Decision, RetryPolicy
+from pocketmq.client.producer.retry_budget import Room
+from pocketmq.client.producer.retry_gate import RetryGate
+from pocketmq.client.producer.selectors import QueueChooser
+from pocketmq.common.clock import Clock
+from pocketmq.common.errors import Stored
+
+OVERTAKEN = "it was overtaken: a later message for its queue has been sent meanwhile"
+NOT_SURE = "its queue was chosen, and the broker did not say that nothing was stored: a retry could break the order"
+
+
+class AttemptPlan:
+    """Decides over the attempts of one producer. Belongs to its event loop."""
+
+    def __init__(
+        self,
+        policy: RetryPolicy,
+        gate: RetryGate,
+        chooser: QueueChooser,
+        routes: RouteTable,
+        clock: Clock,
+        rng: random.Random,
+        *,
+        retry_another_broker_when_not_store_ok: bool = False,
+    ) -> None:
+        self.policy = policy
+        self.gate = gate
+        self.budget = gate.budget
+        self.chooser = chooser
+        self.faults = chooser.faults
+        self._not_store_ok = retry_another_broker_when_not_store_ok
+        self._routes = routes
+        self._clock = clock
+        self._random = rng
+        self._orders: dict[MessageQueue, int] = {}
+        self._order = 0
+
+    # -- before an attempt -------------------------------------------------------------------------------------
+
+    def until_ns(self, section: Section, now_ns: int) -> int:
+        """Return the time at which the attempt that starts now is given up."""
+        may_move = section.may_move and len(section.attempts) + 1 < section.attempts_max and self._others(section)
+        if not may_move and self.policy.attempt_timeout_ms is None:
+            return section.deadline_ns
+        left_ms = section.left_ms(now_ns)
+        limit_ms = self.policy.attempt_ms(left_ms, may_move)
+        return section.deadline_ns if limit_ms >= left_ms else now_ns + int(limit_ms * 1_000_000)
+
+    def _others(self, section: Section) -> bool:
+        """Tell whether the topic has another broker."""
+        route = self._routes.get(section.queue.topic)
+        if route is None or not route.write_queues:
+            return False
+        queues = route.write_queues  # sorted by broker: the first and the last differ if any do
+        name = section.queue.broker_name
+        return queues[0].broker_name != name or queues[-1].broker_name != name
+
+    async def prepare(self, section: Section, route: TopicRoute) -> Decision:
+        """Make a section ready for a further attempt: a queue, the pause before it, a token for it."""
+        attempts = section.attempts
+        last = attempts[-1].broker
+        charged = any(attempt.offered for attempt in attempts)
+        while True:
+            if section.may_move:
+                barred = self._barred(route) if charged else set()
+                if section.doubtful is not None:
+                    barred |= {attempt.broker for attempt in attempts}
+                queue = self.chooser.again(route, {attempt.broker for attempt in attempts}, last, barred)
+                if queue is None:
+                    return self._nowhere(section, barred)
+                section.queue, section.queue_id = queue, queue.queue_id
+            elif charged and self.budget.room(section.queue.broker_name) is Room.EMPTY:
+                return self._nowhere(section, {section.queue.broker_name})
+            broker = section.queue.broker_name
+            here = [attempt for attempt in attempts if attempt.broker == broker]
+            if here:  # a broker that was not tried yet is tried at once
+                left_ms = section.left_ms(self._clock.monotonic_ns())
+                pause_ms = self.policy.pause_ms(len(here), here[-1].retry_after_ms, left_ms, self._random)
+                if pause_ms is None:
+                    why = f"no time is left: {broker} asked to wait {here[-1].retry_after_ms} ms"
+                    return Decision(False, why, here[-1].answer_code < 0)
+                await asyncio.sleep(pause_ms / 1000)
+            if not charged:
+                return Decision(True)
+            try:
+                entered = await self.gate.enter(broker, section.left_ms(self._clock.monotonic_ns()))
+            except TimeoutError:
+                return Decision(False, f"no time is left: other retries to {broker} are not answered", True)
+            if entered:
+                section.charged = broker
+                return Decision(True)
+
+    def _barred(self, route: TopicRoute) -> set[str]:
+        if self.budget.free:
+            return set()
+        return {name for name in route.write_brokers() if self.budget.room(name) is Room.EMPTY}
+
+    @staticmethod
+    def _nowhere(section: Section, barred: set[str]) -> Decision:
+        if section.doubtful is not None:
+            return Decision(False, "no other broker can be tried")
+        return Decision(False, f"the retry budget is empty: too many retries in vain ({', '.join(sorted(barred))})")
+
+    # -- after an attempt --------------------------------------------------------------------------------------
+
+    def answered(self, broker: str, sent_ns: int, now_ns: int) -> None:
+        """Note an answer that says stored: its time tells whether the broker is slow."""
+        faults = self.faults
+        if faults is not None:
+            latency_ms = (now_ns - sent_ns) / 1e6
+            if latency_ms >= faults.slow_ms or faults.avoided:
+                faults.update(broker, latency_ms, now_ns)
+
+    def delivered(self, section: Section) -> None:
+        """Give the token of a retry back: it was not in vain."""
+        if section.charged:
+            broker, section.charged = section.charged, ""
+            self.gate.leave(broker, in_vain=False)
+
+    def failed(self, section: Section, attempt: Attempt, now_ns: int) -> Decision:
+        """Enter a failed attempt, and decide whether there is another one."""
+        section.attempts.append(attempt)
+        if section.charged:
+            broker, section.charged = section.charged, ""
+            self.gate.leave(broker, in_vain=attempt.offered)
+        if self.faults is not None:
+            self._note_fault(attempt, now_ns)
+        decision = self.policy.decide(section.attempts, section.attempts_max, section.left_ms(now_ns))
+        if decision.again and not section.may_move:
+            if not self._surely_not_stored(section):
+                return Decision(False, NOT_SURE)
+            if self.overtaken(section):
+                return Decision(False, OVERTAKEN)
+        return decision
+
+    def wants_better(self, section: Section, status: SendStatus) -> bool:
+        """Tell whether a stored message is sent to another broker as well (``retryAnotherBrokerWhenNotStoreOK``)."""
+        return (
+            self._not_store_ok
+            and status is not SendStatus.SEND_OK
+            and section.may_move
+            and not section.oneway
+            and self._others(section)
+        )
+
+    def _note_fault(self, attempt: Attempt, now_ns: int) -> None:
+        """Isolate a broker that failed (DefaultMQProducerImpl.sendDefaultImpl, facts §5.3).
+
+        Not for an answer about the message itself, whose code is not retried, and not for limits of this client.
+        """
+        assert self.faults is not None
+        if attempt.phase in ("connect", "send"):
+            self.faults.update(attempt.broker, attempt.elapsed_ms, now_ns, isolation=True, reachable=False)
+        elif attempt.phase == "answer" and attempt.answer_code in self.policy.retry_response_codes:
+            self.faults.update(attempt.broker, attempt.elapsed_ms, now_ns, isolation=True)
+        elif attempt.phase == "stored":
+            self.faults.update(attempt.broker, attempt.elapsed_ms, now_ns)
+
+    # -- the order of a chosen queue ---------------------------------------------------------------------------
+
+    def entered(self, section: Section) -> None:
+        """Number a section whose queue was chosen by key or by the user."""
+        self._order += 1
+        section.order = self._orders[section.queue] = self._order
+
+    def overtaken(self, section: Section) -> bool:
+        """Tell whether a later section for its queue was handed over since."""
+        return self._orders.get(section.queue) != section.order
+
+    def left(self, section: Section) -> None:
+        """Forget a settled section's number."""
+        if self._orders.get(section.queue) == section.order:
+            del self._orders[section.queue]
+
+    @staticmethod
+    def _surely_not_stored(section: Section) -> bool:
+        return all(
+            attempt.stored is Stored.NO and (attempt.phase != "answer" or attempt.cause is not None)
+            for attempt in section.attempts
+        )

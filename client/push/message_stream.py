@@ -1,0 +1,127 @@
+"""``async for`` over the messages of a push consumer.
+
+Lives here: ``MessageStream``: the iterator, acknowledgement, giving messages back.
+"""
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Self
+
+from pocketmq.client.errors import NotStarted, SubscriptionIllegal
+from pocketmq.client.handlers.consume_result import ConsumeResult, Later
+from pocketmq.common.message import ReceivedMessage
+
+if TYPE_CHECKING:
+    from pocketmq.client.push.push_consumer import PushConsumer
+
+PREFETCH_MAX = 10_000
+
+_Answer = ConsumeResult | Later
+
+
+class MessageStream:
+    """The messages of one topic, one by one.
+
+    A message is done when it is acknowledged; what is not by the end of the consumer comes again. With ``auto_ack``
+    asking for the next message acknowledges the one before. Leaving the loop acknowledges nothing: the last message
+    comes again, unless ``ack`` was called for it. One task iterates at a time.
+    """
+
+    def __init__(self, consumer: "PushConsumer", topic: str, *, auto_ack: bool, prefetch: int) -> None:
+        if type(prefetch) is not int or not 1 <= prefetch <= PREFETCH_MAX:
+            raise SubscriptionIllegal("stream refused", why=f"prefetch={prefetch!r}", hint=f"1 to {PREFETCH_MAX}")
+        self.topic = topic
+        self._consumer = consumer
+        self._auto_ack = auto_ack
+        self._places = asyncio.Semaphore(prefetch)
+        self._waiting: deque[tuple[ReceivedMessage, asyncio.Future[_Answer]]] = deque()
+        self._open: dict[int, asyncio.Future[_Answer]] = {}  # by id() of the message, which ``deliver`` keeps alive
+        self._reader: asyncio.Task[object] | None = None
+        self._last: ReceivedMessage | None = None
+        self._news: asyncio.Future[None] | None = None
+        self._iterating = False
+        self._closed = False
+
+    async def deliver(self, message: ReceivedMessage) -> _Answer:
+        """Take a message as the consumer's handler; return when the user has decided about it."""
+        async with self._places:
+            if self._closed:
+                return Later()
+            answer: asyncio.Future[_Answer] = asyncio.get_running_loop().create_future()
+            entry = (message, answer)
+            self._waiting.append(entry)
+            if self._news is not None and not self._news.done():
+                self._news.set_result(None)
+            try:
+                return await answer
+            finally:
+                if entry in self._waiting:
+                    self._waiting.remove(entry)
+                self._open.pop(id(message), None)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        """Return the next message; end when the consumer is stopped."""
+        if self._iterating:
+            raise NotStarted(
+                "stream is in use", why="another task waits for its next message", hint="one task a stream"
+            )
+        if not self._consumer.ever_started:
+            await self._consumer.start()
+        if self._auto_ack and self._last is not None:
+            self.ack(self._last)
+        self._reader = asyncio.current_task()
+        self._iterating = True
+        try:
+            while not self._waiting:
+                if not self._consumer.running:
+                    raise StopAsyncIteration
+                self._news = asyncio.get_running_loop().create_future()
+                stopped = asyncio.ensure_future(self._consumer.wait_stopped())
+                try:
+                    await asyncio.wait([self._news, stopped], return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    stopped.cancel()
+                    self._news = None
+        finally:
+            self._iterating = False
+        message, answer = self._waiting.popleft()
+        self._open[id(message)] = answer
+        self._last = message
+        return message
+
+    def give_back(self) -> None:
+        """The consumer stops: what nobody has seen goes back at once, and so does what its own reader holds.
+
+        A message that another task works on may still be acknowledged until the stop's timeout is over.
+        """
+        self._closed = True
+        answers = [answer for _, answer in self._waiting]
+        if self._reader is asyncio.current_task() or not self._iterating_task_lives():
+            answers += self._open.values()
+        for answer in answers:
+            if not answer.done():
+                answer.set_result(Later())
+        self._waiting.clear()
+
+    def _iterating_task_lives(self) -> bool:
+        return self._reader is not None and not self._reader.done()
+
+    def ack(self, message: ReceivedMessage) -> bool:
+        """Count a message as done; return False when it is no longer ours to decide about."""
+        return self._decide(message, ConsumeResult.SUCCESS)
+
+    def later(self, message: ReceivedMessage, *, delay_level: int = 0) -> bool:
+        """Let a message come again later; ``delay_level`` as in ``Later``."""
+        return self._decide(message, Later(delay_level=delay_level))
+
+    def _decide(self, message: ReceivedMessage, answer: _Answer) -> bool:
+        if self._last is message:
+            self._last = None
+        waiting = self._open.pop(id(message), None)
+        if waiting is None or waiting.done():
+            return False
+        waiting.set_result(answer)
+        return True

@@ -1,0 +1,474 @@
+"""The push consumer: handlers get messages; pulling, sharing the queues and committing happen by themselves.
+
+Lives here: ``PushConsumer``: subscriptions, the life of the consumer, its parts.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from pocketmq.client.connection.instance import ClientInstance, TaskSet
+from pocketmq.client.connection.rebalance import AllocateStrategy, MessageQueue, strategy_of
+from pocketmq.client.errors import NotStarted, SubscriptionIllegal
+from pocketmq.client.handlers.consume_result import BROKER_DECIDES, DEAD_LETTER, DropFailed, FailurePolicy, Later
+from pocketmq.client.handlers.consumer_statistics import ConsumerStatistics
+from pocketmq.client.handlers.handler_call import BatchHandler, Handler, HandlerCall
+from pocketmq.client.handlers.handler_watch import HandlerWatch
+from pocketmq.client.handlers.handlers import ConcurrentMode
+from pocketmq.client.handlers.ordered import OrderedMode
+from pocketmq.client.handlers.process_queue import ProcessLimits
+from pocketmq.client.handlers.queue_mode import ConsumeContext
+from pocketmq.client.handlers.traced_handler import traced
+from pocketmq.client.lifecycle import Lifecycle
+from pocketmq.client.producer.producer import Producer
+from pocketmq.client.pull.offsets import BroadcastOffsetFile, ConsumeFromWhere
+from pocketmq.client.pull.subscription import ALL, Subscription, parse_sql, parse_subscription, subscription_data
+from pocketmq.client.push.consume_timeout import ConsumeTimeout
+from pocketmq.client.push.consumer_options import BROADCASTING, STOP_TIMEOUT_MS, ConsumerOptions
+from pocketmq.client.push.consumer_status import ConsumerStatus
+from pocketmq.client.push.loop_watch import LoopWatch
+from pocketmq.client.push.message_stream import MessageStream
+from pocketmq.client.push.queue_pull import QueuePull
+from pocketmq.client.push.rebalance_service import QueueSharing, TopicConsumption
+from pocketmq.client.push.send_back import SendBack, show_origin
+from pocketmq.client.push.subscription_check import SubscriptionCheck
+from pocketmq.client.trace.trace import ConsumeTrace, TraceDispatcher, trace_group
+from pocketmq.common.errors import ConfigError
+from pocketmq.common.message import ReceivedMessage
+from pocketmq.common.runner import ThreadRunner
+from pocketmq.common.topics import TRACE_TOPIC, check_group_name, check_topic_name
+from pocketmq.remoting.bodies import ConsumerData
+
+TOPICS_MAX = 4_000
+"""A broker takes 4,096 subscriptions in one heartbeat."""
+BATCH_MESSAGES_MAX = 65_536
+START_BEFORE_MS = 1_800_000
+"""DefaultMQPushConsumer.consumeTimestamp: half an hour before the start."""
+WATCH_INTERVAL_S = 1.0
+
+
+class PushConsumer(Lifecycle):
+    """Calls handlers with messages.
+
+        consumer = PushConsumer(group="billing", namesrv="127.0.0.1:9876")
+
+        @consumer.subscribe("TopicTest", tags="A || B")
+        async def charge(message): ...
+
+        @consumer.subscribe_batch("Clicks", max_messages=500)
+        async def count(messages): ...
+
+        await consumer.run()
+
+    ``message_model`` CLUSTERING: the group shares the queues, offsets live at the brokers. BROADCASTING: every
+    consumer gets every message, offsets live in a file below ``offset_store_dir``.
+
+    At least once: an offset is committed when all messages below it are done. Handlers are ``async def``, or plain
+    functions, which run in a thread pool; at most ``concurrency`` calls of one handler run at once, in no particular
+    order, or one a queue and in its order with ``ordered=True``. What they may return: ``consume_result.outcome_of``.
+    A message that failed goes back to the broker and comes again later (``failure_policy``).
+
+    Further settings: ``consumer_options.ConsumerOptions``.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | Sequence[str] = "",
+        *,
+        consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+        consume_timestamp_ms: int | None = None,
+        allocate: str | AllocateStrategy = "AVG",
+        limits: ProcessLimits | None = None,
+        offset_store_dir: str | Path | None = None,
+        failure_policy: FailurePolicy | None = None,
+        enable_message_trace: bool = False,
+        trace_topic: str = TRACE_TOPIC,
+        instance: ClientInstance | None = None,
+        **settings: Any,
+    ) -> None:
+        check_group_name(group)
+        unknown = set(settings) - ConsumerOptions.names()
+        if unknown:
+            names = ", ".join(sorted(ConsumerOptions.names()))
+            raise ConfigError("consumer refused", why=f"no setting {sorted(unknown)[0]!r}", hint=names)
+        if not isinstance(consume_from_where, ConsumeFromWhere):
+            raise ConfigError("consumer refused", why=f"consume_from_where={consume_from_where!r}")
+        self.group = group
+        self.options = ConsumerOptions(**settings)
+        self.instance = instance if instance is not None else ClientInstance(namesrv)
+        self.statistics = ConsumerStatistics(self.instance.clock)
+        started_ms = self.instance.clock.now_ms()
+        timestamp_ms = started_ms - START_BEFORE_MS if consume_timestamp_ms is None else consume_timestamp_ms
+        directory = Path(offset_store_dir) if offset_store_dir is not None else Path.home() / ".pocketmq_offsets"
+        self._topics: dict[str, TopicConsumption] = {}
+        self._paused = False
+        self._check = SubscriptionCheck(self.instance, group)
+        self._sharing = QueueSharing(
+            group,
+            self.instance,
+            self.options,
+            allocate=strategy_of(allocate),
+            limits=limits or ProcessLimits(),
+            consume_from_where=consume_from_where,
+            consume_timestamp_ms=timestamp_ms,
+            topics=self._topics,
+            statistics=self.statistics,
+            # a broadcast consumer must find its file again after a restart: the client id has no place in the path
+            offsets_file=BroadcastOffsetFile(directory / group),
+            paused=lambda: self._paused,
+            on_conflict=self._check.conflict,
+        )
+        self._watch = HandlerWatch(self.instance.clock)
+        self._policy = failure_policy if failure_policy is not None else self._make_policy()
+        context = ConsumeContext(
+            group=group,
+            message_model=self.options.message_model,
+            instance=self.instance,
+            policy=self._policy,
+            watch=self._watch,
+            drained=self._sharing.drained,
+            rebalance_soon=self._rebalance_soon,
+            concurrency=self.options.concurrency,
+            consume_retry_ms=self.options.retry_delay_ms,
+            max_reconsume_times=self.options.max_reconsume_times,
+            suspend_current_queue_time_millis=self.options.suspend_current_queue_time_millis,
+            statistics=self.statistics,
+        )
+        self._concurrent = ConcurrentMode(context)
+        self._ordered = OrderedMode(
+            context,
+            lock_interval_ms=self.options.lock_interval_ms,
+            lock_max_live_ms=self.options.lock_max_live_ms,
+        )
+        self._timeouts = ConsumeTimeout(
+            self._watch, self._concurrent, self._policy, self.options, self.instance.clock, self.instance.log
+        )
+        self._loop_watch = LoopWatch(
+            self._watch,
+            self.options.loop_block_ms,
+            self.instance.clock,
+            self.instance.log,
+            ThreadRunner(self.instance.supervisor.crashed),
+        )
+        self._status = ConsumerStatus(self, self._sharing, self.statistics, self._watch)
+        self._tasks = TaskSet(self.instance.supervisor)
+        self._streams: list[MessageStream] = []
+        self._trace: TraceDispatcher | None = None
+        if enable_message_trace:
+            self._trace = TraceDispatcher(Producer(trace_group(group, "CONSUME"), instance=self.instance), trace_topic)
+        self._threads: ThreadPoolExecutor | None = None
+        self._stop_asked: asyncio.Event
+        self._stop_done: asyncio.Event
+        self._running = False
+        self._stopped = False
+
+    def _make_policy(self) -> FailurePolicy:
+        if self.options.message_model == BROADCASTING:
+            return DropFailed()
+        return SendBack(self.instance, self.group, self.options.max_reconsume_times)
+
+    # -- subscriptions -----------------------------------------------------------------------------------------
+
+    def subscribe(
+        self, topic: str, tags: str = ALL, *, sql: str | None = None, ordered: bool = False
+    ) -> Callable[[Handler], Handler]:
+        """Register the decorated function as the handler of a topic; one handler a topic, before ``start``.
+
+        ``tags``: ``"A || B"``; ``sql``: a filter on properties instead, ``"price > 5 AND region = 'north'"``.
+        ``ordered``: one call at a time a queue, in the queue's order, under the broker's lock.
+        """
+        subscription = self._subscription(topic, tags, sql)
+
+        def register(handler: Handler) -> Handler:
+            self._register(subscription, handler, 0, ordered)
+            return handler
+
+        return register
+
+    def subscribe_batch(
+        self, topic: str, tags: str = ALL, *, max_messages: int = 32, sql: str | None = None, ordered: bool = False
+    ) -> Callable[[BatchHandler], BatchHandler]:
+        """Register a function that takes a list of 1 to ``max_messages`` messages of one queue.
+
+        It gets what is there, and never waits for a list to fill. Its answer counts for the whole list; ``Later`` can
+        name the messages that failed.
+        """
+        if type(max_messages) is not int or not 1 <= max_messages <= BATCH_MESSAGES_MAX:
+            raise SubscriptionIllegal(
+                "subscription refused", why=f"max_messages={max_messages!r}", hint=f"1 to {BATCH_MESSAGES_MAX}"
+            )
+        subscription = self._subscription(topic, tags, sql)
+
+        def register(handler: BatchHandler) -> BatchHandler:
+            self._register(subscription, handler, max_messages, ordered)
+            return handler
+
+        return register
+
+    def messages(
+        self, topic: str, tags: str = ALL, *, sql: str | None = None, auto_ack: bool = True, prefetch: int = 32
+    ) -> MessageStream:
+        """Return an iterator over the messages of a topic: ``async for message in consumer.messages("TopicTest")``.
+
+        It starts the consumer if nobody has. ``auto_ack``: a message counts as done when the next one is asked for;
+        else ``await stream.ack(message)``. At most ``prefetch`` messages wait for the caller.
+        """
+        subscription = self._subscription(topic, tags, sql)
+        stream = MessageStream(self, topic, auto_ack=auto_ack, prefetch=prefetch)
+        self._register(subscription, stream.deliver, 0, False)
+        self._streams.append(stream)
+        return stream
+
+    def _subscription(self, topic: str, tags: str, sql: str | None) -> Subscription:
+        check_topic_name(topic)
+        if self._running or self._stopped:
+            raise SubscriptionIllegal(
+                "subscription refused", why="the consumer is running", hint="subscribe before start"
+            )
+        if topic in self._topics:
+            raise SubscriptionIllegal("subscription refused", why=f"{topic} has a handler", hint="one handler a topic")
+        if len(self._topics) >= TOPICS_MAX:
+            raise SubscriptionIllegal("subscription refused", why=f"{TOPICS_MAX} topics are subscribed")
+        version = self.instance.clock.now_ms()
+        if sql is None:
+            return parse_subscription(topic, tags, version)
+        if tags != ALL:
+            raise SubscriptionIllegal("subscription refused", why="tags and sql are both given", hint="give one")
+        return parse_sql(topic, sql, version)
+
+    def _register(
+        self, subscription: Subscription, handler: Callable[[Any], Any], batch_max: int, ordered: bool
+    ) -> None:
+        topic = subscription.topic
+        if topic in self._topics:
+            raise SubscriptionIllegal("subscription refused", why=f"{topic} has a handler", hint="one handler a topic")
+        call = HandlerCall(handler, batch_max=batch_max, log=self.instance.log, threads=self._thread_pool)
+        if self._trace is not None:
+            call = HandlerCall(
+                traced(call, ConsumeTrace(self.group, self.instance, self._trace)),
+                batch_max=batch_max,
+                log=self.instance.log,
+                threads=self._thread_pool,
+            )
+        self._topics[topic] = TopicConsumption(
+            subscription, call, self._ordered if ordered else self._concurrent, ordered
+        )
+
+    def _thread_pool(self) -> Executor:
+        if self._threads is None:
+            handlers = sum(not consumption.call.is_async for consumption in self._topics.values())
+            # twice: a call that hangs past the consume timeout is replaced by another one
+            threads = min(2 * self.options.concurrency * max(1, handlers), 10_000)
+            self._threads = ThreadPoolExecutor(threads, thread_name_prefix="pocketmq-handler")
+        return self._threads
+
+    def _subscribe_to_retries(self) -> None:
+        """Add the retry topic: its messages go to the handler of the topic that they come from."""
+        topic = self._policy.retry_topic
+        if not topic or topic in self._topics:
+            return
+        calls = {name: consumption.call for name, consumption in self._topics.items()}
+        only = next(iter(calls.values())) if len(calls) == 1 else None
+
+        async def dispatch(message: ReceivedMessage) -> Any:
+            call = calls.get(message.topic, only)
+            if call is None:
+                self.instance.log.warning("retry_of_unknown_topic", message=message, topic=message.topic)
+                # not lost: another member may subscribe to it, and in the end it becomes a dead letter
+                return Later(delay_level=DEAD_LETTER if ordered else BROKER_DECIDES)
+            return await call.invoke([message])
+
+        ordered = all(consumption.ordered for consumption in self._topics.values())
+        self._register(parse_subscription(topic, ALL, self.instance.clock.now_ms()), dispatch, 0, ordered)
+        for name, call in calls.items():
+            if ordered:
+                self._ordered.add_topic(name, call)
+            else:
+                self._concurrent.add_topic(name, call)
+
+    @property
+    def assigned(self) -> list[MessageQueue]:
+        """The queues that this consumer reads now, those of retry topics not counted."""
+        return sorted(queue for queue in self._sharing.pulls if queue.topic != self._policy.retry_topic)
+
+    @property
+    def message_model(self) -> str:
+        """CLUSTERING or BROADCASTING."""
+        return self.options.message_model
+
+    @property
+    def _pulls(self) -> dict[MessageQueue, QueuePull]:
+        return self._sharing.pulls
+
+    # -- life --------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Start, consume until ``stop`` or cancellation, and stop gracefully."""
+        await self.start()
+        try:
+            await self.wait_stopped()
+        finally:
+            await self.stop()
+
+    async def wait_stopped(self) -> None:
+        """Return once somebody has called ``stop``."""
+        await self._stop_asked.wait()
+
+    async def start(self) -> None:
+        """Join the group and begin to consume.
+
+        Raises ``SubscriptionIllegal`` when a broker that can be asked refuses a filter.
+        """
+        if self._running:
+            return
+        if self._stopped:
+            raise NotStarted("consumer was stopped", why="it cannot start twice", hint="make a new one")
+        if not self._topics:
+            raise SubscriptionIllegal(
+                "nothing to consume", why="no topic is subscribed", hint="use @consumer.subscribe(topic)"
+            )
+        self._stop_asked = asyncio.Event()
+        self._stop_done = asyncio.Event()
+        await self.instance.start()
+        try:
+            await self._check.filters(self.subscriptions)
+            self.instance.add_consumer(self.group, self._describe, self._rebalance_soon, self._status.answer)
+        except BaseException:
+            await self.instance.stop()
+            raise
+        self._running = True
+        self._concurrent.start()
+        self._ordered.start()
+        self._subscribe_to_retries()
+        if self._trace is not None:
+            await self._trace.start()
+        await self._sharing.start(self._tasks)
+        self.instance.on_route_changed.append(self._route_changed)
+        self._tasks.keep(self._watch_loop, "pocketmq-consumer-watch")
+        if any(consumption.call.is_async for consumption in self._topics.values()):
+            self._loop_watch.start()
+
+    async def stop(self, timeout_ms: int = STOP_TIMEOUT_MS) -> None:
+        """Stop pulling, let running handlers finish (at most ``timeout_ms``), commit, leave the group.
+
+        Messages that no handler has begun are given back: the offset stays before them.
+        """
+        if not self._running:
+            if self._stopped and not self._concurrent.runs_here():  # another caller stops it; wait for its handlers
+                await self._stop_done.wait()
+            return
+        self._running = False
+        self._stopped = True
+        self._stop_asked.set()
+        try:
+            await self._close(timeout_ms / 1000)
+        finally:
+            self._stop_done.set()
+
+    async def _close(self, timeout_s: float) -> None:
+        await self._tasks.cancel()
+        await self._status.tasks.cancel()
+        self._loop_watch.stop()
+        self._concurrent.start_no_more()
+        for stream in self._streams:
+            stream.give_back()
+        self.instance.on_route_changed.remove(self._route_changed)
+        await self._sharing.close(timeout_s)
+        await self.instance.remove_consumer(self.group)
+        await self._concurrent.stop(0)
+        await self._ordered.stop(0)
+        if self._trace is not None:
+            await self._trace.stop()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+        await self.instance.stop()
+
+    async def consume_directly(self, message: ReceivedMessage) -> tuple[str, str]:
+        """Call the handler with one message that an administrator chose; return RocketMQ's result name and a remark.
+
+        Nothing is committed and nothing sent back, whatever comes of it.
+        """
+        show_origin([message])
+        consumption = self._topics.get(message.topic)
+        if consumption is None:
+            return "CR_THROW_EXCEPTION", f"the consumer does not subscribe to {message.topic}"
+        outcome = await consumption.call.run([message])
+        if outcome.error is not None:
+            return "CR_THROW_EXCEPTION", outcome.reason
+        return ("CR_LATER", outcome.reason) if outcome.later else ("CR_SUCCESS", "")
+
+    def pause(self) -> None:
+        """Pull nothing until ``resume``; what is in hand is still handled (DefaultMQPushConsumer.suspend)."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Pull again."""
+        self._paused = False
+        for pull in self._sharing.pulls.values():
+            pull.wake()
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and not stopped."""
+        return self._running
+
+    @property
+    def ever_started(self) -> bool:
+        """Whether it is running or was stopped."""
+        return self._running or self._stopped
+
+    @property
+    def paused(self) -> bool:
+        """Whether ``pause`` holds the pulls."""
+        return self._paused
+
+    @property
+    def subscriptions(self) -> list[Subscription]:
+        """What it is subscribed to, the retry topic included."""
+        return [consumption.subscription for consumption in self._topics.values()]
+
+    @property
+    def ordered(self) -> bool:
+        """Whether any topic is consumed in order."""
+        return any(consumption.ordered for consumption in self._topics.values())
+
+    @property
+    def lock_waits(self) -> list[dict[str, Any]]:
+        """Ordered queues of this consumer whose lock another client has, the longest wait first: ``queue``,
+        ``waited_ms``, ``why``, and as the broker says ``holder``, ``holder_address``, ``holder_age_ms``,
+        ``expires_in_ms``."""
+        return self._ordered.lock_waits()
+
+    @property
+    def consume_from_where(self) -> ConsumeFromWhere:
+        """Where a new group starts."""
+        return self._sharing.consume_from_where
+
+    def _describe(self) -> ConsumerData:
+        return ConsumerData(
+            group_name=self.group,
+            consume_type="CONSUME_PASSIVELY",
+            message_model=self.options.message_model,
+            consume_from_where=self.consume_from_where.value,
+            subscription_data_set=[subscription_data(each) for each in self.subscriptions],
+        )
+
+    def _rebalance_soon(self) -> None:
+        self._sharing.changed.set()
+
+    def _route_changed(self, topic: str) -> None:
+        if topic in self._topics:
+            self._sharing.changed.set()
+
+    async def _watch_loop(self) -> None:
+        while True:
+            shortest_ms = min(self.options.slow_handler_ms, self.options.consume_timeout_ms)
+            await asyncio.sleep(min(WATCH_INTERVAL_S, shortest_ms / 2000))
+            self.statistics.sample()
+            try:
+                await self._timeouts.look()
+            except Exception as error:  # a failure policy of the user's own must not end the watch
+                self.instance.log.error("consume_timeout_failed", group=self.group, exc_info=error)

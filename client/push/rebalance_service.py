@@ -1,0 +1,373 @@
+"""Which queues this consumer reads: sharing with the group, taking queues, giving them up.
+
+Lives here: ``QueueSharing``: the rebalance loop, the pulls it starts and ends, the offsets it commits.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pocketmq.client.connection.instance import ClientInstance, Link, TaskSet, check_answer
+from pocketmq.client.connection.rebalance import AllocateStrategy, MessageQueue, rebalance
+from pocketmq.client.connection.route import MASTER_ID, TopicRoute
+from pocketmq.client.handlers.consumer_statistics import ConsumerStatistics
+from pocketmq.client.handlers.handler_call import HandlerCall
+from pocketmq.client.handlers.process_queue import ProcessLimits, ProcessQueue
+from pocketmq.client.handlers.queue_mode import QueueMode
+from pocketmq.client.pull.offsets import BroadcastOffsetFile, ConsumeFromWhere, OffsetTable
+from pocketmq.client.pull.pull_wire import NO_OFFSET, PullWire
+from pocketmq.client.pull.subscription import Subscription
+from pocketmq.client.push.consumer_options import BROADCASTING, ConsumerOptions
+from pocketmq.client.push.queue_pull import PullSettings, QueuePull
+from pocketmq.common.errors import Cause, PocketMQError
+from pocketmq.common.topics import is_retry_topic
+from pocketmq.remoting.bodies import ConsumerIdList, decode_body
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers import ConsumerGroupRequestHeader
+
+REBALANCE_RETRY_MS = 1_000
+"""After a round that could not do all it should (RocketMQ 5.3: RebalanceService.minInterval)."""
+REBALANCE_GAP_MS = 50
+"""Ours: rounds begin at least this far apart: a hundred consumers that join at once would otherwise make each of them
+ask a hundred times."""
+RETRY_TOPIC_ROUNDS = 10
+"""Rounds in which a retry topic without a route is asked for again a second later; a broker may never create it."""
+REVOKED_WAIT_MS = 1_000
+"""How long a revoked queue's handlers may end before its offset is committed (RebalancePushImpl: tryLock 1000 ms)."""
+CONFLICT_FIELD = "subscription_conflict"
+"""Extra field of GET_CONSUMER_LIST_BY_GROUP and HEART_BEAT answers of a PocketMQ broker."""
+
+
+@dataclass(slots=True, eq=False)
+class TopicConsumption:
+    """One subscribed topic: what is wanted, who handles it, in which mode."""
+
+    subscription: Subscription
+    call: HandlerCall
+    mode: QueueMode
+    ordered: bool
+
+
+class QueueSharing:
+    """The queues of one consumer. Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        group: str,
+        instance: ClientInstance,
+        options: ConsumerOptions,
+        *,
+        allocate: AllocateStrategy,
+        limits: ProcessLimits,
+        consume_from_where: ConsumeFromWhere,
+        consume_timestamp_ms: int,
+        topics: Mapping[str, TopicConsumption],
+        statistics: ConsumerStatistics,
+        offsets_file: BroadcastOffsetFile,
+        paused: Callable[[], bool],
+        on_conflict: Callable[[str], None],
+    ) -> None:
+        self.pulls: dict[MessageQueue, QueuePull] = {}
+        self._group = group
+        self._instance = instance
+        self._options = options
+        self._allocate = allocate
+        self._limits = limits
+        self.consume_from_where = consume_from_where
+        self._timestamp_ms = consume_timestamp_ms
+        self._topics = topics
+        self._statistics = statistics
+        self._file = offsets_file
+        self._on_conflict = on_conflict
+        self._offsets = OffsetTable()
+        self._wire = PullWire(instance, group)
+        self._pull_settings = PullSettings(options.pull_batch_size, options.pull_interval_ms, paused)
+        self._shared_out: dict[str, int] = {}
+        self._known = False
+        self._rounds = 0
+        self._lock = asyncio.Lock()
+        """Held by who takes and gives up queues: rounds, and resets by an administrator."""
+        self.changed = asyncio.Event()
+
+    async def start(self, tasks: TaskSet) -> None:
+        """Begin to share, with loops that ``tasks`` keeps."""
+        if self._options.message_model == BROADCASTING:
+            for queue, offset in (await asyncio.to_thread(self._file.load)).items():
+                self._offsets.loaded(queue, offset)
+        tasks.keep(self._rebalance_loop, "pocketmq-rebalance")
+        tasks.keep(self._persist_loop, "pocketmq-persist")
+
+    # -- rebalance ---------------------------------------------------------------------------------------------
+
+    async def _rebalance_loop(self) -> None:
+        interval_s = self._options.rebalance_interval_ms / 1000
+        loop = asyncio.get_running_loop()
+        not_before_s = 0.0
+        while True:
+            if loop.time() < not_before_s:
+                await asyncio.sleep(not_before_s - loop.time())
+            self.changed.clear()
+            not_before_s = loop.time() + REBALANCE_GAP_MS / 1000
+            complete = False
+            try:
+                async with self._lock:
+                    complete = await self._rebalance()
+            except PocketMQError as error:
+                self._instance.log.warning("rebalance_failed", group=self._group, error=str(error))
+            except Exception as error:
+                self._instance.log.error("rebalance_failed", group=self._group, error=repr(error), exc_info=error)
+            pause_s = interval_s if complete else min(REBALANCE_RETRY_MS / 1000, interval_s)
+            try:
+                async with asyncio.timeout(pause_s):  # not wait_for: before 3.12 it can swallow a cancellation
+                    await self.changed.wait()
+            except TimeoutError:
+                pass
+
+    async def _rebalance(self) -> bool:
+        """Do one round; return False if it should be tried again soon."""
+        for topic in {queue.topic for queue in self.pulls} - set(self._topics):
+            await self._give_up([queue for queue in self.pulls if queue.topic == topic])
+        topics = list(self._topics)
+        routes = await self._routes([topic for topic in topics if not is_retry_topic(topic)])
+        if routes and not self._known:
+            await self._instance.heartbeat()  # the brokers must know us before they are asked who is in the group
+            self._known = True
+        if self._known:  # a broker creates the retry topic at the first heartbeat
+            routes.update(await self._routes([topic for topic in topics if is_retry_topic(topic)]))
+        missing = [topic for topic in topics if topic not in routes]
+        self._rounds += 1
+        complete = all(is_retry_topic(topic) for topic in missing) and not (
+            missing and self._rounds < RETRY_TOPIC_ROUNDS
+        )
+        members: dict[str, list[str]] = {}
+        for topic, route in routes.items():
+            complete &= await self._rebalance_topic(topic, route, members)
+        return complete
+
+    async def _routes(self, topics: Iterable[str]) -> dict[str, TopicRoute]:
+        routes: dict[str, TopicRoute] = {}
+        for topic in topics:
+            try:
+                timeout_ms = self._instance.options.api_timeout_ms
+                routes[topic] = await self._instance.route(topic, timeout_ms=timeout_ms)
+            except PocketMQError as error:
+                self._instance.log.info("topic_not_consumed_yet", topic=topic, error=str(error))
+        return routes
+
+    async def _rebalance_topic(self, topic: str, route: TopicRoute, known: dict[str, list[str]]) -> bool:
+        """Give up and take queues of one topic; return False if that should be tried again soon."""
+        still_busy = [
+            queue
+            for queue, pull in self.pulls.items()
+            if queue.topic == topic and (pull.leaving or pull.process_queue.dropped)  # dropped: its lock was lost
+        ]
+        if still_busy:
+            await self._give_up(still_busy)
+        held = [queue for queue, pull in self.pulls.items() if queue.topic == topic and not pull.leaving]
+        client_id = self._instance.client_id
+        if self._options.message_model == BROADCASTING:
+            members = [client_id]
+        else:
+            brokers = ",".join(sorted(broker.broker_name for broker in route.brokers.values()))
+            if brokers not in known:  # the same brokers know the same members: one question for all their topics
+                known[brokers] = await self._members(route)
+            members = known[brokers]
+            if client_id not in members:
+                return False
+        change = rebalance(self._allocate, self._group, client_id, route.read_queues, members, held)
+        if change.revoked:
+            await self._give_up(change.revoked)
+        wanted = [queue for queue in change.assigned if queue not in self.pulls]
+        taken = await self._take(topic, wanted) if wanted else 0
+        queues = [pull for queue, pull in self.pulls.items() if queue.topic == topic]
+        if change.revoked or taken:
+            self._instance.log.info("queues_assigned", group=self._group, topic=topic, queues=len(queues))
+        if self._shared_out.get(topic) != len(queues):
+            self._shared_out[topic] = len(queues)
+            limits = self._limits.shared_by(len(queues), ordered=self._topics[topic].ordered)
+            for pull in queues:
+                pull.process_queue.limits = limits
+        return taken == len(change.assigned) and not any(pull.leaving for pull in queues)
+
+    async def _members(self, route: TopicRoute) -> list[str]:
+        """Ask any broker of the topic who is in the group."""
+        failure: PocketMQError | None = None
+
+        async def ask(broker_id: int, link: Link) -> list[str]:
+            response = await link.channel.request(
+                RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+                ConsumerGroupRequestHeader(consumer_group=self._group),
+                timeout_ms=self._instance.options.api_timeout_ms,
+            )
+            check_answer(response, f"members of {self._group} unknown", link.address, ResponseCode.SYSTEM_ERROR)
+            if response.code != ResponseCode.SUCCESS:
+                return []
+            self._on_conflict(response.extra.get(CONFLICT_FIELD, ""))
+            return decode_body(response.body, ConsumerIdList).consumer_id_list
+
+        for broker in route.brokers.values():
+            try:
+                members = await self._wire.links.ask(broker.broker_name, ask)
+                if members:
+                    return members
+            except PocketMQError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+        return []
+
+    # -- queues ------------------------------------------------------------------------------------------------
+
+    async def _take(self, topic: str, queues: Sequence[MessageQueue]) -> int:
+        """Begin to read queues; return how many that were."""
+        consumption = self._topics[topic]
+        acquired = await consumption.mode.acquire(queues)
+        taken = await asyncio.gather(*(self._take_one(consumption, queue) for queue in acquired))
+        refused = [queue for queue, done in zip(acquired, taken, strict=True) if not done]
+        if refused:
+            await consumption.mode.release(refused)
+        return sum(taken)
+
+    async def _take_one(self, consumption: TopicConsumption, queue: MessageQueue) -> bool:
+        try:
+            offset = await self._start_offset(queue)
+        except PocketMQError as error:
+            self._instance.log.warning("start_offset_unknown", queue=str(queue), error=str(error))
+            return False
+        process_queue = ProcessQueue(queue, offset, self._limits.shared_by(1, ordered=consumption.ordered))
+        pull = QueuePull(
+            self._wire,
+            consumption.mode,
+            consumption.mode.runner(process_queue, consumption.call),
+            consumption.subscription,
+            self._instance,
+            self._pull_settings,
+            self._statistics.counts(queue.topic),
+        )
+        self._shared_out.pop(queue.topic, None)
+        self.pulls[queue] = pull
+        pull.start()
+        return True
+
+    async def _start_offset(self, queue: MessageQueue) -> int:
+        stored: int | None = None
+        if self._options.message_model == BROADCASTING:
+            known = self._offsets.get(queue)
+            stored = NO_OFFSET if known is None else known
+        where = self.consume_from_where
+        if is_retry_topic(queue.topic):
+            where = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET  # what came back is never skipped (facts §6.3)
+        return await self._wire.start_offset(queue, where, self._timestamp_ms, stored=stored)
+
+    async def _give_up(self, queues: Iterable[MessageQueue], *, commit: bool = True) -> None:
+        """Stop reading queues, let their handlers end, commit, and release them.
+
+        A queue whose mode keeps it while a handler runs stays, unread, until a later round.
+        """
+        leaving = {queue: self.pulls[queue] for queue in queues}
+        for pull in leaving.values():
+            pull.leaving = True
+        await asyncio.gather(*(pull.stop() for pull in leaving.values()))
+        for mode in {id(pull.mode): pull.mode for pull in leaving.values()}.values():
+            mine = {queue: pull for queue, pull in leaving.items() if pull.mode is mode}
+            busy = await mode.finish([pull.runner for pull in mine.values()], REVOKED_WAIT_MS / 1000)
+            ended = {queue: pull for queue, pull in mine.items() if not any(pull.runner is each for each in busy)}
+            await self._commit({queue: pull for queue, pull in ended.items() if not pull.process_queue.dropped})
+            for queue, pull in ended.items():
+                pull.process_queue.drop()
+                self.pulls.pop(queue, None)
+                if self._options.message_model != BROADCASTING:
+                    self._offsets.forget(queue)
+            await mode.release(list(ended))
+
+    async def stop_pulls(self) -> None:
+        """Pull nothing further."""
+        await asyncio.gather(*(pull.stop() for pull in self.pulls.values()))
+
+    async def close(self, timeout_s: float) -> None:
+        """Give everything up: no pulls, handlers end (at most ``timeout_s``), commits, releases."""
+        await self.stop_pulls()
+        for mode in {id(pull.mode): pull.mode for pull in self.pulls.values()}.values():
+            mine = {queue: pull for queue, pull in self.pulls.items() if pull.mode is mode}
+            # in the caller's task: the handler that stops its consumer is not waited for
+            await mode.finish([pull.runner for pull in mine.values()], timeout_s)
+            await self._commit(mine)
+            for pull in mine.values():
+                pull.process_queue.drop()
+            await mode.release(list(mine))
+        self.pulls.clear()
+
+    def drained(self, process_queue: ProcessQueue) -> None:
+        """A queue has room again."""
+        pull = self.pulls.get(process_queue.queue)
+        if pull is not None:
+            pull.wake()
+
+    async def reset(self, topic: str, offsets: Mapping[MessageQueue, int]) -> int:
+        """Go on elsewhere, as an administrator asks; return how many queues that were.
+
+        What is in hand is given up, as when a queue is revoked (RocketMQ resetOffset); the queues start anew.
+        """
+        async with self._lock:
+            mine = [queue for queue in self.pulls if queue.topic == topic and queue in offsets]
+            await self._give_up(mine, commit=False)
+            moved = {queue: offsets[queue] for queue in mine if queue not in self.pulls}
+            for queue, offset in moved.items():
+                self._offsets.update(queue, offset)
+            await self._persist_these(moved, {})
+            if self._options.message_model != BROADCASTING:
+                for queue in moved:
+                    self._offsets.forget(queue)
+        self.changed.set()
+        return len(moved)
+
+    # -- offsets -----------------------------------------------------------------------------------------------
+
+    async def _persist_loop(self) -> None:
+        while True:
+            await asyncio.sleep(self._options.persist_interval_ms / 1000)
+            try:
+                await self._commit(
+                    {queue: pull for queue, pull in self.pulls.items() if not pull.process_queue.dropped}
+                )
+            except Exception as error:  # a fault of ours must not end the commits of a consumer without a word
+                self._instance.log.error("commit_failed", group=self._group, error=repr(error), exc_info=error)
+
+    async def _commit(self, pulls: Mapping[MessageQueue, QueuePull]) -> None:
+        """Store what of these queues is done."""
+        for queue, pull in pulls.items():
+            self._offsets.update(queue, pull.process_queue.commit_offset)
+        tokens = {queue: pull.runner.fencing_token for queue, pull in pulls.items()}
+        dirty = self._offsets.dirty()
+        await self._persist_these({queue: offset for queue, offset in dirty.items() if queue in pulls}, tokens)
+
+    async def _persist_these(self, offsets: Mapping[MessageQueue, int], tokens: Mapping[MessageQueue, int]) -> None:
+        if not offsets:
+            return
+        if self._options.message_model == BROADCASTING:
+            try:
+                await asyncio.to_thread(self._file.save, list(self._offsets.all().items()))
+            except OSError as error:
+                self._instance.log.error("broadcast_offsets_not_saved", group=self._group, error=str(error))
+                return
+            self._offsets.persisted(offsets)
+            return
+        done: list[Any] = await asyncio.gather(
+            *(
+                self._wire.store_offset(queue, offset, fencing_token=tokens.get(queue, 0))
+                for queue, offset in offsets.items()
+            ),
+            return_exceptions=True,
+        )
+        for (queue, offset), result in zip(offsets.items(), done, strict=True):
+            if isinstance(result, int):
+                if result == MASTER_ID:  # at a slave it stays due, until the master has it
+                    self._offsets.persisted({queue: offset})
+            elif isinstance(result, PocketMQError):
+                self._instance.log.warning("commit_failed", queue=str(queue), error=str(result))
+                pull = self.pulls.get(queue)
+                if result.cause is Cause.FENCED and pull is not None:
+                    pull.mode.fenced(pull.runner)
+            else:
+                raise result

@@ -1,0 +1,71 @@
+"""What brokers think of this consumer's subscriptions.
+
+Lives here: ``SubscriptionCheck``: filters are shown to a broker before the start (CHECK_CLIENT_CONFIG), and a group
+whose members subscribe differently is told, once for each difference.
+"""
+
+from collections.abc import Sequence
+
+from pocketmq.client.connection.instance import ClientInstance
+from pocketmq.client.errors import SubscriptionIllegal
+from pocketmq.client.pull.subscription import Subscription, subscription_data
+from pocketmq.common.errors import PocketMQError
+from pocketmq.common.sql_filter import TAG_TYPE
+from pocketmq.remoting.bodies import CheckClientBody, encode_body
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+
+
+class SubscriptionCheck:
+    """One a consumer."""
+
+    def __init__(self, instance: ClientInstance, group: str) -> None:
+        self._instance = instance
+        self._group = group
+        self._told = ""
+
+    async def filters(self, subscriptions: Sequence[Subscription]) -> None:
+        """Ask one broker of each filtered topic whether it takes the filter; raise ``SubscriptionIllegal`` if not.
+
+        A topic without a route, or a broker that does not answer, is no reason not to start (RocketMQ
+        checkClientInBroker asks likewise).
+        """
+        for subscription in subscriptions:
+            if subscription.expression_type != TAG_TYPE:
+                await self._filter(subscription)
+
+    async def _filter(self, subscription: Subscription) -> None:
+        timeout_ms = self._instance.options.api_timeout_ms
+        body = CheckClientBody(
+            client_id=self._instance.client_id, group=self._group, subscription_data=subscription_data(subscription)
+        )
+        try:
+            route = await self._instance.route(subscription.topic, timeout_ms=timeout_ms)
+            broker = next(iter(route.brokers.values()), None)
+            if broker is None:
+                return
+            link = await self._instance.link(broker.broker_name, timeout_ms=timeout_ms)
+            response = await link.channel.request(
+                RequestCode.CHECK_CLIENT_CONFIG, None, encode_body(body), timeout_ms=timeout_ms
+            )
+        except PocketMQError as error:
+            self._instance.log.info("filter_not_checked", topic=subscription.topic, error=str(error))
+            return
+        if response.code != ResponseCode.SUCCESS:
+            raise SubscriptionIllegal(
+                "filter refused",
+                why=f"{link.address} answered {response.code} {response.remark}",
+                hint="for SQL92 the broker needs broker.enable_property_filter",
+            )
+
+    def conflict(self, text: str) -> None:
+        """Take what a broker says about differing subscriptions: empty when there are none."""
+        if text and text != self._told:
+            self._instance.log.error(
+                "subscriptions_differ",
+                group=self._group,
+                client_id=self._instance.client_id,
+                difference=text,
+                consequence="the broker keeps one of them for all members, so that messages are lost to the group",
+                hint="give every member of a group the same topics and filters, or use two groups",
+            )
+        self._told = text

@@ -1,0 +1,263 @@
+"""Where chunks of records go: staged under a transaction's name, or plainly appended.
+
+Lives here: ``Patience`` (attempts until a time is over), ``StageTarget``, ``AppendTarget``.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+from pocketmq.client.connection.instance import ClientInstance, Link, check_answer
+from pocketmq.client.connection.refusal_facts import refusal_facts, remark_text
+from pocketmq.client.connection.route import TopicRoute
+from pocketmq.client.errors import BrokerAnswerError, ClientError, NoRoute, answer_error
+from pocketmq.client.staged.chunk_writer import Chunk
+from pocketmq.common.errors import Cause, PocketMQError
+from pocketmq.remoting.bodies import ClusterInfo, decode_body
+from pocketmq.remoting.codec import Response
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers import NamedResponseHeader, NamedStageRequestHeader, NativeAppendRequestHeader
+
+REQUEST_TIMEOUT_MS: Final = 15_000
+PAUSE_MS: Final = 100
+PAUSE_MS_MAX: Final = 2000
+AGAIN: Final = frozenset(
+    {
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    }
+)
+"""Answers after which the same request may succeed later, or be safe later."""
+_COMMITTED: Final = 3
+MASTER: Final = "0"
+"""The broker id of a master, as the name server's tables write it."""
+
+ResultT = TypeVar("ResultT")
+
+
+class NotTaken(ClientError):
+    """A broker does not know what it is asked for: it is a RocketMQ, or an older PocketMQ."""
+
+    default_cause = Cause.CONFIG
+
+
+class BrokersAway(ClientError):
+    """Brokers did not answer, or refused, for longer than the caller wants to wait."""
+
+    default_cause = Cause.TIMEOUT
+
+
+class Patience:
+    """Tries again what may pass, for ``wait_ms``; other errors are raised at once."""
+
+    def __init__(self, instance: ClientInstance, wait_ms: int) -> None:
+        self._instance = instance
+        self.wait_ms = wait_ms
+
+    async def run(self, ask: Callable[[], Awaitable[ResultT]], what: str, topic: str = "") -> ResultT:
+        """Return what ``ask`` returns. Raises ``BrokersAway`` with the last error, or what is no use to repeat."""
+        clock = self._instance.clock
+        began_ns = clock.monotonic_ns()
+        deadline_ns = began_ns + self.wait_ms * 1_000_000
+        pause_ms = PAUSE_MS
+        while True:
+            try:
+                return await ask()
+            except PocketMQError as error:
+                passes = error.retriable or (isinstance(error, BrokerAnswerError) and error.answer_code in AGAIN)
+                if not passes:
+                    raise
+                now_ns = clock.monotonic_ns()
+                left_ms = (deadline_ns - now_ns) / 1e6
+                if left_ms <= 0:
+                    waited_ms = (now_ns - began_ns) // 1_000_000
+                    raise BrokersAway(
+                        what, why=str(error), hint=f"waited {waited_ms} ms; are name server and broker there?"
+                    ) from error
+                wait_ms = min(max(pause_ms, error.retry_after_ms), max(left_ms, 1.0))
+            await asyncio.sleep(wait_ms * (1 + self._instance.random.random()) / 2000)
+            pause_ms = min(2 * pause_ms, PAUSE_MS_MAX)
+            if topic:
+                try:  # another broker may lead this name by now
+                    await self._instance.refresh(topic, for_send=True)
+                except PocketMQError:
+                    pass
+
+    async def route(self, topic: str) -> TopicRoute:
+        """Return where a topic's messages go: as known, or as a name server says.
+
+        Name servers are waited for, and brokers: after a restart of both a name server answers before it knows any. A
+        topic that takes no messages though its brokers, or for a topic without any the others, are there is a
+        ``NoRoute`` at once: its name is wrong, or its permission.
+        """
+        instance = self._instance
+
+        async def ask() -> TopicRoute | NoRoute:
+            timeout_ms = instance.options.api_timeout_ms
+            try:
+                return await instance.route(topic, timeout_ms=timeout_ms, for_send=True)
+            except NoRoute as error:
+                if not await self._has_masters(topic):
+                    raise NoRoute(str(error.what), why="no broker that takes its messages is registered") from error
+            try:  # a broker registers with its topics: what is missing now, where masters are, is missing
+                return await instance.refresh(topic, for_send=True)
+            except NoRoute as error:
+                return error
+
+        servers = ";".join(instance.name_servers.addresses)
+        known = await self.run(ask, f"no route of {topic} from name server {servers}")
+        if isinstance(known, NoRoute):
+            raise known
+        return known
+
+    async def _has_masters(self, topic: str) -> bool:
+        """Tell whether the brokers of a topic have masters, all of them; if it has no brokers, whether any does."""
+        servers, timeout_ms = self._instance.name_servers, self._instance.options.api_timeout_ms
+        try:
+            brokers = (await servers.route(topic, timeout_ms=timeout_ms)).broker_datas
+            return bool(brokers) and all(MASTER in each.broker_addrs for each in brokers)
+        except NoRoute:
+            response = await servers.request(RequestCode.GET_BROKER_CLUSTER_INFO, None, timeout_ms=timeout_ms)
+        check_answer(response, "cluster information refused", servers.current)
+        info = decode_body(response.body, ClusterInfo)
+        return any(MASTER in each.broker_addrs for each in info.broker_addr_table.values())
+
+    async def link(self, broker: str, topic: str) -> Link:
+        """Return an open connection to a broker's master."""
+        opened = self._instance.open_link(broker)
+        if opened is not None:
+            return opened
+
+        async def ask() -> Link:
+            return await self._instance.link(broker, timeout_ms=self._instance.options.connect_timeout_ms)
+
+        return await self.run(ask, f"no connection to {broker}", topic)
+
+
+def check_named(link: Link) -> None:
+    """Raise ``NotTaken`` for a broker without named transactions."""
+    if link.announcement is None or not link.announcement.named_transactions:
+        raise NotTaken(
+            f"{link.broker_name} takes no named transactions",
+            why="it is a RocketMQ broker, or an older PocketMQ",
+            hint="send without transactions: at least once",
+        )
+
+
+def header_of(response: Response, what: str, address: str) -> Any:
+    """Return the typed header of a good answer; raise the error that another one stands for."""
+    if response.code != ResponseCode.SUCCESS or response.header is None:
+        facts = refusal_facts(response.extra)
+        raise answer_error(
+            what,
+            answer_code=response.code,
+            remark=remark_text(response.remark),
+            address=address,
+            cause=facts.cause,
+            retry_after_ms=facts.retry_after_ms,
+        )
+    return response.header
+
+
+class StageTarget:
+    """Chunks of one attempt. ``committed``: brokers that said that the transaction is committed already: they take no
+    more, and need no more.
+    """
+
+    def __init__(
+        self, instance: ClientInstance, patience: Patience, group: str, name: str, sequence: int, attempt: str
+    ) -> None:
+        self._instance = instance
+        self._patience = patience
+        self._group = group
+        self._name = name
+        self._sequence = sequence
+        self._attempt = attempt
+        self.committed: set[str] = set()
+
+    async def route(self, topic: str) -> TopicRoute:
+        """See ``ChunkTarget``."""
+        return await self._patience.route(topic)
+
+    async def link(self, broker: str, topic: str) -> Link:
+        """See ``ChunkTarget``. Raises ``NotTaken``."""
+        link = await self._patience.link(broker, topic)
+        check_named(link)
+        return link
+
+    async def send(self, chunk: Chunk, index: int) -> None:
+        """Stage a chunk; asked again after a lost answer, the broker does not store it twice."""
+        if chunk.broker in self.committed:
+            return
+        topic = next(iter(chunk.sections)).topic
+        header = NamedStageRequestHeader(
+            self._group, self._name, self._sequence, self._attempt, index, chunk.header(), REQUEST_TIMEOUT_MS
+        )
+        body = chunk.body()
+
+        async def ask() -> NamedResponseHeader:
+            link = await self.link(chunk.broker, topic)
+            response = await link.channel.request(
+                RequestCode.NAMED_TRANSACTION_STAGE, header, body, timeout_ms=REQUEST_TIMEOUT_MS
+            )
+            answer: NamedResponseHeader = header_of(response, "messages not staged", link.address)
+            return answer
+
+        answer = await self._patience.run(ask, f"messages not staged at {chunk.broker}", topic)
+        if answer.state == _COMMITTED:
+            self.committed.add(chunk.broker)
+
+
+class AppendTarget:
+    """Chunks that are messages at once: at least once, since a chunk whose answer is lost is sent again."""
+
+    def __init__(self, instance: ClientInstance, patience: Patience, group: str) -> None:
+        self._instance = instance
+        self._patience = patience
+        self._group = group
+
+    async def route(self, topic: str) -> TopicRoute:
+        """See ``ChunkTarget``."""
+        return await self._patience.route(topic)
+
+    async def link(self, broker: str, topic: str) -> Link:
+        """See ``ChunkTarget``. Raises ``NotTaken``."""
+        link = await self._patience.link(broker, topic)
+        if link.announcement is None or not link.announcement.native:
+            raise NotTaken(
+                f"{broker} takes no native appends", why="it is a RocketMQ broker", hint="send with a Producer"
+            )
+        return link
+
+    async def send(self, chunk: Chunk, index: int) -> None:
+        """Append a chunk; sections that were refused are sent again."""
+        left = chunk
+        topic = next(iter(chunk.sections)).topic
+
+        async def ask() -> None:
+            nonlocal left
+            link = await self.link(chunk.broker, topic)
+            header = NativeAppendRequestHeader(self._group, True, left.header(), REQUEST_TIMEOUT_MS)
+            response = await link.channel.request(
+                RequestCode.NATIVE_APPEND, header, left.body(), timeout_ms=REQUEST_TIMEOUT_MS
+            )
+            results = header_of(response, "messages not sent", link.address).results
+            following = Chunk(chunk.broker)
+            refused: BrokerAnswerError | None = None
+            for (queue, (sizes, data)), (code, _, _, remark) in zip(left.sections.items(), results, strict=True):
+                if code != ResponseCode.SUCCESS:
+                    error = answer_error(
+                        "messages not sent", answer_code=code, remark=remark_text(remark), address=link.address
+                    )
+                    if code not in AGAIN:
+                        raise error
+                    refused = error
+                    following.sections[queue] = (sizes, data)
+            if refused is not None:
+                left = following
+                raise refused
+
+        await self._patience.run(ask, f"messages not sent to {chunk.broker}", topic)

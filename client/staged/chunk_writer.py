@@ -1,0 +1,247 @@
+"""Rows of Arrow batches become chunks for brokers: frames of about one MiB, some of which are under way together.
+
+Lives here: ``ChunkWriter``: which row goes to which queue, when a chunk is full, how many are in flight.
+
+A row with a sharding key goes to that key's queue (as ``Producer.send``), so that rows of one key stay in order. Others
+stay on one queue for a chunk, then move on to the next, from a start that the writer's turn gives: many small writers
+do not all begin at queue 0.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pocketmq.client.arrow.row_records import Int64s, MessageRows
+from pocketmq.client.connection.instance import ClientInstance, Link
+from pocketmq.client.connection.rebalance import MessageQueue
+from pocketmq.client.connection.route import TopicRoute
+from pocketmq.client.message.validation import MAX_MESSAGE_SIZE
+from pocketmq.client.producer.selectors import select_by_hash
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CHUNK_BYTES: Final = 1 << 20
+IN_FLIGHT_MAX: Final = 4
+CHUNK_TOPICS_MAX: Final = 16
+"""Topics in one chunk (``broker.staged.staged_checks``)."""
+KEYS_MAX: Final = 100_000
+"""Sharding keys whose queues are remembered."""
+RECORD_EXTRA_BYTES: Final = 4096
+"""Left free of a broker's largest message: what the record of a chunk has beside messages, sizes and sections."""
+SIZE_BYTES: Final = 4
+"""Of a record's size, which lies beside it in the chunk."""
+SECTION_EXTRA_BYTES: Final = 64
+"""Of a section, beside three times its topic."""
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Records for one broker: queue → (their sizes, their bytes). ``size_bytes``: with what tells of them."""
+
+    broker: str
+    sections: dict[MessageQueue, tuple[list[NDArray[Any]], list[bytes | memoryview]]] = field(default_factory=dict)
+    size_bytes: int = 0
+    rows: int = 0
+
+    def add(self, queue: MessageQueue, sizes: NDArray[Any], data: bytes | memoryview) -> None:
+        """Add records of one queue, behind those it has."""
+        section = self.sections.get(queue)
+        if section is None:
+            section = self.sections[queue] = ([], [])
+            self.size_bytes += section_bytes(queue)
+        section[0].append(sizes)
+        section[1].append(data)
+        self.size_bytes += len(data) + SIZE_BYTES * len(sizes)
+        self.rows += len(sizes)
+
+    def header(self) -> list[tuple[str, int, int]]:
+        """Return (topic, queue id, records) of each section."""
+        return [(queue.topic, queue.queue_id, sum(map(len, sizes))) for queue, (sizes, _) in self.sections.items()]
+
+    def body(self) -> bytes:
+        """Return the body of a native append."""
+        parts: list[bytes | memoryview] = [part.tobytes() for sizes, _ in self.sections.values() for part in sizes]
+        for _, data in self.sections.values():
+            parts += data
+        return b"".join(parts)
+
+    def topics(self) -> set[str]:
+        """Return the topics of its messages."""
+        return {queue.topic for queue in self.sections}
+
+
+def section_bytes(queue: MessageQueue) -> int:
+    """Return what a chunk has of a queue beside its records, at most."""
+    return 3 * len(queue.topic) + SECTION_EXTRA_BYTES
+
+
+class ChunkTarget(Protocol):
+    """Where chunks go. Waits for what is away as long as its user wants it to."""
+
+    async def route(self, topic: str) -> TopicRoute:
+        """Return the queues that a topic's rows may go to; raise ``NoRoute`` where waiting would not help."""
+        ...
+
+    async def link(self, broker: str, topic: str) -> Link:
+        """Return a connection to a broker that takes chunks; raise what tells why it does not."""
+        ...
+
+    async def send(self, chunk: Chunk, index: int) -> None:
+        """Deliver the ``index``-th chunk for its broker; return when it is safe."""
+        ...
+
+
+class ChunkWriter:
+    """Belongs to one event loop. ``write`` batches, then ``close``. Raises what rows and brokers raise.
+
+    Holds at most ``IN_FLIGHT_MAX`` chunks under way and one open for each broker. ``in_order`` False: chunks of a queue
+    may be tried again and arrive behind later ones, so only one is under way at a time where rows have keys.
+    """
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        target: ChunkTarget,
+        *,
+        topic: str | None = None,
+        turn: int = 0,
+        chunk_bytes: int = CHUNK_BYTES,
+        in_order: bool = True,
+    ) -> None:
+        self._instance = instance
+        self._target = target
+        self._topic = topic
+        self._turn = turn
+        self._chunk_bytes = chunk_bytes
+        self._in_order = in_order
+        self._open: dict[str, Chunk] = {}
+        self._sent: dict[str, int] = {}
+        self._under_way: deque[asyncio.Task[None]] = deque()
+        self._queues: dict[tuple[str, str], MessageQueue] = {}
+        self._turns: dict[str, int] = {}
+        self._limits: dict[str, int] = {}
+        self.rows = 0
+
+    @property
+    def chunks(self) -> dict[str, int]:
+        """How many chunks each broker was sent."""
+        return dict(self._sent)
+
+    async def write(self, batch: "pa.RecordBatch") -> None:
+        """Take the rows of one batch."""
+        rows = MessageRows(batch, self._topic, MAX_MESSAGE_SIZE, first_row=self.rows)
+        if not len(rows):
+            return
+        shards = rows.sharding_keys
+        for topic, chosen in rows.topics.items():
+            route = await self._target.route(topic)
+            if shards is None:
+                await self._spread(rows, topic, route, chosen)
+                continue
+            for queue, part in self._by_key(topic, route, shards, chosen):
+                if queue is None:
+                    await self._spread(rows, topic, route, part)
+                else:
+                    await self._put(rows, topic, queue, part)
+        self.rows += len(rows)
+
+    async def close(self) -> None:
+        """Send what is open and wait for everything. After an error: wait for what is under way, no more."""
+        for broker in list(self._open):
+            await self._flush(broker)
+        while self._under_way:
+            await self._settle()
+
+    async def cancel(self) -> None:
+        """Give up what is under way."""
+        tasks = list(self._under_way)
+        self._under_way.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # ---- queues
+
+    def _by_key(
+        self, topic: str, route: TopicRoute, shards: list[str], chosen: Int64s | None
+    ) -> list[tuple[MessageQueue | None, Int64s]]:
+        """Sort rows by the queue of their sharding key, None for those without one."""
+        numbers = range(len(shards)) if chosen is None else chosen.tolist()
+        found: dict[MessageQueue | None, list[int]] = {}
+        queues = self._queues
+        for row in numbers:
+            key = shards[row]
+            queue = queues.get((topic, key)) if key else None
+            if queue is None and key:
+                if len(queues) >= KEYS_MAX:
+                    queues.clear()
+                queue = queues[topic, key] = select_by_hash(key, route.write_queues)
+            found.setdefault(queue, []).append(row)
+        return [(queue, np.array(part, np.int64)) for queue, part in found.items()]
+
+    async def _spread(self, rows: MessageRows, topic: str, route: TopicRoute, chosen: Int64s | None) -> None:
+        """Put rows that any queue may take."""
+        at, count = 0, len(rows) if chosen is None else len(chosen)
+        while at < count:
+            turn = self._turns.setdefault(topic, self._turn)
+            queue = route.write_queues[turn % len(route.write_queues)]
+            taken = await self._fill(rows, topic, queue, chosen, at)
+            at += taken
+            if queue.broker_name not in self._open:  # its chunk is full and gone
+                self._turns[topic] = turn + 1
+
+    async def _put(self, rows: MessageRows, topic: str, queue: MessageQueue, chosen: Int64s) -> None:
+        at = 0
+        while at < len(chosen):
+            at += await self._fill(rows, topic, queue, chosen, at)
+
+    async def _fill(self, rows: MessageRows, topic: str, queue: MessageQueue, chosen: Int64s | None, at: int) -> int:
+        """Put rows from ``at`` on into the open chunk of a queue's broker until that is full; return how many."""
+        link = await self._target.link(queue.broker_name, topic)
+        announcement = link.announcement
+        assert announcement is not None
+        cluster, family = announcement.cluster, announcement.family
+        limit = min(self._chunk_bytes, announcement.message_bytes_max - RECORD_EXTRA_BYTES)
+        chunk = self._open.get(queue.broker_name)
+        if chunk is not None and queue.topic not in chunk.topics() and len(chunk.topics()) >= CHUNK_TOPICS_MAX:
+            await self._flush(queue.broker_name)
+            chunk = None
+        if chunk is None:
+            chunk = self._open[queue.broker_name] = Chunk(queue.broker_name)
+        sizes = rows.sizes(topic, cluster, family, chosen)[at:]
+        filled = np.cumsum(sizes + SIZE_BYTES)
+        room = limit - chunk.size_bytes - (0 if queue in chunk.sections else section_bytes(queue))
+        taken = int(np.searchsorted(filled, room, "right"))
+        if taken == 0 and chunk.rows == 0:
+            taken = 1  # larger than a chunk: alone, and the broker judges it
+        if taken:
+            part: slice | Int64s = slice(at, at + taken) if chosen is None else chosen[at : at + taken]
+            uniq_keys = self._instance.ids.next_rows(taken)
+            born_ms = self._instance.clock.now_ms()
+            chunk.add(queue, *rows.records(topic, cluster, family, queue.queue_id, born_ms, part, uniq_keys))
+        if taken < len(sizes) or chunk.size_bytes >= limit:
+            await self._flush(queue.broker_name)
+        return taken
+
+    # ---- chunks out
+
+    async def _flush(self, broker: str) -> None:
+        chunk = self._open.pop(broker)
+        if not chunk.rows:
+            return
+        index = self._sent.get(broker, 0)
+        self._sent[broker] = index + 1
+        in_flight = IN_FLIGHT_MAX if self._in_order or not self._queues else 1
+        while len(self._under_way) >= in_flight:
+            await self._settle()
+        task = asyncio.get_running_loop().create_task(self._target.send(chunk, index), name="pocketmq-chunk")
+        self._under_way.append(task)
+        await asyncio.sleep(0)  # it leaves while the next is built
+
+    async def _settle(self) -> None:
+        await self._under_way.popleft()

@@ -1,0 +1,243 @@
+"""The decision on half messages, on its way to the broker that has them.
+
+Lives here: ``EndSender``: decisions of one loop turn to one broker travel together; attempts, what an answer means.
+
+A PocketMQ broker that announces it gets NATIVE_END_TRANSACTION and answers each decision; since it remembers how
+transactions ended, a decision may be sent again after a lost answer. Any other broker gets RocketMQ's oneway
+END_TRANSACTION: whether it arrived shows when the broker asks again, or does not.
+"""
+
+import asyncio
+from typing import Any, Final
+
+import msgspec
+
+from pocketmq.client.connection.instance import ClientInstance, Link
+from pocketmq.client.errors import ClientError
+from pocketmq.client.message.transaction_message import LocalTransactionState, TransactionRefused
+from pocketmq.common.errors import Cause, PocketMQError
+from pocketmq.remoting.codec import Response
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.headers import EndTransactionRequestHeader, NativeEndTransactionRequestHeader
+
+ENDS_MAX: Final = 1024
+"""Decisions in one request."""
+PAUSE_MS: Final = 100
+"""Before the second attempt; twice as long before each further one."""
+
+_ACKNOWLEDGED: Final = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    }
+)
+_AGAIN: Final = frozenset(
+    {ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SLAVE_NOT_AVAILABLE}
+)
+"""Answers after which the same decision may be taken a moment later."""
+
+
+class End(msgspec.Struct, frozen=True, gc=False):
+    """One decision. ``queue_offset`` and ``physical_offset`` are those of the half message."""
+
+    queue_offset: int
+    physical_offset: int
+    state: LocalTransactionState
+    msg_id: str
+    from_check: bool = False
+    transaction_id: str = ""
+
+
+class _Turn:
+    """Decisions of one loop turn for one broker; ``futures`` is parallel to ``ends``."""
+
+    __slots__ = ("ends", "futures", "left_ms", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, left_ms: float) -> None:
+        self.loop = loop
+        self.left_ms = left_ms
+        self.ends: list[End] = []
+        self.futures: list[asyncio.Future[tuple[int, str]]] = []
+
+
+class EndSender:
+    """Belongs to one producer and its event loop. ``sent``, ``acknowledged``, ``refused`` count decisions."""
+
+    def __init__(self, instance: ClientInstance, group: str) -> None:
+        self._instance = instance
+        self._group = group
+        self._turn: dict[str, _Turn] = {}
+        """By address: what leaves at the end of the loop turn."""
+        self._turn_of: dict[str, _Turn] = {}
+        """By broker, of those that were looked up in this turn."""
+        self.sent = 0
+        self.acknowledged = 0
+        self.refused = 0
+
+    def end_nowait(self, broker_name: str, end: End, timeout_ms: int) -> "asyncio.Future[tuple[int, str]] | None":
+        """Tell a broker that answers, if it is connected; return the future of (code, remark), else None."""
+        turn = self._turn_of.get(broker_name)
+        if turn is not None:  # its connection was looked at in this turn
+            future: asyncio.Future[tuple[int, str]] = turn.loop.create_future()
+            turn.ends.append(end)
+            turn.futures.append(future)
+            if timeout_ms < turn.left_ms:
+                turn.left_ms = timeout_ms
+            return future
+        link = self._instance.open_link(broker_name)
+        if link is None or link.announcement is None or not link.announcement.transactions:
+            return None
+        future = self._ask(link, end, timeout_ms)
+        self._turn_of[broker_name] = self._turn[link.address]
+        return future
+
+    async def end(
+        self,
+        broker_name: str,
+        end: End,
+        *,
+        timeout_ms: int,
+        attempts: int,
+        link: Link | None = None,
+        first: "asyncio.Future[tuple[int, str]] | None" = None,
+        deadline_ns: int | None = None,
+    ) -> bool:
+        """Tell the broker; return whether it has confirmed. Raises ``TransactionRefused`` where it has decided
+        otherwise. ``link``: the connection to use first; ``first``: the first attempt, which is under way or has ended.
+        ``deadline_ns``: until when, if not ``timeout_ms`` from now.
+        """
+        instance = self._instance
+        if deadline_ns is None:
+            deadline_ns = instance.clock.monotonic_ns() + timeout_ms * 1_000_000
+        why = ""
+        for attempt in range(attempts):
+            left_ms = (deadline_ns - instance.clock.monotonic_ns()) / 1e6
+            if left_ms <= 0 and (attempt or first is None):
+                break
+            if attempt:
+                pause_ms = min(PAUSE_MS * 2 ** (attempt - 1), left_ms / 2)
+                await asyncio.sleep(pause_ms * (1 + instance.random.random()) / 2000)
+                left_ms = max(1.0, (deadline_ns - instance.clock.monotonic_ns()) / 1e6)
+            try:
+                if attempt == 0 and first is not None:
+                    code, remark = await first
+                else:
+                    if link is None or link.channel.closed:
+                        link = await instance.link(broker_name, timeout_ms=left_ms)
+                    if link.announcement is None or not link.announcement.transactions:
+                        self._oneway(link, end)
+                        return False
+                    code, remark = await self._ask(link, end, left_ms)
+            except PocketMQError as error:
+                why = str(error)
+                continue
+            if self.judge(end, code, remark):
+                return True
+            why = f"{broker_name} answered {code} {remark}".rstrip()
+        instance.log.warning(
+            "transaction_end_unconfirmed",
+            broker=broker_name,
+            msg_id=end.msg_id,
+            state=end.state.name,
+            why=why,
+            what_to_do="nothing: the broker asks this producer group for the state",
+        )
+        return False
+
+    def judge(self, end: End, code: int, remark: str) -> bool:
+        """Return whether an answer confirms the decision, or asks for another attempt; raise ``TransactionRefused``."""
+        if code in _ACKNOWLEDGED:
+            self.acknowledged += 1
+            return True
+        if code in _AGAIN:
+            return False
+        self.refused += 1
+        raise TransactionRefused(
+            "the broker does not take the decision",
+            why=f"{end.state.name} of {end.msg_id}: it answered {code} {remark}".rstrip(),
+            hint=_hint(code),
+            answer_code=code,
+            msg_id=end.msg_id,
+        )
+
+    def _oneway(self, link: Link, end: End) -> None:
+        header = EndTransactionRequestHeader(
+            producer_group=self._group,
+            tran_state_table_offset=end.queue_offset,
+            commit_log_offset=end.physical_offset,
+            commit_or_rollback=end.state.value,
+            msg_id=end.msg_id,
+            from_transaction_check=end.from_check,
+            transaction_id=end.transaction_id or end.msg_id,
+            bname=link.broker_name,
+        )
+        self.sent += 1
+        link.channel.send_oneway(RequestCode.END_TRANSACTION, header)
+
+    def _ask(self, link: Link, end: End, left_ms: float) -> "asyncio.Future[tuple[int, str]]":
+        """Put the decision into this turn's request; the channel ends the wait after the shortest ``left_ms``."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[tuple[int, str]] = loop.create_future()
+        turn = self._turn.get(link.address)
+        if turn is None:
+            turn = self._turn[link.address] = _Turn(loop, left_ms)
+            loop.call_soon(self._flush, link)
+        turn.ends.append(end)
+        turn.futures.append(future)
+        turn.left_ms = min(turn.left_ms, left_ms)
+        return future
+
+    def _flush(self, link: Link) -> None:
+        turn = self._turn.pop(link.address)
+        self._turn_of.clear()  # whose turns still go on are looked up anew
+        for first in range(0, len(turn.ends), ENDS_MAX):
+            part = turn.ends[first : first + ENDS_MAX]
+            header = NativeEndTransactionRequestHeader(
+                producer_group=self._group,
+                ends=[(end.queue_offset, end.physical_offset, end.state.value, end.from_check) for end in part],
+            )
+            futures = turn.futures[first : first + ENDS_MAX]
+            self.sent += len(part)
+
+            def done(
+                result: Response | PocketMQError, futures: list[asyncio.Future[tuple[int, str]]] = futures
+            ) -> None:
+                _settle(futures, result)
+
+            try:
+                link.channel.request_nowait(
+                    RequestCode.NATIVE_END_TRANSACTION, header, b"", timeout_ms=max(1, int(turn.left_ms)), done=done
+                )
+            except PocketMQError as error:
+                _settle(futures, error)
+
+
+def _settle(futures: list[asyncio.Future[tuple[int, str]]], result: Response | PocketMQError) -> None:
+    waiting = [future for future in futures if not future.done()]
+    if not isinstance(result, Response):
+        for future in waiting:
+            future.set_exception(result)
+        return
+    header: Any = result.header
+    if result.code != ResponseCode.SUCCESS or header is None:
+        for future in waiting:
+            future.set_result((result.code, result.remark))
+        return
+    if len(header.results) != len(futures):
+        why = f"{len(header.results)} results for {len(futures)} decisions"
+        error = ClientError("answer refused", why=why, hint="check the broker", cause=Cause.CORRUPT)
+        for future in waiting:
+            future.set_exception(error)
+        return
+    for future, (code, remark) in zip(futures, header.results, strict=True):
+        if not future.done():
+            future.set_result((code, remark))
+
+
+def _hint(code: int) -> str:
+    if code == ResponseCode.TRANSACTION_FAILED:
+        return "pocketmq transaction resume lets the broker ask for it again"
+    if code in (ResponseCode.TRANSACTION_SHOULD_COMMIT, ResponseCode.TRANSACTION_SHOULD_ROLLBACK):
+        return "local transaction and check must say the same; a check may have come before the local transaction ended"
+    return "the half message may have been ended by a check meanwhile; look for the message by its id"

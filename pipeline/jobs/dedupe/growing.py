@@ -1,0 +1,67 @@
+"""Duplicates of a topic as it grows: a checkpoint remembers which keys were seen within the window.
+
+Lives here: ``pass_on``.
+
+Spark's ``dropDuplicatesWithinWatermark``: duplicates at most the window apart are dropped; those further apart may be,
+if both come in one run. Rows that are older than the newest row of the last run by more than the window are dropped by
+Spark, duplicate or not: they are counted as ``late``.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pocketmq.pipeline.jobs.dedupe.exact import key_of
+from pocketmq.pipeline.jobs.dedupe.scan import KEY
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+POLL_S: Final = 1
+
+
+def pass_on(
+    frame: "DataFrame",
+    by: Sequence[str],
+    time: str,
+    window_ms: int,
+    write: "Callable[[DataFrame], DataStreamWriter]",
+    checkpoint: str,
+    reached: Callable[[int], None] = lambda rows: None,
+) -> dict[str, int]:
+    """Run until the present end of the topic and return rows, duplicates, late. Rows without a key all stay."""
+    from pyspark.sql import functions as F
+
+    names = frame.columns
+    # a row without a key gets one of its own
+    own = F.concat_ws("\x1f", "topic", "broker", "queue_id", "queue_offset")
+    keyed = frame.withColumn(KEY, F.coalesce(F.concat(F.lit("k"), key_of(frame, by)), F.concat(F.lit("o"), own)))
+    kept = keyed.withWatermark(time, f"{window_ms} milliseconds").dropDuplicatesWithinWatermark([KEY])
+    query = (
+        write(kept.select(*names))
+        .option("checkpointLocation", checkpoint)
+        .outputMode("append")
+        .trigger(availableNow=True)
+        .start()
+    )
+    totals: dict[int, dict[str, int]] = {}
+    try:
+        while not query.awaitTermination(POLL_S):
+            _collect(query, totals)
+            reached(sum(each["rows"] for each in totals.values()))
+    finally:
+        query.stop()
+    _collect(query, totals)
+    return {name: sum(each[name] for each in totals.values()) for name in ("rows", "duplicates", "late")}
+
+
+def _collect(query: "StreamingQuery", totals: dict[int, dict[str, int]]) -> None:
+    """Take the figures of the batches that are done; a batch tells them once or several times."""
+    for progress in query.recentProgress:
+        operators: Any = progress["stateOperators"]
+        totals[progress["batchId"]] = {
+            "rows": progress["numInputRows"],
+            "duplicates": sum(int(each["customMetrics"].get("numDroppedDuplicateRows", 0)) for each in operators),
+            "late": sum(int(each["numRowsDroppedByWatermark"]) for each in operators),
+        }

@@ -1,0 +1,175 @@
+"""``flow-control``: what was refused when and why, from the logs and metrics of brokers, and the logs of clients.
+
+Lives here: its options, the summary on the terminal.
+"""
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from pocketmq.common.errors import ConfigError
+from pocketmq.pipeline.jobs.common import command
+from pocketmq.pipeline.jobs.common.command import Job
+
+if TYPE_CHECKING:
+    from pocketmq.pipeline.jobs.flow_control.run import Result
+
+SHOWN: Final = 10
+_READ: Final = ("files", "lines", "events", "restarts")
+"""Counts of what was read; the others were passed over."""
+
+
+def flow_control(
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="DIR", help="New directory for tables (Parquet) and report.html.")
+    ],
+    logs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--logs",
+            "-l",
+            metavar="FILE|PATTERN|DIR",
+            help="Logs in JSON lines, rotated and gzip ones, too; repeatable.",
+        ),
+    ] = None,
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metrics",
+            "-m",
+            metavar="FILE|PATTERN|DIR",
+            help="Metrics as pocketmq metrics record writes them, or exported with times (*.prom, *.om); repeatable.",
+        ),
+    ] = None,
+    traces: Annotated[
+        str,
+        typer.Option(
+            "--traces", metavar="INPUT", help="Message traces: topic:RMQ_SYS_TRACE_TOPIC, or a path with a column body."
+        ),
+    ] = "",
+    quiet_minutes: Annotated[
+        int,
+        typer.Option("--quiet-minutes", min=0, max=1440, help="Minutes without trouble that do not end an incident."),
+    ] = 1,
+    report: Annotated[bool, typer.Option("--report/--no-report", help="Draw report.html (extra plots).")] = True,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier report.")] = False,
+    as_json: command.Json = False,
+    namesrv: command.Namesrv = command.DEFAULT_NAMESRV,
+    broker_wait_ms: command.BrokerWaitMs = command.DEFAULT_BROKER_WAIT_MS,
+    master: command.Master = "",
+    conf: command.Conf = None,
+    py_files: command.PyFiles = None,
+) -> None:
+    """Say what brokers refused, minute by minute, and which causes led to it, with the lines that show it.
+
+    Reads the logs of brokers and clients ([log] format = "json") and recorded metrics, many at once. The files must be
+    reachable by all of Spark's workers at the same paths.
+    """
+    from pocketmq.pipeline.jobs.common.inputs import Input
+    from pocketmq.pipeline.jobs.common.session import import_spark, job_session
+    from pocketmq.pipeline.jobs.flow_control.files import METRICS_NAMES, find_logs
+
+    if not logs and not metrics:
+        raise ConfigError("nothing to read", why="neither --logs nor --metrics is given", hint="name at least one")
+    paths = find_logs(logs or [])
+    recorded = find_logs(metrics, METRICS_NAMES, "metrics") if metrics else []
+    traced = Input.of(traces) if traces else None
+    import_spark()
+    if report:
+        from pocketmq.pipeline.jobs.flow_control.plots import check_plots
+
+        check_plots()
+    if traced is not None:
+        traced.check(namesrv, broker_wait_ms)
+    with job_session("flow-control", master, conf, py_files, stages=True) as spark:
+        from pocketmq.pipeline.jobs.common.console import note, print_json
+        from pocketmq.pipeline.jobs.flow_control.run import analyze
+
+        bodies = None if traced is None else traced.read(spark, namesrv, broker_wait_ms, with_properties=False)
+        result = analyze(
+            spark,
+            paths,
+            output,
+            metrics=recorded,
+            traces=bodies,
+            quiet_minutes=quiet_minutes,
+            with_report=report,
+            overwrite=overwrite,
+            say=note,
+        )
+    if as_json:
+        print_json(_summary(result))
+    else:
+        _print(result)
+
+
+def _summary(result: "Result") -> dict[str, Any]:
+    from pocketmq.pipeline.jobs.flow_control.chain import minute_text
+
+    return {
+        "counts": result.counts,
+        "refused": result.refused,
+        "refused_by": result.refused_by,
+        "sends_ended_in_clients": result.sends_ended,
+        "incidents": result.incidents_all,
+        "worst": [
+            {
+                "broker": incident.broker,
+                "begin": minute_text(incident.begin_ms),
+                "minutes": incident.minutes,
+                "refused": incident.refused,
+                "sends_ended": incident.sends_ended,
+                "classes": [chain.number for chain in chains],
+                "summary": chains[0].summary,
+                "complete": chains[0].complete,
+            }
+            for incident, chains in result.incidents[:SHOWN]
+        ],
+        "output": result.output,
+        "report": result.report,
+    }
+
+
+def _print(result: "Result") -> None:
+    from pocketmq.pipeline.jobs.common.console import note, print_table
+    from pocketmq.pipeline.jobs.flow_control.chain import minute_text
+
+    rows = [
+        (
+            minute_text(incident.begin_ms),
+            incident.broker,
+            incident.minutes,
+            incident.refused,
+            incident.sends_ended,
+            " ".join(str(chain.number) for chain in chains),
+            chains[0].summary,
+        )
+        for incident, chains in result.incidents[:SHOWN]
+    ]
+    print_table(("begin_utc", "broker", "minutes", "refused", "ended_in_clients", "class", "cause"), rows)
+    counts = result.counts
+    passed = {name: count for name, count in counts.items() if name not in _READ}
+    note(f"{counts.get('files', 0):,} files, {counts.get('lines', 0):,} lines, {counts.get('events', 0):,} events")
+    if passed:
+        note("passed over: " + ", ".join(f"{name} {count:,}" for name, count in sorted(passed.items())))
+    if not counts.get("events"):
+        note('no event of PocketMQ is in these files: are they its logs, with [log] format = "json"?')
+    more = result.incidents_all - len(rows)
+    if more > 0:
+        note(f"{more:,} smaller incidents are in the table incidents")
+    note(f"tables: {result.output}" + (f", report: {result.report}" if result.report else ""))
+
+
+JOB: Final = Job(
+    "flow-control",
+    flow_control,
+    (
+        "--logs /var/log/pocketmq --output /data/flow-control",
+        "--logs '/logs/broker-*/broker.log*' --logs /logs/clients --traces topic:RMQ_SYS_TRACE_TOPIC -o report",
+        "--logs /logs --metrics /metrics --output report",
+        "--logs broker.log.gz --output report --overwrite --json",
+    ),
+)
+
+if __name__ == "__main__":
+    JOB.script()

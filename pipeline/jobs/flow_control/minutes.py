@@ -1,0 +1,157 @@
+"""The table of minutes: what each broker refused, how long its stages took, how long its lock was held.
+
+Lives here: ``refusals`` (each refusal once), ``minute_table``. All of it Spark's aggregations: nothing is collected.
+
+Percentiles: a broker's log has p50 and p99 of an interval (exact to 6 %), a minute without trouble is one interval. Of
+several in one minute, p50 is their mean weighted by counts, and p99 the highest: an upper bound. Stages that metrics
+tell come as one row a minute, interpolated in buckets.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from pocketmq.pipeline.jobs.flow_control.facts import STAGES
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+CLIENTS_OWN: Final = ("bad_request", "codec", "no_permission", "no_route", "none")
+"""Refusals that are a client's mistake: in the table, but no incident."""
+
+
+def refusals(facts: "DataFrame") -> "DataFrame":
+    """Return the facts of refusals, each refusal once.
+
+    A broker's log has them twice: line by line as they happen (sampled, the left out ones counted), and in sums of an
+    interval. For each log and cause the lines are taken, whose times are exact, unless the sums hold more: lines can be
+    lost when the log's queue is full, and the end of a killed broker is in no sum. Those left out count for the text of
+    the line that tells of them. A file of metrics has differences of one counter: all of them are taken.
+    """
+    from pyspark.sql import functions as f
+
+    told = facts.where("kind = 'refusal'")
+    by_source = {
+        name: f.coalesce(f.sum(f.when(f.col("name") == name, f.col("count"))), f.lit(0)).alias(name)
+        for name in ("line", "interval", "metrics")
+    }
+    sums = told.groupBy("log", "cause").agg(*by_source.values())
+    name = f.when(f.col("metrics") > 0, "metrics").when(f.col("interval") > f.col("line"), "interval").otherwise("line")
+    chosen = sums.select("log", "cause", name.alias("name"))
+    return told.join(f.broadcast(chosen), ["log", "cause", "name"], "left_semi")
+
+
+_OWN: Final = ("stage", "gauge", "sum")
+"""Kinds whose names are columns of their own; of the others all names of a kind are one."""
+_FIGURES: Final = ("count", "again", "ended", "highest", "lowest", "p50", "p99")
+
+
+def minute_table(facts: "DataFrame", refused: "DataFrame") -> "DataFrame":
+    """Return one row for each broker and minute in which its logs, or its clients', say anything.
+
+    Two narrow aggregations and a projection: one wide aggregation takes Spark seconds to compile.
+    """
+    from pyspark.sql import functions as f
+
+    key = (
+        f.when(f.col("kind").isin(*_OWN), f.concat("kind", f.lit(" "), "name"))
+        .when((f.col("kind") == "event") & f.col("name").isin(*LOCK_WAITS), f.lit("lock wait"))
+        .otherwise(f.col("kind"))
+    )
+    by_key = (
+        facts.where("kind not in ('refusal', 'file', 'broker', 'part')")
+        .groupBy("broker", "minute", key.alias("key"))
+        .agg(
+            *(f.sum(name).alias(name) for name in ("count", "again", "ended")),
+            f.max("value").alias("highest"),
+            f.min("value").alias("lowest"),
+            (f.sum(f.col("p50") * f.col("count")) / f.greatest(f.sum("count"), f.lit(1))).alias("p50"),
+            f.max("p99").alias("p99"),
+            f.collect_set("source").alias("sources"),
+        )
+    )
+
+    def sources(kinds: str) -> "Column":
+        return _sources(f.when(f.col("key").rlike(f"^({kinds})"), f.col("sources")))
+
+    maps = by_key.groupBy("broker", "minute").agg(
+        f.map_from_entries(f.collect_list(f.struct("key", f.struct(*_FIGURES)))).alias("of"),
+        sources("stage|sum").alias("stages_from"),
+        sources("gauge").alias("gauges_from"),
+        sources("hold").alias("lock_from"),
+    )
+
+    def one(key: str, figure: str) -> "Column":
+        return f.try_element_at("of", f.lit(key))[figure]
+
+    def number(key: str, figure: str = "count") -> "Column":
+        return f.coalesce(one(key, figure), f.lit(0))
+
+    columns: list[Column] = [one("sum put_count", "count").alias("puts")]
+    for stage in STAGES:
+        columns += [
+            one(f"stage {stage}", "count").alias(f"{stage}_count"),
+            one(f"stage {stage}", "p50").alias(f"{stage}_p50_ms"),
+            one(f"stage {stage}", "p99").alias(f"{stage}_p99_ms"),
+            one(f"stage {stage}", "highest").alias(f"{stage}_max_ms"),
+        ]
+    columns += [
+        number("sum put_failed_count").alias("puts_failed"),
+        one("hold", "highest").alias("lock_held_max_ms"),
+        number("hold").alias("long_lock_holds"),
+        number("sum page_cache_busy_episodes").alias("page_cache_busy_episodes"),
+        number("slow").alias("slow_requests"),
+        one("slow", "highest").alias("slow_request_max_ms"),
+        one("gauge send_queue_size", "highest").alias("send_queue_size_max"),
+        one("gauge send_head_wait_ms", "highest").alias("send_head_wait_max_ms"),
+        one("gauge write_buffers_available", "lowest").alias("write_buffers_available_min"),
+        one("gauge not_flushed_bytes", "highest").alias("not_flushed_bytes_max"),
+        one("gauge copies_in_sync", "lowest").alias("copies_in_sync_min"),
+        one("gauge copies_needed", "highest").alias("copies_needed"),
+        one("gauge slave_behind_bytes_max", "highest").alias("slave_behind_bytes_max"),
+        one("gauge slave_behind_ms_max", "highest").alias("slave_behind_max_ms"),
+        number("sum slave_timeouts").alias("slave_timeouts"),
+        number("sum slave_not_available").alias("slave_not_available"),
+        number("attempt").alias("client_attempts_failed"),
+        number("attempt", "again").alias("client_attempts_again"),
+        number("attempt", "ended").alias("client_sends_ended"),
+        number("lock wait").alias("queue_lock_waits"),
+        number("other").alias("other_warnings"),
+        *(f.col(name) for name in ("stages_from", "gauges_from", "lock_from")),
+    ]
+    spoken = maps.select("broker", "minute", *columns)
+    by_text = (
+        refused.withColumn("text", label("cause", "tag"))
+        .groupBy("broker", "minute", "text")
+        .agg(f.sum("count").alias("count"), f.first("cause").alias("cause"), f.collect_set("source").alias("sources"))
+        .groupBy("broker", "minute")
+        .agg(
+            f.sum("count").alias("refused"),
+            f.sum(f.when(~f.col("cause").isin(*CLIENTS_OWN), f.col("count")).otherwise(0)).alias("refused_in_trouble"),
+            f.map_from_entries(f.sort_array(f.collect_list(f.struct("text", "count")))).alias("refused_by"),
+            _sources(f.col("sources")).alias("refused_from"),
+        )
+    )
+    joined = spoken.join(by_text, ["broker", "minute"], "full_outer")
+    counts = [
+        name for name, kind in joined.dtypes if kind == "bigint" and not name.endswith("_count") and name != "puts"
+    ]
+    first = ["broker", "minute", "puts", "refused", "refused_in_trouble", "refused_by", "refused_from"]
+    return joined.na.fill(0, counts).select(*first, *(name for name in spoken.columns if name not in first))
+
+
+LOCK_WAITS: Final = ("queue_lock_refused", "queue_waits_for_lock")
+
+
+def _sources(sources: "Column") -> "Column":
+    """Return "logs", "metrics" or "logs and metrics", null if nothing was said."""
+    from pyspark.sql import functions as f
+
+    text = f.concat_ws(" and ", f.sort_array(f.array_distinct(f.flatten(f.collect_list(sources)))))
+    return f.when(text != "", text)
+
+
+def label(cause: str, tag: str) -> "Column":
+    """Return the words for a kind of refusal: its tag in brackets with the cause, or the cause."""
+    from pyspark.sql import functions as f
+
+    named = f.concat(f.lit("["), f.col(tag), f.lit("] "), f.col(cause))
+    return f.when(f.col(tag) == "", f.col(cause)).otherwise(named)

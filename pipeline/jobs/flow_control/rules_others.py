@@ -1,0 +1,165 @@
+"""Rules for what is not the send queue: slaves, locks of ordered queues, disks, roles, clients alone.
+
+Lives here: ``chains``, ``unexplained``.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from pocketmq.pipeline.jobs.flow_control.chain import Case, Chain, Step, cite, ms
+from pocketmq.pipeline.jobs.flow_control.minutes import CLIENTS_OWN
+from pocketmq.pipeline.jobs.flow_control.rules_send import clients
+
+SLAVE_ROOTS: Final = (
+    ("slave_disk_failed", "The slave's disk failed: it takes no more of the log"),
+    ("slave_disconnected", "A slave lost its connection"),
+    ("slave_lost_master", "A slave lost its master"),
+    ("slave_not_counted", "A slave's confirmations do not count"),
+)
+LOCK_EVENTS: Final = (
+    "queue_lock_refused",
+    "queue_waits_for_lock",
+    "queue_lock_expired",
+    "queue_lock_lost",
+    "queue_lock_over",
+    "queue_lock_taken_away",
+    "queue_locks_full",
+)
+OTHER_CAUSES: Final = {
+    "disk_full": (
+        "The disk is full: puts were refused",
+        "Free space, or keep fewer messages (store.file_reserved_time).",
+    ),
+    "disk_error": ("The disk failed: puts were refused", "Look at the disk and the store_error lines; then restart."),
+    "read_only": ("The broker may not be written to", "Set broker.broker_permission back to 6."),
+    "fenced": (
+        "A sync of the log failed, so the log takes nothing more",
+        "Repair the disk, then restart the broker: what was not durable is looked at then.",
+    ),
+    "fenced_by_epoch": (
+        "Another master has replaced this one",
+        "Let it follow: pocketmq ha demote NAME. Clients find the new master by themselves.",
+    ),
+    "not_master": ("A slave was asked to store", "Look at the clients' routes and the name servers."),
+    "shutting_down": ("The broker was starting or stopping", "Nothing, if that was meant; clients go elsewhere."),
+    "memory_limit": ("Requests held more memory than they may", "Fewer or smaller requests at once."),
+    "connection_limit": ("More connections came than are allowed", "Find the client that opens them."),
+    "timer_congested": ("Too many timers for one moment", "Spread the delivery times."),
+}
+
+
+def chains(case: Case) -> Iterator[Chain]:
+    """Yield a chain for each trouble of these kinds."""
+    yield from _slaves(case)
+    yield from _locks(case)
+    yield from _unsafe(case)
+    for cause, (text, cure) in OTHER_CAUSES.items():
+        told = case.of("refusal", cause=cause)
+        if told:
+            count = sum(each.count for each in told)
+            steps = [Step(text, case.cited("event", "disk_full", "log_fenced", "fenced", "master_fenced"))]
+            steps += [Step(f"The broker refused {count:,} requests", [cite(each) for each in told]), clients(case)]
+            yield Chain(0, text, steps, [cure], "", count)
+
+
+def _slaves(case: Case) -> Iterator[Chain]:
+    timeouts, missing = case.of("sum", "slave_timeouts"), case.of("sum", "slave_not_available")
+    waits = case.of("slow", "replica_wait")
+    told = [each for each in case.of("attempt", "stored") if each.code in (11, 12)]
+    late = [each for each in case.of("stage", "replica_wait") if each.highest >= 1000]
+    disk = case.of("event", "slave_disk_failed")
+    if not (timeouts or missing or waits or told or late or disk):
+        return
+    steps: list[Step] = []
+    for name, text in SLAVE_ROOTS:
+        event = case.one("event", name)
+        if event is not None:
+            steps.append(Step(text, [cite(event)]))
+    if not steps:
+        steps.append(Step("Why the slave did not confirm is not in the logs: no line of a slave is among them"))
+    behind = case.of("gauge", "slave_behind_bytes_max", "slave_behind_ms_max", "copies_in_sync")
+    steps.append(Step("The slave fell behind", [cite(each) for each in behind]))
+    longest = max((each.highest for each in (*waits, *late)), default=0.0)
+    if waits or late:
+        text = f"Sends waited for the slave, up to {ms(longest)}"
+        steps.append(Step(text, [cite(each) for each in (*late, *waits)]))
+    count = sum(each.count for each in (*timeouts, *missing))
+    if timeouts or missing:
+        steps.append(
+            Step(
+                "The master answered FLUSH_SLAVE_TIMEOUT or SLAVE_NOT_AVAILABLE (stored here, not there)",
+                [cite(each) for each in (*timeouts, *missing)],
+            )
+        )
+    steps.append(clients(case))
+    ended = sum(each.ended for each in case.of("attempt", "send"))
+    cures = [
+        "Repair or replace the slave: pocketmq ha status shows who is behind.",
+        "A smaller store.ha_slave_fallbehind_max (256 MB): beyond the gap the answer is SLAVE_NOT_AVAILABLE at once, "
+        "not a wait.",
+        "A shorter store.slave_timeout than the clients' send timeout, so that they hear a status and no exception.",
+        "A second slave with in_sync_replicas=2 of total_replicas=3: one may be missing.",
+    ]
+    summary = "A slave did not confirm, so sends of a synchronous master waited for it"
+    scenario = "slave-readonly" if disk else "slave-frozen" if waits or late else "slave-killed"
+    yield Chain(4, summary, steps, cures, scenario, count + ended + sum(each.count for each in waits))
+
+
+def _locks(case: Case) -> Iterator[Chain]:
+    refused = case.of("event", "queue_lock_refused", "queue_waits_for_lock")
+    if not refused:
+        return
+    expired = case.of("event", "queue_lock_expired", "queue_lock_taken_away")
+    count = sum(each.count for each in refused)
+    steps = [
+        Step(
+            "A consumer held the lock of a queue and was gone without giving it back"
+            if expired
+            else "A consumer held the lock of a queue; whether it was still there is not in the logs",
+            [cite(each) for each in expired],
+        ),
+        Step(f"Another one was told {count:,} times that the queue is locked", [cite(each) for each in refused]),
+    ]
+    cures = [
+        "End consumers gracefully (SIGTERM, then wait): that unlocks.",
+        "Renew every 5 s and let locks expire after 15 s (expiry at three times the renewal).",
+        "pocketmq lock shows who holds a queue, and takes it away.",
+    ]
+    yield Chain(
+        5, "An ordered queue waited for a lock that somebody else held", steps, cures, "ordered-lock-stuck", count
+    )
+
+
+def _unsafe(case: Case) -> Iterator[Chain]:
+    flush = case.of("event", "flush_disk_timeout")
+    told = [each for each in case.of("attempt", "stored") if each.code == 10]
+    if not (flush or told):
+        return
+    waits = [each for each in (case.one("stage", "flush_wait"), case.one("stage", "sync")) if each is not None]
+    steps = [
+        Step("The disk was slow to make the log durable", [cite(each) for each in waits]),
+        Step(
+            "Sends were answered FLUSH_DISK_TIMEOUT: stored, not known to be durable",
+            [cite(e) for e in (*flush, *told)],
+        ),
+        clients(case),
+    ]
+    cures = [
+        "Find why syncs are slow: pocketmq doctor disk DIR.",
+        "A send that was tried again can be there twice: consumers must be idempotent (docs/consuming.md).",
+    ]
+    yield Chain(6, "Syncs were slower than senders wait", steps, cures, "", sum(each.count for each in (*flush, *told)))
+
+
+def unexplained(case: Case) -> Chain:
+    """Return what can be said where no rule fits."""
+    refused = [each for each in case.of("refusal") if each.cause not in CLIENTS_OWN]
+    steps = [Step("The broker refused requests", [cite(each) for each in refused])] if refused else []
+    attempts = case.of("attempt")
+    if attempts and not refused:
+        steps.append(Step("The broker's own logs say nothing of it: it was not reached, or its logs are not here"))
+    steps.append(clients(case))
+    missing = ["the broker's log of that time, at level info"]
+    cures = ["Look at the broker's process, machine and network of that time; add its logs and run again."]
+    weight = sum(each.count for each in (*refused, *attempts))
+    return Chain(0, "Not enough evidence for a cause", steps, cures, "", weight, missing)

@@ -1,0 +1,130 @@
+"""``df.write.format("pocketmq")`` and ``df.writeStream.format("pocketmq")``: rows become messages of topics.
+
+Lives here: the classes that Spark calls.
+
+Tasks stage their rows at the brokers, invisible; the driver commits: all of a job or a micro-batch appears, or nothing.
+The transaction is (query, micro-batch) or (job): a micro-batch that Spark writes again, because the driver died between
+the commit and its own checkpoint, is known to the brokers and changes nothing. The identity is the id of the query,
+which its checkpoint keeps: a new checkpoint is a new query, and none of its rows are taken for old ones.
+"""
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from pocketmq.client.staged.staged_transaction import Part
+from pocketmq.pipeline.errors import OptionIllegal
+from pocketmq.pipeline.options import Options
+from pocketmq.pipeline.sink.sink_plan import SinkPlan
+from pocketmq.pipeline.sink.sink_task import abort_parts, commit_parts, write_rows
+
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
+"""Spark's local properties of a task (StreamExecution, MicroBatchExecution)."""
+
+
+class WriteMisplaced(OptionIllegal):
+    """A write was asked for that a topic cannot do."""
+
+
+@dataclass
+class PartMessage(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    part: Part
+
+
+class TopicWriter(DataSourceArrowWriter):
+    """A batch write. Made in the driver, copied into each task."""
+
+    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
+        _refuse_overwrite(overwrite)
+        self._plan = SinkPlan.of(options, schema, streaming=False)
+
+    def write(self, iterator: Iterator[Any]) -> PartMessage:
+        """Stage the rows of a task, which come as Arrow batches."""
+        plan = self._plan
+        return PartMessage(write_rows(plan, plan.name, plan.sequence, _attempt(), _turn(), iterator))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Make all rows messages."""
+        commit_parts(self._plan, self._plan.name, self._plan.sequence, _parts(messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Drop what the tasks that ended have staged; the others have dropped it themselves, or it expires."""
+        abort_parts(self._plan, _parts(messages))
+
+
+class TopicStreamWriter(DataSourceStreamArrowWriter):
+    """A streaming write. Made anew for each micro-batch, in tasks and in the driver's helper processes."""
+
+    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
+        _refuse_overwrite(overwrite)
+        self._plan = SinkPlan.of(options, schema, streaming=True)
+
+    def write(self, iterator: Iterator[Any]) -> PartMessage:
+        """Stage the rows of a task, which come as Arrow batches."""
+        name, sequence = self._identity()
+        return PartMessage(write_rows(self._plan, name, sequence, _attempt(), _turn(), iterator))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Make all rows of the micro-batch messages, unless an earlier run of it has."""
+        parts = _parts(messages)
+        names = {(part.name, part.sequence) for part in parts}
+        if not names:
+            if self._plan.name:  # an earlier run of the micro-batch may have had rows; else nobody knows its name
+                commit_parts(self._plan, self._plan.name, batchId, [])
+            return
+        if len(names) > 1 or next(iter(names))[1] != batchId:
+            raise WriteMisplaced(
+                "not committed",
+                why=f"tasks wrote for {sorted(names)}, Spark commits micro-batch {batchId}",
+                hint="report this as a bug of the sink",
+            )
+        commit_parts(self._plan, parts[0].name, batchId, parts)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Drop what the tasks that ended have staged. What is committed stays: Spark aborts also after a commit of
+        which it does not know that it succeeded.
+        """
+        abort_parts(self._plan, _parts(messages))
+
+    def _identity(self) -> tuple[str, int]:
+        context = TaskContext.get()
+        query = None if context is None else context.getLocalProperty(QUERY_ID)
+        batch = None if context is None else context.getLocalProperty(BATCH_ID)
+        if not query or batch is None:
+            raise WriteMisplaced(
+                "not written",
+                why=f"Spark did not say which query and micro-batch this is ({QUERY_ID}, {BATCH_ID})",
+                hint="continuous processing is not supported; use a trigger by processing time or availableNow",
+            )
+        return self._plan.name or f"spark-{query}", int(batch)
+
+
+def _refuse_overwrite(overwrite: bool) -> None:
+    if overwrite:
+        raise WriteMisplaced(
+            "cannot be written", why="a topic cannot be overwritten", hint='.mode("append"), outputMode("append")'
+        )
+
+
+def _attempt() -> str:
+    """Return a name for this try that no other has, of this or another run."""
+    context = TaskContext.get()
+    task = "" if context is None else f"{context.partitionId()}-{context.taskAttemptId()}-"
+    return task + uuid.uuid4().hex[:16]
+
+
+def _turn() -> int:
+    context = TaskContext.get()
+    return 0 if context is None else context.partitionId()
+
+
+def _parts(messages: Sequence[WriterCommitMessage | None]) -> list[Part]:
+    return [message.part for message in messages if isinstance(message, PartMessage)]

@@ -1,0 +1,179 @@
+"""What a task and the driver of a sink do with brokers.
+
+Lives here: ``write_rows`` (a task), ``commit_parts``, ``abort_parts`` (the driver). Each opens its own client.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from pocketmq.client.arrow.row_records import MessageRows
+from pocketmq.client.message.validation import MAX_MESSAGE_SIZE
+from pocketmq.client.producer.producer import Producer
+from pocketmq.client.staged.chunk_target import AppendTarget, NotTaken
+from pocketmq.client.staged.chunk_writer import ChunkWriter
+from pocketmq.client.staged.staged_transaction import NamedTransactions, Part
+from pocketmq.common.errors import PocketMQError
+from pocketmq.common.message import Message
+from pocketmq.pipeline.errors import BrokerAway, OptionIllegal
+from pocketmq.pipeline.sink.sink_plan import SinkPlan
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+GIVE_UP_MS: Final = 5000
+"""How long a task that failed tries to drop what it has staged; what stays expires."""
+
+ResultT = TypeVar("ResultT")
+
+
+def write_rows(
+    plan: SinkPlan, name: str, sequence: int, attempt: str, turn: int, batches: "Iterable[RecordBatch]"
+) -> Part:
+    """Write the rows of a task; return what the driver commits. Raises what rows and brokers raise; then what was
+    staged is dropped, as far as brokers can be reached.
+    """
+    if not plan.transactional:
+        return _write_plain(plan, Part(name, sequence, attempt), turn, batches)
+    iterator = iter(batches)
+    loop = asyncio.new_event_loop()
+    transactions = NamedTransactions(plan.group, plan.namesrv, wait_ms=plan.wait_ms)
+    try:
+        loop.run_until_complete(transactions.start())
+        writer = transactions.writer(
+            name, sequence, topic=plan.topic, attempt=attempt, turn=turn, chunk_bytes=plan.chunk_bytes
+        )
+        try:
+            for batch in iterator:
+                loop.run_until_complete(writer.write(batch))
+            return loop.run_until_complete(writer.close())
+        except NotTaken as error:
+            raise OptionIllegal(
+                "cannot be written as a transaction", why=str(error), hint='.option("transactional", "false")'
+            ) from error
+        except BaseException:
+            with contextlib.suppress(PocketMQError, TimeoutError):
+                part = loop.run_until_complete(writer.cancel())
+                transactions.patience.wait_ms = GIVE_UP_MS
+                loop.run_until_complete(transactions.abort([part]))
+            raise
+    finally:
+        loop.run_until_complete(transactions.stop())
+        loop.close()
+
+
+def commit_parts(plan: SinkPlan, name: str, sequence: int, parts: list[Part]) -> bool:
+    """Commit what tasks have staged; False, with a warning in the log, if an earlier run of the same had committed."""
+    if not plan.transactional:
+        return True
+
+    async def commit(transactions: NamedTransactions) -> bool:
+        is_new = await transactions.commit(name, sequence, parts, keep_hours=plan.keep_hours)
+        if not is_new:
+            transactions.instance.log.warning(
+                "named_transaction_was_committed",
+                name=name,
+                sequence=sequence,
+                rows_dropped=sum(part.rows for part in parts),
+                why="an earlier run had committed it; so it looks, too, when a checkpoint was copied, or two queries "
+                "have one txnAppId",
+            )
+        return is_new
+
+    return _with_client(plan, commit)
+
+
+def abort_parts(plan: SinkPlan, parts: list[Part]) -> None:
+    """Drop what tasks have staged; brokers that cannot be reached drop it by age."""
+    if not plan.transactional or not any(part.chunks for part in parts):
+        return
+
+    async def abort(transactions: NamedTransactions) -> None:
+        transactions.patience.wait_ms = min(plan.wait_ms, GIVE_UP_MS)
+        await transactions.abort(parts)
+
+    with contextlib.suppress(PocketMQError):
+        _with_client(plan, abort)
+
+
+def _with_client(plan: SinkPlan, work: Callable[[NamedTransactions], Awaitable[ResultT]]) -> ResultT:
+    async def run() -> ResultT:
+        async with NamedTransactions(
+            plan.group, plan.namesrv, wait_ms=plan.wait_ms, gone=plan.gone, fail_on_data_loss=plan.fail_on_data_loss
+        ) as transactions:
+            return await work(transactions)
+
+    return asyncio.run(run())
+
+
+def _write_plain(plan: SinkPlan, part: Part, turn: int, batches: "Iterable[RecordBatch]") -> Part:
+    """Send rows as messages at once: in columns to PocketMQ, as messages to RocketMQ."""
+    loop = asyncio.new_event_loop()
+    transactions = NamedTransactions(plan.group, plan.namesrv, wait_ms=plan.wait_ms)
+    target = AppendTarget(transactions.instance, transactions.patience, plan.group)
+    writer = ChunkWriter(
+        transactions.instance,
+        target,
+        topic=plan.topic,
+        turn=turn,
+        chunk_bytes=plan.chunk_bytes,
+        in_order=False,
+    )
+    iterator = iter(batches)
+
+    def run(work: Coroutine[Any, Any, ResultT]) -> ResultT:
+        return loop.run_until_complete(work)
+
+    try:
+        run(transactions.start())
+        try:
+            for batch in iterator:
+                try:
+                    run(writer.write(batch))
+                except NotTaken:
+                    if writer.chunks:
+                        raise
+                    return run(_send_messages(plan, part, _chained(batch, iterator)))
+            run(writer.close())
+        except BaseException:
+            run(writer.cancel())
+            raise
+        return Part(part.name, part.sequence, part.attempt, {}, writer.rows)
+    finally:
+        run(transactions.stop())
+        loop.close()
+
+
+def _chained(first: "RecordBatch", rest: "Iterator[RecordBatch]") -> "Iterator[RecordBatch]":
+    yield first
+    yield from rest
+
+
+async def _send_messages(plan: SinkPlan, part: Part, batches: "Iterator[RecordBatch]") -> Part:
+    """Send rows to a RocketMQ broker, as its own producers do."""
+    count = 0
+    async with Producer(plan.group, plan.namesrv, send_msg_timeout_ms=max(1000, min(plan.wait_ms, 60_000))) as producer:
+        for batch in batches:
+            MessageRows(batch, plan.topic, MAX_MESSAGE_SIZE, first_row=count)  # names a bad row
+            messages = [_message(row, plan.topic) for row in batch.to_pylist()]
+            try:
+                await producer.send_batch(messages)
+            except PocketMQError as error:
+                if error.retriable:
+                    raise BrokerAway("rows not sent", why=str(error), hint="Spark tries the task again") from error
+                raise
+            count += len(messages)
+    return Part(part.name, part.sequence, part.attempt, {}, count)
+
+
+def _message(row: dict[str, Any], topic: str | None) -> Message:
+    body = row["body"]
+    return Message(
+        row.get("topic") or topic or "",
+        body.encode() if isinstance(body, str) else bytes(body),
+        tags=row.get("tags") or "",
+        keys=row.get("keys") or "",
+        properties=dict(row.get("properties") or ()) or None,
+        sharding_key=row.get("sharding_key") or None,
+    )

@@ -1,0 +1,253 @@
+"""What the driver asks brokers: which queues there are, how far they reach, which topic it is.
+
+Lives here: ``Planner``: one client with a loop of its own, called from Spark's synchronous methods.
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, TypeVar
+
+import numpy as np
+
+from pocketmq.client.admin.admin import Admin
+from pocketmq.client.connection.instance import ClientInstance
+from pocketmq.client.connection.rebalance import MessageQueue
+from pocketmq.client.errors import NoRoute
+from pocketmq.client.pull.pull_wire import PullResult, PullWire
+from pocketmq.common.errors import Cause, PocketMQError
+from pocketmq.common.record_columns import RecordColumns, parse_columns
+from pocketmq.common.topics import is_dlq_topic, is_retry_topic, is_system_topic
+from pocketmq.pipeline.errors import BrokerAway, OptionIllegal
+from pocketmq.pipeline.source.identity import topic_identity
+from pocketmq.pipeline.source.notes import Waiting, tell
+from pocketmq.pipeline.source.positions import Positions, QueueKey
+from pocketmq.remoting.codes import ResponseCode
+
+RETRY_S: Final = 0.5
+SAMPLE_QUEUES: Final = 8
+SAMPLE_MESSAGES: Final = 256
+SAMPLE_BYTES: Final = 256 << 10
+
+ResultT = TypeVar("ResultT")
+
+
+class TopicUnknown(PocketMQError):
+    """A named topic does not exist; waiting would not help."""
+
+    default_cause = Cause.NO_ROUTE
+
+
+class QueuesAway(PocketMQError):
+    """Queues that a query stands in are in no route now."""
+
+    retriable = True
+    default_cause = Cause.NO_ROUTE
+
+
+class Planner:
+    """Answers of brokers for the driver. Errors that may pass are waited out for ``wait_ms``, then ``BrokerAway``.
+
+    Not for several threads. ``close`` ends the connections.
+    """
+
+    def __init__(self, namesrv: str, group: str, wait_ms: int) -> None:
+        self._wait_ms = wait_ms
+        self._group = group
+        self._namesrv = namesrv
+        self._loop = asyncio.new_event_loop()
+        self._instance: ClientInstance | None = None
+        self._wire: PullWire
+
+    def close(self) -> None:
+        """End the connections and the loop."""
+        if self._loop.is_closed():
+            return
+        if self._instance is not None:
+            self._loop.run_until_complete(self._instance.stop())
+            self._instance = None
+        self._loop.close()
+
+    def topics_like(self, pattern: str) -> list[str]:
+        """Return the topics whose whole name fits a regular expression; the brokers' own never do."""
+        try:
+            compiled = re.compile(pattern)
+        except re.error as error:
+            raise OptionIllegal("bad option", why=f"subscribePattern={pattern!r}: {error}") from error
+
+        async def ask(instance: ClientInstance) -> list[str]:
+            async with Admin(instance=instance) as admin:
+                return await admin.topics()
+
+        names = self._run(ask, "list of topics")
+        hidden = (is_system_topic, is_retry_topic, is_dlq_topic)
+        return sorted(name for name in names if compiled.fullmatch(name) and not any(each(name) for each in hidden))
+
+    def queues(self, topics: Iterable[str], expected: Iterable[QueueKey] = ()) -> list[QueueKey]:
+        """Return the readable queues of topics. Raises ``TopicUnknown``.
+
+        ``expected``: queues that a running query stands in. A broker that dies takes its queues out of the route, and
+        so they are waited for like an answer; they are not gone.
+        """
+        known = set(expected)
+
+        async def ask(instance: ClientInstance) -> list[QueueKey]:
+            found: list[QueueKey] = []
+            for topic in topics:
+                try:
+                    route = await instance.refresh(topic)
+                except NoRoute as error:
+                    if not any(key.topic == topic for key in known):
+                        raise TopicUnknown(
+                            f"topic {topic} not found",
+                            why=str(error),
+                            hint="check the name and namesrv; pocketmq topic list shows what there is",
+                        ) from error
+                    raise QueuesAway(str(error)) from error
+                found += [QueueKey(topic, queue.broker_name, queue.queue_id) for queue in route.read_queues]
+            missing = sorted(known - set(found))
+            if missing:
+                key = missing[0]
+                raise QueuesAway(
+                    f"{len(missing)} queues have no route",
+                    why=f"the first is {key.topic} queue {key.queue_id} on {key.broker}",
+                    hint="is that broker down, or was the topic deleted?",
+                )
+            return found
+
+        return self._run(ask, "routes of the topics")
+
+    def identities(self, keys: Iterable[QueueKey]) -> dict[tuple[str, str], str]:
+        """Return the identity of each topic on each broker; empty where the broker gives none (RocketMQ)."""
+        wanted = sorted({(key.topic, key.broker) for key in keys})
+
+        async def ask(instance: ClientInstance) -> dict[tuple[str, str], str]:
+            texts = await asyncio.gather(*(topic_identity(instance, *each) for each in wanted))
+            return dict(zip(wanted, texts, strict=True))
+
+        return self._run(ask, "identities of the topics")
+
+    def bounds(self, keys: Iterable[QueueKey]) -> dict[QueueKey, tuple[int, int]]:
+        """Return the first offset of each queue and the one behind its last."""
+        chosen = list(keys)
+
+        async def ask(instance: ClientInstance) -> dict[QueueKey, tuple[int, int]]:
+            wire = self._wire
+            lows = await asyncio.gather(*(wire.min_offset(_queue(key)) for key in chosen))
+            highs = await asyncio.gather(*(wire.max_offset(_queue(key)) for key in chosen))
+            return {key: (max(0, low), max(0, high)) for key, low, high in zip(chosen, lows, highs, strict=True)}
+
+        return self._run(ask, "bounds of the queues")
+
+    def first_at(self, keys: Iterable[QueueKey], timestamp_ms: int) -> dict[QueueKey, int]:
+        """Return the first offset stored at or after a time, the end of the queue where there is none.
+
+        A broker's search gives the nearest message, on either side, so that the neighbors are asked for, too.
+        """
+        chosen = list(keys)
+        bounds = self.bounds(chosen)
+
+        async def ask(instance: ClientInstance) -> dict[QueueKey, int]:
+            wire = self._wire
+            nearest = await asyncio.gather(*(wire.offset_by_time(_queue(key), timestamp_ms) for key in chosen))
+            return dict(zip(chosen, nearest, strict=True))
+
+        nearest = self._run(ask, "offsets by time")
+        times = self.store_times({key: nearest[key] for key in chosen if bounds[key][0] < bounds[key][1]})
+        found: dict[QueueKey, int] = {}
+        for key in chosen:
+            low, high = bounds[key]
+            offset = min(max(nearest[key], low), high)
+            found[key] = offset if times.get(key, timestamp_ms) >= timestamp_ms else min(offset + 1, high)
+        return found
+
+    def store_times(self, offsets: dict[QueueKey, int]) -> dict[QueueKey, int]:
+        """Return when single messages were stored, in ms; those that are gone are left out."""
+
+        async def ask(instance: ClientInstance) -> dict[QueueKey, int]:
+            async def one(key: QueueKey, offset: int) -> int | None:
+                results = await self._wire.pull(key.broker, [(_queue(key), offset)], None, max_messages=1, max_bytes=1)
+                for result in results:
+                    if len(result.body):
+                        return int(_columns(result).store_timestamps[0])
+                return None
+
+            times = await asyncio.gather(*(one(key, offset) for key, offset in offsets.items()))
+            return {key: time for key, time in zip(offsets, times, strict=True) if time is not None}
+
+        return self._run(ask, "store times")
+
+    def mean_bytes(self, start: Positions) -> float:
+        """Return about how many bytes a record has, from the first records of each queue behind ``start``; at least
+        1."""
+
+        async def ask(instance: ClientInstance) -> float:
+            def sample(key: QueueKey, offset: int) -> Awaitable[list[PullResult]]:
+                at = [(_queue(key), offset)]
+                return self._wire.pull(key.broker, at, None, max_messages=SAMPLE_MESSAGES, max_bytes=SAMPLE_BYTES)
+
+            count = size = 0
+            for key, offset in sorted(start.offsets.items())[:SAMPLE_QUEUES]:
+                results = await sample(key, offset)
+                moved = results[0].queues[0]
+                if moved.code == ResponseCode.PULL_OFFSET_MOVED and moved.min_offset > offset:
+                    results = await sample(key, moved.min_offset)
+                for result in results:
+                    if len(result.body):
+                        count += len(_columns(result))
+                        size += len(result.body)
+            return size / count if count else 1.0
+
+        return max(1.0, self._run(ask, "sizes of records"))
+
+    def commit(self, positions: Positions) -> None:
+        """Store a group's offsets at the brokers, for screens that show its lag; nothing reads them back, and so a
+        failure is told and stops nothing."""
+
+        async def store() -> None:
+            await self._started()
+            await asyncio.gather(
+                *(self._wire.store_offset(_queue(key), offset) for key, offset in positions.offsets.items())
+            )
+
+        try:
+            self._loop.run_until_complete(store())
+        except PocketMQError as error:
+            tell(f"offsets of group {self._group} not stored: {error}")
+
+    # ---- inside
+
+    def _run(self, ask: Callable[[ClientInstance], Awaitable[ResultT]], what: str) -> ResultT:
+        return self._loop.run_until_complete(self._patiently(ask, what))
+
+    async def _patiently(self, ask: Callable[[ClientInstance], Awaitable[ResultT]], what: str) -> ResultT:
+        waiting = Waiting(what, self._wait_ms)
+        while True:
+            try:
+                result = await ask(await self._started())
+                waiting.succeeded(self._loop.time())
+                return result
+            except PocketMQError as error:
+                if not error.retriable:
+                    raise
+                if waiting.failed(self._loop.time(), error):
+                    raise BrokerAway(
+                        f"no {what}", why=str(error), hint=f"waited {self._wait_ms} ms (option brokerWaitMs)"
+                    ) from error
+            await asyncio.sleep(RETRY_S)
+
+    async def _started(self) -> ClientInstance:
+        if self._instance is None:
+            instance = ClientInstance(self._namesrv)
+            await instance.start()
+            self._instance = instance
+            self._wire = PullWire(instance, self._group)
+        return self._instance
+
+
+def _queue(key: QueueKey) -> MessageQueue:
+    return MessageQueue(key.topic, key.broker, key.queue_id)
+
+
+def _columns(result: PullResult) -> RecordColumns:
+    return parse_columns(np.frombuffer(result.body, np.uint8), result.sizes)

@@ -1,0 +1,255 @@
+"""What a task does: read ranges of queues through the broker, as Arrow batches.
+
+Lives here: ``read_ranges``.
+
+Memory: one pull is decoded while the next one is under way, so a task holds about three times ``pullBytes`` whatever
+the size of the topic. While a broker is away, empty batches are yielded now and then: a task that does not yield
+cannot be cancelled.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pocketmq.client.arrow.arrow import concat_batches, empty_batch, records_to_arrow
+from pocketmq.client.connection.instance import ClientInstance
+from pocketmq.client.connection.rebalance import MessageQueue
+from pocketmq.client.pull.pull_wire import PULL_MESSAGES_MAX, PullResult, PullWire, QueueResult
+from pocketmq.client.pull.subscription import Subscription, parse_subscription
+from pocketmq.common.errors import PocketMQError
+from pocketmq.pipeline.errors import BrokerAway, DataLost
+from pocketmq.pipeline.source.identity import topic_identity
+from pocketmq.pipeline.source.notes import Waiting, tell
+from pocketmq.pipeline.source.positions import Positions, QueueRange
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+RETRY_S: Final = 0.25
+MISSING_WAIT_MS: Final = 5_000
+"""How long a message that was there at planning may be missing before that is believed."""
+
+
+@dataclass(slots=True, frozen=True)
+class ReadPlan:
+    """How a task reads; plain data, it travels with the task."""
+
+    namesrv: str
+    group: str
+    columns: tuple[str, ...]
+    pull_bytes: int
+    batch_rows: int
+    wait_ms: int
+    fail_on_data_loss: bool
+    tags: str
+
+
+def read_ranges(
+    plan: ReadPlan, ranges: Sequence[QueueRange], identities: Mapping[tuple[str, str], str]
+) -> "Iterator[RecordBatch]":
+    """Yield the messages of ``ranges`` in order.
+
+    ``identities``: which topic the ranges were planned for, by (topic, broker); empty where nobody knows. Raises
+    ``DataLost``, ``BrokerAway`` and what brokers refuse.
+    """
+    loop = asyncio.new_event_loop()
+    instance = ClientInstance(plan.namesrv)
+    reader = _Reader(plan, instance, identities)
+    try:
+        loop.run_until_complete(instance.start())
+        for each in ranges:
+            yield from reader.read(loop, each)
+    finally:
+        loop.run_until_complete(reader.stop())
+        loop.close()
+
+
+class _Reader:
+    def __init__(self, plan: ReadPlan, instance: ClientInstance, identities: Mapping[tuple[str, str], str]) -> None:
+        self._plan = plan
+        self._instance = instance
+        self._identities = identities
+        self._wire = PullWire(instance, plan.group)
+        self._ahead: asyncio.Task[PullResult | PocketMQError] | None = None
+        self._routed: set[str] = set()
+
+    async def stop(self) -> None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.cancel()
+            await asyncio.gather(ahead, return_exceptions=True)
+        await self._instance.stop()
+
+    def read(self, loop: asyncio.AbstractEventLoop, wanted: QueueRange) -> "Iterator[RecordBatch]":
+        """Yield one range. The topic is the planned one before the first row is given and after the last was read."""
+        plan = self._plan
+        queue = MessageQueue(wanted.topic, wanted.broker, wanted.queue_id)
+        subscription = parse_subscription(wanted.topic, plan.tags, 0) if plan.tags else None
+        position = wanted.start
+        waiting = Waiting(f"{_where(wanted)}", plan.wait_ms)
+        missing_since_s = 0.0
+        checks_left = 2
+        while position < wanted.end or checks_left:
+            if self._ahead is None and (checks_left == 2 or position >= wanted.end):
+                error = loop.run_until_complete(self._check_identity(wanted))
+                if error is None:
+                    checks_left -= 1
+                else:
+                    yield from self._wait(loop, waiting, wanted, error)
+                continue
+            if self._ahead is None:
+                self._ahead = loop.create_task(self._pull(queue, position, wanted.end, subscription))
+            answer = loop.run_until_complete(self._ahead)
+            self._ahead = None
+            if isinstance(answer, PocketMQError):
+                yield from self._wait(loop, waiting, wanted, answer)
+                continue
+            waiting.succeeded(loop.time())
+            result = answer.queues[0]
+            if not len(answer.body):
+                if result.min_offset > position:  # that the topic was made anew says more than that messages are gone
+                    loop.run_until_complete(self._check_identity(wanted))
+                self._judge_gap(wanted, position, result)
+                is_missing = result.next_offset <= position and result.min_offset <= position
+                if is_missing:  # for a moment it may be so: another broker of the name answered, which lags behind
+                    missing_since_s = missing_since_s or loop.time()
+                    if (loop.time() - missing_since_s) * 1000 < min(MISSING_WAIT_MS, plan.wait_ms):
+                        yield empty_batch(plan.columns)
+                        loop.run_until_complete(asyncio.sleep(RETRY_S))
+                        continue
+                    loop.run_until_complete(self._check_identity(wanted))
+                    self._judge_missing(wanted, position, result)
+                    position = wanted.end
+                    continue
+            missing_since_s = 0.0
+            position = max(result.next_offset, result.min_offset if not len(answer.body) else 0)
+            if position < wanted.end:
+                self._ahead = loop.create_task(self._pull(queue, position, wanted.end, subscription))
+            if len(answer.body):
+                yield from self._batches(answer, wanted, subscription)
+
+    def _wait(
+        self, loop: asyncio.AbstractEventLoop, waiting: Waiting, wanted: QueueRange, error: PocketMQError
+    ) -> "Iterator[RecordBatch]":
+        """Wait a little for a broker that is away; raise ``BrokerAway`` when that has lasted too long."""
+        if waiting.failed(loop.time(), error):
+            raise BrokerAway(
+                f"{wanted.broker} is away",
+                why=str(error),
+                hint=f"waited {self._plan.wait_ms} ms (option brokerWaitMs)",
+            ) from error
+        yield empty_batch(self._plan.columns)
+        loop.run_until_complete(asyncio.sleep(RETRY_S))
+
+    def _judge_gap(self, wanted: QueueRange, position: int, result: QueueResult) -> None:
+        """Judge messages that retention took: offsets below the first that is there."""
+        end = min(result.min_offset, wanted.end)
+        if end <= position:
+            return
+        if self._plan.fail_on_data_loss:
+            raise DataLost(
+                "messages are gone",
+                why=f"{_where(wanted)}: offsets {position} to {end - 1} were removed by retention before they were "
+                "read",
+                hint="keep messages longer than queries need, or set failOnDataLoss=false to go on behind the gap",
+            )
+        tell(f"{_where(wanted)}: {end - position} messages lost: offsets {position} to {end - 1} were removed")
+
+    def _judge_missing(self, wanted: QueueRange, position: int, result: QueueResult) -> None:
+        """Judge messages that were there when the query was planned: the queue now ends before them."""
+        if self._plan.fail_on_data_loss:
+            raise DataLost(
+                "messages are missing",
+                why=f"{_where(wanted)}: nothing at {position}, though the queue was said to reach {wanted.end} "
+                f"(now {result.min_offset} to {result.max_offset})",
+                hint="was the broker's store replaced by an older one? Or set failOnDataLoss=false",
+            )
+        tell(
+            f"{_where(wanted)}: {wanted.end - position} messages lost: offsets {position} to {wanted.end - 1} are no "
+            f"longer there (now {result.min_offset} to {result.max_offset})"
+        )
+
+    async def _check_identity(self, wanted: QueueRange) -> PocketMQError | None:
+        """Raise ``DataLost`` unless the topic is the planned one; return an error that may pass."""
+        planned = self._identities.get((wanted.topic, wanted.broker), "")
+        if not planned:
+            return None
+        try:
+            await self._route(wanted.topic)
+            now = await topic_identity(self._instance, wanted.topic, wanted.broker)
+        except PocketMQError as error:
+            if not error.retriable:
+                raise
+            self._routed.discard(wanted.topic)
+            return error
+        Positions(identities={(wanted.topic, wanted.broker): planned}).check_identities(
+            {(wanted.topic, wanted.broker): now}
+        )
+        return None
+
+    async def _route(self, topic: str) -> None:
+        if topic not in self._routed:
+            await self._instance.refresh(topic)
+            self._routed.add(topic)
+
+    async def _pull(
+        self, queue: MessageQueue, position: int, end: int, subscription: Subscription | None
+    ) -> PullResult | PocketMQError:
+        """Return what one pull brings, or the error that may pass; others are raised."""
+        try:
+            await self._route(queue.topic)
+            results = await self._wire.pull(
+                queue.broker_name,
+                [(queue, position)],
+                subscription,
+                max_messages=min(end - position, PULL_MESSAGES_MAX),
+                max_bytes=self._plan.pull_bytes,
+            )
+            return results[0]
+        except PocketMQError as error:
+            if not error.retriable:
+                raise
+            self._routed.discard(queue.topic)
+            return error
+
+    def _batches(
+        self, answer: PullResult, wanted: QueueRange, subscription: Subscription | None
+    ) -> "Iterator[RecordBatch]":
+        """Yield one answer's rows, at most ``batch_rows`` at a time, none behind the range."""
+        import pyarrow
+        from pyarrow import compute
+
+        columns = self._plan.columns
+        # a limit counts messages that match, and RocketMQ's pull knows none: both may bring messages behind the range
+        is_unbounded = subscription is not None or answer.sizes is None
+        helpers = tuple(
+            name
+            for name, is_needed in (
+                ("tags", subscription is not None),
+                ("queue_offset", is_unbounded),
+            )
+            if is_needed and name not in columns
+        )
+        batch = records_to_arrow(answer.body, answer.sizes, answer.broker_name, columns + helpers)
+        if subscription is not None:  # the broker compared hashes, which may collide
+            import pyarrow
+
+            batch = batch.filter(
+                compute.is_in(
+                    batch.column("tags"), value_set=pyarrow.array(sorted(subscription.tags), pyarrow.string())
+                )
+            )
+        if is_unbounded:
+            batch = batch.filter(
+                compute.less(batch.column("queue_offset"), pyarrow.scalar(wanted.end, pyarrow.int64()))
+            )
+        if helpers:
+            batch = batch.select(list(columns))
+        batch = concat_batches([batch], columns)
+        for at in range(0, len(batch), self._plan.batch_rows):
+            yield batch.slice(at, self._plan.batch_rows)
+
+
+def _where(wanted: QueueRange) -> str:
+    return f"{wanted.topic} queue {wanted.queue_id} of {wanted.broker}"

@@ -1,0 +1,13 @@
+"""The commit log: groups of records in, bytes in segments out.
+
+    append_lock      one lock around each append; its hold time is the signal "page cache busy"
+    commit_log       append: offsets, one copy, watermarks;  queue_offsets, log_writer
+    segment, segment_queue, allocate   files of 1 GiB, in order, made ahead of their use
+    write_buffer_pool, commit   appends to RAM, written to the files by a commit thread
+    group_feed       appended columns on their way to dispatch and replication
+    flush, group_commit   timed flush; many waiting sends, one sync
+    checksums, held_checksums   one CRC for each append group
+    log_reader       records by offset
+
+Always: appended >= committed >= flushed. What is appended was checked before (``broker.send``).
+"""

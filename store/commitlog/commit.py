@@ -1,0 +1,100 @@
+"""When the write buffers are written to the log's files.
+
+Lives here: ``CommitService`` (RocketMQ CommitRealTimeService).
+"""
+
+from typing import Final
+
+from pocketmq.common.clock import Clock
+from pocketmq.common.runner import Runner, Worker
+from pocketmq.store.commitlog.commit_log import CommitLog
+from pocketmq.store.config import PAGE_BYTES, StoreConfig
+from pocketmq.store.errors import StoreError
+
+LAST_TRIES: Final = 10
+"""Commits tried at a stop (RocketMQ RETRY_TIMES_OVER)."""
+
+
+class CommitService:
+    """Commits if ``commit_commit_log_least_pages`` pages wait, a segment is full, or
+    ``commit_commit_log_thorough_interval`` ms have passed since the last commit. Sleeps while nothing waits.
+
+    Looks every ``commit_interval_commit_log`` ms, and with ``wake_commit_when_put_message`` also as soon as an append
+    makes enough pages wait. Appends to an awake service cost a comparison: they wake no thread.
+    """
+
+    def __init__(self, config: StoreConfig, log: CommitLog, clock: Clock) -> None:
+        self._log = log
+        self._clock = clock
+        self._interval_ns = config.commit_interval_commit_log * 1_000_000
+        self._thorough_ns = config.commit_commit_log_thorough_interval * 1_000_000
+        self._least_pages = config.commit_commit_log_least_pages
+        self._least_bytes = self._least_pages * PAGE_BYTES
+        self._wakes = config.wake_commit_when_put_message
+        self._idle = True
+        self._rung = False
+        self._last_commit_ns = 0
+        self._worker: Worker | None = None
+
+    def start(self, runner: Runner) -> None:
+        """Start the worker."""
+        self._last_commit_ns = self._clock.monotonic_ns() - self._thorough_ns
+        self._idle, self._rung = True, False
+        self._worker = runner.start("commit-log", self.step, first_after_ms=None)
+
+    def stop(self) -> None:
+        """End the worker. What is left is committed by whoever closes the store (``commit_all``)."""
+        if self._worker is not None:
+            self._worker.stop()
+            self._worker = None
+
+    def appended(self) -> None:
+        """Hear that something waits to be committed. Any thread; cheap."""
+        if self._rung:
+            return
+        if self._idle:
+            self._idle = False
+        elif not self._wakes or self._log.appended_offset - self._log.committed_offset < self._least_bytes:
+            return
+        if self._worker is not None:
+            self._rung = True
+            self._worker.ring()
+
+    def step(self) -> float | None:
+        """Commit if it is time; return the ms until the next look, None when nothing waits."""
+        self._rung = False
+        now_ns = self._clock.monotonic_ns()
+        if self._is_due(now_ns):
+            try:
+                self._log.commit()
+            except StoreError:
+                return self._interval_ns / 1_000_000  # the log has said so; appends are refused meanwhile
+            self._last_commit_ns = now_ns
+        if self._log.committed_offset == self._log.appended_offset:
+            self._idle = True
+            if self._log.committed_offset == self._log.appended_offset:  # one that came before _idle has not rung
+                return None
+            self._idle = False
+        return min(self._interval_ns, max(0, self._last_commit_ns + self._thorough_ns - now_ns)) / 1_000_000
+
+    def _is_due(self, now_ns: int) -> bool:
+        committed, appended = self._log.committed_offset, self._log.appended_offset
+        if committed == appended:
+            return False
+        if now_ns - self._last_commit_ns >= self._thorough_ns:
+            return True
+        segment_bytes = self._log.segment_bytes
+        if committed // segment_bytes != appended // segment_bytes:
+            return True
+        return appended // PAGE_BYTES - committed // PAGE_BYTES >= self._least_pages
+
+    def commit_all(self) -> None:
+        """Commit what is left, at most ``LAST_TRIES`` tries. Raises what the last one raised."""
+        for tries_left in reversed(range(LAST_TRIES)):
+            try:
+                self._log.commit()
+            except StoreError:
+                if tries_left == 0:
+                    raise
+            else:
+                return

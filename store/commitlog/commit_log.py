@@ -1,0 +1,536 @@
+"""The commit log: groups of records, appended under one lock, read by offset.
+
+Lives here: ``CommitLog``: the order of an append, times of records, the three watermarks, commit, flush, fence.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pocketmq.common.clock import Clock
+from pocketmq.common.crc import crc32
+from pocketmq.common.events import EventLog
+from pocketmq.common.record_columns import patch
+from pocketmq.common.record_group import RecordGroup
+from pocketmq.store.append_result import AppendResult, PutStatus, PutTimes
+from pocketmq.store.commitlog.allocate import SegmentAllocator
+from pocketmq.store.commitlog.append_lock import AppendLock
+from pocketmq.store.commitlog.checksums import ChecksumLog
+from pocketmq.store.commitlog.held_checksums import HeldChecksums
+from pocketmq.store.commitlog.log_reader import DamagedRange, LogReader
+from pocketmq.store.commitlog.log_writer import LogWriter
+from pocketmq.store.commitlog.queue_offsets import NextOffset, QueueOffsets
+from pocketmq.store.commitlog.segment_queue import SegmentQueue
+from pocketmq.store.commitlog.write_buffer_pool import WriteBufferPool
+from pocketmq.store.config import StoreConfig
+from pocketmq.store.disk.file_system import FileSystem
+from pocketmq.store.errors import (
+    CommitFailing,
+    GroupTooLarge,
+    OffsetOutOfRange,
+    StoreClosed,
+    StoreError,
+    StoreFenced,
+    translated,
+)
+
+LONG_HOLD_NS: Final = 500_000_000
+"""A longer append is logged (RocketMQ CommitLog.putMessage)."""
+
+Bytes = NDArray[np.uint8]
+Int64s = NDArray[np.int64]
+
+
+class CommitLog:
+    """One append-only log, cut into segments of ``segment_bytes``.
+
+    Offsets are absolute bytes, never reused. Holds: ``min_offset <= flushed_offset <= committed_offset <=
+    appended_offset``. After ``append`` a record has its offset; once committed it is readable; once flushed it survives
+    power loss. An append commits at once, unless it went to a write buffer: then ``commit`` does. ``append``, reads,
+    ``commit`` and ``flush`` are thread-safe. The watermarks are plain attributes: reading one never blocks.
+    """
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        file_system: FileSystem,
+        clock: Clock,
+        segments: SegmentQueue,
+        allocator: SegmentAllocator,
+        checksums: ChecksumLog | None,
+        next_offset: NextOffset,
+        log: EventLog,
+        *,
+        pool: WriteBufferPool | None = None,
+        error_log: EventLog | None = None,
+    ) -> None:
+        """``next_offset(topic, queue_id)`` gives the queue offset that comes next in a queue not appended to so far;
+        ``pool`` gets the buffers of committed segments back; ``error_log`` takes trouble with the disk.
+        """
+        self.segment_bytes = config.mapped_file_size_commit_log
+        self.group_bytes_max = config.group_bytes_max
+        self.store_host = bytes(8)
+        self.on_appended: Callable[[RecordGroup], None] | None = None
+        """Called under the append lock, in log order, with every group (offsets filled). Must be quick and never raise.
+        """
+        self.on_committed: list[Callable[[], None]] = []
+        """Called outside the lock after the committed offset moved."""
+        self.on_buffered: Callable[[], None] | None = None
+        """Called outside the lock after an append that still has to be committed. Must be quick and never raise."""
+        self.damaged: list[DamagedRange] = []
+        self.lock = AppendLock(clock, config.os_page_cache_busy_timeout_mills)
+        self.appended_offset = 0
+        self.committed_offset = 0
+        self.flushed_offset = 0
+        self.last_store_timestamp = 0
+        self.last_group_offset = 0
+        self.appended_records = 0
+        self.appended_bytes = 0
+        self.appended_groups = 0
+        self.flush_count = 0
+        self.last_flush_ns = 0
+        self.flush_ns_total = 0
+        self.fenced_by: StoreError | None = None
+        self.commit_failed_by: StoreError | None = None
+        """Why the last commit failed; None again after one that succeeded."""
+        self.commit_count = 0
+        self.last_commit_ns = 0
+        self._record_bytes_max = config.record_bytes_max
+        self._file_system = file_system
+        self._clock = clock
+        self._monotonic_ns = clock.monotonic_ns
+        self._segments = segments
+        self._checksums = checksums
+        self._held = None if pool is None or checksums is None else HeldChecksums(checksums)
+        self._pool = pool
+        self._log = log
+        self._error_log = log if error_log is None else error_log
+        self._queue_offsets = QueueOffsets(next_offset)
+        self._writer = LogWriter(segments, allocator, config.is_mapped, self._error_log)
+        self._commit_lock = threading.Lock()  # held over I/O, never together with the append lock
+        self._watermark_lock = threading.Lock()  # never held over I/O
+        self._committed_timestamp = 0
+        self._flush_lock = threading.Lock()
+        self._is_open = False
+        self._reader = LogReader(self.read_into, self.segment_bytes, self._record_bytes_max, self.damaged)
+
+    # ---- life
+
+    def open_at(self, end_offset: int, last_store_timestamp: int, last_group_offset: int) -> None:
+        """Continue behind ``end_offset``, the end of what recovery found good and durable."""
+        assert self._segments.first_offset <= end_offset <= self._segments.end_offset
+        self.appended_offset = self.committed_offset = self.flushed_offset = end_offset
+        self.last_store_timestamp = self._committed_timestamp = last_store_timestamp
+        self.last_group_offset = last_group_offset
+        self.commit_failed_by = None
+        self._writer.open_at(end_offset)
+
+    def accept(self) -> None:
+        """Take appends from here on."""
+        self._is_open = True
+
+    def refuse(self) -> None:
+        """Take no appends any more; returns when none is under way."""
+        with self.lock.patient:
+            self._is_open = False
+
+    def leaves_nothing(self) -> bool:
+        """Tell, before ``close``, whether nothing of failed appends is left in the files behind the end."""
+        return self._writer.leaves_nothing
+
+    def close(self) -> None:
+        """Give the files back. Flush first."""
+        self.refuse()
+        self._writer.active = None
+        self._segments.close()
+
+    @property
+    def min_offset(self) -> int:
+        """First offset the log still has."""
+        return self._segments.first_offset
+
+    @property
+    def has_no_segment(self) -> bool:
+        """Whether nothing was ever appended, or no file is left."""
+        return len(self._segments) == 0
+
+    # ---- append
+
+    def append(self, group: RecordGroup, times: PutTimes | None = None) -> AppendResult:
+        """Store a group: give its records their offsets and time, and put its bytes at the end of the log, all or
+        nothing.
+
+        Fills ``queue_offsets``, ``physical_offsets`` and ``store_timestamp`` of the group, and ``times`` also when it
+        raises. Raises ``GroupTooLarge``, ``PageCacheBusy``, ``StoreClosed``, ``StoreFenced``, ``CommitFailing``,
+        ``SegmentNotReady``, StoreFull, StoreReadOnly, DiskError, and MessageIllegal when a record's sysFlag names
+        another family of hosts than the store's; nothing is stored then.
+        """
+        size_bytes = len(group.buffer)
+        if len(group.starts) == 0 or size_bytes > self.group_bytes_max:
+            raise GroupTooLarge(
+                "group refused",
+                why=f"{len(group.starts)} records, {size_bytes} bytes; at most {self.group_bytes_max}",
+                hint="split it",
+            )
+        assert group.starts.item(-1) + group.sizes.item(-1) == size_bytes, "a group's records fill its buffer"
+        if times is None:
+            times = PutTimes()
+        asked_ns = self._monotonic_ns()
+        since_ns = 0
+        try:
+            with self.lock:
+                since_ns = self.lock.held_since_ns
+                firsts, split, pieces = self._append_locked(group)
+                end = self.appended_offset
+        finally:
+            now_ns = self._monotonic_ns()
+            times.lock_wait_ns = (since_ns or now_ns) - asked_ns
+            if since_ns:
+                times.append_ns = now_ns - since_ns
+                if times.append_ns > LONG_HOLD_NS:
+                    self._tell_long_hold(group, times)
+        self._tell_appended(pieces, end)
+        physical_offsets = group.physical_offsets
+        assert physical_offsets is not None
+        return AppendResult(
+            PutStatus.PUT_OK,
+            end,
+            group.store_timestamp,
+            firsts,
+            _runs(group, physical_offsets, split),
+            lock_wait_ns=times.lock_wait_ns,
+            append_ns=times.append_ns,
+        )
+
+    def _append_locked(self, group: RecordGroup) -> tuple[list[int], int, list[tuple[int, Bytes]]]:
+        """Store the group; return the first queue offset of each section, how many records went into the segment before
+        a roll-over (0: there was none), and (offset, bytes) of what was stored.
+        """
+        if not self._is_open:
+            raise StoreClosed("append refused", why="the store is not open", hint="ask another broker")
+        if self.fenced_by is not None:
+            raise self._fence_error()
+        if self.commit_failed_by is not None:
+            raise self._commit_error()
+        size_bytes = len(group.buffer)
+        start = self.appended_offset
+        writer = self._writer
+        segment, following, split, head_bytes = writer.place(group, start)
+        queue_offsets, firsts, moved = self._queue_offsets.assign(group)
+        physical_offsets = group.starts + start
+        end = start + size_bytes
+        if following is not None:
+            gap_bytes = segment.end_offset - start - head_bytes
+            physical_offsets[split:] += gap_bytes
+            end += gap_bytes
+        store_timestamp = max(self._clock.now_ms(), self.last_store_timestamp)
+        patch(group, queue_offsets, physical_offsets, store_timestamp, self.store_host)
+        if following is None:
+            pieces = [(start, group.buffer)]
+            writer.store(segment, start, group.buffer)
+            is_buffered = segment.is_buffered
+        else:
+            committed = self.committed_offset
+            pieces = writer.store_split(segment, following, start, group.buffer, head_bytes, committed)
+            is_buffered = segment.is_buffered or following.is_buffered
+        group.queue_offsets = queue_offsets
+        group.physical_offsets = physical_offsets
+        group.store_timestamp = store_timestamp
+        self._queue_offsets.move(moved)
+        self.last_store_timestamp = store_timestamp
+        self.last_group_offset = pieces[-1][0]
+        self.appended_records += len(group.starts)
+        self.appended_bytes += size_bytes
+        self.appended_groups += 1
+        self._advance(end, is_buffered)
+        if self.on_appended is not None:
+            self.on_appended(group)
+        return firsts, split, pieces
+
+    def append_raw(self, offset: int, data: Bytes, end_offset: int, store_timestamp: int) -> None:
+        """Put ``data`` as it is at ``offset``, which must be the log's end, and go on at ``end_offset``.
+
+        Whole records within one segment, or its blank end: that may be zeros behind ``data``, which then are not
+        written. ``store_timestamp``: the newest among the records, 0 for a blank. Followers hear of no columns:
+        announce them to the dispatcher. Raises as ``append`` does, and then nothing was stored.
+        """
+        with self.lock:
+            if not self._is_open:
+                raise StoreClosed("append refused", why="the store is not open", hint="it is closing or starting")
+            if self.fenced_by is not None:
+                raise self._fence_error()
+            assert offset == self.appended_offset
+            segment = self._writer.segment_at(offset)
+            self._writer.store(segment, offset, data)
+            if store_timestamp:
+                self.last_store_timestamp = max(store_timestamp, self.last_store_timestamp)
+                self.last_group_offset = offset
+                self.appended_bytes += len(data)
+                self.appended_groups += 1
+            self._advance(end_offset, segment.is_buffered)
+            if end_offset == segment.end_offset:
+                self._writer.active = None  # it is full, and the next flush seals it
+        self._tell_appended([(offset, data)] if store_timestamp else [], end_offset)
+
+    def _tell_appended(self, pieces: list[tuple[int, Bytes]], end: int) -> None:
+        """Note the checksums of what was appended, tell those who follow the log's watermarks."""
+        if self._checksums is not None:
+            note = self._checksums if self._held is None or self.committed_offset >= end else self._held
+            for offset, data in pieces:
+                note.add(offset, len(data), crc32(data.data))
+        if self.committed_offset >= end:
+            for callback in self.on_committed:
+                callback()
+        elif self.on_buffered is not None:
+            self.on_buffered()
+
+    def start_at(self, offset: int) -> None:
+        """Begin a log without bytes at ``offset``, a segment's first byte. Raises ``StoreError``."""
+        assert offset % self.segment_bytes == 0
+        with self._flush_lock, self.lock.patient:
+            assert self.has_no_segment or self.appended_offset == self.min_offset, "only an empty log may move"
+            self._writer.start_at(offset)
+            self.appended_offset = self.committed_offset = self.flushed_offset = self.last_group_offset = offset
+
+    def _tell_long_hold(self, group: RecordGroup, times: PutTimes) -> None:
+        self._log.warning(
+            "[NOTIFYME]putMessage in lock cost time(ms)",
+            lock_held_ms=times.append_ns // 1_000_000,
+            lock_wait_ms=times.lock_wait_ns // 1_000_000,
+            records=len(group.starts),
+            size_bytes=len(group.buffer),
+        )
+
+    def _advance(self, end: int, is_buffered: bool) -> None:
+        """Move the appended and, if nothing of it is in a write buffer, the committed watermark."""
+        before = self.appended_offset
+        assert end > before
+        assert self.flushed_offset <= self.committed_offset <= before
+        self.appended_offset = end
+        if self._pool is None:
+            self.committed_offset = end
+        elif not is_buffered and self.committed_offset == before:
+            self._advance_committed(end, self.last_store_timestamp)
+        self._writer.prepare_ahead(before, end)
+
+    def forget_queues(self, topic: str, remove: Callable[[int], None]) -> None:
+        """Start the queues of a deleted topic anew; ``remove(end_offset)`` takes away its consume queues while nothing
+        can be appended.
+        """
+        with self.lock.patient:
+            remove(self.appended_offset)
+            self._queue_offsets.forget(topic)
+
+    def next_queue_offset(self, topic: str, queue_id: int) -> int:
+        """Return the queue offset that the next record of a queue gets."""
+        return self._queue_offsets.next(topic, queue_id)
+
+    # ---- commit
+
+    def commit(self) -> int:
+        """Write what was appended from the write buffers to the files, make it readable; return the committed offset.
+
+        One commit runs at a time, others wait for it. Raises ``StoreError``: what could not be written stays in its
+        buffer and is not committed; appends are refused with ``CommitFailing`` until a later commit succeeds.
+        """
+        if self.committed_offset == self.appended_offset:
+            return self.committed_offset
+        begin_ns = self._monotonic_ns()
+        before = self.committed_offset
+        try:
+            with self._commit_lock:
+                store_timestamp = self.last_store_timestamp
+                end = self.appended_offset
+                while self.committed_offset < end:
+                    self._commit_one(end, store_timestamp)
+                if self.commit_failed_by is not None:
+                    self.commit_failed_by = None
+                    self._log.info("commit_works_again", committed_offset=end)
+        finally:
+            committed = self.committed_offset
+            if committed > before:
+                self.commit_count += 1
+                self.last_commit_ns = self._monotonic_ns() - begin_ns
+                if self._held is not None:
+                    self._held.release(committed)
+                for callback in self.on_committed:
+                    callback()
+        return committed
+
+    def _commit_one(self, end: int, store_timestamp: int) -> None:
+        """Commit up to ``end`` or the end of the first segment concerned, whose buffer then is free."""
+        start = self.committed_offset
+        segment = self._segments.find(start)
+        assert segment is not None
+        end = min(end, segment.end_offset)
+        try:
+            segment.commit(start - segment.base_offset, end - segment.base_offset)
+        except StoreError as error:
+            if self.commit_failed_by is None:
+                self._error_log.error(
+                    "commit_failed", error=str(error), committed_offset=start, appended_offset=self.appended_offset
+                )
+            self.commit_failed_by = error
+            raise
+        self._advance_committed(end, store_timestamp)
+        if end == segment.end_offset:
+            buffer = segment.take_buffer()
+            if buffer is not None and self._pool is not None:
+                self._pool.give_back(buffer)
+
+    def _advance_committed(self, end: int, store_timestamp: int) -> None:
+        """Move the committed watermark forward. Two may: the commit, and an append past the buffers."""
+        with self._watermark_lock:
+            if end > self.committed_offset:
+                assert self.flushed_offset <= self.committed_offset
+                assert end <= self.appended_offset
+                self._committed_timestamp = store_timestamp
+                self.committed_offset = end
+
+    def _commit_error(self) -> CommitFailing:
+        assert self.commit_failed_by is not None
+        return CommitFailing(
+            "service not available",
+            why=f"the write buffers cannot be written to the log: {self.commit_failed_by}",
+            hint="it is tried again; what was acknowledged waits in memory",
+            cause=self.commit_failed_by.cause,
+        )
+
+    @property
+    def committed_store_timestamp(self) -> int:
+        """A store time, in ms, that no committed record is later than, but for the ms of an append under way."""
+        return self.last_store_timestamp if self._pool is None else self._committed_timestamp
+
+    # ---- flush
+
+    def flush(self) -> int:
+        """Make everything committed durable; return the flushed offset. One flush runs at a time, others wait for it.
+
+        Raises ``StoreFenced``: a sync failed, now or earlier. The log then takes no appends until it is opened again,
+        because the system may have dropped the pages it could not write, and a later sync would not notice.
+        """
+        with self._flush_lock:
+            if self.fenced_by is not None:
+                raise self._fence_error()
+            start, end = self.flushed_offset, self.committed_offset
+            if start == end:
+                return end
+            begin_ns = self._clock.monotonic_ns()
+            try:
+                names_unsynced, self._writer.names_unsynced = self._writer.names_unsynced, False
+                parts = self._segments.between(start, end)
+                for segment in parts:
+                    segment.sync()
+                if names_unsynced:
+                    self._file_system.sync_dir(self._segments.directory)
+            except (StoreError, FileNotFoundError) as error:
+                failed = error if isinstance(error, StoreError) else translated(error, "sync failed", "the log")
+                self._fence(failed)
+                raise self._fence_error() from error
+            self._advance_flushed(end)
+            for segment in parts:
+                if segment.end_offset <= end:
+                    segment.seal()
+            self.last_flush_ns = self._clock.monotonic_ns() - begin_ns
+            self.flush_ns_total += self.last_flush_ns
+            self.flush_count += 1
+            return end
+
+    def _advance_flushed(self, end: int) -> None:
+        assert self.flushed_offset <= end <= self.committed_offset
+        assert self.committed_offset <= self.appended_offset
+        assert self.fenced_by is None
+        self.flushed_offset = end
+
+    def fence(self, error: StoreError) -> None:
+        """Accept nothing more, because of ``error``: another sync of the store has failed, or will never be tried. What
+        was not flushed is never acknowledged. Waits for a flush under way.
+        """
+        with self._flush_lock:
+            self._fence(error)
+
+    def _fence(self, error: StoreError) -> None:
+        if self.fenced_by is None:
+            self.fenced_by = error
+            self._error_log.error(
+                "log_fenced",
+                error=str(error),
+                flushed_offset=self.flushed_offset,
+                committed_offset=self.committed_offset,
+                what_to_do="repair the disk, then restart the broker; until then sends are refused and reads go on",
+            )
+
+    @property
+    def fence_error(self) -> StoreFenced | None:
+        """Why nothing is accepted any more; None as long as no sync has failed."""
+        return None if self.fenced_by is None else self._fence_error()
+
+    def _fence_error(self) -> StoreFenced:
+        assert self.fenced_by is not None
+        return StoreFenced(
+            "service not available",
+            why=f"a sync failed: {self.fenced_by}",
+            hint="repair the disk and restart the broker; reads go on",
+        )
+
+    # ---- reads
+
+    def read_into(self, offset: int, out: Bytes) -> None:
+        """Fill ``out`` with committed bytes from ``offset``. Raises ``OffsetOutOfRange``, DiskError."""
+        end = offset + out.size
+        if end > self.committed_offset:
+            raise OffsetOutOfRange(
+                "read refused", why=f"[{offset}, {end}) is beyond the committed end {self.committed_offset}"
+            )
+        done = 0
+        while done < out.size:
+            segment = self._segments.find(offset + done)
+            if segment is None:
+                raise self._removed(offset + done)
+            position = offset + done - segment.base_offset
+            part = min(out.size - done, self.segment_bytes - position)
+            try:
+                if not segment.is_open:
+                    self._segments.for_read(segment)
+                segment.read_into(position, out[done : done + part])
+            except FileNotFoundError as error:
+                if self._segments.find(offset + done) is not segment:  # retention was faster
+                    raise self._removed(offset + done) from error
+                raise translated(error, "a segment is gone", segment.path) from error
+            done += part
+
+    def _removed(self, offset: int) -> OffsetOutOfRange:
+        return OffsetOutOfRange("read refused", why=f"offset {offset} is below the log's start {self.min_offset}")
+
+    def read(self, offset: int, length: int) -> Bytes:
+        """Return committed bytes in private memory."""
+        out = np.empty(length, np.uint8)
+        self.read_into(offset, out)
+        return out
+
+    def read_ranges(self, offsets: Int64s, lengths: Int64s, out: Bytes) -> None:
+        """Fill ``out`` with ranges, one behind the other."""
+        at = 0
+        for offset, length in zip(offsets.tolist(), lengths.tolist(), strict=True):
+            self.read_into(offset, out[at : at + length])
+            at += length
+        assert at == out.size
+
+    def walk(self, from_offset: int, to_offset: int) -> Iterator[RecordGroup]:
+        """Yield the records between two boundaries as groups of about 1 MiB; see ``LogReader.groups``."""
+        return self._reader.groups(max(from_offset, self.min_offset), to_offset)
+
+
+def _runs(group: RecordGroup, physical_offsets: Int64s, split: int) -> list[list[tuple[int, int]]]:
+    """Return the (first physical offset, records) of each section; one across the roll-over at ``split`` has two."""
+    runs: list[list[tuple[int, int]]] = []
+    for section in group.sections:
+        first, end = section.first, section.first + section.count
+        if first < split < end:
+            runs.append([(physical_offsets.item(first), split - first), (physical_offsets.item(split), end - split)])
+        else:
+            runs.append([(physical_offsets.item(first), section.count)])
+    return runs

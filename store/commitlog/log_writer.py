@@ -1,0 +1,173 @@
+"""How the bytes of a group get into the segments of the log.
+
+Lives here: ``LogWriter``: which segment takes what, roll-over with its blank end, what a failed write leaves behind.
+"""
+
+import struct
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pocketmq.common.events import EventLog
+from pocketmq.common.record import BLANK_BYTES_MIN, MAGIC_BLANK
+from pocketmq.common.record_group import RecordGroup
+from pocketmq.store.commitlog.allocate import SegmentAllocator
+from pocketmq.store.commitlog.segment import Segment
+from pocketmq.store.commitlog.segment_queue import SegmentQueue
+from pocketmq.store.errors import StoreError
+
+PREPARE_AT_FRACTION: Final = 8
+"""The next segment is prepared when 1/8 of the present one is used: a small store reserves one segment, not two."""
+_BLANK: Final = struct.Struct(">II")
+
+Bytes = NDArray[np.uint8]
+
+
+class LogWriter:
+    """Stores groups at the end of the log. Its owner calls it under the append lock, one call at a time.
+
+    ``active``: the segment that holds the end of the log, open; None as long as there is none.
+    ``names_unsynced``: a segment was added since the owner last synced the directory and set it back.
+    """
+
+    def __init__(self, segments: SegmentQueue, allocator: SegmentAllocator, mapped: bool, error_log: EventLog) -> None:
+        """``mapped``: how the segment that ``open_at`` goes on with is written."""
+        self.active: Segment | None = None
+        self.names_unsynced = False
+        self._segments = segments
+        self._allocator = allocator
+        self._mapped = mapped
+        self._error_log = error_log
+        self._unclean: list[tuple[Segment, int, int]] = []
+        self._prepare_at_bytes = segments.segment_bytes // PREPARE_AT_FRACTION
+
+    def open_at(self, end_offset: int) -> None:
+        """Go on at ``end_offset``."""
+        self.names_unsynced = True
+        active = self._segments.find(end_offset)
+        if active is not None:
+            active.open(self._mapped)
+        self.active = active
+        if active is None:
+            self._allocator.request(end_offset)
+        elif end_offset - active.base_offset >= self._prepare_at_bytes:
+            self._allocator.request(active.end_offset)
+
+    def prepare_ahead(self, before: int, end: int) -> None:
+        """Ask for the next segment if the step from ``before`` to ``end`` makes it near."""
+        active = self.active
+        assert active is not None
+        if before < active.base_offset + self._prepare_at_bytes <= end:
+            self._allocator.request(active.end_offset)
+
+    def place(self, group: RecordGroup, start: int) -> tuple[Segment, Segment | None, int, int]:
+        """Find room for a group at ``start``, the end of the log. Raises what making a segment raises.
+
+        Returns (segment, None, 0, 0) when all of it goes there, else (segment, the following one, how many of the
+        records still go into the first, their bytes).
+        """
+        segment = self.active or self._take_segment(start)
+        if self._unclean:
+            self._clean_up()
+        left = segment.end_offset - start
+        if len(group.buffer) + BLANK_BYTES_MIN <= left:
+            return segment, None, 0, 0
+        # As many records as fit before a blank end of at least 8 bytes stay in this segment (facts §3.2).
+        ends = group.starts + group.sizes
+        split = int(np.searchsorted(ends, left - BLANK_BYTES_MIN, side="right"))
+        following = self._segments.find(segment.end_offset) or self._take_segment(segment.end_offset)
+        return segment, following, split, int(ends[split - 1]) if split else 0
+
+    def segment_at(self, start: int) -> Segment:
+        """Return the segment, open, that takes bytes at ``start``, the end of the log, as they are (``raw_append``).
+        Raises what making a segment raises.
+        """
+        segment = self.active
+        if segment is None or start == segment.end_offset:
+            segment = self._segments.find(start) or self._take_segment(start)
+            self.active = segment
+        if self._unclean:
+            self._clean_up()
+        return segment
+
+    def start_at(self, offset: int) -> None:
+        """Have the first segment of a log without bytes begin at ``offset``."""
+        self.active = None
+        self._unclean.clear()
+        while len(self._segments):  # never a gap: the next start would refuse it
+            self._segments.remove_last()
+        self._allocator.discard_ready()
+        self._allocator.request(offset)
+
+    def store(self, segment: Segment, start: int, *parts: Bytes) -> None:
+        """Store ``parts`` back to back; after an error, which no buffer raises, nothing of them stays."""
+        position = at = start - segment.base_offset
+        try:
+            for part in parts:
+                segment.store(at, part)
+                at += len(part)
+        except StoreError:
+            self._leave_nothing(segment, position, sum(map(len, parts)))
+            raise
+
+    def store_split(
+        self,
+        segment: Segment,
+        following: Segment,
+        start: int,
+        buffer: Bytes,
+        head_bytes: int,
+        committed_offset: int,
+    ) -> list[tuple[int, Bytes]]:
+        """Store the head with the blank end behind it, then the tail, or nothing; return (offset, bytes) of both in log
+        order.
+
+        When the head goes to a write buffer and the tail does not, the head and all that waits before it are written at
+        once, under the append lock: else a crash could leave the tail without them.
+        """
+        blank = np.frombuffer(_BLANK.pack(segment.end_offset - start - head_bytes, MAGIC_BLANK), np.uint8)
+        head, tail = buffer[:head_bytes], buffer[head_bytes:]
+        self.store(segment, start, head, blank)
+        try:
+            if segment.is_buffered and not following.is_buffered:
+                for part in self._segments.between(committed_offset, segment.end_offset):
+                    part.commit(max(0, committed_offset - part.base_offset), part.size_bytes)
+            self.store(following, following.base_offset, tail)
+        except StoreError:
+            self._leave_nothing(segment, start - segment.base_offset, head_bytes + BLANK_BYTES_MIN)
+            raise
+        self.active = following
+        pieces = [(following.base_offset, tail)]
+        return [(start, head), *pieces] if head_bytes else pieces
+
+    def _leave_nothing(self, segment: Segment, position: int, length: int) -> None:
+        """Zero what a failed write may have left behind the end: parts of it could come back to life after a crash."""
+        self._unclean.append((segment, position, length))
+        try:
+            self._clean_up()
+        except StoreError as error:  # the disk is still sick; the next append tries again before it stores
+            self._error_log.error("failed_append_not_zeroed", position=position, length=length, error=str(error))
+
+    @property
+    def leaves_nothing(self) -> bool:
+        """Whether nothing of failed appends is left behind the end; tries once more to zero it. At close."""
+        try:
+            self._clean_up()
+        except StoreError:
+            return False
+        return True
+
+    def _clean_up(self) -> None:
+        while self._unclean:
+            segment, position, length = self._unclean[-1]
+            segment.zero(position, length)
+            self._unclean.pop()
+
+    def _take_segment(self, base_offset: int) -> Segment:
+        segment = self._allocator.take(base_offset)
+        self._segments.add(segment)
+        self.names_unsynced = True
+        if self.active is None:
+            self.active = segment
+        return segment

@@ -1,0 +1,186 @@
+"""One file of the commit log.
+
+Lives here: ``Segment``: the only way by which bytes enter the log (``store``, and ``commit`` where a write buffer is in
+between), reads, sync, zeroing, names.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pocketmq.store.commitlog.write_buffer_pool import WriteBuffer
+from pocketmq.store.disk.file_system import Bytes, FileSystem, MappedFile, StoreFile
+from pocketmq.store.errors import DiskError
+
+NAME_DIGITS: Final = 20
+HOLE_BYTES_MIN: Final = 1 << 20
+HEAD_BYTES: Final = 8
+"""Size and magic, with which records and blanks begin."""
+
+
+def segment_name(base_offset: int) -> str:
+    """Return a segment's file name: its first offset in 20 digits (RocketMQ UtilAll.offset2FileName)."""
+    return f"{base_offset:0{NAME_DIGITS}d}"
+
+
+class Segment:
+    """Bytes [base_offset, end_offset) of the log, in one file of exactly ``size_bytes``.
+
+    Positions are bytes from the start of the file. Reads go through ``preadv`` into private memory, from any thread.
+    While it takes appends it is *open*: a handle that stays until ``seal``, and a map in mapped mode. The handle must
+    stay until the last sync, because a failed write-back is reported to the handles that were open then.
+
+    A *buffered* segment takes its appends into a borrowed write buffer, from its first byte on and without a gap;
+    ``buffered_end`` is where they end. ``commit`` writes only below that: every byte it writes was stored here since
+    the buffer was borrowed, so what the buffer held before never reaches the file. What is left out, the rest of a
+    blank end, reads as zeros: the file was reserved, and nothing else was written to it.
+    """
+
+    __slots__ = (
+        "_append_file",
+        "_buffer",
+        "_file_system",
+        "_map",
+        "_read_file",
+        "base_offset",
+        "buffered_end",
+        "end_offset",
+        "on_seal",
+        "path",
+        "size_bytes",
+    )
+
+    def __init__(self, file_system: FileSystem, path: str, base_offset: int, size_bytes: int) -> None:
+        self.base_offset = base_offset
+        self.end_offset = base_offset + size_bytes
+        self.size_bytes = size_bytes
+        self.path = path
+        self._file_system = file_system
+        self._append_file: StoreFile | None = None
+        self._read_file: StoreFile | None = None
+        self._map: MappedFile | None = None
+        self._buffer: WriteBuffer | None = None
+        self.buffered_end = 0
+        self.on_seal: Callable[[NDArray[np.uint8]], None] | None = None
+        """Called with the map when it is given back: whoever locked it in RAM unlocks it."""
+
+    def open(self, mapped: bool, buffer: WriteBuffer | None = None) -> None:
+        """Make ready for ``store``: into ``buffer``, a map, or by writes. Only an empty segment may be buffered."""
+        if self._append_file is None:
+            self._append_file = self._file_system.open(self.path)
+        if buffer is not None:
+            assert self._map is None
+            assert self._buffer is None
+            assert buffer.array.size == self.size_bytes
+            self._buffer = buffer
+        elif mapped and self._map is None:
+            self._map = self._append_file.map()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether ``store`` may be called."""
+        return self._append_file is not None
+
+    @property
+    def is_buffered(self) -> bool:
+        """Whether what is stored goes to a write buffer and reaches the file by ``commit``."""
+        return self._buffer is not None
+
+    @property
+    def map(self) -> MappedFile | None:
+        """The map, while there is one."""
+        return self._map
+
+    def store(self, position: int, data: Bytes) -> None:
+        """Put ``data`` at ``position``: a copy into the buffer or map, or a write. After an error any part of it may be
+        there, but in a buffer none of it counts.
+        """
+        assert position + len(data) <= self.size_bytes
+        buffer = self._buffer
+        if buffer is not None:
+            assert position <= self.buffered_end, "a gap in a write buffer would show what it held before"
+            end = position + len(data)
+            buffer.array[position:end] = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
+            self.buffered_end = end
+        elif self._map is not None:
+            # The first eight bytes last: where they are still zero no group was finished (``torn_tail``).
+            if len(data) > HEAD_BYTES:
+                self._map.store(position + HEAD_BYTES, data[HEAD_BYTES:])
+            self._map.store(position, data[:HEAD_BYTES])
+        else:
+            assert self._append_file is not None, "store into a segment that is not open"
+            self._append_file.write_at(position, data)
+
+    def commit(self, position: int, end: int) -> None:
+        """Write what was stored within [position, end) from the buffer to the file; without a buffer it is there
+        already. After an error any part of it may be there: write it again.
+        """
+        buffer = self._buffer
+        end = min(end, self.buffered_end)
+        if buffer is not None and position < end:
+            assert self._append_file is not None
+            self._append_file.write_at(position, buffer.array[position:end])
+
+    def take_buffer(self) -> WriteBuffer | None:
+        """Return the buffer, which the segment then has no more; the file must have what is wanted of it."""
+        buffer, self._buffer = self._buffer, None
+        return buffer
+
+    def read_into(self, position: int, out: NDArray[np.uint8]) -> None:
+        """Fill ``out`` from ``position``."""
+        file = self._append_file or self._read_file or self.open_for_read()
+        if file.read_into(position, out) != out.size:
+            raise DiskError(
+                "a segment is shorter than its size",
+                why=f"{self.path} ends within [{position}, {position + out.size})",
+                hint="another program has cut the file",
+            )
+
+    def open_for_read(self) -> StoreFile:
+        """Open the file if it is not open; return its handle."""
+        file = self._append_file or self._read_file
+        if file is None:
+            file = self._read_file = self._file_system.open(self.path)
+        return file
+
+    def close_read(self) -> None:
+        """Give the reading handle back; readers that hold it end undisturbed."""
+        self._read_file = None
+
+    def data_ranges(self) -> list[tuple[int, int]]:
+        """Return the [start, end) positions outside of which all bytes are zero; holes below 1 MiB are not left out.
+
+        Ask before reading: reading a hole makes pages for it, and more ahead, which then count as data.
+        """
+        file = self.open_for_read()
+        ranges: list[tuple[int, int]] = []
+        start = file.next_data(0)
+        while start is not None and start < self.size_bytes:
+            end = min(file.next_hole(start), self.size_bytes)
+            if ranges and start - ranges[-1][1] < HOLE_BYTES_MIN:
+                start = ranges.pop()[0]
+            ranges.append((start, end))
+            start = file.next_data(end) if end < self.size_bytes else None
+        return ranges
+
+    def zero(self, position: int, length: int) -> None:
+        """Make a range read as zeros. Durable after ``sync``."""
+        self.open_for_read().zero(position, length)
+
+    def sync(self) -> None:
+        """Return when all bytes are durable."""
+        self.open_for_read().sync()
+
+    def seal(self) -> None:
+        """Take no more appends: give map and handle back (they end when nobody uses them any more)."""
+        mapped, self._map = self._map, None
+        self._append_file = None
+        if mapped is not None and self.on_seal is not None:
+            self.on_seal(mapped.view())
+
+    def close(self) -> None:
+        """Give everything back."""
+        self.seal()
+        self.close_read()

@@ -1,0 +1,136 @@
+"""The write-buffer pool (RocketMQ's TransientStorePool): appends go to RAM, a commit thread writes the files.
+
+Lives here: ``WriteBufferPool``: N anonymous buffers of segment size, locked in RAM where that is permitted; borrow and
+return; the warning when few are left.
+"""
+
+import mmap
+import threading
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pocketmq.common.clock import Clock
+from pocketmq.common.errors import ConfigError
+from pocketmq.common.events import EventLog
+from pocketmq.store.disk.memory_lock import Memory
+
+FEW_LEFT_FRACTION: Final = 0.4
+"""Below this part of free buffers a borrow warns (RocketMQ TransientStorePool.borrowBuffer)."""
+_WARN_EVERY_NS: Final = 1_000_000_000
+
+
+class WriteBuffer:
+    """One buffer: ``array`` of a segment's size. It is not cleared between two uses: its user knows what it wrote."""
+
+    __slots__ = ("array", "is_borrowed")
+
+    def __init__(self, array: NDArray[np.uint8]) -> None:
+        self.array = array
+        self.is_borrowed = False
+
+
+class WriteBufferPool:
+    """``size`` buffers of ``buffer_bytes``, of which ``available`` are free now.
+
+    ``borrow`` takes the one that was returned last, because its pages are the warmest; with none left it returns None,
+    it never waits. Thread-safe. ``size`` and ``available`` are plain attributes: reading one takes no lock.
+    """
+
+    def __init__(self, size: int, buffer_bytes: int, memory: Memory, clock: Clock, log: EventLog) -> None:
+        self.size = size
+        self.buffer_bytes = buffer_bytes
+        self.available = 0
+        self.is_locked = False
+        """All buffers are locked in RAM."""
+        self.lock_error = ""
+        """Why not."""
+        self._memory = memory
+        self._clock = clock
+        self._log = log
+        self._lock = threading.Lock()
+        self._free: list[WriteBuffer] = []  # the last one is taken first
+        self._warned_ns = 0
+
+    def check(self) -> None:
+        """Raise ``ConfigError`` if the machine has not the memory for the pool now."""
+        free_bytes = self._memory.free_bytes()
+        wanted_bytes = self.size * self.buffer_bytes
+        if free_bytes is not None and wanted_bytes > free_bytes:
+            raise ConfigError(
+                "impossible settings",
+                why=f"store.transient_store_pool_size={self.size} buffers of {self.buffer_bytes} bytes are "
+                f"{wanted_bytes} bytes of RAM, but {free_bytes} are free",
+                hint="make the pool or mapped_file_size_commit_log smaller, or free memory",
+            )
+
+    def open(self) -> None:
+        """Make the buffers and lock them; takes seconds for gigabytes. Raises ``ConfigError`` as ``check`` does."""
+        self.check()
+        self.lock_error = ""
+        begin_ns = self._clock.monotonic_ns()
+        buffers: list[WriteBuffer] = []
+        locked = 0
+        for _ in range(self.size):
+            array = np.frombuffer(mmap.mmap(-1, self.buffer_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
+            buffers.append(WriteBuffer(array))
+            if not self.lock_error:
+                try:
+                    self._memory.lock(array)
+                    locked += 1
+                except OSError as error:
+                    self.lock_error = error.strerror or str(error)
+        self.is_locked = locked == self.size
+        with self._lock:
+            self._free = buffers
+            self.available = self.size
+        duration_ms = round((self._clock.monotonic_ns() - begin_ns) / 1e6, 1)
+        if self.is_locked:
+            self._log.info(
+                "write_buffer_pool_opened", buffers=self.size, buffer_bytes=self.buffer_bytes, duration_ms=duration_ms
+            )
+        else:
+            self._log.warning(
+                "write_buffer_pool_not_locked",
+                why=self.lock_error,
+                hint="raise the limit of locked memory (ulimit -l, LimitMEMLOCK) or grant CAP_IPC_LOCK; without it the "
+                "system may swap the buffers out, and their first use waits for pages",
+                buffers=self.size,
+                locked_buffers=locked,
+                buffer_bytes=self.buffer_bytes,
+                duration_ms=duration_ms,
+            )
+
+    def borrow(self) -> WriteBuffer | None:
+        """Return a free buffer, or None."""
+        with self._lock:
+            buffer = self._free.pop() if self._free else None
+            if buffer is not None:
+                assert not buffer.is_borrowed
+                buffer.is_borrowed = True
+            left = self.available = len(self._free)
+        if left < self.size * FEW_LEFT_FRACTION:
+            self._warn(left)
+        return buffer
+
+    def _warn(self, left: int) -> None:
+        now_ns = self._clock.monotonic_ns()
+        if now_ns - self._warned_ns >= _WARN_EVERY_NS:
+            self._warned_ns = now_ns
+            self._log.warning(f"TransientStorePool only remain {left} sheets.", available=left, size=self.size)
+
+    def give_back(self, buffer: WriteBuffer) -> None:
+        """Take a borrowed buffer back; its next borrower gets it with whatever is in it."""
+        with self._lock:
+            assert buffer.is_borrowed, "a buffer returned twice"
+            buffer.is_borrowed = False
+            self._free.append(buffer)
+            self.available = len(self._free)
+            assert self.available <= self.size
+
+    def close(self) -> None:
+        """Forget the buffers: their memory is free when nobody uses them any more."""
+        with self._lock:
+            self._free = []
+            self.available = 0

@@ -1,0 +1,362 @@
+"""What a store removes of what it has kept for long enough, and when its disk is too full.
+
+Lives here: ``Retention``: the worker that looks at the disk every ``clean_resource_interval``, decides whether segments
+go and why, removes them one by one, and then what refers only to them.
+
+The rules are RocketMQ's (DefaultMessageStore.CleanCommitLogService, facts §3.15):
+
+- at the hours ``delete_when``, above ``disk_max_used_space_ratio``, or on demand (``delete_soon``, for 20 rounds):
+  segments not changed for ``file_reserved_time`` hours;
+- above ``disk_space_clean_forcibly_ratio`` with ``clean_file_forcibly_enable`` (RocketMQ's default, not ours): the
+  oldest, whatever their age. Without it they stay, and the log says now and then what is in them;
+- above ``disk_space_warning_level_ratio`` the flag DISK_FULL is set too, and no message is taken until it is not.
+
+Oldest first, at most 10 a round, ``delete_commit_log_files_interval`` apart, never the last one, stopping at the first
+that must stay. Each step is safe to be killed after: a segment's name is gone for good before the next one is touched,
+so no gap can be left, and what refers to removed segments is looked for again at the next start.
+"""
+
+import datetime
+import enum
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from pocketmq.common.clock import Clock
+from pocketmq.common.errors import PocketMQError
+from pocketmq.common.events import EventLog
+from pocketmq.common.runner import Runner, Worker
+from pocketmq.store.checkpoint import StorePaths
+from pocketmq.store.commitlog.checksums import ChecksumLog
+from pocketmq.store.commitlog.segment import Segment
+from pocketmq.store.commitlog.segment_queue import SegmentQueue
+from pocketmq.store.config import StoreConfig
+from pocketmq.store.consumequeue.consume_queues import ConsumeQueues
+from pocketmq.store.disk.disk_limits import DiskLimits
+from pocketmq.store.disk.file_system import FileSystem
+from pocketmq.store.errors import StoreFull
+from pocketmq.store.index.index import KeyIndex
+from pocketmq.store.retention.running_flags import RunningFlags
+
+FILES_PER_ROUND: Final = 10
+"""RocketMQ MappedFileQueue.DELETE_FILES_BATCH_MAX."""
+MANUAL_ROUNDS: Final = 20
+"""RocketMQ CleanCommitLogService.MAX_MANUAL_DELETE_FILE_TIMES."""
+FIRST_LOOK_MS: Final = 1000.0
+FIRST_ROUND_MS: Final = 60_000
+"""Nothing is removed in the first minute (RocketMQ DefaultMessageStore.addScheduleTask)."""
+WARN_EVERY_NS: Final = 600 * 1_000_000_000
+"""At most this often the log warns of a filling disk on which nothing may be removed by force."""
+NAMES_TOLD_MAX: Final = 20
+"""Topics, and groups, that one event names; the largest first."""
+_HOUR_MS: Final = 3_600_000
+
+
+class Reason(enum.Enum):
+    """Why a segment was removed."""
+
+    AGE = "age"
+    RATIO = "ratio"
+    FORCED = "forced"
+    MANUAL = "manual"
+
+
+class Retention:
+    """One worker. ``commit_log_ratio`` and ``consume_queue_ratio``: used part of their disks at the last look, 0 to 1;
+    -1 where it is not known. Since the start: ``removed_segments``, ``removed_files`` (of all other kinds),
+    ``freed_bytes`` (of segments).
+    """
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        file_system: FileSystem,
+        paths: StorePaths,
+        clock: Clock,
+        segments: SegmentQueue,
+        queues: ConsumeQueues,
+        index: KeyIndex,
+        checksums: ChecksumLog | None,
+        unneeded_below: Callable[[], int],
+        on_removed: Callable[[], None],
+        log: EventLog,
+        error_log: EventLog,
+    ) -> None:
+        """``unneeded_below()``: the physical offset below which no byte of the log is needed to serve, to catch up or
+        to recover. ``on_removed`` is called before a segment goes. Neither may block for long.
+        """
+        self.flags = RunningFlags()
+        self.wanted_from: Callable[[], int] | None = None
+        """Gives the physical offset from which on messages wait for their delivery. Their segments stay whatever their
+        age, unless the disk forces them out. May read files.
+        """
+        self.groups_behind: Callable[[Mapping[tuple[str, int], int]], list[str]] | None = None
+        """Given (topic, queue id) → queue offset, names the consumer groups of these topics that have not read up to
+        there.
+        """
+        self.limits = DiskLimits(config)
+        self.commit_log_ratio = -1.0
+        self.consume_queue_ratio = -1.0
+        self.removed_segments = 0
+        self.removed_files = 0
+        self.freed_bytes = 0
+        self._file_system = file_system
+        self._paths = paths
+        self._clock = clock
+        self._segments = segments
+        self._queues = queues
+        self._index = index
+        self._checksums = checksums
+        self._unneeded_below = unneeded_below
+        self._on_removed = on_removed
+        self._log = log
+        self._error_log = error_log
+        self._reserved_ms = config.file_reserved_time * _HOUR_MS
+        self._hours = config.delete_hours()
+        self._interval_ms = config.clean_resource_interval
+        self._pause_ms = float(config.delete_commit_log_files_interval)
+        self._look_due_ns = 0
+        self._round_from_ns = 0
+        self._reason: Reason | None = None
+        self._left = 0
+        self._manual_rounds = 0
+        self._warn_from_ns = 0
+        self._cleaned_offset = -1  # what referred only to the log below it is gone
+        self._clean_lock = threading.Lock()  # held over I/O; never taken by appends, reads or the event loop
+        self._worker: Worker | None = None
+
+    # ---- life
+
+    def start(self, runner: Runner) -> None:
+        """Look at the disk after a second, remove nothing for a minute."""
+        now_ns = self._clock.monotonic_ns()
+        self._look_due_ns = now_ns
+        self._round_from_ns = now_ns + FIRST_ROUND_MS * 1_000_000
+        self._reason, self._left, self._manual_rounds = None, 0, 0
+        self._warn_from_ns = now_ns
+        self._cleaned_offset = -1
+        self._worker = runner.start("retention", self.step, first_after_ms=FIRST_LOOK_MS)
+
+    def stop(self) -> None:
+        """End the worker after its present step."""
+        if self._worker is not None:
+            self._worker.stop()
+            self._worker = None
+
+    def delete_soon(self) -> None:
+        """Remove segments beyond ``file_reserved_time`` now and in the next rounds, at whatever hour (RocketMQ
+        DELETE_EXPIRED_COMMITLOG). Returns at once.
+        """
+        self._manual_rounds = MANUAL_ROUNDS
+        self._look_due_ns = self._round_from_ns = self._clock.monotonic_ns()
+        if self._worker is not None:
+            self._worker.ring()
+
+    def refusal(self) -> StoreFull:
+        """Return why nothing is stored while DISK_FULL is set."""
+        used = max(self.commit_log_ratio, self.consume_queue_ratio)
+        return StoreFull(
+            "no message is taken",
+            why=f"the disk of the store is {self.limits.full(used)}",
+            hint=f"{self.limits.advice}; consumers go on, and sends do when it is below the limit",
+            retry_after_ms=self._interval_ms,
+        )
+
+    # ---- the worker
+
+    def step(self) -> float:
+        """Do what is due: a look at the disk, the removal of one segment; return the ms until the next step."""
+        if self._left == 0:
+            now_ns = self._clock.monotonic_ns()
+            if now_ns < self._look_due_ns:
+                return (self._look_due_ns - now_ns) / 1_000_000
+            self._look_due_ns = now_ns + self._interval_ms * 1_000_000
+            self.look()
+            self._reason = self._decide() if now_ns >= self._round_from_ns else None
+            if self._manual_rounds:
+                self._manual_rounds -= 1
+            self._left = 0 if self._reason is None else FILES_PER_ROUND
+        if self._left:
+            assert self._reason is not None
+            self._left = self._left - 1 if self._remove_oldest(self._reason) else 0
+            if self._left:
+                return self._pause_ms
+        if self._cleaned_offset != self._segments.first_offset:
+            self.clean_up()
+        return max(1.0, (self._look_due_ns - self._clock.monotonic_ns()) / 1_000_000)
+
+    def look(self) -> None:
+        """Ask how full the disks are; set or clear DISK_FULL; warn. What cannot be asked leaves it as it is."""
+        self.commit_log_ratio = self._ratio(self._paths.commit_log)
+        self.consume_queue_ratio = self._ratio(self._queues.directory)
+        used = max(self.commit_log_ratio, self.consume_queue_ratio)
+        if used < 0:
+            return
+        is_full = used > self.limits.full_from
+        if self.flags.set_disk_full(is_full):
+            figures = {"used_ratio": round(used, 4), "limit": self.limits.full_from, "path": self._paths.root}
+            if is_full:
+                self._error_log.error("disk_full", **figures, hint=self.limits.advice)
+            else:
+                self._log.info("disk_has_space_again", **figures)
+        if used > self.limits.forced_from and not self.limits.may_force:
+            self._warn(used)
+
+    def _warn(self, used: float) -> None:
+        """Say what a removal by force would remove in a round, where it is not permitted."""
+        now_ns = self._clock.monotonic_ns()
+        if now_ns < self._warn_from_ns:
+            return
+        self._warn_from_ns = now_ns + WARN_EVERY_NS
+        kept = self._kept_by_age()
+        self._error_log.warning(
+            "disk_filling",
+            path=self._paths.root,
+            used_ratio=round(used, 4),
+            why=self.limits.full(used) if used > self.limits.full_from else self.limits.filling(used),
+            hint=self.limits.advice,
+            segments_kept=len(kept),
+            **(self._content(kept[0].base_offset, kept[-1].end_offset) if kept else {"messages": 0, "topics": {}}),
+        )
+
+    def _kept_by_age(self) -> list[Segment]:
+        """Return the segments that a round would remove if it need not look at their age, from the first that is too
+        young on.
+        """
+        kept: list[Segment] = []
+        unneeded_below = self._unneeded_below()
+        for segment in self._segments.all[:-1]:
+            if segment.end_offset > unneeded_below or len(kept) == FILES_PER_ROUND:
+                break
+            try:
+                if kept or self._age_ms(segment) < self._reserved_ms:
+                    kept.append(segment)
+            except PocketMQError:  # the removal will tell
+                kept.append(segment)
+        return kept
+
+    def _content(self, start_offset: int, end_offset: int) -> dict[str, Any]:
+        """Return, for an event, how many messages of which topics lie in a part of the log, and who has not read
+        them.
+        """
+        try:
+            places = self._queues.between(start_offset, end_offset)
+        except (PocketMQError, FileNotFoundError) as error:
+            return {"messages": -1, "topics": {}, "not_counted": str(error)}
+        counts: Counter[str] = Counter()
+        for (topic, _), (first, end) in places.items():
+            counts[topic] += end - first
+        fields: dict[str, Any] = {"messages": counts.total(), "topics": dict(counts.most_common(NAMES_TOLD_MAX))}
+        if len(counts) > NAMES_TOLD_MAX:
+            fields["topics_left_out"] = len(counts) - NAMES_TOLD_MAX
+        if self.groups_behind is not None:
+            groups = self.groups_behind({place: end for place, (_, end) in places.items()})
+            fields["groups_behind"] = groups[:NAMES_TOLD_MAX]
+            if len(groups) > NAMES_TOLD_MAX:
+                fields["groups_left_out"] = len(groups) - NAMES_TOLD_MAX
+        return fields
+
+    def _ratio(self, path: str) -> float:
+        try:
+            if not self._file_system.exists(path):  # consume queues come with the first message
+                path = self._paths.root
+            free_bytes, total_bytes = self._file_system.free_bytes(path)
+        except (PocketMQError, FileNotFoundError) as error:
+            self._error_log.warning("disk_space_unknown", path=path, error=str(error))
+            return -1.0
+        return 1 - free_bytes / total_bytes if total_bytes > 0 else -1.0
+
+    def _decide(self) -> Reason | None:
+        used = max(self.commit_log_ratio, self.consume_queue_ratio)
+        if used > self.limits.forced_from and self.limits.may_force:
+            return Reason.FORCED
+        if used > self.limits.expired_from:
+            return Reason.RATIO
+        if self._manual_rounds:
+            return Reason.MANUAL
+        hour = datetime.datetime.fromtimestamp(self._clock.now_ms() / 1000).hour
+        return Reason.AGE if hour in self._hours else None
+
+    def _remove_oldest(self, reason: Reason) -> bool:
+        """Remove the oldest segment if it may go; return whether it is gone."""
+        segments = self._segments.all
+        if len(segments) < 2:
+            return False
+        oldest = segments[0]
+        if oldest.end_offset > self._unneeded_below():
+            return False
+        if reason is not Reason.FORCED and self._is_wanted(oldest.end_offset):
+            return False
+        try:
+            age_ms = self._age_ms(oldest)
+        except PocketMQError as error:
+            self._tell_failure("segment_not_removed", oldest.path, error)
+            return False
+        if reason is not Reason.FORCED and age_ms < self._reserved_ms:
+            return False
+        content = self._content(oldest.base_offset, oldest.end_offset) if reason is Reason.FORCED else {}
+        self._on_removed()
+        try:
+            self._segments.remove_first()
+        except (PocketMQError, FileNotFoundError) as error:
+            self._tell_failure("segment_not_removed", oldest.path, error)
+            return False
+        self.removed_segments += 1
+        self.freed_bytes += oldest.size_bytes
+        note = self._error_log.error if reason is Reason.FORCED else self._log.info
+        note(
+            "segment_removed",
+            path=oldest.path,
+            reason=reason.value,
+            freed_bytes=oldest.size_bytes,
+            age_hours=round(age_ms / _HOUR_MS, 1),
+            used_ratio=round(max(self.commit_log_ratio, self.consume_queue_ratio), 4),
+            min_offset=self._segments.first_offset,
+            **content,
+        )
+        return True
+
+    def _age_ms(self, segment: Segment) -> int:
+        """Return for how long a segment has not changed. Raises ``StoreError``."""
+        try:
+            return self._clock.now_ms() - self._file_system.modified_ms(segment.path)
+        except FileNotFoundError:  # someone else has removed it
+            return self._reserved_ms
+
+    def _is_wanted(self, end_offset: int) -> bool:
+        """Tell whether a message that waits lies below ``end_offset``, or may."""
+        if self.wanted_from is None:
+            return False
+        try:
+            return end_offset > self.wanted_from()
+        except (PocketMQError, FileNotFoundError) as error:
+            self._tell_failure("segment_not_removed", self._queues.directory, error)
+            return True
+
+    def clean_up(self) -> list[str]:
+        """Raise the queues' min offsets to what the log still has; remove files of queues, index and checksums that
+        refer only to what it has not. Return their paths. What fails is told, and tried again.
+        """
+        removed: list[str] = []
+        with self._clean_lock:
+            first_offset = self._segments.first_offset
+            parts: list[Callable[[int], list[str]]] = [self._queues.delete_expired, self._index.delete_expired]
+            if self._checksums is not None:
+                parts.append(self._checksums.delete_expired)
+            failed = False
+            for part in parts:
+                try:
+                    removed += part(first_offset)
+                except (PocketMQError, FileNotFoundError) as error:
+                    failed = True
+                    self._tell_failure("expired_files_not_removed", self._paths.root, error)
+            if not failed:
+                self._cleaned_offset = first_offset
+        self.removed_files += len(removed)
+        for path in removed:
+            self._log.info("expired_file_removed", path=path, reason="below the log", min_offset=first_offset)
+        return removed
+
+    def _tell_failure(self, event: str, path: str, error: Exception) -> None:
+        self._error_log.error(event, path=path, error=str(error))

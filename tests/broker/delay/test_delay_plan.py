@@ -1,0 +1,77 @@
+"""Where a delayed message waits, and which are refused."""
+
+from typing import Any
+
+import pytest
+
+from pocketmq.broker.delay.delay_plan import DelayPlan, is_delayed
+from pocketmq.broker.request.request_task import Refusal
+from pocketmq.common.clock import ManualClock
+from pocketmq.common.delay_levels import DelayLevels
+from pocketmq.common.errors import Cause
+from pocketmq.store.config import StoreConfig
+
+NOW_MS = 1_700_000_000_000
+DAYS_3_MS = 259_200_000
+
+
+def planned(properties: dict[str, str], *, congested: bool = False, **settings: Any) -> Any:
+    plan = DelayPlan(StoreConfig(**settings), DelayLevels(), lambda due_ms: congested, ManualClock(NOW_MS))
+    return plan.plan("T", 3, properties)
+
+
+@pytest.mark.parametrize(
+    ("properties", "waits", "due_ms"),
+    [
+        ({"DELAY": "1"}, ("SCHEDULE_TOPIC_XXXX", 0), None),
+        ({"DELAY": "18"}, ("SCHEDULE_TOPIC_XXXX", 17), None),
+        ({"DELAY": "1000"}, ("SCHEDULE_TOPIC_XXXX", 17), None),
+        ({"DELAY": "2", "TIMER_DELAY_MS": "5"}, ("SCHEDULE_TOPIC_XXXX", 1), None),
+        ({"DELAY": "-1"}, None, None),
+        ({"DELAY": "0", "TIMER_DELAY_MS": "5"}, ("rmq_sys_wheel_timer", 0), NOW_MS + 6),
+        ({"TIMER_DELAY_SEC": "2"}, ("rmq_sys_wheel_timer", 0), NOW_MS + 2001),
+        ({"TIMER_DELAY_SEC": "1", "TIMER_DELAY_MS": "7"}, ("rmq_sys_wheel_timer", 0), NOW_MS + 1001),
+        ({"TIMER_DELIVER_MS": str(NOW_MS + 1)}, ("rmq_sys_wheel_timer", 0), NOW_MS + 1),
+        ({"TIMER_DELIVER_MS": str(NOW_MS + DAYS_3_MS)}, ("rmq_sys_wheel_timer", 0), NOW_MS + DAYS_3_MS),
+        ({"TIMER_DELAY_SEC": "259200"}, ("rmq_sys_wheel_timer", 0), NOW_MS + DAYS_3_MS + 1),
+        ({"TIMER_DELIVER_MS": str(NOW_MS)}, None, None),
+        ({"TIMER_DELIVER_MS": "-5"}, None, None),
+        ({"TIMER_DELAY_MS": "0"}, None, None),
+    ],
+)
+def test_rocketmqs_rules(properties: dict[str, str], waits: Any, due_ms: int | None) -> None:
+    """A level before a time, a level too high is the highest, what has passed goes at once; relative times round up."""
+    properties = dict(properties)
+    assert is_delayed(properties)
+    assert planned(properties) == waits
+    assert properties.get("TIMER_OUT_MS") == (None if due_ms is None else str(due_ms))
+    assert properties.get("REAL_TOPIC") == ("T" if waits else None)
+    assert properties.get("REAL_QID") == ("3" if waits else None)
+
+
+@pytest.mark.parametrize(
+    ("properties", "settings", "code", "text"),
+    [
+        ({"TIMER_DELAY_SEC": "259201"}, {}, 13, "max delay 259200000ms"),
+        ({"TIMER_DELAY_MS": "1" * 19}, {}, 13, "no number"),
+        ({"TIMER_DELAY_MS": "5.5"}, {}, 13, "no number"),
+        ({"TIMER_DELIVER_MS": "٣"}, {}, 13, "no number"),
+        ({"TIMER_DELAY_MS": "5", "TIMER_OUT_MS": "5"}, {}, 13, "TIMER_OUT_MS"),
+        ({"DELAY": "x"}, {}, 13, "no number"),
+        ({"TIMER_DELAY_MS": "2000"}, {"timer_max_delay_sec": 1}, 13, "max delay 1000ms"),
+        ({"TIMER_DELAY_MS": "2000"}, {"timer_wheel_enable": False}, 1, "not enabled"),
+    ],
+)
+def test_refusals_say_what_is_wrong(properties: dict[str, str], settings: Any, code: int, text: str) -> None:
+    """WHEEL_TIMER_MSG_ILLEGAL is 13, a wheel that is off is 1, as RocketMQ 5.3 answers."""
+    refusal = planned(dict(properties), **settings)
+    assert isinstance(refusal, Refusal)
+    assert (refusal.code, refusal.cause) == (code, Cause.BAD_REQUEST)
+    assert text in refusal.remark
+
+
+def test_too_many_in_one_second_are_refused_for_a_while() -> None:
+    """WHEEL_TIMER_FLOW_CONTROL is 1, with a cause of its own and a time to come back."""
+    refusal = planned({"TIMER_DELAY_MS": "5"}, congested=True, timer_congest_num_each_slot=10)
+    assert (refusal.code, refusal.cause, refusal.retry_after_ms) == (1, Cause.TIMER_CONGESTED, 1000)
+    assert "max num limit is 10" in refusal.remark

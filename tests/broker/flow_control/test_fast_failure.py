@@ -1,0 +1,222 @@
+"""Fast failure: who is answered, with which words, and who is left alone."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from pocketmq.broker.flow_control.fast_failure import CHUNK_TASKS, SLICE_NS, FastFailure
+from pocketmq.broker.flow_control.refusal_stats import RefusalBook
+from pocketmq.broker.request.executor import AdaptiveDrain, DrainExecutor, OneByOne
+from pocketmq.broker.request.request_task import AnswerPort, Drain, Task
+from pocketmq.common.clock import ManualClock
+from pocketmq.common.events import NullLog
+from pocketmq.common.runner import SteppedRunner
+from pocketmq.remoting.codes import RequestCode
+from tests.broker.conftest import eventually
+from tests.broker.fakes import DirectMailbox, FakeConnection, make_request, parse_response
+
+CODE = RequestCode.GET_BROKER_RUNTIME_INFO
+
+
+class Never(OneByOne):
+    """A processor whose worker is never stepped."""
+
+    def serve(self, task: Task, drain: Drain) -> None:
+        raise AssertionError("nothing is served here")
+
+
+class FakePageCache:
+    """The store as fast failure sees it; ``busy_looks`` looks find it busy."""
+
+    def __init__(self, busy_looks: int = 0, held_ms: int = 1500) -> None:
+        self.busy_looks = busy_looks
+        self.held_ms = held_ms
+
+    def is_os_page_cache_busy(self) -> bool:
+        self.busy_looks -= 1
+        return self.busy_looks >= 0
+
+    def lock_time_mills(self) -> int:
+        return self.held_ms
+
+
+class World:
+    """Some executors, a page cache, a sweep."""
+
+    def __init__(self, *max_waits_ms: int, count_max: int = 100, page_cache: Any = None, clock: Any = None) -> None:
+        self.clock: Any = clock or ManualClock()
+        direct: Any = DirectMailbox()
+        self.executors = [
+            DrainExecutor(
+                f"Pair{number}",
+                Never(),
+                count_max=count_max,
+                size_bytes_max=1 << 30,
+                threads=1,
+                drain=AdaptiveDrain(1, 1 << 20),
+                max_wait_ms=max_wait_ms,
+                runner=SteppedRunner(),
+                answers=AnswerPort(direct),
+                clock=self.clock,
+                log=NullLog(),
+            )
+            for number, max_wait_ms in enumerate(max_waits_ms)
+        ]
+        self.send = self.executors[0]
+        self.page_cache = page_cache or FakePageCache()
+        self.book = RefusalBook(self.clock, NullLog())
+        self.fast_failure = FastFailure(self.executors, self.send, self.page_cache, self.clock, self.book)
+        self.connection: Any = FakeConnection()
+
+    def offer(self, count: int = 1, *, pair: int = 0, opaque: int = 1, oneway: bool = False) -> None:
+        for number in range(count):
+            request = make_request(opaque=opaque + number, oneway=oneway)
+            assert self.executors[pair].offer(Task(self.connection, request, self.clock.monotonic_ns(), 10))
+
+    def responses(self) -> list[Any]:
+        return [parse_response(each, CODE) for each in self.connection.responses]
+
+
+def test_heads_that_waited_their_limit_are_answered_in_rocketmqs_words() -> None:
+    """At 200 ms exactly, oldest first, each with its own wait and the queue behind it; oneway requests are dropped."""
+    world = World(200)
+    for opaque, oneway in ((1, False), (2, True), (3, False), (4, False)):
+        world.offer(opaque=opaque, oneway=oneway)
+        world.clock.advance_ms(35)
+    world.clock.advance_ms(235 - 4 * 35 - 1)
+    world.fast_failure.sweep()
+    world.clock.advance_ms(1)
+    world.fast_failure.sweep()
+    (response,) = world.responses()
+    assert (response.opaque, response.code) == (1, 2)
+    assert response.remark == (
+        "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: 234ms, size of queue: 3"
+    )
+    assert response.extra == {
+        "cause": "queue_timeout",
+        "stored": "no",
+        "retry_after_ms": "200",
+        "stages": "queue_wait=234.00",
+    }
+    world.clock.advance_ms(60)
+    world.fast_failure.sweep()
+    assert [response.opaque for response in world.responses()] == [1, 3]
+    assert (len(world.send.queue), world.fast_failure.swept) == (1, {"Pair0": 3})
+    (count,) = world.book.snapshot()
+    assert (count.cause, count.code, count.total) == ("queue_timeout", 2, 3)
+
+
+def test_a_pair_without_a_longest_wait_is_left_alone() -> None:
+    """0 means no limit (RocketMQ's query and admin queues)."""
+    world = World(0)
+    world.offer()
+    world.clock.advance_ms(1e9)
+    world.fast_failure.sweep()
+    assert (len(world.send.queue), world.responses()) == (1, [])
+
+
+def test_a_busy_page_cache_empties_the_send_queue_whatever_its_age() -> None:
+    """Sizes are those after each removal, the other queues keep what has not waited too long, oneways are counted."""
+    world = World(200, 5000, page_cache=FakePageCache(busy_looks=2, held_ms=1234))
+    world.offer(2, opaque=1)
+    world.offer(oneway=True)
+    world.clock.advance_ms(7)
+    world.offer(opaque=3)
+    world.offer(pair=1, opaque=9)
+    world.fast_failure.sweep()
+    assert [(response.opaque, response.code, response.remark) for response in world.responses()] == [
+        (
+            opaque,
+            2,
+            "[PCBUSY_CLEAN_QUEUE]broker busy, start flow control for a while, "
+            f"period in queue: {waited_ms}ms, size of queue: {left}",
+        )
+        for opaque, waited_ms, left in ((1, 7, 3), (2, 7, 2), (3, 0, 0))
+    ]
+    assert world.responses()[0].extra == {
+        "cause": "page_cache_busy",
+        "stored": "no",
+        "retry_after_ms": "1234",
+        "stages": "queue_wait=7.00",
+    }
+    assert [len(executor.queue) for executor in world.executors] == [0, 1]
+    assert world.fast_failure.swept == {"Pair0": 4}
+
+
+def test_the_emptying_ends_when_the_page_cache_is_free_again() -> None:
+    """What the worker can serve now is left to it."""
+    world = World(200, page_cache=FakePageCache(busy_looks=1))
+    world.offer(CHUNK_TASKS + 10)
+    world.fast_failure.sweep()
+    assert len(world.send.queue) == 10
+
+
+def test_queues_are_swept_in_the_order_of_their_pairs() -> None:
+    """RocketMQ: send, pull, heartbeat, end-transaction."""
+    world = World(200, 0, 100, 300)
+    for pair in (3, 2, 1, 0):
+        world.offer(pair=pair, opaque=pair)
+    world.clock.advance_ms(300)
+    world.fast_failure.sweep()
+    assert [response.opaque for response in world.responses()] == [0, 2, 3]
+
+
+class TickingClock(ManualClock):
+    """A clock that moves by 1 ms with each look, as work would move it."""
+
+    def monotonic_ns(self) -> int:
+        self.advance_ms(1)
+        return super().monotonic_ns()
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_ten_thousand_requests_are_answered_in_slices(busy: bool) -> None:
+    """No turn of the loop answers more than a few chunks; what is left is said to be due at once, until all is done."""
+    page_cache = FakePageCache(busy_looks=1_000_000 if busy else 0)
+    world = World(200, count_max=10_000, page_cache=page_cache, clock=TickingClock())
+    world.offer(10_000)
+    world.clock.advance_ms(200)
+    chunks_max = SLICE_NS // 1_000_000 + 1
+    answered, slices = 0, 0
+    while world.fast_failure.sweep():
+        slices += 1
+        assert 0 < len(world.connection.responses) - answered <= chunks_max * CHUNK_TASKS
+        answered = len(world.connection.responses)
+    assert len(world.connection.responses) == 10_000
+    assert slices >= 10_000 // (chunks_max * CHUNK_TASKS)
+
+
+async def test_slices_follow_each_other_at_once_and_stop_ends_them() -> None:
+    """Between two slices the loop runs what else is ready; after ``stop`` nothing is swept any more."""
+    world = World(200, count_max=10_000, clock=TickingClock())
+    world.offer(5000)
+    world.clock.advance_ms(200)
+    loop = asyncio.get_running_loop()
+    world.fast_failure._tick(loop)
+    turns = 0
+    while len(world.connection.responses) < 2000:
+        before = len(world.connection.responses)
+        await asyncio.sleep(0)
+        turns += 1
+        assert len(world.connection.responses) - before < 1000
+    assert turns > 1
+    world.fast_failure.stop()
+    left = len(world.send.queue)
+    await asyncio.sleep(0.03)
+    assert left == len(world.send.queue) > 0
+
+
+async def test_a_sweep_that_fails_is_not_the_last() -> None:
+    """An error is reported by the loop, and the next sweep comes all the same."""
+    world = World(200)
+    world.offer()
+    world.clock.advance_ms(200)
+    loop = asyncio.get_running_loop()
+    page_cache: Any = world.page_cache
+    page_cache.is_os_page_cache_busy = None
+    with pytest.raises(TypeError):
+        world.fast_failure._tick(loop)
+    page_cache.is_os_page_cache_busy = lambda: False
+    await eventually(lambda: world.connection.responses)
+    world.fast_failure.stop()

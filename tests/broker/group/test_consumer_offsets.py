@@ -1,0 +1,78 @@
+"""Committed offsets: what was committed is found, in bounds, and survives as JSON."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
+from pocketmq.broker.topic.topic_table import TableFull
+
+ENTRIES = st.dictionaries(
+    st.tuples(st.sampled_from(["g", "h"]), st.sampled_from(["T", "%RETRY%g"]), st.integers(0, 5)),
+    st.integers(0, 1 << 60),
+)
+
+
+@given(ENTRIES)
+def test_the_json_brings_every_offset_back(entries: Any) -> None:
+    """Encoding and loading is the identity; counts agree."""
+    offsets = ConsumerOffsets(100)
+    for (group, topic, queue_id), offset in entries.items():
+        offsets.commit(group, topic, queue_id, offset)
+    again = ConsumerOffsets(100)
+    again.load(offsets.encode())
+    assert len(again) == len(offsets) == len(entries)
+    for (group, topic, queue_id), offset in entries.items():
+        assert again.query(group, topic, queue_id) == offset
+
+
+def test_a_commit_over_the_bound_is_refused_and_old_entries_still_move() -> None:
+    """The table cannot be grown by inventing groups."""
+    offsets = ConsumerOffsets(1)
+    offsets.commit("g", "T", 0, 1)
+    with pytest.raises(TableFull):
+        offsets.commit("g", "T", 1, 1)
+    offsets.commit("g", "T", 0, 9)
+    assert offsets.query("g", "T", 0) == 9
+    offsets.remove_group("g")
+    offsets.commit("h", "T", 1, 1)
+    assert len(offsets) == 1
+
+
+def test_removing_a_topic_or_a_group_takes_only_theirs() -> None:
+    """Keys are topic@group, and a topic may not be confused with a group."""
+    offsets = ConsumerOffsets(10)
+    offsets.commit("g", "A", 0, 1)
+    offsets.commit("A", "B", 0, 2)
+    offsets.remove_topic("A")
+    assert offsets.query("g", "A", 0) is None
+    assert offsets.query("A", "B", 0) == 2
+    assert offsets.topics_of("A") == ["B"]
+    assert offsets.groups_of("B") == ["A"]
+
+
+def test_groups_that_have_not_read_up_to_an_offset_are_named() -> None:
+    """Of the asked topics only; a queue without a commit is not read."""
+    offsets = ConsumerOffsets(10)
+    offsets.commit("done", "A", 0, 5)
+    offsets.commit("done", "A", 1, 7)
+    offsets.commit("slow", "A", 0, 4)
+    offsets.commit("slow", "A", 1, 7)
+    offsets.commit("half", "A", 0, 9)
+    offsets.commit("other", "B", 0, 0)
+    assert offsets.groups_behind({("A", 0): 5, ("A", 1): 7}) == ["half", "slow"]
+    assert offsets.groups_behind({("A", 0): 5}) == ["slow"]
+    assert offsets.groups_behind({("C", 0): 1}) == offsets.groups_behind({}) == []
+
+
+def test_the_shape_is_rocketmqs() -> None:
+    """One object under offsetTable, queue ids as keys; and it loads."""
+    offsets = ConsumerOffsets(10)
+    offsets.commit("g", "T", 3, 42)
+    assert msgspec.json.decode(offsets.encode()) == {"offsetTable": {"T@g": {"3": 42}}}
+    again = ConsumerOffsets(10)
+    again.load(b'{"offsetTable":{"T@g":{"3":42}}}')
+    assert again.of("g", "T") == {3: 42}

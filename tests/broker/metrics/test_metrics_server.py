@@ -1,0 +1,195 @@
+"""The HTTP server: bounded, patient with nobody, never silent."""
+
+import errno
+import http.client
+import socket
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pocketmq.broker.metrics import metrics_server
+from pocketmq.broker.metrics.metrics_server import (
+    CONNECTIONS_MAX,
+    DEADLINE_NS,
+    REQUEST_BYTES_MAX,
+    Answer,
+    MetricsConfig,
+    MetricsServer,
+)
+from pocketmq.common.clock import ManualClock
+from pocketmq.common.errors import ConfigError
+from pocketmq.common.logs import CapturedLog
+from pocketmq.common.runner import ThreadRunner
+from pocketmq.remoting.errors import AddressInUse, BindFailed
+
+
+def broken() -> Answer:
+    raise ValueError("no figures today")
+
+
+PAGES = {
+    "/a": lambda: Answer(200, "text/plain", b"hello"),
+    "/large": lambda: Answer(200, "text/plain", bytes(5_000_000)),
+    "/broken": broken,
+    "/sick": lambda: Answer(503, "application/json", b"{}"),
+}
+
+
+class World:
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.log = CapturedLog()
+        self.server = MetricsServer(PAGES, self.clock, self.log)
+        self.server.bind("127.0.0.1", 0)
+
+    def ask(self, path: str, method: str = "GET") -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=10)
+        connection.request(method, path)
+        response = connection.getresponse()
+        body = response.read()
+        connection.close()
+        return response.status, body
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.server.port), timeout=10)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    monkeypatch.setattr(metrics_server, "_SELECT_S", 0.01)
+    world = World()
+    yield world
+    world.server.stop()
+
+
+def test_pages_are_served_and_faults_are_answers(world: World) -> None:
+    """Each request has an answer with the right status; a page that fails does not end the server."""
+    world.server.start(ThreadRunner())
+    assert world.ask("/a") == (200, b"hello")
+    assert world.ask("/a?x=1") == (200, b"hello")
+    assert world.ask("/a", "HEAD") == (200, b"")
+    assert world.ask("/a", "POST")[0] == 405
+    assert world.ask("/none") == (404, b"there are: /a /broken /large /sick\n")
+    assert world.ask("/broken") == (500, b"ValueError('no figures today')\n")
+    assert world.ask("/sick") == (503, b"{}")
+    assert world.ask("/large")[1] == bytes(5_000_000)
+    assert len(world.log.of("metrics_page_failed")) == 1
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"GET /a HTTP/1.1\r\n\r\n", b"200"),
+        (b"GET /a HTTP/1.0\n\n", b"200"),
+        (b"hello\r\n\r\n", b"400"),
+        (b"\r\n\r\n", b"400"),
+        (b"GET /\xff\xfe HTTP/1.1\r\n\r\n", b"404"),
+        (b"GET /a SPDY/3\r\n\r\n", b"400"),
+        (b"G" * (REQUEST_BYTES_MAX + 1), b"431"),
+    ],
+)
+def test_any_bytes_get_an_answer(world: World, request_bytes: bytes, status: bytes) -> None:
+    """Also bytes that are no HTTP."""
+    assert world.server.answer(request_bytes).split()[1] == status
+
+
+def step_until(world: World, probe: Any) -> None:
+    while not probe():
+        world.server.step()
+
+
+def test_a_request_in_pieces_is_put_together(world: World) -> None:
+    """TCP cuts where it likes."""
+    client = world.connect()
+    for piece in (b"GET /a HT", b"TP/1.1\r\nHost: x\r\n", b"\r\n"):
+        client.sendall(piece)
+        world.server.step()
+    received = b""
+    client.settimeout(0.01)
+    while not received.endswith(b"hello"):
+        world.server.step()
+        try:
+            received += client.recv(4096)
+        except TimeoutError:
+            continue
+    assert received.startswith(b"HTTP/1.1 200 OK\r\n")
+    client.close()
+
+
+def test_who_is_slow_or_too_many_is_closed(world: World) -> None:
+    """A peer that says nothing costs one of a bounded number of places, for a bounded time."""
+    silent: list[socket.socket] = []
+    for _ in range(CONNECTIONS_MAX + 3):  # the system's own queue is short: each is accepted before the next
+        silent.append(world.connect())
+        world.server.step()
+        world.clock.advance_ms(1)
+    peers = world.server._peers
+    assert len(peers) == CONNECTIONS_MAX
+    assert [client.recv(1) for client in silent[:3]] == [b""] * 3
+    world.clock.advance_ms(DEADLINE_NS / 1e6 + 1)
+    step_until(world, lambda: not peers)
+    assert silent[-1].recv(1) == b""
+    for client in silent:
+        client.close()
+
+
+def test_peers_that_say_nothing_keep_nobody_out(world: World) -> None:
+    """A probe of ``/health`` is answered while idle connections have taken every place."""
+    silent: list[socket.socket] = []
+    for _ in range(CONNECTIONS_MAX):
+        silent.append(world.connect())
+        world.server.step()
+        world.clock.advance_ms(1)
+    world.server.start(ThreadRunner())
+    assert world.ask("/a") == (200, b"hello")
+    for client in silent:
+        client.close()
+
+
+def test_without_descriptors_the_server_does_not_spin(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that cannot be accepted stays ready: the thread pauses before it looks again."""
+
+    class Exhausted:
+        def accept(self) -> Any:
+            raise OSError(errno.EMFILE, "too many open files")
+
+    exhausted: Any = Exhausted()
+    key: Any = SimpleNamespace(fileobj=exhausted, data=None)
+    with monkeypatch.context() as patched:
+        patched.setattr(world.server, "_listener", exhausted)
+        patched.setattr(world.server._selector, "select", lambda timeout: [(key, 1)])
+        assert world.server.step() == 100
+
+
+def test_stop_ends_the_thread_at_once_and_frees_the_port(world: World) -> None:
+    """No thread and no descriptor stays."""
+    world.server.start(ThreadRunner())
+    port = world.server.port
+    idle = world.connect()
+    world.server.stop()
+    world.server.stop()
+    assert "MetricsServer" not in [thread.name for thread in threading.enumerate()]
+    assert idle.recv(1) == b""
+    idle.close()
+    again = MetricsServer(PAGES, world.clock, world.log)
+    again.bind("127.0.0.1", port)
+    again.stop()
+
+
+def test_a_port_in_use_is_named(world: World) -> None:
+    """With what to do."""
+    other = MetricsServer(PAGES, world.clock, world.log)
+    with pytest.raises(AddressInUse, match=rf"{world.server.port} is in use.*metrics\.listen_port"):
+        other.bind("127.0.0.1", world.server.port)
+    with pytest.raises(BindFailed):
+        other.bind("203.0.113.1", 0)
+    other.stop()
+
+
+def test_impossible_settings_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"metrics\.listen_port=70000"):
+        MetricsConfig(listen_port=70_000)
+    assert MetricsConfig().listen_port == 0

@@ -1,0 +1,84 @@
+"""A slave that was replaced, with real brokers and a name server: who is counted, who may be promoted."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from pocketmq.client.admin.admin import Admin
+from pocketmq.client.admin.ha_admin import HaAdmin, HaFailed
+from pocketmq.client.admin.promotion import promote
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.ha_bodies import MEMBERS_STEP, PROMOTION_STEP
+from pocketmq.remoting.headers import HaEpochRequestHeader
+from tests.broker.conftest import Harness, eventually
+from tests.broker.ha.test_ha_roles import append_code
+from tests.broker.ha_cluster import HaCluster
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+async def ha(tmp_path: Path) -> AsyncIterator[HaCluster]:
+    """A cluster with a name server."""
+    async with contextlib.AsyncExitStack() as stack:
+        cluster = HaCluster(stack, tmp_path)
+        await cluster.start_name_server()
+        yield cluster
+
+
+async def test_a_replaced_slave_is_refused_and_its_replacement_leads(ha: HaCluster, harness: Harness) -> None:
+    """The name server knows the epoch before the new slave confirms anything; also a claim of its own is refused."""
+    master, replaced = await ha.pair()
+    client = await harness.client(master)
+    await client.put(b"both")
+    await ha.stop("s")
+    new = await ha.start("new", 2)
+    await eventually(lambda: any(each.is_in_sync for each in master.replication.node.status().slaves))
+    await client.put(b"new only")
+    known = ha.namesrv.epochs.table.get("broker-a")
+    assert known is not None
+    assert (known.epoch, known.node) == (MEMBERS_STEP, master.replication.node.state.node_id)
+    assert master.replication.node.fenced_by is None
+    await ha.stop("m")
+    await ha.stop("new")
+    replaced = await ha.start("s")
+    async with Admin(ha.namesrv.address) as admin:
+        told = HaAdmin(admin)
+        with pytest.raises(HaFailed, match=f"ends in epoch 1, and epoch {MEMBERS_STEP} was opened"):
+            await promote(told, "broker-a")
+        node_id = replaced.replication.node.state.node_id
+        claim = HaEpochRequestHeader(
+            "broker-a", PROMOTION_STEP, f"{node_id}.x", replaced.address, "SYNC_MASTER", last_epoch=1
+        )
+        assert await told.claim(claim) == {ha.namesrv.address: False}
+        new = await ha.start("new")
+        done = await promote(told, "broker-a")
+    assert (done.master.address, done.master.last_epoch) == (new.address, PROMOTION_STEP)
+    reader = await harness.client(new)
+    assert await reader.pull_bodies(wanted=2) == [b"both", b"new only"]
+    await eventually(lambda: any(each.is_in_sync for each in new.replication.node.status().slaves))
+    assert await append_code(reader) == ResponseCode.SUCCESS, "the one that was replaced follows and confirms"
+
+
+async def test_without_a_name_server_a_slave_is_not_counted_in_anothers_place(ha: HaCluster, harness: Harness) -> None:
+    """It could be the one whose place it takes that is promoted. It has the log; once the server is back it counts."""
+    master, _ = await ha.pair()
+    await ha.stop("s")
+    master.replication._members_claim.use(None)
+    new = await ha.start("new", 2)
+    await eventually(lambda: new.replication.has_master and master.replication.node.status().slaves)
+    assert await append_code(await harness.client(master)) == ResponseCode.SLAVE_NOT_AVAILABLE
+    await eventually(lambda: new.store.committed_offset == master.store.committed_offset)
+    status = new.replication.node.status()
+    assert (status.is_counted, status.last_epoch) == (False, 0)
+    assert any(event["event"] == "slave_not_counted" for event in ha.logs["m"].events)
+    registration = master._registration
+    assert registration is not None
+    master.replication.claim_with(registration.claim_members)
+    await ha.stop("new")
+    new = await ha.start("new")
+    await eventually(lambda: any(each.is_in_sync for each in master.replication.node.status().slaves))
+    assert await append_code(await harness.client(master)) == ResponseCode.SUCCESS
+    assert new.replication.node.status().is_counted

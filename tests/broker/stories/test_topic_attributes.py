@@ -1,0 +1,67 @@
+"""What RocketMQ 5 says of a topic and we have no use for stays in ``topics.json``; what we cannot serve is refused."""
+
+import json
+
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.request.request_task import Refusal
+from pocketmq.broker.send.send_checks import SendChecks
+from pocketmq.broker.topic.topic_table import TopicTable
+from pocketmq.common.clock import ManualClock
+from pocketmq.common.topics import TOPIC_ID_ATTRIBUTE, TopicConfig
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.store.disk.queue_paths import QUEUE_ID_MAX
+
+FILE = json.dumps(
+    {
+        "topicConfigTable": {
+            "B": {"topicName": "B", "readQueueNums": 1, "writeQueueNums": 1, "attributes": {"queue.type": "BatchCQ"}},
+            "F": {"topicName": "F", "attributes": {"message.type": "FIFO"}},
+            "E": {"topicName": "E", "attributes": {}},
+            "N": {"topicName": "N", "attributes": None},
+            "old": {"topicName": "old"},
+        }
+    }
+).encode()
+WIDE = {"topicName": "wide", "writeQueueNums": 1 << 30}
+
+
+def table() -> TopicTable:
+    made = TopicTable(BrokerConfig(), ManualClock())
+    made.load(FILE)
+    return made
+
+
+def test_attributes_are_written_as_they_were_read() -> None:
+    """Also after an administrator changed the numbers of queues; each topic gets an identity beside them."""
+    topics = table()
+    topics.put(TopicConfig(topic_name="F", read_queue_nums=2, write_queue_nums=2))
+    written = json.loads(topics.encode())["topicConfigTable"]
+    for name in "BFEN":
+        assert written[name]["attributes"].pop(TOPIC_ID_ATTRIBUTE)
+    assert written["B"]["attributes"] == {"queue.type": "BatchCQ"}
+    assert (written["F"]["attributes"], written["F"]["readQueueNums"]) == ({"message.type": "FIFO"}, 2)
+    assert written["E"]["attributes"] == {}
+    assert list(written["old"]["attributes"]) == [TOPIC_ID_ATTRIBUTE]
+
+
+def test_a_send_to_a_batch_queue_is_refused() -> None:
+    """Its queues are files that only RocketMQ reads: a message of ours would take an offset that is not free."""
+    checks = SendChecks(BrokerConfig(), table())
+    refused = checks.check("B", 0)
+    assert isinstance(refused, Refusal)
+    assert refused.code == ResponseCode.NO_PERMISSION
+    assert "BatchCQ" in refused.remark
+    assert not isinstance(checks.check("F", 0), Refusal)
+    assert not isinstance(checks.check("N", 0), Refusal)
+
+
+def test_a_send_that_no_queue_can_take_is_refused() -> None:
+    """A table from elsewhere may name such a topic or so many queues: what is acknowledged must reach a queue."""
+    topics = TopicTable(BrokerConfig(), ManualClock())
+    topics.load(json.dumps({"topicConfigTable": {"../x": {"topicName": ""}, "wide": WIDE}}).encode())
+    checks = SendChecks(BrokerConfig(), topics)
+    for topic, queue_id in (("../x", 0), ("wide", QUEUE_ID_MAX + 1)):
+        refused = checks.check(topic, queue_id)
+        assert isinstance(refused, Refusal)
+        assert refused.code == ResponseCode.INVALID_PARAMETER
+    assert not isinstance(checks.check("wide", QUEUE_ID_MAX), Refusal)

@@ -1,0 +1,292 @@
+"""The daemons as processes: ready line, signals, crashes, and everything that keeps them from starting."""
+
+import json
+import signal
+import socket
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+PORTS = ("--namesrv-port", "0", "--broker-port", "0")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_one_ready_line_then_a_clean_end(start_daemon: Any, tmp_path: Path, number: int) -> None:
+    """One line on standard output, exit code 0 after the signal, and the abort marker is gone: the store was closed."""
+    daemon = start_daemon("standalone", *PORTS)
+    assert daemon.ready == f"ready namesrv={daemon.namesrv} broker={daemon.broker}\n"
+    assert (tmp_path / "pocketmq-data" / "abort").exists()
+    code, rest, errors = daemon.end(number)
+    assert (code, rest) == (0, ""), errors
+    assert "Traceback" not in errors
+    assert not (tmp_path / "pocketmq-data" / "abort").exists()
+
+
+def test_messages_survive_kill_9(start_daemon: Any, run_command: Any, tmp_path: Path) -> None:
+    data = str(tmp_path / "store")
+    daemon = start_daemon("standalone", *PORTS, "--data-dir", data)
+    lines = b"".join(b"message %d\n" % number for number in range(5000))
+    assert run_command("produce", "T", "--namesrv", daemon.namesrv, stdin=lines).returncode == 0
+    assert daemon.end(signal.SIGKILL)[0] == -signal.SIGKILL
+    daemon = start_daemon("standalone", *PORTS, "--data-dir", data)
+    done = run_command("consume", "T", "--namesrv", daemon.namesrv)
+    assert sorted(done.stdout.splitlines()) == sorted(lines.splitlines()), done.stderr
+    assert daemon.end()[0] == 0
+
+
+def test_name_server_and_broker_in_processes_of_their_own(start_daemon: Any, run_command: Any) -> None:
+    namesrv = start_daemon("namesrv", "--namesrv-port", "0")
+    assert namesrv.ready == f"ready namesrv={namesrv.namesrv}\n"
+    broker = start_daemon("broker", "--broker-port", "0", "--namesrv", namesrv.namesrv)
+    assert broker.ready == f"ready broker={broker.broker}\n"
+    assert run_command("produce", "T", "-m", "hello", "--namesrv", namesrv.namesrv).returncode == 0
+    assert run_command("consume", "T", "--namesrv", namesrv.namesrv).stdout == b"hello\n"
+    assert broker.end()[0] == 0
+    assert namesrv.end()[0] == 0
+
+
+def test_a_second_broker_on_the_same_store_is_refused(start_daemon: Any, run_command: Any) -> None:
+    daemon = start_daemon("standalone", *PORTS)
+    done = run_command("standalone", *PORTS)
+    assert done.returncode == 3
+    assert done.stdout == b""
+    told = done.stderr.decode().partition("error: ")[2]
+    assert "on the same store" in told
+    assert f"pid {daemon.process.pid}" in told
+    assert "Traceback" not in told
+    assert daemon.end()[0] == 0
+
+
+@pytest.mark.parametrize("option", ["--namesrv-port", "--broker-port"])
+def test_a_port_in_use_is_named(run_command: Any, option: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        done = run_command("standalone", *PORTS, option, port)
+    assert done.returncode == 3
+    assert done.stdout == b""
+    errors = done.stderr.decode()
+    assert f"127.0.0.1:{port}" in errors
+    assert "in use" in errors
+    assert "Traceback" not in errors
+
+
+def test_a_port_in_use_does_not_touch_the_store(run_command: Any, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        run_command("standalone", "--namesrv-port", "0", "--broker-port", str(taken.getsockname()[1]))
+    assert not (tmp_path / "pocketmq-data" / "commitlog").exists()
+
+
+def test_an_unknown_key_in_a_file_is_told_with_line_and_nearest_name(run_command: Any, tmp_path: Path) -> None:
+    (tmp_path / "my.toml").write_text("[broker]\nbroker_name = 'x'\n\n[store]\nflush_disk_typ = 'SYNC_FLUSH'\n")
+    done = run_command("standalone", "--config", "my.toml")
+    assert done.returncode == 2
+    told = (
+        "error: bad setting: my.toml line 5: unknown key 'flush_disk_typ' in [store]; did you mean 'flush_disk_type'?\n"
+    )
+    assert done.stderr.decode() == told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "env", "told"),
+    [
+        (("--config", "none.toml"), {}, "none.toml: No such file or directory"),
+        (("--set", "flush_disk_type=NEVER"), {}, "store.flush_disk_type='NEVER' is not 'ASYNC_FLUSH' or 'SYNC_FLUSH'"),
+        (("--set", "flush_disk_typ=X"), {}, "did you mean 'store.flush_disk_type'?"),
+        (
+            (),
+            {"POCKETMQ_STORE__MAX_MESSAGE_SIZE": "big"},
+            "POCKETMQ_STORE__MAX_MESSAGE_SIZE: store.max_message_size='big'",
+        ),
+        (("--log-format", "xml"), {}, "--log-format: log.format='xml' is not 'console' or 'json'"),
+        (("--set", "broker.listen_port=70000"), {}, "broker.listen_port=70000"),
+        (("--set", "remoting.connections_max=0"), {}, "remoting.connections_max=0"),
+        (("--namesrv-port", "70000"), {}, "--namesrv-port"),
+        (("--no-such-option",), {}, "No such option"),
+    ],
+)
+def test_a_wrong_setting_is_one_clear_error_and_exit_code_2(
+    run_command: Any, arguments: tuple[str, ...], env: dict[str, str], told: str
+) -> None:
+    done = run_command("standalone", *arguments, env=env)
+    assert done.returncode == 2
+    assert told in done.stderr.decode()
+    assert "Traceback" not in done.stderr.decode()
+
+
+def test_settings_come_from_file_environment_and_flags(start_daemon: Any, run_command: Any, tmp_path: Path) -> None:
+    """The file names the broker, a variable changes the queue count of new topics, a flag the segment size."""
+    (tmp_path / "my.toml").write_text("[broker]\nbroker_name = 'from-file'\ndefault_topic_queue_nums = 3\n")
+    daemon = start_daemon(
+        "standalone",
+        *PORTS,
+        *("--config", "my.toml", "--set", "mapped_file_size_commit_log=8_388_608", "--log-format", "json"),
+        env={"POCKETMQ_BROKER__DEFAULT_TOPIC_QUEUE_NUMS": "2"},
+    )
+    assert run_command("produce", "T", "-m", "x", "--namesrv", daemon.namesrv).returncode == 0
+    described = run_command("topic", "describe", "T", "--namesrv", daemon.namesrv).stdout.decode().splitlines()
+    assert len(described) == 3
+    assert "from-file" in described[1]
+    segment = next((tmp_path / "pocketmq-data" / "commitlog").glob("0*"))
+    assert segment.stat().st_size == 8_388_608
+    code, _, errors = daemon.end()
+    assert code == 0
+    lines = [line for line in errors.splitlines() if not line.startswith("warning: disk of ")]
+    assert all(line.startswith('{"timestamp":') for line in lines)
+
+
+def test_a_store_directory_that_cannot_be_made_is_told(run_command: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = run_command("standalone", *PORTS, "--data-dir", str(tmp_path / "file" / "store"))
+    assert done.returncode == 3
+    assert "file" in done.stderr.decode().splitlines()[-1]
+    assert "Traceback" not in done.stderr.decode()
+
+
+def test_the_files_in_conf_show_the_defaults(tmp_path: Path) -> None:
+    """Every key in them exists, and its value is the default, commented-out keys excepted."""
+    from pocketmq.cli.daemon.daemon import SECTIONS, load_settings
+
+    defaults = load_settings({}, None, [], {})
+    for path in (Path(__file__).parents[3] / "conf").glob("*.toml"):
+        settings = load_settings({}, str(path), [], {})
+        for kind in SECTIONS.values():
+            assert settings.get(kind) == defaults.get(kind), path
+
+
+def test_help_is_fast_because_it_imports_little(run_command: Any) -> None:
+    script = (
+        "import sys; sys.argv = ['pocketmq', '--help']\n"
+        "from pocketmq.cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code\n"
+        "heavy = ('numpy', 'uvloop', 'structlog', 'pyarrow', 'pocketmq.broker.app')\n"
+        "print([name for name in heavy if name in sys.modules])\n"
+    )
+    done = run_command("-c", script, command=[sys.executable])
+    assert done.stdout.decode().splitlines()[-1] == "[]"
+    assert "Exit codes" in done.stdout.decode()
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        return port
+
+
+FULL_DISK = """
+import sys
+from pocketmq.store.disk.os_file_system import OsFileSystem
+used = float(sys.argv.pop(1))
+OsFileSystem.free_bytes = lambda self, path: (round((1 - used) * 1e12), 10**12)
+from pocketmq.cli.main import main
+main()
+"""
+"""A daemon on a disk of 1 TB that is as full as the first argument says."""
+
+
+@pytest.mark.parametrize(
+    ("command", "used", "told"),
+    [
+        ("standalone", 0.85, ""),
+        (
+            "standalone",
+            0.87,
+            "is 87.0 % full: nothing younger than 72 hours (store.file_reserved_time) is deleted, and above 90 % sends "
+            "are refused (store.disk_space_warning_level_ratio); free space on the disk, ",
+        ),
+        ("broker", 0.92, "is 92.0 % full, above 90 % sends are refused (store.disk_space_warning_level_ratio); free "),
+    ],
+)
+def test_a_disk_above_a_limit_is_told_before_anything_else(
+    start_daemon: Any, tmp_path: Path, command: str, used: float, told: str
+) -> None:
+    """In one line on standard error; the ready line stays the first on standard output."""
+    data = tmp_path / "not" / "there" / "yet"
+    ports = PORTS if command == "standalone" else ("--broker-port", "0", "--namesrv", "127.0.0.1:1")
+    daemon = start_daemon(
+        str(used), command, *ports, "--data-dir", str(data), command=[sys.executable, "-c", FULL_DISK]
+    )
+    assert daemon.ready.startswith("ready ")
+    code, rest, errors = daemon.end()
+    assert (code, rest) == (0, "")
+    warnings = [line for line in errors.splitlines() if line.startswith("warning: ")]
+    if told:
+        assert warnings == errors.splitlines()[:1]
+        assert warnings[0].startswith(f"warning: disk of {data} {told}")
+    else:
+        assert warnings == []
+
+
+def test_a_disk_without_room_for_a_file_of_the_log_is_told() -> None:
+    """With its setting, although the disk is far from full in percent; what cannot be asked is left to the start."""
+    from pocketmq.cli.daemon.daemon import disk_warning
+    from pocketmq.common.errors import PocketMQError
+    from pocketmq.store.config import StoreConfig
+    from pocketmq.store.disk.os_file_system import OsFileSystem
+
+    class Small(OsFileSystem):
+        def free_bytes(self, path: str) -> tuple[int, int]:
+            return 300 << 20, 400 << 20
+
+    class Sick(OsFileSystem):
+        def free_bytes(self, path: str) -> tuple[int, int]:
+            raise PocketMQError("statvfs failed")
+
+    config = StoreConfig(store_path_root_dir="/nowhere/store")
+    assert disk_warning(config, Small()).startswith(
+        "disk of /nowhere/store has no room for the next file of the log, without which sends are refused: 314572800 "
+        "bytes are free, a file of the log takes 1073741824 (store.mapped_file_size_commit_log)"
+    )
+    small = StoreConfig(store_path_root_dir="/nowhere/store", mapped_file_size_commit_log=64 << 20)
+    assert disk_warning(small, Small()) == ""
+    assert disk_warning(config, Sick()) == ""
+
+
+def test_metrics_and_health_are_served_where_the_ready_line_says(start_daemon: Any) -> None:
+    """A scraper needs nothing but the ready line; the port is free again after the end."""
+    port = free_port()
+    daemon = start_daemon("standalone", *PORTS, env={"POCKETMQ_METRICS__LISTEN_PORT": str(port)})
+    assert daemon.ready == f"ready namesrv={daemon.namesrv} broker={daemon.broker} metrics=127.0.0.1:{port}\n"
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as response:
+        assert b"pocketmq_stage_seconds_bucket" in response.read()
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/health") as response:
+        assert json.load(response)["status"] == "ok"
+    assert daemon.end()[0] == 0
+    with socket.socket() as again:
+        again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        again.bind(("127.0.0.1", port))
+
+
+def test_a_metrics_port_that_was_set_must_be_free(run_command: Any) -> None:
+    """Who set it wants it: the start is refused, with the setting's name."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = run_command("standalone", *PORTS, "--set", f"metrics.listen_port={port}")
+    assert done.returncode == 3
+    assert f"127.0.0.1:{port} for metrics" in done.stderr.decode()
+    assert "metrics.listen_port" in done.stderr.decode()
+
+
+def test_the_daemons_default_metrics_port_may_be_taken() -> None:
+    """Only the daemon's own choice gives way; the library's default is no port at all."""
+    from pocketmq.broker.metrics.metrics_server import DEFAULT_PORT, MetricsConfig
+    from pocketmq.cli.daemon.daemon import DEFAULT_ORIGIN, load_settings
+
+    settings = load_settings({}, None, [], {})
+    assert settings.get(MetricsConfig).listen_port == DEFAULT_PORT
+    assert settings.origin("metrics", "listen_port") == DEFAULT_ORIGIN
+    named = load_settings({}, None, ["metrics.listen_port=5557"], {})
+    assert named.origin("metrics", "listen_port") != DEFAULT_ORIGIN
+    assert MetricsConfig().listen_port == 0

@@ -1,0 +1,70 @@
+"""File descriptors of a daemon: raised where permitted, shared out where not."""
+
+import resource
+
+import pytest
+
+from pocketmq.cli.daemon.descriptors import FILES_MAX, room_for_files
+from pocketmq.common.logs import CapturedLog
+from pocketmq.remoting.server_config import ServerConfig
+
+NO_LIMIT = resource.RLIM_INFINITY
+
+
+@pytest.mark.parametrize(
+    ("limits", "servers", "raised", "connections_max"),
+    [
+        ((1024, 1_000_000), 1, [(11_024, 1_000_000)], 10_000),
+        ((1024, NO_LIMIT), 2, [(21_024, NO_LIMIT)], 10_000),
+        ((50_000, 50_000), 1, [], 10_000),
+        ((NO_LIMIT, NO_LIMIT), 1, [], 10_000),
+        ((1024, 4096), 1, [(4096, 4096)], 4096 - FILES_MAX),
+        ((1024, 1024), 2, [], 256),
+        ((3, 3), 2, [], 1),
+    ],
+)
+def test_connections_leave_descriptors_for_the_store(
+    limits: tuple[int, int], servers: int, raised: list[tuple[int, int]], connections_max: int
+) -> None:
+    """The soft limit rises as far as it is needed and permitted; what is missing then is taken from the connections."""
+    log = CapturedLog()
+    puts: list[tuple[int, int]] = []
+    config = room_for_files(ServerConfig(), servers, log, get=lambda: limits, put=puts.append)
+    assert puts == raised
+    assert config.connections_max == connections_max
+    assert bool(log.of("connections_limited")) == (connections_max < 10_000)
+
+
+@pytest.mark.parametrize(
+    ("config", "limit", "level"),
+    [
+        (ServerConfig(), 9000, "info"),
+        (ServerConfig(), 1500, "warning"),
+        (ServerConfig(connections_max=20_000), 9000, "warning"),
+    ],
+)
+def test_a_default_that_is_nearly_met_is_no_warning(config: ServerConfig, limit: int, level: str) -> None:
+    """Who asked for a number is told that it is not met; who did not, only when few connections are left."""
+    log = CapturedLog()
+    room_for_files(config, 1, log, get=lambda: (limit, limit), put=lambda limits: None)
+    assert [event["level"] for event in log.of("connections_limited")] == [level]
+
+
+def test_a_limit_that_cannot_be_raised_is_lived_with() -> None:
+    """The system may refuse although its hard limit is higher."""
+
+    def refuse(limits: tuple[int, int]) -> None:
+        raise ValueError("not allowed")
+
+    log = CapturedLog()
+    config = room_for_files(ServerConfig(), 1, log, get=lambda: (2048, 100_000), put=refuse)
+    assert config.connections_max == 1024
+    assert "ulimit" in log.of("connections_limited")[0]["hint"]
+
+
+def test_few_connections_need_nothing() -> None:
+    """Settings that fit are left alone, and nothing is said."""
+    log = CapturedLog()
+    wanted = ServerConfig(connections_max=10)
+    assert room_for_files(wanted, 1, log, get=lambda: (100, 100), put=lambda limits: None) is wanted
+    assert not log.events

@@ -1,0 +1,166 @@
+"""``pocketmq dlq`` against a real broker."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pocketmq.cli.main import main
+from pocketmq.client import ClientInstance, Producer, PullConsumer
+from pocketmq.client.blocking import Producer as BlockingProducer
+from pocketmq.client.push.send_back import SendBack
+from pocketmq.common.message import Message
+from pocketmq.testing.broker import PocketBroker
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[PocketBroker]:
+    with PocketBroker() as running:
+        yield running
+
+
+@pytest.fixture
+def dlq(broker: PocketBroker, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Any:
+    """Run the command in this process, expect ``code``; return standard output, or standard error of a failure."""
+    monkeypatch.setenv("POCKETMQ_NAMESRV", broker.namesrv)
+    monkeypatch.setattr(sys, "stdin", open(os.devnull))  # noqa: SIM115
+
+    def run(*arguments: str, code: int = 0, command: str = "dlq") -> str:
+        monkeypatch.setattr(sys, "argv", ["pocketmq", command, *arguments])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, errors = capfd.readouterr()
+        assert (ended.value.code or 0) == code, out + errors
+        return errors if code else out
+
+    yield run
+    sys.stdin.close()
+
+
+def bury(broker: PocketBroker, group: str, bodies: list[bytes], origin: str) -> list[str]:
+    """Let a group give messages of ``origin`` up, as its consumers do; return their unique ids."""
+
+    async def give_up() -> list[str]:
+        instance = ClientInstance(broker.namesrv)
+        async with Producer("p", instance=instance) as producer:
+            for number, body in enumerate(bodies):
+                await producer.send(Message(origin, body, tags="A", keys=[f"k{number}"], sharding_key="s"))
+            async with PullConsumer("audit", instance=instance) as consumer:
+                stream = consumer.stream(origin, start="earliest", stop_at_end=True)
+                messages = [message async for message in stream]
+            policy = SendBack(instance, group)
+            for number, message in enumerate(messages):
+                assert await policy.failed([message], f"ValueError('no {number}')", -1) == ()
+            return [message.msg_id for message in messages]
+
+    return asyncio.run(give_up())
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.mark.slow
+def test_list_and_show_say_what_died_and_why(broker: PocketBroker, dlq: Any) -> None:
+    """Groups with counts and times; messages with origin, tries and the last error; tables and JSON."""
+    ids = bury(broker, "listed", [b"a", b"b", b"c"], "orders")
+    (group,) = [each for each in json.loads(dlq("list", "--json")) if each["group"] == "listed"]
+    assert group["count"] == 3
+    assert 0 < group["oldest"] <= group["newest"]
+    assert "listed\t3\t20" in dlq("list")
+    shown = lines(dlq("show", "listed", "--json"))
+    assert [each["msg_id"] for each in shown] == ids
+    assert [each["last_error"] for each in shown] == [f"ValueError('no {number}')" for number in range(3)]
+    assert {(each["origin_topic"], each["resent"]) for each in shown} == {("orders", 0)}
+    assert len(dlq("show", "listed", "-n", "2").splitlines()) == 3
+    (one,) = lines(dlq("show", "listed", "--id", shown[1]["offset_msg_id"], "--json"))
+    assert one["msg_id"] == ids[1]
+    assert "no dead letter X" in dlq("show", "listed", "--id", "X", code=1)
+    assert "nobody" in dlq("show", "nobody", code=1)
+
+
+@pytest.mark.slow
+def test_resend_removes_nothing_and_remembers(broker: PocketBroker, dlq: Any) -> None:
+    """A dry run sends nothing; without --yes nobody is asked in a pipe; what was sent before is not sent again unless
+    wanted; the copy is the message, marked."""
+    ids = bury(broker, "resent", [b"a", b"b", b"c"], "orders2")
+    result = json.loads(dlq("resend", "resent", "--all", "--dry-run", "--json"))
+    assert result == {"selected": 3, "sent_before": 0, "unknown": 0, "would_send": 3}
+    assert "--yes" in dlq("resend", "resent", "--all", code=2)
+    assert json.loads(dlq("resend", "resent", "-n", "1", "--yes", "--json"))["sent"] == 1
+    result = json.loads(dlq("resend", "resent", "-n", "1", "--yes", "--json"))
+    assert result == {"selected": 2, "sent_before": 1, "unknown": 0, "sent": 1, "failed": 0}
+    result = json.loads(dlq("resend", "resent", "--all", "-y", "--json"))
+    assert result == {"selected": 3, "sent_before": 2, "unknown": 0, "sent": 1, "failed": 0}
+    again = json.loads(dlq("resend", "resent", "--id", ids[2], "--again", "-y", "--json"))
+    assert (again["sent"], again["sent_before"]) == (1, 1)
+    shown = lines(dlq("show", "resent", "--json"))
+    assert [each["resent"] for each in shown] == [1, 1, 2]
+    copies = lines(dlq("%RETRY%resent", "--json", command="consume"))
+    assert sorted(each["msg_id"] for each in copies) == sorted([*ids, ids[2]])
+    for copy in copies:
+        assert (copy["tags"], copy["reconsume_times"], copy["properties"]["RETRY_TOPIC"]) == ("A", 0, "orders2")
+        assert "POCKETMQ_LAST_ERROR" not in copy["properties"]
+        origin = next(each for each in shown if each["msg_id"] == copy["msg_id"])
+        assert copy["properties"]["POCKETMQ_RESENT_FROM"] == origin["offset_msg_id"]
+
+
+@pytest.mark.slow
+def test_resend_to_the_origin(broker: PocketBroker, dlq: Any) -> None:
+    """Its first topic gets it as a new message; one that does not know its origin fails alone, with exit code 1."""
+    (known,) = bury(broker, "origin", [b"a"], "FirstTopic")
+    with BlockingProducer(group="p", namesrv=broker.namesrv) as producer:
+        producer.send(Message("%DLQ%origin", b"b"))
+    told = dlq("resend", "origin", "--all", "--to", "origin", "-y", code=1)
+    assert "does not say where it comes from" in told
+    first, copy = lines(dlq("FirstTopic", "--json", command="consume"))
+    assert (first["msg_id"], copy["msg_id"], copy["body"]) == (known, known, "a")
+    assert "RETRY_TOPIC" not in copy["properties"]
+
+
+@pytest.mark.slow
+def test_export_as_lines_and_columns(broker: PocketBroker, dlq: Any, tmp_path: Path) -> None:
+    """Every dead letter once, bytes as they are; an existing file is left alone, an unfinished one removed."""
+    import pyarrow.parquet
+
+    bodies = [b"text", bytes(range(256)), b"\xff"]
+    ids = bury(broker, "exported", bodies, "orders3")
+    dlq("export", "exported", "-o", str(tmp_path / "dead.jsonl"))
+    rows = lines((tmp_path / "dead.jsonl").read_text())
+    assert [row["msg_id"] for row in rows] == ids
+    assert lines(dlq("export", "exported", "-o", "-")) == rows
+    dlq("export", "exported", "-o", str(tmp_path / "dead.parquet"))
+    table = pyarrow.parquet.read_table(tmp_path / "dead.parquet").to_pylist()
+    assert [(row["msg_id"], row["body"], row["origin_topic"]) for row in table] == [
+        (msg_id, body, "orders3") for msg_id, body in zip(ids, bodies, strict=True)
+    ]
+    assert dict(table[0]["properties"])["POCKETMQ_LAST_ERROR"] == "ValueError('no 0')"
+    assert "exists" in dlq("export", "exported", "-o", str(tmp_path / "dead.jsonl"), code=1)
+    dlq("export", "nobody", "-o", str(tmp_path / "none.jsonl"), code=1)
+    assert not (tmp_path / "none.jsonl").exists()
+    (row,) = lines(dlq("export", "exported", "-o", "-", "--id", ids[1]))
+    assert row["msg_id"] == ids[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["resend", "g"],
+        ["resend", "g", "--all", "--limit", "3"],
+        ["resend", "g", "--all", "--to", "elsewhere"],
+        ["export", "g", "-o", "-", "--format", "parquet"],
+        ["export", "g", "-o", "x", "--format", "csv"],
+    ],
+)
+def test_what_cannot_be_meant_is_refused(dlq: Any, arguments: list[str]) -> None:
+    """Exit code 2, with what to write instead."""
+    told = dlq(*arguments, code=2)
+    assert told.startswith("error: ")
+    assert told.endswith(")\n")

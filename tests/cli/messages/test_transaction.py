@@ -1,0 +1,71 @@
+"""``pocketmq transaction list | resume`` against a real broker."""
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from pocketmq.cli.messages.transaction import build_app
+from pocketmq.client import BrokerAnswerError, Message, PullConsumer, TransactionProducer
+from pocketmq.common.errors import MessageIllegal
+from pocketmq.testing import PocketBroker
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[PocketBroker]:
+    """A broker that gives up after one check."""
+    settings = {"transaction_time_out": 1, "transaction_check_interval": 20, "transaction_check_max": 1}
+    with PocketBroker(broker=settings) as running:
+        yield running
+
+
+def run(broker: PocketBroker, *arguments: object) -> Result:
+    result = CliRunner().invoke(build_app(), [*map(str, arguments), "--namesrv", broker.namesrv])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result
+
+
+async def leave_open(broker: PocketBroker, **options: Any) -> str:
+    """Leave a half message without a decision; return its id."""
+
+    async def check(message: Any) -> None:
+        return None
+
+    async with TransactionProducer("ledger", broker.namesrv, check=check) as producer:
+        result = await producer.send_in_transaction(Message("Paid", b"x"), lambda message: None, **options)
+        async with asyncio.timeout(20):
+            while not options and producer.checks.checked < 1:  # noqa: ASYNC110  a counter, set by nobody's event
+                await asyncio.sleep(0.005)
+        return result.msg_id
+
+
+def test_open_ones_are_listed_and_given_up_ones_resumed(broker: PocketBroker) -> None:
+    """The list names topic, group, id, age and checks; a given-up message is asked about again once resumed."""
+    msg_id = asyncio.run(leave_open(broker, check_immunity_sec=600))
+    (row,) = json.loads(run(broker, "list", "--json").stdout)
+    assert (row["topic"], row["group"], row["msg_id"], row["checks"]) == ("Paid", "ledger", msg_id, 0)
+    assert "ledger" in run(broker, "list", "--broker", "pocket").stdout
+    given_up = asyncio.run(leave_open(broker))
+
+    async def copy() -> Any:
+        async with PullConsumer(group="look", namesrv=broker.namesrv) as consumer:
+            async for message in consumer.stream("TRANS_CHECK_MAX_TIME_TOPIC", start="earliest"):
+                return message
+        raise AssertionError("the stream has no end")
+
+    message = asyncio.run(copy())
+    assert message.msg_id == given_up
+    run(broker, "resume", message.offset_msg_id)
+    deadline = time.monotonic() + 20
+    while len(json.loads(run(broker, "list", "--json").stdout)) != 2:
+        assert time.monotonic() < deadline
+    with pytest.raises(BrokerAnswerError, match="not resumed"):
+        run(broker, "resume", message.offset_msg_id[:16] + "0" * 16)
+    with pytest.raises(MessageIllegal, match="no master"):
+        run(broker, "resume", "0" * 32)

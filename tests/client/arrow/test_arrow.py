@@ -1,0 +1,160 @@
+"""Columns agree with the scalar reader, whatever the records look like."""
+
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pocketmq.client.arrow.arrow import (
+    COLUMNS,
+    OPTIONAL_COLUMNS,
+    ColumnUnknown,
+    check_columns,
+    concat_batches,
+    empty_batch,
+    records_to_arrow,
+)
+from pocketmq.common.errors import CorruptRecord
+from pocketmq.common.message import Message
+from pocketmq.common.record import COMPRESSED_FLAG, encode_host
+from pocketmq.common.record_codec import PlainRecordBuilder, encode_record
+from pocketmq.common.record_columns import received_messages
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02"), max_size=40)
+PAIRS = st.lists(
+    st.tuples(st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "CLUSTER", "a", "__SHARDINGKEY"]), TEXT.filter(bool)),
+    max_size=5,
+    unique_by=lambda pair: pair[0],
+)
+HOSTS = st.sampled_from([encode_host("10.1.2.3", 4), encode_host("127.0.0.1", 65535), encode_host("::1", 80)])
+
+
+@st.composite
+def any_record(draw: Any) -> Any:
+    """A record as some client may have written it: any order of properties, with or without the last separator."""
+    properties = "\x02".join(f"{name}\x01{value}" for name, value in draw(PAIRS))
+    if properties and draw(st.booleans()):
+        properties += "\x02"
+    return encode_record(
+        topic=draw(st.sampled_from(["T", "a-longer-topic-name"])),
+        body=draw(st.binary(max_size=30)),
+        queue_id=draw(st.integers(0, 3)),
+        born_timestamp=draw(st.integers(0, 1 << 41)),
+        born_host=draw(HOSTS),
+        store_host=draw(HOSTS),
+        store_timestamp=5,
+        queue_offset=draw(st.integers(0, 1 << 40)),
+        physical_offset=9,
+        reconsume_times=draw(st.integers(0, 16)),
+        properties=properties.encode(),
+    )
+
+
+@st.composite
+def plain_record(draw: Any) -> Any:
+    """A record as PocketMQ's own client writes it."""
+    message = Message(
+        "T",
+        draw(st.binary(min_size=1, max_size=30)),
+        tags=draw(st.sampled_from(["", "A", "a tag", "x" * 40])),
+        keys=draw(st.sampled_from([(), ["k1"], ["k1", "k2"], ["k" * 70]])),
+        properties=draw(st.sampled_from([None, {"a": "b"}, {"xKEYS": "no"}])),
+        sharding_key=draw(st.sampled_from([None, "s"])),
+    )
+    return PlainRecordBuilder("c").build(message, 1, draw(st.binary(min_size=16, max_size=16)).hex().encode(), 7)
+
+
+def rows_of(records: Any, columns: Any = COLUMNS + OPTIONAL_COLUMNS, sizes: Any = True) -> Any:
+    body = b"".join(records)
+    lengths = np.array([len(record) for record in records], np.int64) if sizes else None
+    return records_to_arrow(body, lengths, "b", columns)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.one_of(any_record(), plain_record()), min_size=1, max_size=40))
+def test_columns_are_what_the_messages_say(records: Any) -> None:
+    """Every column of every row equals the field of the message object."""
+    batch = rows_of(records).to_pydict()
+    messages = received_messages(b"".join(records), None, "b")
+    assert batch["body"] == [message.body for message in messages]
+    assert batch["topic"] == [message.topic for message in messages]
+    assert batch["broker"] == ["b"] * len(messages)
+    assert batch["queue_id"] == [message.queue_id for message in messages]
+    assert batch["queue_offset"] == [message.queue_offset for message in messages]
+    assert batch["tags"] == [message.tags for message in messages]
+    assert batch["keys"] == [message.properties.get("KEYS", "") for message in messages]
+    assert batch["msg_id"] == [message.msg_id for message in messages]
+    assert batch["born_host"] == [message.born_host for message in messages]
+    assert batch["reconsume_times"] == [message.reconsume_times for message in messages]
+    assert [round(time.timestamp() * 1000) for time in batch["born_timestamp"]] == [
+        message.born_timestamp for message in messages
+    ]
+    assert [dict(pairs) for pairs in batch["properties"]] == [message.properties for message in messages]
+
+
+def test_a_response_without_sizes_is_walked() -> None:
+    """RocketMQ's pull has no sizes."""
+    records = [PlainRecordBuilder("c").build(Message("T", b"x" * n), 0, b"K" * 32, 1) for n in range(1, 50)]
+    assert rows_of(records, sizes=False).equals(rows_of(records))
+
+
+def test_compressed_bodies_are_unpacked() -> None:
+    """The body column holds what was sent."""
+    packed = encode_record(
+        topic="T",
+        body=zlib.compress(b"long" * 100),
+        queue_id=0,
+        sys_flag=COMPRESSED_FLAG,
+        born_timestamp=1,
+        born_host=bytes(8),
+        store_host=bytes(8),
+    )
+    plain = PlainRecordBuilder("c").build(Message("T", b"short"), 0, b"K" * 32, 1)
+    assert rows_of([plain, packed], ("body",)).column(0).to_pylist() == [b"short", b"long" * 100]
+
+
+def test_properties_that_are_no_utf_8_do_not_stop_a_batch() -> None:
+    """Foreign bytes become U+FFFD, as for message objects."""
+    records = [
+        encode_record(
+            topic="T",
+            body=b"x",
+            queue_id=0,
+            born_timestamp=1,
+            born_host=bytes(8),
+            store_host=bytes(8),
+            properties=b"UNIQ_KEY\x01" + b"K" * 32 + b"\x02TAGS\x01\xff\xfe\x02",
+        )
+    ]
+    assert rows_of(records, ("tags",)).column(0).to_pylist() == ["\ufffd\ufffd"]
+
+
+def test_damage_is_an_error_not_a_crash() -> None:
+    """A cut response raises CorruptRecord."""
+    record = PlainRecordBuilder("c").build(Message("T", b"x"), 0, b"K" * 32, 1)
+    with pytest.raises(CorruptRecord):
+        records_to_arrow(record[:-1], None, "b")
+
+
+def test_columns_are_chosen_by_name() -> None:
+    """Order as asked for; unknown names list the known ones."""
+    assert check_columns(None) == COLUMNS
+    record = PlainRecordBuilder("c").build(Message("T", b"x"), 0, b"K" * 32, 1)
+    assert rows_of([record], ("body", "queue_id")).schema.names == ["body", "queue_id"]
+    with pytest.raises(ColumnUnknown, match="store_timestamp"):
+        check_columns(["nope"])
+    with pytest.raises(ColumnUnknown, match="none are named"):
+        check_columns([])
+
+
+def test_empty_and_joined_batches_have_one_schema() -> None:
+    """A poll that found nothing looks like one that did."""
+    record = PlainRecordBuilder("c").build(Message("T", b"x"), 0, b"K" * 32, 1)
+    batch = rows_of([record], COLUMNS)
+    assert empty_batch().schema == batch.schema
+    joined = concat_batches([batch, rows_of([record, record], COLUMNS)], COLUMNS)
+    assert len(joined) == 3
+    assert joined.schema == batch.schema

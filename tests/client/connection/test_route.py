@@ -1,0 +1,73 @@
+"""Routes, made from name servers' answers, and their cache."""
+
+from typing import Any
+
+from pocketmq.client.connection.rebalance import MessageQueue
+from pocketmq.client.connection.route import RouteTable, route_from_data
+from pocketmq.remoting.bodies import BrokerData, QueueData, TopicRouteData
+
+
+def route_data(**perms: Any) -> Any:
+    return TopicRouteData(
+        queue_datas=[QueueData(name, read_queue_nums=3, write_queue_nums=2, perm=perm) for name, perm in perms.items()],
+        broker_datas=[
+            BrokerData("c", name, {"0": f"{name}:10911", "1": f"{name}:10921"}) for name in perms if name != "lost"
+        ],
+    )
+
+
+def test_queues_follow_the_permission() -> None:
+    """Write queues need W, read queues need R; both are in broker and queue order."""
+    route = route_from_data("T", route_data(b=6, a=2, c=4))
+    assert route.write_queues == tuple(MessageQueue("T", name, number) for name in "ab" for number in range(2))
+    assert route.read_queues == tuple(MessageQueue("T", name, number) for name in "bc" for number in range(3))
+    assert route.write_brokers() == {"a", "b"}
+    assert route.brokers["a"].master == "a:10911"
+
+
+def test_a_broker_without_addresses_or_master_takes_no_sends() -> None:
+    """Queues of a broker that nobody can reach do not exist; a lone slave is read only."""
+    data = route_data(a=6, lost=6)
+    data.broker_datas[0].broker_addrs = {"1": "a:10921", "junk": "x"}
+    route = route_from_data("T", data)
+    assert route.write_queues == ()
+    assert {queue.broker_name for queue in route.read_queues} == {"a"}
+    assert route.brokers["a"].readable() == "a:10921"
+
+
+def test_a_borrowed_route_pretends_four_queues() -> None:
+    """The route of TBW102 stands for a topic that is created by the first send: at most 4 queues, none to read."""
+    data = TopicRouteData(
+        queue_datas=[QueueData("a", read_queue_nums=8, write_queue_nums=8, perm=7)],
+        broker_datas=[BrokerData("c", "a", {"0": "a:1"})],
+    )
+    route = route_from_data("New", data, borrowed=True)
+    assert [queue.queue_id for queue in route.write_queues] == [0, 1, 2, 3]
+    assert route.read_queues == ()
+    assert route.borrowed
+
+
+def test_the_table_says_what_changed_and_what_is_due() -> None:
+    """A route is due after its time, replaced without complaint, and only a different one is a change."""
+    table = RouteTable(refresh_after_ms=10)
+    route = route_from_data("T", route_data(a=6))
+    assert table.get("T") is None
+    assert table.put(route, 0)
+    assert not table.put(route_from_data("T", route_data(a=6)), 5_000_000)
+    assert table.put(route_from_data("T", route_data(a=6, b=6)), 6_000_000)
+    assert table.due(15_999_999) == []
+    assert table.due(16_000_000) == ["T"]
+    known = table.broker("b")
+    assert known is not None
+    assert known.master == "b:10911"
+    assert table.broker("z") is None
+    table.forget("T")
+    assert table.topics() == []
+
+
+def test_the_table_is_bounded() -> None:
+    """One topic more than the maximum drops the oldest."""
+    table = RouteTable(topics_max=2)
+    for topic in ("A", "B", "C"):
+        table.put(route_from_data(topic, route_data(a=6)), 0)
+    assert table.topics() == ["B", "C"]

@@ -1,0 +1,230 @@
+"""Compressed bodies from producer to consumer, against the real broker."""
+
+import asyncio
+import json
+import logging
+import os
+from typing import Any
+
+import pytest
+
+from pocketmq.client import (
+    BodyUnreadable,
+    CompressionType,
+    ConsumeFromWhere,
+    Message,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+)
+from pocketmq.client.connection.rebalance import MessageQueue
+from pocketmq.client.producer.accumulator import Section
+from pocketmq.client.producer.compression import OFF_LOOP_BYTES, Compression
+from pocketmq.client.producer.rocketmq_send import typed_request
+from pocketmq.client.transaction.transaction_producer import TransactionProducer
+from pocketmq.common.body_codec import decompress_body
+from pocketmq.common.errors import ConfigError
+from pocketmq.common.message import ReceivedMessage
+from pocketmq.common.record import COMPRESSED_FLAG, COMPRESSION_TYPE_MASK, TRANSACTION_PREPARED
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.headers import SendMessageV2RequestHeader
+
+TEXT = json.dumps([{"order": number, "customer": f"customer {number}"} for number in range(200)]).encode()
+BIG = TEXT * 12
+NOISE = os.urandom(9000)
+
+
+async def read(namesrv: str, topic: str) -> list[ReceivedMessage]:
+    """Return what is in a topic now, in the order of its queue."""
+    async with PullConsumer(group="look", namesrv=namesrv) as consumer:
+        return [message async for message in consumer.stream(topic, start="earliest", stop_at_end=True)]
+
+
+def first_queue(queues: Any, message: Message) -> Any:
+    return queues[0]
+
+
+@pytest.mark.parametrize("kind", list(CompressionType))
+async def test_each_type_arrives_and_is_packed_in_the_log(broker: Any, topic: str, kind: CompressionType) -> None:
+    """Large bodies are stored packed with RocketMQ's flags; small and incompressible ones as they are."""
+    bodies = [b"small", TEXT, NOISE, BIG, b"x" * 4095, b"x" * 4096]
+    assert len(BIG) >= OFF_LOOP_BYTES[CompressionType.ZLIB]
+    async with Producer(group="p", namesrv=broker.namesrv, compress_type=kind) as producer:
+        for body in bodies:
+            await producer.send(Message(topic, body, keys="k"), selector=first_queue)
+    messages = await read(broker.namesrv, topic)
+    assert [message.body for message in messages] == bodies
+    packed = [bool(message.sys_flag & COMPRESSED_FLAG) for message in messages]
+    assert packed == [False, True, False, True, False, True]
+    for message in messages:
+        if message.sys_flag & COMPRESSED_FLAG:
+            assert message.sys_flag & COMPRESSION_TYPE_MASK == kind.value
+            assert len(message.raw_body) < len(message.body)
+            assert decompress_body(message.raw_body, message.sys_flag) == message.body
+
+
+async def test_order_holds_while_threads_compress(broker: Any, topic: str) -> None:
+    """Sends of one key keep their order when large bodies, compressed elsewhere, are between small ones."""
+    async with Producer(group="p", namesrv=broker.namesrv, compress_type="zlib") as producer:
+        await producer.send(Message(topic, b"start", sharding_key="k"))
+        sends = [
+            producer.send_nowait(Message(topic, b"%03d" % number + (BIG if number % 3 else b""), sharding_key="k"))
+            for number in range(30)
+        ]
+        await asyncio.gather(*sends)
+    numbers = [message.body[:3] for message in await read(broker.namesrv, topic)][1:]
+    assert numbers == [b"%03d" % number for number in range(30)]
+
+
+async def test_a_send_whose_time_ends_while_it_is_compressed_says_so(
+    broker: Any, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends at its own time, the sends behind it go on, and nothing stays counted as in flight."""
+    async with Producer(group="p", namesrv=broker.namesrv, compress_type="zlib") as producer:
+        await producer.send(Message(topic, b"start"))
+        gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        compression = producer._compression
+        assert compression is not None
+        real = compression.pack
+        monkeypatch.setattr(
+            compression, "pack", lambda message, loop: gate if message.body == BIG else real(message, loop)
+        )
+        late = producer.send_nowait(Message(topic, BIG), timeout_ms=20)
+        behind = producer.send_nowait(Message(topic, TEXT))
+        with pytest.raises(Exception, match="timeout"):
+            await late
+        assert not behind.done()
+        gate.set_result(None)
+        await behind
+        assert producer.in_flight_bytes == 0
+
+
+async def test_no_compression_unless_asked(broker: Any, topic: str) -> None:
+    """A producer without compress_type sends bodies as they are; batches always travel unpacked."""
+    async with Producer(group="p", namesrv=broker.namesrv) as producer:
+        await producer.send(Message(topic, TEXT))
+    async with Producer(group="p", namesrv=broker.namesrv, compress_type="ZLIB") as producer:
+        await producer.send_batch([Message(topic, TEXT), Message(topic, TEXT)])
+    assert [message.sys_flag & COMPRESSED_FLAG for message in await read(broker.namesrv, topic)] == [0, 0, 0]
+
+
+async def test_half_messages_and_delayed_ones_are_compressed_too(broker: Any, topic: str) -> None:
+    """The broker keeps the packed body and its flags through half topic, timer and delivery."""
+    async with TransactionProducer("tx", broker.namesrv, check=lambda message: None, compress_type="zlib") as producer:
+        await producer.send_in_transaction(Message(topic, TEXT), lambda message: True)
+        await producer.send(Message(topic, TEXT, delay_time_ms=1))
+    async with PullConsumer(group="look", namesrv=broker.namesrv) as consumer:
+        found: list[ReceivedMessage] = []
+        while len(found) < 2:
+            found += await consumer.poll(topic, timeout_ms=5000)
+    assert [message.body for message in found] == [TEXT, TEXT]
+    assert all(message.sys_flag & COMPRESSED_FLAG for message in found)
+
+
+def test_a_typed_send_has_the_flags_and_the_packed_body() -> None:
+    """What a real RocketMQ broker gets; a body that was changed since is not sent in its old form."""
+    compression = Compression("zlib")
+    message = Message("T", TEXT)
+    loop: Any = None
+    assert compression.pack(message, loop) is None
+    section = Section(
+        None, MessageQueue("T", "b", 0), build=None, started_ns=0, deadline_ns=1, born_ms=1, attempts_max=1
+    )
+    section.messages.append(message)
+    section.uniq_keys.append(b"U" * 32)
+    code, header, body = typed_request(section, "p", 4)
+    assert (code, header.sys_flag) == (RequestCode.SEND_MESSAGE_V2, 0x301)
+    assert not header.sys_flag & TRANSACTION_PREPARED
+    assert decompress_body(body, header.sys_flag) == TEXT
+    message.body = b"other" * 2000
+    _, header, body = typed_request(section, "p", 4)
+    assert (header.sys_flag, body) == (0, message.body)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"compress_type": "snappy"},
+        {"compress_type": "zlib", "compress_level": 10},
+        {"compress_type": "zlib", "compress_msg_body_over_howmuch": 0},
+    ],
+)
+def test_bad_settings_stop_the_producer(options: dict[str, Any]) -> None:
+    """Each is named before anything is sent."""
+    with pytest.raises(ConfigError, match=next(reversed(options))):
+        Producer(group="p", namesrv="127.0.0.1:1", **options)
+
+
+async def send_raw(broker: Any, topic: str, bodies: list[tuple[bytes, int]]) -> None:
+    """Store bodies with sysFlags as a client that lies could."""
+    async with Producer(group="p", namesrv=broker.namesrv) as producer:
+        await producer.send(Message(topic, b"first"), selector=first_queue)
+        queue = (await producer.instance.route(topic, timeout_ms=3000)).write_queues[0]
+        link = await producer.instance.link(queue.broker_name, timeout_ms=3000)
+        for body, sys_flag in bodies:
+            header = SendMessageV2RequestHeader(
+                "p", topic, "TBW102", 4, queue.queue_id, sys_flag, 1_700_000_000_000, 0, "UNIQ_KEY\x01X\x02"
+            )
+            response = await link.channel.request(RequestCode.SEND_MESSAGE_V2, header, body, timeout_ms=3000)
+            assert response.code == 0, response
+
+
+DAMAGED = [(b"no zlib", COMPRESSED_FLAG), (b"no zstd", COMPRESSED_FLAG | 0x200), (b"plain", 0)]
+
+
+async def test_a_damaged_body_is_an_error_of_its_own_message(broker: Any, topic: str) -> None:
+    """Polls go on; access to the body raises, the raw bytes stay readable; in Arrow it is null, and told once."""
+    await send_raw(broker, topic, DAMAGED)
+    messages = await read(broker.namesrv, topic)
+    assert (messages[0].body, messages[3].body) == (b"first", b"plain")
+    for message, (raw, _) in zip(messages[1:3], DAMAGED, strict=False):
+        with pytest.raises(BodyUnreadable):
+            _ = message.body
+        assert message.raw_body == raw
+    async with PullConsumer(group="arrow", namesrv=broker.namesrv) as consumer:
+        batch = await consumer.poll_arrow(topic)
+    assert batch.column("body").to_pylist() == [b"first", None, None, b"plain"]
+
+
+async def test_a_damaged_body_does_not_end_a_push_consumer(
+    broker: Any, topic: str, group: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The handler gets the message, its own exception is an ordinary failure, and the next messages come."""
+    await send_raw(broker, topic, DAMAGED)
+    consumer = PushConsumer(
+        group,
+        broker.namesrv,
+        consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+        retry_delay_ms=60_000,
+        rebalance_interval_ms=100,
+    )
+    got: list[bytes] = []
+    done = asyncio.Event()
+
+    @consumer.subscribe(topic)
+    async def handle(message: ReceivedMessage) -> None:
+        got.append(message.body)
+        if len(got) == 2:
+            done.set()
+
+    with caplog.at_level(logging.CRITICAL + 1):
+        async with consumer, asyncio.timeout(20):
+            await done.wait()
+    assert got == [b"first", b"plain"]
+
+
+async def test_arrow_unpacks_every_type_and_bounds_what_it_unpacks(
+    broker: Any, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packed and plain rows stand side by side; a pull that would grow beyond the limit is refused with a hint."""
+    for kind in CompressionType:
+        async with Producer(group="p", namesrv=broker.namesrv, compress_type=kind) as producer:
+            await producer.send(Message(topic, TEXT), selector=first_queue)
+            await producer.send(Message(topic, b"small"), selector=first_queue)
+    async with PullConsumer(group="arrow", namesrv=broker.namesrv) as consumer:
+        batch = await consumer.poll_arrow(topic)
+        assert batch.column("body").to_pylist() == [TEXT, b"small"] * 3
+        await consumer.seek(topic, "earliest")
+        monkeypatch.setattr("pocketmq.client.arrow.arrow.UNPACKED_BYTES_MAX", 2 * len(TEXT))
+        with pytest.raises(BodyUnreadable, match="read fewer at once"):
+            await consumer.poll_arrow(topic)

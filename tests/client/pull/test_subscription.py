@@ -1,0 +1,27 @@
+"""Tag expressions."""
+
+from typing import Any
+
+import pytest
+
+from pocketmq.client.errors import SubscriptionIllegal
+from pocketmq.client.pull.subscription import parse_subscription
+
+
+def test_expressions() -> None:
+    """Stars and blanks mean everything; tags are trimmed and hashed as Java does."""
+    assert parse_subscription("T", "*", 1).tags == parse_subscription("T", " ", 1).tags == frozenset()
+    parsed = parse_subscription("T", " A || B||A ", 7)
+    assert parsed.tags == {"A", "B"}
+    assert parsed.codes == {65, 66}
+    assert parsed.matches("A")
+    assert not parsed.matches("AB")
+    assert not parsed.matches("")
+    assert parse_subscription("T", "*", 1).matches("")
+
+
+@pytest.mark.parametrize("bad", ["||", "A | B", None, "a || " * 5000, "||".join(map(str, range(1001)))])
+def test_what_cannot_be_a_filter_is_refused(bad: Any) -> None:
+    """No tag, a single bar, too long, too many, no text."""
+    with pytest.raises(SubscriptionIllegal):
+        parse_subscription("T", bad, 1)

@@ -1,0 +1,95 @@
+"""Replay without Spark: when rows are due, which messages they become, and how far a run came."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pocketmq.common.errors import ConfigError
+from pocketmq.pipeline.jobs.common.command import JobFailed
+from pocketmq.pipeline.jobs.replay.ordering import Columns
+from pocketmq.pipeline.jobs.replay.pacing import Pace
+from pocketmq.pipeline.jobs.replay.sending import messages_of
+from pocketmq.pipeline.jobs.replay.state import Journal
+
+
+def test_a_rate_goes_on_over_batches_and_makes_nothing_up() -> None:
+    """Ten rows a second; after a stall of five seconds they are ten a second again."""
+    pace = Pace(rate=10)
+    none = np.zeros(5, np.int64)
+    assert pace.due_s(none, 100.0).tolist() == pytest.approx([100.0, 100.1, 100.2, 100.3, 100.4])
+    due = pace.due_s(none, 100.1)
+    assert due.tolist() == pytest.approx([100.5, 100.6, 100.7, 100.8, 100.9])
+    assert pace.late(due, 101.0).tolist() == due.tolist()
+    assert pace.late(due, 105.5).tolist() == pytest.approx([105.5, 105.6, 105.7, 105.8, 105.9])
+    assert pace.due_s(none[:1], 106.0).tolist() == pytest.approx([106.0])
+
+
+def test_their_own_time_is_kept_and_divided() -> None:
+    """Ten times as fast; what is late is made up for."""
+    pace = Pace(speed=10)
+    due = pace.due_s(np.array([5_000_000, 6_000_000, 15_000_000]), 50.0)
+    assert due.tolist() == pytest.approx([50.0, 50.1, 51.0])
+    assert pace.late(due, 70.0).tolist() == due.tolist()
+    assert pace.due_s(np.array([25_000_000]), 70.0).tolist() == pytest.approx([52.0])
+    assert Pace().due_s(np.array([1, 2]), 7.0).tolist() == [7.0, 7.0]
+
+
+def test_rows_become_the_messages_that_they_were() -> None:
+    """What brokers and clients set is left out; tags, keys and the sharding key are found in the properties, too."""
+    pairs = pa.map_(pa.string(), pa.string())
+    system = [("UNIQ_KEY", "1F"), ("TAGS", "t"), ("KEYS", "k1 k2"), ("CLUSTER", "c"), ("WAIT", "true")]
+    batch = pa.record_batch(
+        {
+            "body": pa.array([b"one", b"two", None], pa.binary()),
+            "properties": pa.array([[*system, ("__SHARDINGKEY", "s"), ("own", "v")], [], None], pairs),
+        }
+    )
+    first, second, third = messages_of(batch, "to", 0, 3)
+    assert first is not None
+    assert (first.topic, first.body, first.tags, first.keys) == ("to", b"one", "t", "k1 k2")
+    assert (first.properties, first.sharding_key) == ({"own": "v"}, "s")
+    assert second is not None
+    assert (second.body, second.tags, second.properties, second.sharding_key) == (b"two", "", None, None)
+    assert third is None
+    with_columns = batch.append_column("tags", pa.array(["x", "y", "z"]))
+    [only] = messages_of(with_columns, "to", 1, 2)
+    assert only is not None
+    assert only.tags == "y"
+
+
+def test_a_run_goes_on_where_the_last_one_came_to(tmp_path: Path) -> None:
+    """Notes are of one replay: another one, one that is done, and one that runs are refused."""
+    path = tmp_path / "deep" / "state.json"
+    with Journal(path, ["in", "to"]).opened(restart=False) as reached:
+        assert (reached.rows, reached.key) == (0, None)
+    journal = Journal(path, ["in", "to"])
+    with journal.opened(restart=False):
+        journal.reach(20, [5, "a", None])
+        with pytest.raises(JobFailed, match="runs"), Journal(path, ["in", "to"]).opened(restart=False):
+            pass
+    with Journal(path, ["in", "to"]).opened(restart=False) as reached:
+        assert (reached.rows, reached.key) == (20, [5, "a", None])
+    with pytest.raises(ConfigError, match="another replay"), Journal(path, ["in", "other"]).opened(restart=False):
+        pass
+    with journal.opened(restart=False):
+        journal.reach(30, None, done=True)
+    with pytest.raises(JobFailed, match="before"), Journal(path, ["in", "to"]).opened(restart=False):
+        pass
+    with Journal(path, ["in", "to"]).opened(restart=True) as reached:
+        assert reached.rows == 0
+    path.write_text("{")
+    with pytest.raises(JobFailed, match="not read"), Journal(path, ["in", "to"]).opened(restart=False):
+        pass
+
+
+def test_columns_are_those_of_an_archive_unless_others_are_named() -> None:
+    """A column that is not there is told."""
+    archive = ["topic", "broker", "queue_id", "queue_offset", "body", "store_timestamp"]
+    found = Columns.of(archive, "body")
+    assert found == Columns("body", "store_timestamp", ("topic", "broker", "queue_id"), ("queue_offset",), True)
+    own = Columns.of(["row", "at", "who"], "row", "at", ["who"])
+    assert own == Columns("row", "at", ("who",), (), False)
+    with pytest.raises(ConfigError, match="columns: row, at, who"):
+        Columns.of(["row", "at", "who"], "body")

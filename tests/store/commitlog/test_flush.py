@@ -1,0 +1,128 @@
+"""When the log is flushed without anybody waiting."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pocketmq.store.commitlog.allocate import ALLOCATING_SUFFIX
+from pocketmq.store.errors import DiskError
+from tests.store.log_fakes import HookedFileSystem, Stepped
+
+
+def syncs(files: HookedFileSystem) -> int:
+    """Count the syncs of segments in use; the allocator syncs a new one under another name."""
+    names = [
+        operation
+        for operation, path in files.operations
+        if "commitlog/" in path and not path.endswith(ALLOCATING_SUFFIX)
+    ]
+    return names.count("sync")
+
+
+def test_too_few_pages_wait_for_the_thorough_flush(tmp_path: Path) -> None:
+    """Less than four pages are flushed after ten seconds, more after half a second."""
+    files = HookedFileSystem()
+    stepped = Stepped(tmp_path, files, mapped_file_size_commit_log=1 << 20)
+    flush = stepped.store._flush
+    assert flush.step() is None
+    stepped.append(b"x")
+    assert flush.step() == 500
+    stepped.clock.advance_ms(500)
+    assert flush.step() == 500
+    assert (syncs(files), stepped.store.flushed_offset) == (0, 0)
+    stepped.clock.advance_ms(9500)
+    assert flush.step() is None
+    assert (syncs(files), stepped.store.flushed_offset) == (1, stepped.store.appended_offset)
+    stepped.append(bytes(5 * 4096))
+    stepped.clock.advance_ms(499)
+    assert flush.step() == 1
+    stepped.clock.advance_ms(1)
+    assert flush.step() is None
+    assert (syncs(files), stepped.store.flushed_offset) == (2, stepped.store.appended_offset)
+    assert stepped.store.log.flush_count == 2
+    stepped.store.close()
+
+
+def test_a_sleeping_service_is_woken_once_by_the_first_append(tmp_path: Path) -> None:
+    """While it has work it looks every interval; appends do not ring it again."""
+    stepped = Stepped(tmp_path)
+    worker = next(worker for worker in stepped.runner.workers if worker.name == "flush-commit-log")
+    stepped.append(b"1")
+    assert worker.rung
+    worker.rung = False
+    stepped.append(b"2")
+    assert not worker.rung
+    stepped.clock.advance_ms(20_000)
+    assert worker.step() is None
+    stepped.append(b"3")
+    assert worker.rung
+    stepped.store.close()
+
+
+def test_a_full_segment_is_flushed_and_given_back(tmp_path: Path) -> None:
+    """A roll-over flushes however few pages there are, and the old segment keeps neither map nor handle."""
+    stepped = Stepped(tmp_path)
+    stepped.append(bytes(5000))
+    stepped.append(bytes(5000))
+    stepped.clock.advance_ms(500)
+    stepped.store._flush.step()
+    first, second = stepped.store.log._segments.all
+    assert (first.is_open, second.is_open) == (False, True)
+    assert stepped.store.flushed_offset == stepped.store.appended_offset
+    assert len(stepped.bodies()) == 2
+    stepped.store.close()
+
+
+def test_a_failed_sync_fences_under_async_flush_too(tmp_path: Path) -> None:
+    """The service gives up, appends are refused, and a checksum file that cannot be written is only a warning."""
+    broken: set[str] = set()
+
+    def hook(operation: str, path: str) -> None:
+        if operation in broken:
+            raise DiskError("EIO")
+
+    stepped = Stepped(tmp_path, HookedFileSystem(hook))
+    stepped.append(bytes(6000))
+    broken.add("write")
+    stepped.store._flush.write_checksums()
+    broken.add("sync")
+    stepped.clock.advance_ms(20_000)
+    assert stepped.store._flush.step() is None
+    assert stepped.store.log.fenced_by is not None
+    assert stepped.store.flushed_offset == 0
+    assert len(stepped.bodies()) == 1
+
+
+def test_a_removed_directory_of_checksums_does_not_keep_the_flush(tmp_path: Path) -> None:
+    """It is made again; the flush comes in its time, as was promised."""
+    stepped = Stepped(tmp_path)
+    shutil.rmtree(tmp_path / "checksums")
+    stepped.append(bytes(4 * 4096 // 5))
+    stepped.clock.advance_ms(10_000)
+    stepped.store._flush.step()
+    assert stepped.store.flushed_offset == stepped.store.appended_offset > 0
+    assert [path.name for path in (tmp_path / "checksums").iterdir()] == [f"{0:020d}"]
+    stepped.store.close()
+
+
+@pytest.mark.parametrize("error", [DiskError("sick"), FileNotFoundError("gone"), OSError("odd")])
+def test_checksums_come_after_the_flush_and_what_fails_there_is_told(tmp_path: Path, error: Exception) -> None:
+    """The flush was promised, checksums are for speed: they neither keep it nor hide it."""
+
+    def hook(operation: str, path: str) -> None:
+        if "checksums/" in path:
+            raise error
+
+    files = HookedFileSystem(hook)
+    stepped = Stepped(tmp_path, files)
+    stepped.append(b"x")
+    files.operations.clear()
+    stepped.clock.advance_ms(10_000)
+    assert stepped.store._flush.step() is None
+    assert stepped.store.flushed_offset == stepped.store.appended_offset
+    order = [path.split("/")[-2] for _, path in files.operations if "commitlog/" in path or "checksums/" in path]
+    assert order[0] == "commitlog"
+    assert set(order[1:]) == {"checksums"}
+    assert [event["event"] for event in stepped.log.events].count("checksums_not_written") == 1
+    stepped.store.close()
