@@ -200,7 +200,7 @@ def test_a_large_body_must_be_right() -> None:
         subscription(codeSet=[*many, *many])
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(
     st.recursive(
         st.none()
