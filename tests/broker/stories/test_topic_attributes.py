@@ -2,6 +2,9 @@
 
 import json
 
+import msgspec
+import pytest
+
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.request.request_task import Refusal
 from pocketmq.broker.send.send_checks import SendChecks
@@ -9,7 +12,6 @@ from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.topics import TOPIC_ID_ATTRIBUTE, TopicConfig
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.store.disk.queue_paths import QUEUE_ID_MAX
 
 FILE = json.dumps(
     {
@@ -56,12 +58,17 @@ def test_a_send_to_a_batch_queue_is_refused() -> None:
 
 
 def test_a_send_that_no_queue_can_take_is_refused() -> None:
-    """A table from elsewhere may name such a topic or so many queues: what is acknowledged must reach a queue."""
+    """A table from elsewhere may name such a topic: what is acknowledged must reach a queue."""
     topics = TopicTable(BrokerConfig(), ManualClock())
-    topics.load(json.dumps({"topicConfigTable": {"../x": {"topicName": ""}, "wide": WIDE}}).encode())
-    checks = SendChecks(BrokerConfig(), topics)
-    for topic, queue_id in (("../x", 0), ("wide", QUEUE_ID_MAX + 1)):
-        refused = checks.check(topic, queue_id)
-        assert isinstance(refused, Refusal)
-        assert refused.code == ResponseCode.INVALID_PARAMETER
-    assert not isinstance(checks.check("wide", QUEUE_ID_MAX), Refusal)
+    topics.load(json.dumps({"topicConfigTable": {"../x": {"topicName": ""}}}).encode())
+    refused = SendChecks(BrokerConfig(), topics).check("../x", 0)
+    assert isinstance(refused, Refusal)
+    assert refused.code == ResponseCode.INVALID_PARAMETER
+
+
+def test_a_table_with_more_queues_than_a_topic_can_have_is_damaged() -> None:
+    """So no send reaches a queue id that no directory can have."""
+    topics = TopicTable(BrokerConfig(), ManualClock())
+    with pytest.raises(msgspec.ValidationError, match="topic 'wide' has 16 queues to read and 1073741824 to write"):
+        topics.load(json.dumps({"topicConfigTable": {"wide": WIDE}}).encode())
+    assert topics.get("wide") is None
