@@ -95,7 +95,9 @@ class FaultRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     path: str = "*"
     """Glob over the path relative to the store's directory; ``*`` passes slashes."""
     bytes_min: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Only stores, writes and reads of this size or more: an append may take more than one call."""
+    """Only stores, writes and reads of this size or more: an append may take more than one call. In mapped mode, too,
+    a small group is written (``write_at``), and the first eight bytes of a large one, whose rest is a ``store``.
+    """
     delay_ms: Annotated[float, msgspec.Meta(ge=0, le=600_000)] = 0
     error: Literal["EIO", "ENOSPC", "EROFS"] | None = None
     hang: bool = False

@@ -49,7 +49,9 @@ class MappedFile(Protocol):
     size_bytes: int
 
     def store(self, offset: int, data: Bytes) -> None:
-        """Copy ``data`` to ``offset``; large copies release the GIL. Must lie within the map."""
+        """Copy ``data`` to ``offset``. Must lie within the map. Large copies release the GIL; small ones stop the whole
+        process while a page stalls (``segment``): write them instead.
+        """
         ...
 
     def scatter(self, offsets: NDArray[np.int64], rows: NDArray[np.uint8]) -> None:

@@ -2,9 +2,10 @@
 
 Lives here: ``end_before_torn_tail``, which decides about bad bytes with good records behind them.
 
-A group enters the log with its first eight bytes, size and magic, last (``Segment.store``), into space that is zero. So
-where a head must begin and its magic is zero, no group was ever finished, whatever lies behind: it is the rest of a
-group whose copy was cut off by a kill, or of one whose pages were lost with the power before any sync of them ended.
+A group enters the log in one write, from its beginning on, or by a copy with its first eight bytes, size and magic,
+last (``Segment.store``), into space that is zero. So where a head must begin and its magic is zero, no group was ever
+finished, whatever lies behind: it is the rest of a group whose copy was cut off by a kill, or of one whose pages were
+lost with the power before any sync of them ended.
 Bytes that changed later do not look like that. Good records behind such a place are cut off with it only if nothing
 speaks for a finished group among them:
 

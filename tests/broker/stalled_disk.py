@@ -1,4 +1,4 @@
-"""A real disk on which stores into the commit log stand still while a gate is shut."""
+"""A real disk on which appends to the commit log stand still while a gate is shut."""
 
 import threading
 
@@ -15,12 +15,12 @@ class StalledDisk(HookedFileSystem):
         self._gate.set()
         self._lock = threading.Lock()
         self.waiting = 0
-        """Stores that stand still now."""
+        """Appends that stand still now."""
         self.full_at = ""
         """Paths with this text in them cannot be written: the disk is full."""
 
     def shut(self) -> None:
-        """Let the next store into the log wait."""
+        """Let the next append to the log wait."""
         self._gate.clear()
 
     def open_gate(self) -> None:
@@ -30,7 +30,7 @@ class StalledDisk(HookedFileSystem):
     def _hook(self, operation: str, path: str) -> None:
         if self.full_at and self.full_at in path:
             raise StoreFull("not written", why="the disk is full", hint="free some space")
-        if operation == "store" and "/commitlog/" in path and not self._gate.is_set():
+        if operation in ("store", "write") and "/commitlog/" in path and not self._gate.is_set():
             with self._lock:
                 self.waiting += 1
             try:

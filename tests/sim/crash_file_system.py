@@ -56,9 +56,10 @@ class Operation:
 
 @dataclass(slots=True, frozen=True)
 class Fault:
-    """What an operation does instead: ``taken`` bytes of a write go through (a map: of its cache lines, in any order
-    that ``rng`` gives), then it raises ``number`` as the system would; None: the process dies there. ``lost``: a sync
-    does nothing and says that all is well.
+    """What an operation does instead: ``taken`` bytes of a write go through, then it raises ``number`` as the system
+    would; None: the process dies there. Of a map it is cache lines, in any order that ``rng`` gives; of a word all or
+    none, and of a word that is written maybe what lies on its first page. ``lost``: a sync does nothing and says that
+    all is well.
     """
 
     number: int | None = errno.EIO
@@ -234,8 +235,12 @@ class CrashFileSystem:
                 inode.write(operation.offset, data)
                 inode.modified_ms = self._now_ms
                 return
-            if operation.kind == "store" and len(data) <= WORD:
-                inode.write(operation.offset, data[: len(data) if fault.taken * 2 > len(data) else 0])
+            is_killed_write = operation.kind == "write" and fault.number is None
+            if len(data) <= WORD and (operation.kind == "store" or is_killed_write):
+                taken = len(data) if fault.taken * 2 > len(data) else 0
+                if is_killed_write and 0 < fault.taken < len(data):
+                    taken = min(taken, PAGE - operation.offset % PAGE)
+                inode.write(operation.offset, data[:taken])
             elif operation.kind == "store" and fault.rng is not None:
                 for at, end in _some_lines(operation.offset, len(data), fault.taken, fault.rng):
                     inode.write(operation.offset + at, data[at:end])

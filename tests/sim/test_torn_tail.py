@@ -23,7 +23,7 @@ def killed_in_a_copy(seed: int, records: int, body_bytes: int) -> tuple[CrashFil
     end = sim.store.appended_offset
 
     def kill(operation: Operation) -> Fault | None:
-        if operation.kind == "store" and operation.length > 8:
+        if operation.kind == "store":
             return Fault(None, rng.randrange(operation.length // 2, operation.length), rng=rng)
         return None
 
@@ -33,7 +33,7 @@ def killed_in_a_copy(seed: int, records: int, body_bytes: int) -> tuple[CrashFil
     return sim.files.after_kill(), ledger, end
 
 
-@pytest.mark.parametrize("body_bytes", [10, 500])
+@pytest.mark.parametrize("body_bytes", [300, 500])
 def test_a_group_whose_copy_was_cut_off_leaves_no_damage(body_bytes: int) -> None:
     """Whatever lines of it the map has, also its end without its beginning: the group goes, and the report says so."""
     cut = 0
@@ -46,6 +46,71 @@ def test_a_group_whose_copy_was_cut_off_leaves_no_damage(body_bytes: int) -> Non
         check(sim.store, ledger)
         close_quietly(sim)
     assert cut == 60
+
+
+@pytest.mark.parametrize("append_mode", ["mapped", "written"])
+def test_a_small_group_whose_write_was_cut_off_leaves_no_damage(append_mode: str) -> None:
+    """Wherever its beginning ends: within a head, a body, the properties, between two records."""
+    sizes = [10, 0, 70]
+    plain = SimStore(fresh_disk(), Ledger(), append_mode=append_mode)
+    plain.append([50, 60])
+    start = plain.store.appended_offset
+    plain.append(sizes)
+    end, whole = plain.store.appended_offset, plain.files.image()[LOG]
+    close_quietly(plain)
+    for taken in range(1, end - start):
+        ledger = Ledger()
+        sim = SimStore(fresh_disk(), ledger, append_mode=append_mode)
+        sim.append([50, 60])
+
+        def kill(operation: Operation, taken: int = taken) -> Fault | None:
+            return Fault(None, taken) if operation.kind == "write" and operation.path == LOG else None
+
+        sim.files.before = kill
+        with pytest.raises(Killed):
+            sim.append(sizes)
+        files = sim.files.after_kill()
+        found = SimStore(files, ledger, append_mode=append_mode)  # asserts that nothing is damaged
+        kept = found.report.end_offset
+        assert start <= kept <= end
+        assert files.image()[LOG] == whole[:kept].ljust(SEGMENT_BYTES, b"\0")
+        check(found.store, ledger)
+        close_quietly(found)
+
+
+@pytest.mark.parametrize("position", range(PAGE - 10, PAGE + 1))
+def test_a_head_that_lies_on_two_pages_leaves_no_damage(position: int) -> None:
+    """A write can be cut where a page ends. The head of a large group comes last, all the rest of it is there then."""
+    for taken in (1, 2, 3, 4, 5, 6, 7, PAGE, 4500):
+        ledger = Ledger()
+        sim = SimStore(fresh_disk(), ledger)
+        sim.append([1000])
+        sim.append([position - sim.store.appended_offset - record_bytes(0)])
+        assert sim.store.appended_offset == position
+        written: list[int] = []
+
+        def kill(operation: Operation, taken: int = taken, written: list[int] = written) -> Fault | None:
+            if operation.kind != "write" or operation.path != LOG:
+                return None
+            written.append(operation.length)
+            return Fault(None, min(taken, operation.length - 1))
+
+        sim.files.before = kill
+        with pytest.raises(Killed):
+            sim.append([1500] * 3)
+        files = sim.files.after_kill()
+        found = SimStore(files, ledger)  # asserts that nothing is damaged
+        check(found.store, ledger)
+        close_quietly(found)
+        assert written == [8 if position not in (PAGE - 7, PAGE - 6, PAGE - 5) else 3 * record_bytes(1500)]
+
+
+def record_bytes(body_bytes: int) -> int:
+    """Return the size of a record of ``SimStore.append``, whose number in the body has one digit."""
+    sim = SimStore(fresh_disk(), Ledger())
+    sim.append([body_bytes])
+    close_quietly(sim)
+    return sim.store.appended_offset
 
 
 def lost_pages(sim: SimStore, *pages: int) -> CrashFileSystem:

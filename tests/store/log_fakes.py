@@ -14,6 +14,7 @@ from pocketmq.common.properties import encode_properties
 from pocketmq.common.record_codec import Record, decode_record, encode_record
 from pocketmq.common.record_group import GroupSection, RecordGroup, RecordMeta, record_meta
 from pocketmq.common.runner import SteppedRunner
+from pocketmq.store.commitlog.segment import GIL_HELD_COPY_BYTES_MAX
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.disk.file_system import Bytes
 from pocketmq.store.disk.os_file_system import OsFile, OsFileLock, OsFileSystem, OsMappedFile
@@ -129,6 +130,7 @@ class HookedMap(OsMappedFile):
     before: Before
 
     def store(self, offset: int, data: Bytes) -> None:
+        assert len(data) > GIL_HELD_COPY_BYTES_MAX, "a page that stalls would stop the whole process"
         self.before("store", self.path)
         super().store(offset, data)
 

@@ -12,7 +12,7 @@ import pytest
 
 import tests.store.disk.test_os_file_system as contract
 from pocketmq.common.clock import ManualClock
-from pocketmq.common.errors import ConfigError
+from pocketmq.common.errors import Cause, ConfigError
 from pocketmq.common.logs import CapturedLog
 from pocketmq.common.runner import SteppedRunner
 from pocketmq.store.append_result import PutStatus
@@ -315,16 +315,17 @@ def test_a_hang_ends_when_its_rule_is_gone(tmp_path: Path) -> None:
 
 
 def test_a_store_over_it_refuses_what_the_disk_refuses_and_goes_on_later(tmp_path: Path) -> None:
-    """Appends through the map and other files of the store meet the rules."""
+    """Appends meet the rules: small ones are written, of large ones the head is, after their copy into the map."""
     faulty = Faulty(tmp_path)
     store = MessageStore(
         store_config(tmp_path / "store"), file_system=faulty.files, clock=faulty.clock, runner=SteppedRunner()
     )
     store.open()
     assert store.append(bodies(b"before")).status is PutStatus.PUT_OK
-    faulty.write({"operations": ["store"], "path": "store/commitlog/*", "error": "ENOSPC"})
-    faulty.later()
-    assert store.append(bodies(b"refused")).status is not PutStatus.PUT_OK
+    for operation, body in (("write_at", b"refused"), ("write_at", b"refused" * 1000), ("store", b"refused" * 1000)):
+        faulty.write({"operations": [operation], "path": "store/commitlog/*", "error": "ENOSPC"})
+        faulty.later()
+        assert store.append(bodies(body)).cause is Cause.DISK_FULL
     faulty.write()
     faulty.later()
     assert store.append(bodies(b"after")).status is PutStatus.PUT_OK

@@ -36,8 +36,9 @@ SMALL_STORE: Final[Mapping[str, str]] = {
 """Files of a size that a temporary directory and five locked buffers can have; no scenario depends on it."""
 
 Rule = Mapping[str, object]
-APPENDS: Final[Rule] = {"operations": ["store"], "path": "commitlog/*", "bytes_min": 64}
-"""Each append, once: a group goes into the map in one large piece and a small one."""
+APPENDS: Final[Rule] = {"operations": ["store", "write_at"], "path": "commitlog/*", "bytes_min": 64}
+"""Each append, once: a small group is written, a large one goes into the map, and its head, below 64 bytes, is written.
+With the write-buffer pool: each write of the commit thread."""
 COMMITS: Final[Rule] = {"operations": ["write_at"], "path": "commitlog/*"}
 """Each write of the commit thread, which there is with the write-buffer pool."""
 

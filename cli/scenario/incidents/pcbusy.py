@@ -6,7 +6,7 @@ Lives here: the five runs, the stall that other scenarios use, too.
 from dataclasses import dataclass
 from typing import Final
 
-from pocketmq.cli.scenario.harness.cluster import APPENDS, COMMITS, Cluster
+from pocketmq.cli.scenario.harness.cluster import APPENDS, Cluster
 from pocketmq.cli.scenario.harness.load import Load, Options
 from pocketmq.cli.scenario.harness.phase import (
     Measured,
@@ -52,7 +52,7 @@ class Stall:
     def switches(self) -> tuple[Switch, ...]:
         """The disk of the first broker stalls, once: an append, or a commit where there is a pool."""
         once = {"delay_ms": self.stall_ms, "count": 1}
-        return switches((self.begins_s, [{**APPENDS, **once}, {**COMMITS, **once}]))
+        return switches((self.begins_s, [{**APPENDS, **once}]))
 
     def settings(self, more: Settings | None = None) -> dict[str, str]:
         """Return what differs from the defaults."""

@@ -20,7 +20,7 @@ Breaks = Callable[[Stepped, type[BaseException]], None]
 
 
 class Stall:
-    """A disk on which stores into the log stand still from ``begin`` to ``end``."""
+    """A disk on which appends to the log stand still from ``begin`` to ``end``."""
 
     def __init__(self) -> None:
         self.stands_still = False
@@ -29,7 +29,7 @@ class Stall:
         self.files = HookedFileSystem(self._hook)
 
     def _hook(self, operation: str, path: str) -> None:
-        if self.stands_still and operation == "store" and "/commitlog/" in path:
+        if self.stands_still and operation in ("store", "write") and "/commitlog/" in path:
             self.entered.set()
             self._go.wait(30)
 
