@@ -28,6 +28,7 @@ from pocketmq.common.errors import ConfigError, PocketMQError
 from pocketmq.common.events import EventLog
 from pocketmq.common.message import ReceivedMessage
 from pocketmq.common.retries import RESENT_FROM
+from pocketmq.common.supervised import Supervisor
 
 WINDOW_MS: Final = 3 * 86_400_000
 """A message that keeps failing comes for the last time 4 h 46 min after the first (levels 3 to 18); add what a stopped
@@ -111,6 +112,8 @@ class Idempotent:
         self._opening: asyncio.Lock | None = None
         self._until_purge = PURGE_EVERY
         self._tasks: set[asyncio.Task[Any]] = set()
+        self.supervisor = Supervisor(self.log, self.clock)
+        """Logs and counts renewals and purges that end with an unexpected error."""
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="pocketmq-idempotent")
 
     async def __aenter__(self) -> Self:
@@ -346,7 +349,7 @@ class Idempotent:
 
         def due() -> None:
             nonlocal timer
-            self._spawn(renew())
+            self._spawn(renew(), "idempotent-renew")
             timer = loop.call_later(pause_s, due)
 
         timer = loop.call_later(pause_s, due)
@@ -365,10 +368,12 @@ class Idempotent:
                 self.counts.store_errors += 1
                 self.log.warning("marks_not_purged", error=str(error))
 
-        self._spawn(purge())
+        self._spawn(purge(), "idempotent-purge")
 
-    def _spawn(self, work: Any) -> None:
-        self._keep(asyncio.get_running_loop().create_task(work))
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._keep(task)
+        self.supervisor.watch(task)
 
     def _keep(self, task: asyncio.Task[Any]) -> None:
         self._tasks.add(task)

@@ -660,3 +660,26 @@ async def test_a_cancelled_beginning_leaves_no_lock(tmp_path: Path) -> None:
             await asyncio.gather(task, return_exceptions=True)
         async with asyncio.timeout(20):
             await handle(message_of(b"x", "last"))
+
+
+async def test_a_purge_that_meets_a_fault_of_ours_is_logged_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs beside the handlers, which go on; without a trace the marks would grow for ever."""
+    monkeypatch.setattr("pocketmq.client.idempotence.idempotent.PURGE_EVERY", 1)
+
+    class Faulty(MemoryStore):
+        async def purge(self, now_ms: int) -> int:
+            raise ZeroDivisionError("ours")
+
+    log = CapturedLog()
+    idempotent = Idempotent(Faulty(), scope="s", log=log)
+
+    @idempotent
+    async def handle(message: ReceivedMessage) -> bool:
+        return True
+
+    assert await handle(message_of(b"1", "U1")) is True
+    assert await handle(message_of(b"2", "U2")) is True
+    await asyncio.gather(*idempotent._tasks, return_exceptions=True)
+    failed = [event for event in log.events if event["event"] == "task_failed"]
+    assert failed[0]["task"] == "idempotent-purge"
+    assert idempotent.supervisor.failures == {"idempotent-purge": len(failed)}
