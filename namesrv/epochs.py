@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
+from pocketmq.common.epochs import EPOCH_UNKNOWN_MAX, PROMOTION_STEP, highest_allowed, members_of
 from pocketmq.common.errors import Cause, PocketMQError
-from pocketmq.remoting.ha_bodies import EPOCH_UNKNOWN_MAX, PROMOTION_STEP, highest_allowed, members_of
 
 NUMBER_MAX: Final = (1 << 53) - 1
 TEXT_CHARS_MAX: Final = 255

@@ -1,67 +1,11 @@
 """Bodies of the requests about replication: JSON, camelCase, PocketMQ's own.
 
-Lives here: ``HaStatusBody`` and its parts, the answer to HA_STATUS; the numbers of promotions.
+Lives here: ``HaStatusBody`` and its parts, the answer to HA_STATUS.
 """
-
-from collections.abc import Iterator
-from typing import Final
 
 import msgspec
 
 from pocketmq.remoting.bodies import Body, DataVersion
-
-PROMOTION_STEP: Final = 1_000_000
-"""A promotion opens the next multiple of it, a master that starts again counts on by one: so an old master cannot pass
-the one that replaced it by starting often enough."""
-
-
-MEMBERS_STEP: Final = 100
-"""Within a promotion's numbers: a master that begins to count another slave opens the next multiple of it, one that
-only starts again counts on by one. So the numbers of two epochs tell whether the same nodes may confirm in both; after
-that many starts without a new slave they look different, and a promotion asks for more than it must."""
-
-
-def next_members(highest_known: int) -> int:
-    """Return the epoch that a master opens when the slaves that it counts change."""
-    return (highest_known // MEMBERS_STEP + 1) * MEMBERS_STEP
-
-
-def members_of(epoch: int) -> int:
-    """Return which set of counted slaves an epoch has: of two sets of one broker name the newer one is higher.
-
-    -1 of no epoch: who has none was in no set.
-    """
-    return epoch // MEMBERS_STEP if epoch else -1
-
-
-def next_promotion(highest_known: int) -> int:
-    """Return the epoch that a promotion opens when ``highest_known`` is the highest that anybody knows."""
-    return (highest_known // PROMOTION_STEP + 1) * PROMOTION_STEP
-
-
-PROMOTIONS_AHEAD_MAX: Final = 2
-"""How many promotions a forced claim or a promise may be beyond the newest epoch that is known: one for the promotion,
-one for a master that leads again after it failed. One number near the end of the range would else leave none for
-anybody."""
-EPOCH_UNKNOWN_MAX: Final = 1_000_000 * PROMOTION_STEP
-"""The highest epoch that a name server takes without knowing the ones before it: it may be new, have lost its directory
-or have been away for many promotions. Above it, room is left for billions of them."""
-EPOCH_PROMISED_MAX: Final = 1 << 52
-"""No node promises a higher one, whoever tells of it: so high no promotion of ours can be."""
-
-
-def highest_allowed(highest_known: int) -> int:
-    """Return the highest epoch that may be forced, or asked to be promised, where ``highest_known`` is known."""
-    return (highest_known // PROMOTION_STEP + PROMOTIONS_AHEAD_MAX + 1) * PROMOTION_STEP - 1
-
-
-def steps_to(epoch: int, highest_known: int) -> Iterator[int]:
-    """Yield the epochs, ``epoch`` itself last, that one after the other may be asked for where ``highest_known`` is
-    known: a node that was away for several promotions is led over them."""
-    while epoch > highest_allowed(highest_known):
-        highest_known = (highest_known // PROMOTION_STEP + PROMOTIONS_AHEAD_MAX) * PROMOTION_STEP
-        yield highest_known
-    yield epoch
 
 
 class HaEpochBody(Body):

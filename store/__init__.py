@@ -1,4 +1,4 @@
-"""The log on disk. Knows no socket but in ``ha``, and no request.
+"""The log on disk. Knows no wire: no request, no frame; only ``ha`` opens sockets, with a protocol of its own.
 
     disk          the file system as an argument, the cache of open files, locked memory
     commitlog     groups of records appended under one lock, committed, flushed; segments and write buffers

@@ -10,16 +10,11 @@ from pocketmq.broker.flow_control.busy_answers import RETRY_AFTER_ERROR_MS
 from pocketmq.broker.ha.ha_roles import RoleOfRun
 from pocketmq.broker.request.request_task import Refusal
 from pocketmq.common.clock import Clock
+from pocketmq.common.epochs import EPOCH_PROMISED_MAX, highest_allowed
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.events import EventLog
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.ha_bodies import (
-    EPOCH_PROMISED_MAX,
-    HaEpochBody,
-    HaSlaveBody,
-    HaStatusBody,
-    highest_allowed,
-)
+from pocketmq.remoting.ha_bodies import HaEpochBody, HaSlaveBody, HaStatusBody
 from pocketmq.remoting.headers import HaPromiseRequestHeader, HaPromiseResponseHeader
 from pocketmq.store.ha.epochs import EpochTable
 from pocketmq.store.ha.service import HaService

@@ -14,10 +14,11 @@ from msgspec.structs import replace
 from pocketmq.client.admin.admin import Admin, NotFound
 from pocketmq.client.connection.instance import check_answer
 from pocketmq.client.errors import BrokerAnswerError, ClientError
+from pocketmq.common.epochs import PROMOTIONS_AHEAD_MAX, steps_to
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.remoting.bodies import decode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.ha_bodies import PROMOTIONS_AHEAD_MAX, HaStatusBody, steps_to
+from pocketmq.remoting.ha_bodies import HaStatusBody
 from pocketmq.remoting.headers import (
     HaDemoteRequestHeader,
     HaEpochRequestHeader,

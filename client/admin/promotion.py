@@ -14,8 +14,9 @@ from typing import Final
 
 from pocketmq.client.admin.ha_admin import Group, HaAdmin, HaFailed
 from pocketmq.client.admin.promotion_rules import Opened, counted, lacks, newest_opened
+from pocketmq.common.epochs import next_promotion
 from pocketmq.common.errors import PocketMQError
-from pocketmq.remoting.ha_bodies import HaStatusBody, next_promotion
+from pocketmq.remoting.ha_bodies import HaStatusBody
 from pocketmq.remoting.headers import HaEpochRequestHeader, HaPromiseResponseHeader
 
 HOLD_MS: Final = 30_000

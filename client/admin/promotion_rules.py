@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pocketmq.client.admin.ha_admin import Group
-from pocketmq.remoting.ha_bodies import PROMOTION_STEP, HaStatusBody, members_of
+from pocketmq.common.epochs import PROMOTION_STEP, members_of
+from pocketmq.remoting.ha_bodies import HaStatusBody
 from pocketmq.remoting.headers import HaPromiseResponseHeader
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.common.clock import SystemClock
+from pocketmq.common.epochs import MEMBERS_STEP, PROMOTION_STEP, next_members, next_promotion
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.events import NullLog
 from pocketmq.common.sealed_json import unseal
@@ -19,7 +20,6 @@ from pocketmq.namesrv.server import NamesrvApp
 from pocketmq.remoting.bodies import RegisterBrokerBody, encode_body
 from pocketmq.remoting.channel_pool import ChannelPool
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.ha_bodies import MEMBERS_STEP, PROMOTION_STEP, members_of, next_members, next_promotion
 from pocketmq.remoting.headers import HaEpochRequestHeader, RegisterBrokerRequestHeader
 
 ONE = EpochRecord(1, "aa.1", "10.0.0.1:10911", "SYNC_MASTER")
@@ -155,15 +155,6 @@ def test_invented_names_keep_no_pair_out() -> None:
     assert len(table.records) == 50
     with pytest.raises(EpochTableFull):
         table.judge("one-more", ONE)
-
-
-def test_the_numbers_of_promotions() -> None:
-    """A promotion is above all that is known, and above whatever the old master may count up to."""
-    assert next_promotion(0) == next_promotion(PROMOTION_STEP - 1) == PROMOTION_STEP
-    assert next_members(0) == next_members(MEMBERS_STEP - 1) == MEMBERS_STEP
-    assert PROMOTION_STEP % MEMBERS_STEP == 0, "a promotion begins a new set"
-    assert members_of(0) < members_of(1) == members_of(MEMBERS_STEP - 1) < members_of(MEMBERS_STEP)
-    assert next_promotion(PROMOTION_STEP) == next_promotion(PROMOTION_STEP + 7) == 2 * PROMOTION_STEP
 
 
 def test_a_claim_that_cannot_be_written_does_not_hold(tmp_path: Path) -> None:

@@ -17,8 +17,9 @@ from typing import Any
 from pocketmq.client.admin.ha_admin import Group
 from pocketmq.client.admin.promotion_rules import counted, lacks, newest_opened
 from pocketmq.common.clock import ManualClock
+from pocketmq.common.epochs import next_promotion
 from pocketmq.namesrv.epochs import EpochRecord, EpochTable
-from pocketmq.remoting.ha_bodies import HaEpochBody, HaStatusBody, next_promotion
+from pocketmq.remoting.ha_bodies import HaEpochBody, HaStatusBody
 from pocketmq.remoting.headers import HaEpochResponseHeader, HaPromiseResponseHeader
 from pocketmq.store.append_result import PutStatus
 from tests.sim.checkers import fresh_disk

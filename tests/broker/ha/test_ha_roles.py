@@ -13,10 +13,11 @@ from pocketmq.broker.ha.ha_roles import role_settings
 from pocketmq.client.admin.admin import Admin
 from pocketmq.client.admin.ha_admin import HaAdmin
 from pocketmq.client.admin.promotion import promote
+from pocketmq.common.epochs import PROMOTION_STEP
 from pocketmq.common.errors import ConfigError
 from pocketmq.remoting.bodies import decode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.ha_bodies import PROMOTION_STEP, HaStatusBody
+from pocketmq.remoting.ha_bodies import HaStatusBody
 from pocketmq.remoting.headers import (
     HaDemoteRequestHeader,
     HaHoldRequestHeader,

@@ -9,8 +9,8 @@ import pytest
 from pocketmq.client.admin.admin import Admin
 from pocketmq.client.admin.ha_admin import HaAdmin, HaFailed
 from pocketmq.client.admin.promotion import promote
+from pocketmq.common.epochs import MEMBERS_STEP, PROMOTION_STEP
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.ha_bodies import MEMBERS_STEP, PROMOTION_STEP
 from pocketmq.remoting.headers import HaEpochRequestHeader
 from tests.broker.conftest import Harness, eventually
 from tests.broker.ha.test_ha_roles import append_code

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pocketmq.broker.assembly.role_changes import RoleNotTaken
+from pocketmq.common.epochs import PROMOTION_STEP
 from pocketmq.common.errors import PocketMQError
-from pocketmq.remoting.ha_bodies import PROMOTION_STEP
 from pocketmq.store.errors import DiskError
 from tests.broker.conftest import Harness, eventually
 from tests.broker.ha.test_ha_roles import ask_promise, status_of

@@ -5,7 +5,8 @@ import pytest
 from pocketmq.client.admin.ha_admin import Group, HaFailed
 from pocketmq.client.admin.promotion import _check_name_servers, _choose
 from pocketmq.client.admin.promotion_rules import Opened, counted, lacks, newest_opened
-from pocketmq.remoting.ha_bodies import MEMBERS_STEP, PROMOTION_STEP, HaEpochBody, HaStatusBody
+from pocketmq.common.epochs import MEMBERS_STEP, PROMOTION_STEP
+from pocketmq.remoting.ha_bodies import HaEpochBody, HaStatusBody
 from pocketmq.remoting.headers import HaEpochResponseHeader, HaPromiseResponseHeader
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pocketmq.remoting.ha_bodies import MEMBERS_STEP
+from pocketmq.common.epochs import MEMBERS_STEP
 from pocketmq.store.append_result import PutStatus
 from pocketmq.store.ha.service import COUNT_AGAIN_NS
 from tests.store.ha.links import ScriptedSlave

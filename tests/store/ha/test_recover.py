@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pocketmq.common.clock import ManualClock
-from pocketmq.remoting.ha_bodies import next_promotion
+from pocketmq.common.epochs import next_promotion
 from pocketmq.store.append_result import PutStatus
 from pocketmq.store.ha import wire
 from pocketmq.store.ha.recover import HaRecoveryNeeded

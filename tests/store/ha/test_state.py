@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pocketmq.common.clock import ManualClock
-from pocketmq.remoting.ha_bodies import PROMOTION_STEP, next_promotion
+from pocketmq.common.epochs import PROMOTION_STEP, next_promotion
 from pocketmq.store.checkpoint import StorePaths
 from pocketmq.store.errors import CorruptStore, DiskError, StoreError
 from pocketmq.store.ha.epochs import Epoch, EpochTable
