@@ -9,5 +9,7 @@
     ha            the log copied byte for byte to slaves
     offline       checking and repairing a store without a broker
 
-``message_store`` opens, connects and closes them; ``dispatch`` carries appended records to queues and index.
+``components`` makes and connects them, ``opening`` starts and ``closing`` stops them in order, ``checkpointer``
+writes down how far they are durable, ``dispatch`` carries appended records to queues and index. ``message_store`` is
+the face that the broker knows.
 """

@@ -1,55 +1,42 @@
 """The store as the broker sees it: messages in, messages out, durable when it says so.
 
-Lives here: ``MessageStore``, which builds the parts, starts and stops them in order, and passes calls on.
+Lives here: ``MessageStore``: the appends, acknowledgements and reads, each passed on to the component that does it.
 """
 
 import os.path
-import threading
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketmq.common.all_steps import AllSteps
 from pocketmq.common.clock import Clock, SystemClock
-from pocketmq.common.delay_levels import DelayLevels
 from pocketmq.common.errors import CorruptRecord, PocketMQError
 from pocketmq.common.events import EventLog, NullLog
 from pocketmq.common.properties import KEYS, UNIQ_KEY
 from pocketmq.common.record_codec import decode_record, record_size_at
-from pocketmq.common.record_group import GroupSection, RecordGroup
-from pocketmq.common.runner import Runner, ThreadRunner, Worker
+from pocketmq.common.record_group import RecordGroup
+from pocketmq.common.runner import Runner, ThreadRunner
 from pocketmq.common.supervised import Supervisor
 from pocketmq.store.append_result import AppendResult, PutStatus, PutTimes, refused
-from pocketmq.store.checkpoint import Checkpoint, Positions, StorePaths, mark_open, write_checkpoint
-from pocketmq.store.commitlog.allocate import ALLOCATING_SUFFIX, SegmentAllocator
-from pocketmq.store.commitlog.checksums import ChecksumLog
-from pocketmq.store.commitlog.commit import CommitService
-from pocketmq.store.commitlog.commit_log import CommitLog
-from pocketmq.store.commitlog.flush import FlushService
-from pocketmq.store.commitlog.group_commit import GroupCommit
-from pocketmq.store.commitlog.group_feed import LogColumns
+from pocketmq.store.checkpoint import StorePaths
+from pocketmq.store.closing import close_components
 from pocketmq.store.commitlog.log_reader import DamagedRange
-from pocketmq.store.commitlog.segment_queue import SegmentQueue
-from pocketmq.store.commitlog.write_buffer_pool import WriteBufferPool
+from pocketmq.store.components import build
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.consumequeue.consume_queue import ENTRY
-from pocketmq.store.consumequeue.consume_queues import ConsumeQueues
 from pocketmq.store.consumequeue.get import GetResult, get_message, read_records
 from pocketmq.store.consumequeue.time_index import offset_by_time, store_time, store_time_at
-from pocketmq.store.disk.file_system import FileLock, FileSystem
+from pocketmq.store.disk.file_system import FileSystem
 from pocketmq.store.disk.memory_lock import Memory, OsMemory
 from pocketmq.store.disk.os_file_system import OsFileSystem
-from pocketmq.store.dispatch import Dispatcher
-from pocketmq.store.errors import NotLeading, OffsetOutOfRange, StoreClosed, StoreError, StoreFenced
-from pocketmq.store.index.index import KeyIndex, KeyQueryResult
-from pocketmq.store.open_plan import OpenPlan, drop_log
-from pocketmq.store.recovery.recovery import Recovery, RecoveryReport, write_damage
+from pocketmq.store.environment import StoreEnvironment
+from pocketmq.store.errors import NotLeading, OffsetOutOfRange, StoreClosed, StoreError
+from pocketmq.store.index.index import KeyQueryResult
+from pocketmq.store.opening import OpenPlan, open_components
+from pocketmq.store.recovery.recovery import RecoveryReport, write_damage
 from pocketmq.store.replicas import BothVerdicts, Replicas
-from pocketmq.store.retention.retention import Retention
 from pocketmq.store.waiters import Done
 
 __all__ = ["AppendResult", "GetResult", "MessageStore", "PutStatus", "RecoveryReport"]
@@ -83,79 +70,30 @@ class MessageStore:
     ) -> None:
         """``error_log`` takes trouble with the disk; without it ``log`` does."""
         root = os.path.abspath(os.path.expanduser(config.store_path_root_dir))
-        self.config = msgspec.structs.replace(config, store_path_root_dir=root)
+        config = msgspec.structs.replace(config, store_path_root_dir=root)
         if config.broker_role == "SLAVE":  # it takes the master's bytes in large pieces: a write each, no map
-            self.config = msgspec.structs.replace(self.config, append_mode="written", warm_maped_file_enable=False)
+            config = msgspec.structs.replace(config, append_mode="written", warm_maped_file_enable=False)
+        self.config = config
         self.paths = StorePaths(root)
         self.clock: Clock = SystemClock() if clock is None else clock
-        self._file_system: FileSystem = OsFileSystem() if file_system is None else file_system
-        self._runner: Runner = ThreadRunner(Supervisor(log, self.clock).crashed) if runner is None else runner
-        self._log: EventLog = NullLog() if log is None else log
-        self._error_log = self._log if error_log is None else error_log
-        config = self.config
-        segment_bytes = config.mapped_file_size_commit_log
-        files, clock = self._file_system, self.clock
-        self._segments = SegmentQueue(files, self.paths.commit_log, segment_bytes)
-        memory = OsMemory(files) if memory is None else memory
-        self.pool: WriteBufferPool | None = None
-        if config.transient_store_pool_enable:
-            self.pool = WriteBufferPool(config.transient_store_pool_size, segment_bytes, memory, clock, self._log)
-        self._allocator = SegmentAllocator(
-            config, files, self.paths.commit_log, self._runner, self._error_log, pool=self.pool, memory=memory
-        )
-        self._checksums = ChecksumLog(files, self.paths.checksums, segment_bytes) if config.group_checksums else None
-        self.delay_levels = DelayLevels(config.message_delay_level)
-        self.consume_queues = ConsumeQueues(
-            config, files, clock, self._runner, tags_code_of=self._deliver_times, log=self._error_log
-        )
-        self.log = CommitLog(
-            config,
-            files,
-            clock,
-            self._segments,
-            self._allocator,
-            self._checksums,
-            self.consume_queues.next_offset,
-            self._log,
-            pool=self.pool,
-            error_log=self._error_log,
-        )
-        self.index = KeyIndex(config, files, clock, self._runner, self.log, log=self._error_log)
-        self.dispatcher = Dispatcher(
-            self.consume_queues, self.log, self._runner, clock, index=self.index, log=self._error_log
-        )
-        self.retention = Retention(
-            config,
-            files,
-            self.paths,
-            clock,
-            self._segments,
-            self.consume_queues,
-            self.index,
-            self._checksums,
-            self._unneeded_below,
-            self._positions_changed,
-            self._log,
-            self._error_log,
-        )
-        self._flush = FlushService(config, self.log, self._checksums, clock, self._error_log, self.dispatcher.nudge)
-        self._commit = None if self.pool is None else CommitService(config, self.log, clock)
-        self._group_commit: GroupCommit | None = None
-        if config.flush_disk_type == "SYNC_FLUSH":
-            self._group_commit = GroupCommit(self.log, clock, config.sync_flush_timeout, self._log)
+        self.file_system: FileSystem = OsFileSystem() if file_system is None else file_system
+        log = NullLog() if log is None else log
+        self._error_log: EventLog = log if error_log is None else error_log
+        runner = ThreadRunner(Supervisor(log, self.clock).crashed) if runner is None else runner
+        environment = StoreEnvironment(config, self.paths, self.file_system, self.clock, runner, log, self._error_log)
+        self.components = components = build(environment, OsMemory(self.file_system) if memory is None else memory)
+        self.pool = components.pool
+        self.delay_levels = components.delay_levels
+        self.consume_queues = components.queues
+        self.log = components.log
+        self.index = components.index
+        self.dispatcher = components.dispatcher
+        self.retention = components.retention
+        self._group_commit = components.group_commit
         self._is_slave = config.broker_role == "SLAVE"
         self.replicas: Replicas | None = None
         """Set by a master's HA service while it runs."""
-        self._lock: FileLock | None = None
-        self._checkpointer: Worker | None = None
-        self._checkpoint = Checkpoint()
-        self._seen: tuple[int, int] | None = None  # (end, store time) at the last checkpoint, not yet durable then
-        self._durable_offset = -1  # log and queues are durable up to here, and positions.json says so
-        self._clean_offset = -1  # positions.json tells of a clean stop at this end
         self._tell_reads_from_ns = 0
-        self._recover_offset = 0  # a recovery would read the log from here on
-        self._rewinds = 0  # of the dispatch, by ``delete_topic_below``
-        self._positions_lock = threading.Lock()  # held over the write: no checkpoint takes back a rewind
         self._is_open = False
 
     # ---- life
@@ -173,118 +111,9 @@ class MessageStore:
         changed.
         """
         assert not self._is_open, "open() of an open store"
-        begin_ns = self.clock.monotonic_ns()
-        if self.pool is not None:
-            self.pool.check()
-        self._file_system.make_dirs(self.paths.root)
-        self._lock = self._file_system.lock_file(self.paths.lock, f"lock\npid {os.getpid()}\n")
-        try:
-            report = self._recover(progress, plan())
-        except BaseException:
-            self._give_up()
-            raise
-        report.duration_ms = (self.clock.monotonic_ns() - begin_ns) / 1e6
-        self._log.info(
-            "store_opened",
-            kind=report.kind,
-            reason=report.reason,
-            end_offset=report.end_offset,
-            cut_bytes=report.cut_bytes,
-            damaged=len(report.damaged),
-            duration_ms=round(report.duration_ms, 1),
-        )
-        return report
-
-    def _recover(self, progress: Callable[[int, int], None] | None, plan: OpenPlan) -> RecoveryReport:
-        files, paths, log = self._file_system, self.paths, self.log
-        if plan.drop:
-            drop_log(files, paths)
-        self._segments.load()
-        self.consume_queues.deleted.load(self._segments.first_offset)
-        self.consume_queues.load()
-        for path in (paths.commit_log, paths.checksums, paths.own):  # not before: a refused store is left as it was
-            files.make_dirs(path)
-        recovery = Recovery(
-            self.config,
-            files,
-            paths,
-            self._segments,
-            self._checksums,
-            self._log,
-            progress=progress,
-            cut_at_damage=plan.cut_at_damage,
-        )
-        if plan.cut_to is not None:
-            recovery.cut_to(plan.cut_to)
-        queues = self.consume_queues
-        report = recovery.run(
-            queues.last_physical_end,
-            queues.entries(),
-            queues.deleted.last_offset,
-            queues.ends_below,
-            queues.deleted.get,
-        )
-        for name in files.list(paths.commit_log):
-            if name.endswith(ALLOCATING_SUFFIX):
-                files.remove(f"{paths.commit_log}/{name}")
-        end = report.end_offset
-        log.damaged[:] = report.damaged
-        self.consume_queues.deleted.cut(end)
-        if self.pool is not None:
-            self.pool.open()
-        self._allocator.start()
-        self._recover_offset = min(report.start_offset, report.dispatched_from)
-        log.open_at(end, report.last_store_timestamp, report.last_group_offset)
-        queue_ends = queues.ends_below(end) if report.damaged and report.truncate_queues else {}
-        if report.truncate_queues:
-            self.consume_queues.truncate_to_physical(report.dispatched_from)
-        self.index.load(report.indexed_from, clean=report.index_clean)
-        self.dispatcher.rebuild(report.dispatched_from, None if progress is None else partial(_tell, progress, end))
-        queues.keep_ends(queue_ends)
-        self.consume_queues.correct_min(log.min_offset)
-        mark_open(files, paths, durable=self.config.sync_on_close or self._group_commit is not None)
-        if report.kind == "clean":
-            self._durable_offset = end
-            self._clean_offset = end if report.index_clean else -1
-            self._checkpoint = Checkpoint(*([report.last_store_timestamp] * 3))
-        elif report.kind == "new":
-            self._durable_offset = self._clean_offset = 0
-        self._start_workers(end)
-        return report
-
-    def _start_workers(self, end: int) -> None:
-        log = self.log
-        log.on_appended = self.dispatcher.feed
-        log.on_committed = [self._flush.committed]
-        if self._commit is not None:
-            log.on_committed.append(self.dispatcher.committed)
-            log.on_buffered = self._commit.appended
-            self._commit.start(self._runner)
-        self.consume_queues.start()
-        self.index.start()
-        self.dispatcher.start(end)
-        self._flush.start(self._runner)
-        if self._group_commit is not None:
-            self._group_commit.start(self._runner)
-        self.retention.start(self._runner)
-        interval_ms = self.config.checkpoint_interval
-        self._checkpointer = self._runner.start("checkpoint", self._checkpoint_step, first_after_ms=interval_ms)
+        report = open_components(self.components, progress, plan)
         self._is_open = True
-        log.accept()
-
-    def _give_up(self) -> None:
-        """Undo a failed ``open``."""
-        steps = AllSteps(lambda step, error: self._error_log.error("store_close_failed", step=step, error=repr(error)))
-        steps.take("allocator", self._allocator.stop)
-        self._close_log(steps)
-
-    def _close_log(self, steps: AllSteps) -> None:
-        steps.take("log", self.log.close)
-        if self.pool is not None:
-            steps.take("pool", self.pool.close)
-        lock, self._lock = self._lock, None
-        if lock is not None:
-            steps.take("lock", lock.release)
+        return report
 
     def close(self) -> None:
         """Take no more appends, bring everything up to date, write it, remember a clean stop. Closing twice does
@@ -293,144 +122,13 @@ class MessageStore:
         Every step is taken, whatever the ones before have raised. When something cannot be written the next start
         recovers, as after a crash; each error is logged, and the first is raised at the end.
         """
-        if not self._is_open:
-            return
-        self._is_open = False
-        steps = AllSteps(
-            lambda step, error: self._error_log.error("store_close_failed", step=step, error=str(error) or repr(error))
-        )
-        steps.take("refuse", self.log.refuse)
-        steps.take("retention", self.retention.stop)
-        if self._checkpointer is not None:
-            steps.take("checkpoint", self._checkpointer.stop)
-        if self._commit is not None:
-            steps.take("commit", self._commit.stop)
-            steps.take("write_buffers", self._commit.commit_all)
-            left_bytes = self.log.appended_offset - self.log.committed_offset
-            if left_bytes:  # the pool's price, also at a stop: say how much of it was paid
-                self._error_log.error(
-                    "write_buffers_lost",
-                    lost_bytes=left_bytes,
-                    committed_offset=self.log.committed_offset,
-                    hint="these messages were acknowledged and are in no file; their producers must send them again",
-                )
-        steps.take("flush_service", self._flush.stop)
-        if self._group_commit is not None:
-            steps.take("group_commit", self._group_commit.stop)
-        steps.take("allocator", self._allocator.stop)
-        steps.take("flush", self._last_flush)  # before what can be made again from the log
-        steps.take("dispatch", self.dispatcher.stop)
-        steps.take("index", self.index.close)
-        steps.take("consume_queues", self.consume_queues.close)
-        steps.take("checksums", self._flush.write_checksums)
-        if not steps.have_failed:
-            steps.take("positions", self._stop_cleanly)
-        self._close_log(steps)
-        steps.raise_first()
-
-    def _last_flush(self) -> None:
-        if self.config.sync_on_close or self._group_commit is not None or self.log.fenced_by is not None:
-            self.log.flush()
-
-    def _stop_cleanly(self) -> None:
-        """Write positions and remove the abort marker, if everything has reached the end."""
-        log = self.log
-        end = log.committed_offset
-        assert end == log.appended_offset, "a clean stop leaves nothing in a buffer"
-        if self.dispatcher.dispatched_offset != end:
-            self._log.error(
-                "dispatch_behind_at_close", dispatched_offset=self.dispatcher.dispatched_offset, end_offset=end
-            )
-            return
-        if not log.leaves_nothing():  # the next start has to zero it: no clean stop
-            self._log.error("failed_append_left_at_close", end_offset=end)
-            return
-        if self._clean_offset != end:
-            durable = self.config.sync_on_close
-            if durable and self._durable_offset != end:
-                self._file_system.sync_all(self.paths.root)
-                self._durable_offset = end
-            self._checkpoint = Checkpoint(*([log.last_store_timestamp] * 3))
-            recover = max(self._durable_offset, log.min_offset)
-            self._write_positions(recover, self.consume_queues.entries(), clean=True, durable=durable)
-        self._file_system.remove(self.paths.abort)
-
-    def _deliver_times(self, section: GroupSection, group: LogColumns) -> NDArray[np.int64]:
-        """Return when messages of a delay level are due: the tags codes of their entries (RocketMQ
-        ScheduleMessageService.computeDeliverTimestamp).
-        """
-        delay_ms = self.delay_levels.delay_ms(section.queue_id + 1)
-        if group.store_timestamps is None:
-            return np.full(section.count, group.store_timestamp + delay_ms, np.int64)
-        return group.store_timestamps[section.first : section.first + section.count] + delay_ms
-
-    # ---- checkpoint
-
-    def _checkpoint_step(self) -> float | None:
-        try:
-            self.checkpoint()
-        except StoreFenced:
-            return None
-        except PocketMQError as error:
-            self._error_log.error("checkpoint_failed", error=str(error))
-        return float(self.config.checkpoint_interval)
+        if self._is_open:
+            self._is_open = False
+            close_components(self.components)
 
     def checkpoint(self) -> None:
         """Make log and queues durable and remember how far, if anything was stored since. Raises ``StoreError``."""
-        log = self.log
-        if log.committed_offset == self._durable_offset:
-            return
-        with self.dispatcher.between_passes():
-            dispatched = self.dispatcher.dispatched_offset
-            entries = self.consume_queues.entries()  # of records below ``dispatched``: recovery may drop later ones
-            rewinds = self._rewinds
-        seen = (log.committed_offset, log.committed_store_timestamp)
-        flushed = log.flush()
-        self.consume_queues.flush(force=True)
-        indexed = self.index.flush()
-        try:
-            self._file_system.sync_all(self.paths.root)
-        except StoreError as error:  # entries of queues may be lost that the next sync would say nothing of
-            log.fence(error)
-            raise
-        recover = min(dispatched, flushed)
-        if self._seen is not None and self._seen[0] <= recover:
-            index_ms = self._seen[1] if indexed >= self._seen[0] else self._checkpoint.index_ms
-            self._checkpoint = Checkpoint(self._seen[1], self._seen[1], index_ms)
-            self._seen = None
-        self._seen = self._seen or seen
-        self._clean_offset = -1
-        with self._positions_lock:
-            if rewinds != self._rewinds:
-                return  # queues lack again what was dispatched; the next checkpoint has them
-            self._write_positions(recover, entries, clean=False, durable=True, indexed=indexed)
-            self._durable_offset = self._recover_offset = recover
-
-    def _unneeded_below(self) -> int:
-        """Return below which offset retention may take the log away: what is durable, in its queues, and not read by a
-        recovery.
-        """
-        return min(self._recover_offset, self.log.flushed_offset, self.dispatcher.dispatched_offset)
-
-    def _positions_changed(self) -> None:
-        """Note that positions.json does not describe the store any more."""
-        self._clean_offset = -1
-
-    def _write_positions(
-        self, recover: int, queue_entries: int, *, clean: bool, durable: bool, indexed: int | None = None
-    ) -> None:
-        log = self.log
-        positions = Positions(
-            clean=clean,
-            segment_bytes=log.segment_bytes,
-            end_offset=log.committed_offset,
-            recover_offset=recover,
-            indexed_offset=self.index.indexed_offset if indexed is None else indexed,
-            last_group_offset=log.last_group_offset,
-            last_store_timestamp=log.last_store_timestamp,
-            queue_entries=queue_entries,
-        )
-        write_checkpoint(self._file_system, self.paths, self._checkpoint, positions, durable=durable)
+        self.components.checkpointer.checkpoint()
 
     # ---- writing
 
@@ -478,7 +176,7 @@ class MessageStore:
         """
         assert self._is_open
         self.log.start_at(offset)
-        self._positions_changed()
+        self.components.checkpointer.positions_changed()
 
     def note_damage(self, start: int, end: int, why: str) -> None:
         """Remember, before bytes without a record are appended, that walks must skip them. Raises ``StoreError``."""
@@ -487,7 +185,7 @@ class MessageStore:
             damaged[-1] = DamagedRange(damaged[-1].start, end, why)
         else:
             damaged.append(DamagedRange(start, end, why))
-        write_damage(self._file_system, self.paths, damaged)
+        write_damage(self.file_system, self.paths, damaged)
 
     def show_all(self) -> None:
         """Make visible, to consumers and to key queries, what was appended before the call.
@@ -729,7 +427,7 @@ class MessageStore:
                 self.log.forget_queues(topic, forget)
 
         self.consume_queues.delete_topic(topic, exclusively)
-        self._positions_changed()  # they count the entries of the topic
+        self.components.checkpointer.positions_changed()  # they count the entries of the topic
 
     def delete_topic_below(self, topic: str, end_offset: int) -> None:
         """Do on a slave what ``delete_topic`` did on its master when the log ended at ``end_offset``.
@@ -744,28 +442,13 @@ class MessageStore:
         def exclusively(forget: Callable[[int], None]) -> None:
             with dispatcher.between_passes():
                 from_offset = max(min(dispatcher.dispatched_offset, end_offset), self.log.min_offset)
-                self._rewind_positions(from_offset)
+                self.components.checkpointer.rewind(from_offset)
                 forget(end_offset)
                 dispatcher.dispatched_offset = from_offset
 
         self.consume_queues.delete_topic(topic, exclusively)
-        self._positions_changed()
+        self.components.checkpointer.positions_changed()
         dispatcher.committed()
-
-    def _rewind_positions(self, from_offset: int) -> None:
-        """Have a recovery dispatch again from ``from_offset``, before queues lose what lies behind it: a kill in
-        between must not leave them without it. Raises ``StoreError``.
-        """
-        with self._positions_lock:
-            self._rewinds += 1
-            self._positions_changed()
-            if self._recover_offset > from_offset:
-                self._write_positions(from_offset, 0, clean=False, durable=True)
-                self._durable_offset = self._recover_offset = from_offset
-
-
-def _tell(progress: Callable[[int, int], None], end: int, at: int) -> None:
-    progress(at, end)
 
 
 def _has_key(data: bytes, topic: str, key: str) -> bool:

@@ -42,7 +42,7 @@ def fill(root: str, gigabytes: float) -> None:
         result = store.append(group)
         assert result.status.is_stored, result
     store.show_all()
-    store._flush.write_checksums()
+    store.components.flush.write_checksums()
     os._exit(0)
 
 

@@ -95,7 +95,7 @@ def append_row(base: Path, records: int, body_bytes: int, **settings: object) ->
     held = store.log.lock.held_ns_total - held
     store.log.fenced_by = None
     store._is_open = False  # nothing is to be written or kept
-    store._allocator.stop()
+    store.components.allocator.stop()
     store.log.close()
     shutil.rmtree(root)
     total = calls * records

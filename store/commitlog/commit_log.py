@@ -10,9 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketmq.common.clock import Clock
 from pocketmq.common.crc import crc32
-from pocketmq.common.events import EventLog
 from pocketmq.common.record_columns import patch
 from pocketmq.common.record_group import RecordGroup
 from pocketmq.store.append_result import AppendResult, PutStatus, PutTimes
@@ -25,8 +23,7 @@ from pocketmq.store.commitlog.log_writer import LogWriter
 from pocketmq.store.commitlog.queue_offsets import NextOffset, QueueOffsets
 from pocketmq.store.commitlog.segment_queue import SegmentQueue
 from pocketmq.store.commitlog.write_buffer_pool import WriteBufferPool
-from pocketmq.store.config import StoreConfig
-from pocketmq.store.disk.file_system import FileSystem
+from pocketmq.store.environment import StoreEnvironment
 from pocketmq.store.errors import (
     CommitFailing,
     GroupTooLarge,
@@ -55,21 +52,18 @@ class CommitLog:
 
     def __init__(
         self,
-        config: StoreConfig,
-        file_system: FileSystem,
-        clock: Clock,
+        environment: StoreEnvironment,
         segments: SegmentQueue,
         allocator: SegmentAllocator,
         checksums: ChecksumLog | None,
         next_offset: NextOffset,
-        log: EventLog,
         *,
         pool: WriteBufferPool | None = None,
-        error_log: EventLog | None = None,
     ) -> None:
         """``next_offset(topic, queue_id)`` gives the queue offset that comes next in a queue not appended to so far;
-        ``pool`` gets the buffers of committed segments back; ``error_log`` takes trouble with the disk.
+        ``pool`` gets the buffers of committed segments back.
         """
+        config, clock = environment.config, environment.clock
         self.segment_bytes = config.mapped_file_size_commit_log
         self.group_bytes_max = config.group_bytes_max
         self.store_host = bytes(8)
@@ -99,15 +93,15 @@ class CommitLog:
         self.commit_count = 0
         self.last_commit_ns = 0
         self._record_bytes_max = config.record_bytes_max
-        self._file_system = file_system
+        self._file_system = environment.file_system
         self._clock = clock
         self._monotonic_ns = clock.monotonic_ns
         self._segments = segments
         self._checksums = checksums
         self._held = None if pool is None or checksums is None else HeldChecksums(checksums)
         self._pool = pool
-        self._log = log
-        self._error_log = log if error_log is None else error_log
+        self._log = environment.log
+        self._error_log = environment.error_log
         self._queue_offsets = QueueOffsets(next_offset)
         self._writer = LogWriter(segments, allocator, config.is_mapped, self._error_log)
         self._commit_lock = threading.Lock()  # held over I/O, never together with the append lock

@@ -11,7 +11,7 @@ from pocketmq.common.events import EventLog
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.ha.state import HaState
 from pocketmq.store.message_store import MessageStore, RecoveryReport
-from pocketmq.store.open_plan import OpenPlan
+from pocketmq.store.opening import OpenPlan
 
 
 def needs_recovery(state: HaState, config: StoreConfig) -> bool:

@@ -37,8 +37,8 @@ from pocketmq.store.commitlog.checksums import ChecksumLog
 from pocketmq.store.commitlog.log_reader import DamagedRange, LogReader
 from pocketmq.store.commitlog.segment import Segment
 from pocketmq.store.commitlog.segment_queue import SegmentQueue
-from pocketmq.store.config import StoreConfig
 from pocketmq.store.disk.file_system import FileSystem
+from pocketmq.store.environment import StoreEnvironment
 from pocketmq.store.errors import StoreError
 from pocketmq.store.recovery.log_scan import LogScan, ScanResult
 from pocketmq.store.recovery.quarantine import Quarantine
@@ -100,27 +100,24 @@ class Recovery:
 
     def __init__(
         self,
-        config: StoreConfig,
-        file_system: FileSystem,
-        paths: StorePaths,
+        environment: StoreEnvironment,
         segments: SegmentQueue,
         checksums: ChecksumLog | None,
-        log: EventLog,
         *,
         progress: Callable[[int, int], None] | None = None,
         cut_at_damage: bool = False,
     ) -> None:
         """``progress(offset, end)`` is called now and then while the log is verified. ``cut_at_damage``: see
-        ``open_plan.OpenPlan``.
+        ``opening.OpenPlan``.
         """
         self._cut_at_damage = cut_at_damage
         self._damage_unread = False
-        self._config = config
-        self._file_system = file_system
-        self._paths = paths
+        self._config = config = environment.config
+        self._file_system = file_system = environment.file_system
+        self._paths = paths = environment.paths
+        self._log = log = environment.log
         self._segments = segments
         self._checksums = checksums
-        self._log = log
         tell = None if progress is None else partial(_tell, progress, segments)
         self._scan = LogScan(segments, checksums, check_crc=config.check_crc_on_recover, progress=tell)
         self._quarantine = Quarantine(config, file_system, paths, segments, log)

@@ -23,18 +23,15 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from pocketmq.common.clock import Clock
 from pocketmq.common.errors import PocketMQError
-from pocketmq.common.events import EventLog
 from pocketmq.common.runner import Runner, Worker
-from pocketmq.store.checkpoint import StorePaths
+from pocketmq.store.checkpointer import Checkpointer
 from pocketmq.store.commitlog.checksums import ChecksumLog
 from pocketmq.store.commitlog.segment import Segment
 from pocketmq.store.commitlog.segment_queue import SegmentQueue
-from pocketmq.store.config import StoreConfig
 from pocketmq.store.consumequeue.consume_queues import ConsumeQueues
 from pocketmq.store.disk.disk_limits import DiskLimits
-from pocketmq.store.disk.file_system import FileSystem
+from pocketmq.store.environment import StoreEnvironment
 from pocketmq.store.errors import StoreFull
 from pocketmq.store.index.index import KeyIndex
 from pocketmq.store.retention.running_flags import RunningFlags
@@ -70,22 +67,17 @@ class Retention:
 
     def __init__(
         self,
-        config: StoreConfig,
-        file_system: FileSystem,
-        paths: StorePaths,
-        clock: Clock,
+        environment: StoreEnvironment,
         segments: SegmentQueue,
         queues: ConsumeQueues,
         index: KeyIndex,
         checksums: ChecksumLog | None,
-        unneeded_below: Callable[[], int],
-        on_removed: Callable[[], None],
-        log: EventLog,
-        error_log: EventLog,
+        checkpointer: Checkpointer,
     ) -> None:
-        """``unneeded_below()``: the physical offset below which no byte of the log is needed to serve, to catch up or
-        to recover. ``on_removed`` is called before a segment goes. Neither may block for long.
+        """``checkpointer`` gives the physical offset below which no byte of the log is needed to serve, to catch up or
+        to recover, and learns of every segment before it goes.
         """
+        config = environment.config
         self.flags = RunningFlags()
         self.wanted_from: Callable[[], int] | None = None
         """Gives the physical offset from which on messages wait for their delivery. Their segments stay whatever their
@@ -101,17 +93,16 @@ class Retention:
         self.removed_segments = 0
         self.removed_files = 0
         self.freed_bytes = 0
-        self._file_system = file_system
-        self._paths = paths
-        self._clock = clock
+        self._file_system = environment.file_system
+        self._paths = environment.paths
+        self._clock = environment.clock
         self._segments = segments
         self._queues = queues
         self._index = index
         self._checksums = checksums
-        self._unneeded_below = unneeded_below
-        self._on_removed = on_removed
-        self._log = log
-        self._error_log = error_log
+        self._checkpointer = checkpointer
+        self._log = environment.log
+        self._error_log = environment.error_log
         self._reserved_ms = config.file_reserved_time * _HOUR_MS
         self._hours = config.delete_hours()
         self._interval_ms = config.clean_resource_interval
@@ -225,7 +216,7 @@ class Retention:
         young on.
         """
         kept: list[Segment] = []
-        unneeded_below = self._unneeded_below()
+        unneeded_below = self._checkpointer.unneeded_below()
         for segment in self._segments.all[:-1]:
             if segment.end_offset > unneeded_below or len(kept) == FILES_PER_ROUND:
                 break
@@ -284,7 +275,7 @@ class Retention:
         if len(segments) < 2:
             return False
         oldest = segments[0]
-        if oldest.end_offset > self._unneeded_below():
+        if oldest.end_offset > self._checkpointer.unneeded_below():
             return False
         if reason is not Reason.FORCED and self._is_wanted(oldest.end_offset):
             return False
@@ -296,7 +287,7 @@ class Retention:
         if reason is not Reason.FORCED and age_ms < self._reserved_ms:
             return False
         content = self._content(oldest.base_offset, oldest.end_offset) if reason is Reason.FORCED else {}
-        self._on_removed()
+        self._checkpointer.positions_changed()
         try:
             self._segments.remove_first()
         except (PocketMQError, FileNotFoundError) as error:

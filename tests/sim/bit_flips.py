@@ -99,7 +99,7 @@ def small_store(*, checksums: bool, clean: bool = False) -> Small:
         sim.close()
     elif checksums:
         sim.step("flush-commit-log")
-        sim.store._flush.write_checksums()
+        sim.store.components.flush.write_checksums()
     ledger.only_kills = False  # bits flip
     return Small(sim.files.after_kill(), ledger, bounds)
 

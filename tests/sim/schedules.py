@@ -27,7 +27,7 @@ STEPS: dict[str, Step] = {
     "group_commit": lambda sim: sim.step("group-commit") if sim.is_sync else sim.flush(),
     "dispatch": lambda sim: sim.store.dispatcher.catch_up(),
     "write_queues": lambda sim: sim.store.consume_queues.flush(force=True),
-    "checksums": lambda sim: sim.store._flush.write_checksums(),
+    "checksums": lambda sim: sim.store.components.flush.write_checksums(),
     "checkpoint": lambda sim: sim.checkpoint(),
     "close": lambda sim: sim.close(),
 }

@@ -31,7 +31,7 @@ def test_lost_syncs_cost_messages_and_nothing_else(seed: int) -> None:
         if number % 6 == 5:
             sim.store.dispatcher.catch_up()
             sim.store.consume_queues.flush()
-            sim.store._flush.write_checksums()
+            sim.store.components.flush.write_checksums()
         if number == 15:
             sim.checkpoint()
     for disk in sim.files.crash_states(rng, 12):

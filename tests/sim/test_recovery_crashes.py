@@ -27,7 +27,7 @@ def lived(clock: ManualClock, *, checkpointed: bool = True) -> tuple[CrashFileSy
         if number == 9 and checkpointed:
             sim.checkpoint()
     sim.store.consume_queues.flush(force=True)
-    sim.store._flush.write_checksums()
+    sim.store.components.flush.write_checksums()
     sim.store.log.flush()
     return sim.files.after_kill(), ledger
 

@@ -37,7 +37,7 @@ def kept(clock: ManualClock) -> tuple[SimStore, dict[Place, int]]:
         sim.append([700, 900], "AB"[number % 2], number % 3, key=f"key{number}")
         sim.store.dispatcher.catch_up()
     sim.store.index.flush()
-    sim.store._flush.write_checksums()
+    sim.store.components.flush.write_checksums()
     sim.checkpoint()
     at = {place: sim.store.physical_offset(*place) for place in ledger.kill_safe}
     clock.advance_ms(60_000)

@@ -167,7 +167,7 @@ def test_a_group_that_was_certainly_finished_is_never_cut(evidence: str) -> None
     sim.append([900] * 4)
     sim.append([900] * 6)  # the same store time: it could be one group
     if evidence == "checksums":
-        sim.store._flush.write_checksums()
+        sim.store.components.flush.write_checksums()
     else:
         sim.store.dispatcher.catch_up()
         sim.store.consume_queues.flush()

@@ -68,13 +68,25 @@ def store_config(root: Path, **changes: object) -> StoreConfig:
 class Stepped:
     """A store whose workers take steps only when told to."""
 
-    def __init__(self, root: Path, file_system: OsFileSystem | None = None, **changes: object) -> None:
+    def __init__(
+        self,
+        root: Path,
+        file_system: OsFileSystem | None = None,
+        *,
+        error_log: CapturedLog | None = None,
+        **changes: object,
+    ) -> None:
         self.root = root
         self.clock = ManualClock()
         self.runner = SteppedRunner()
         self.log = CapturedLog()
         self.store = MessageStore(
-            store_config(root, **changes), file_system=file_system, clock=self.clock, runner=self.runner, log=self.log
+            store_config(root, **changes),
+            file_system=file_system,
+            clock=self.clock,
+            runner=self.runner,
+            log=self.log,
+            error_log=error_log,
         )
         self.store.store_host = HOST
         self.report = self.store.open()
@@ -90,7 +102,7 @@ class Stepped:
         self.store.dispatcher.catch_up()
 
     def write_checksums(self) -> None:
-        self.store._flush.write_checksums()
+        self.store.components.flush.write_checksums()
 
     def bodies(self, topic: str = "T", queue_id: int = 0) -> list[bytes]:
         return [record.body for record in self.records(topic, queue_id)]

@@ -83,7 +83,7 @@ def test_whatever_happens_every_message_stays_in_its_place(
         elif step == "crash":
             crashes += 1
             copy = crashed_copy(stepped.root, base / str(crashes))
-            store._lock = None
+            store.components.lock = None
             stepped = Stepped(copy, append_mode=mode)
             assert stepped.report.cut_bytes == 0
             assert stepped.report.damaged == stepped.report.suspect == []
@@ -452,7 +452,7 @@ def test_a_store_removed_as_a_whole_ends_with_an_error_of_the_store(tmp_path: Pa
         stepped.store.checkpoint()
     with pytest.raises(StoreError):
         stepped.store.close()
-    assert stepped.store._lock is None
+    assert stepped.store.components.lock is None
 
 
 def test_the_home_directory_is_expanded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

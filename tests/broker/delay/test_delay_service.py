@@ -219,7 +219,7 @@ def test_damage_in_the_log_costs_only_its_message(tmp_path: Path) -> None:
     fixture = opened(tmp_path)
     fixture.send(b"a", b"b", b"c", DELAY="1")
     offset = int(fixture.store.read_entries(SCHEDULE_TOPIC, 0, 1, 1)["offset"][0])
-    segment = fixture.store._segments.find(offset)
+    segment = fixture.store.components.segments.find(offset)
     assert segment is not None
     segment.store(offset, np.zeros(4, np.uint8))
     fixture.run(1000)

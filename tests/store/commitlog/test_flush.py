@@ -24,7 +24,7 @@ def test_too_few_pages_wait_for_the_thorough_flush(tmp_path: Path) -> None:
     """Less than four pages are flushed after ten seconds, more after half a second."""
     files = HookedFileSystem()
     stepped = Stepped(tmp_path, files, mapped_file_size_commit_log=1 << 20)
-    flush = stepped.store._flush
+    flush = stepped.store.components.flush
     assert flush.step() is None
     stepped.append(b"x")
     assert flush.step() == 500
@@ -66,7 +66,7 @@ def test_a_full_segment_is_flushed_and_given_back(tmp_path: Path) -> None:
     stepped.append(bytes(5000))
     stepped.append(bytes(5000))
     stepped.clock.advance_ms(500)
-    stepped.store._flush.step()
+    stepped.store.components.flush.step()
     first, second = stepped.store.log._segments.all
     assert (first.is_open, second.is_open) == (False, True)
     assert stepped.store.flushed_offset == stepped.store.appended_offset
@@ -85,10 +85,10 @@ def test_a_failed_sync_fences_under_async_flush_too(tmp_path: Path) -> None:
     stepped = Stepped(tmp_path, HookedFileSystem(hook))
     stepped.append(bytes(6000))
     broken.add("write")
-    stepped.store._flush.write_checksums()
+    stepped.store.components.flush.write_checksums()
     broken.add("sync")
     stepped.clock.advance_ms(20_000)
-    assert stepped.store._flush.step() is None
+    assert stepped.store.components.flush.step() is None
     assert stepped.store.log.fenced_by is not None
     assert stepped.store.flushed_offset == 0
     assert len(stepped.bodies()) == 1
@@ -100,7 +100,7 @@ def test_a_removed_directory_of_checksums_does_not_keep_the_flush(tmp_path: Path
     shutil.rmtree(tmp_path / "checksums")
     stepped.append(bytes(4 * 4096 // 5))
     stepped.clock.advance_ms(10_000)
-    stepped.store._flush.step()
+    stepped.store.components.flush.step()
     assert stepped.store.flushed_offset == stepped.store.appended_offset > 0
     assert [path.name for path in (tmp_path / "checksums").iterdir()] == [f"{0:020d}"]
     stepped.store.close()
@@ -119,7 +119,7 @@ def test_checksums_come_after_the_flush_and_what_fails_there_is_told(tmp_path: P
     stepped.append(b"x")
     files.operations.clear()
     stepped.clock.advance_ms(10_000)
-    assert stepped.store._flush.step() is None
+    assert stepped.store.components.flush.step() is None
     assert stepped.store.flushed_offset == stepped.store.appended_offset
     order = [path.split("/")[-2] for _, path in files.operations if "commitlog/" in path or "checksums/" in path]
     assert order[0] == "commitlog"

@@ -17,7 +17,7 @@ class Master(Stepped):
 
     def __init__(self, root: Path, *, seed: int = 1, **changes: object) -> None:
         super().__init__(root, None, **({"broker_role": "SYNC_MASTER"} | changes))
-        self.state = HaState(self.store._file_system, self.store.paths, self.clock, random.Random(seed).randbytes)
+        self.state = HaState(self.store.file_system, self.store.paths, self.clock, random.Random(seed).randbytes)
         self.state.load()
         self.ha = HaService(
             self.store.config,

@@ -136,7 +136,7 @@ def test_a_slave_that_retention_overtakes_is_sent_away_and_starts_anew(tmp_path:
     while master.store.committed_offset < 4 * SEGMENT_BYTES:
         master.append(b"a" * 700)
     slave = master.slave()
-    master.store._segments.remove_first()
+    master.store.components.segments.remove_first()
     slave.ack(0)
     master.settle()
     slave.receive()
@@ -582,7 +582,7 @@ def test_a_report_outside_of_the_log_is_refused(tmp_path: Path, offset: int) -> 
     master = Master(tmp_path, ha_rocketmq_allowed_slaves="10.0.0.7")
     while master.store.committed_offset < 3 * SEGMENT_BYTES:
         master.append(b"a" * 700)
-    master.store._segments.remove_first()
+    master.store.components.segments.remove_first()
     slave = ScriptedSlave(master.listener, "10.0.0.7:5000")
     report(slave, offset)
     master.settle()
@@ -683,7 +683,7 @@ def test_who_follows_is_on_disk_before_its_first_acknowledgement_counts(tmp_path
     master = Master(tmp_path)
     slave = master.slave()
     assert slave.welcome is not None
-    seen = HaState(master.store._file_system, master.store.paths, master.clock, random.Random(1).randbytes)
+    seen = HaState(master.store.file_system, master.store.paths, master.clock, random.Random(1).randbytes)
     seen.load()
     assert seen.slaves == {"slave1": 0}
     assert not seen.clean
@@ -762,7 +762,7 @@ def test_the_same_over_real_sockets_and_threads(tmp_path: Path) -> None:
     store = MessageStore(config, clock=clock, runner=runner, log=log)
     store.store_host = HOST
     store.open()
-    state = HaState(store._file_system, store.paths, clock, random.Random(1).randbytes)
+    state = HaState(store.file_system, store.paths, clock, random.Random(1).randbytes)
     state.load()
     ha = HaService(config, store, state, cluster="C", broker_name="b", clock=clock, runner=runner, log=log)
     port = ha.open_port("127.0.0.1", -1)

@@ -372,7 +372,7 @@ def test_a_slave_that_retention_has_overtaken_starts_anew(tmp_path: Path) -> Non
         rig.master.send(bytes([number]) * 900)
     drive(rig.master)
     rig.master.store.checkpoint()
-    segments = rig.master.store._segments
+    segments = rig.master.store.components.segments
     segments.remove_first()
     segments.remove_first()
     rig.master.store.consume_queues.correct_min(rig.master.store.log.min_offset)

@@ -47,11 +47,8 @@ class Sick(Stepped):
 
     def __init__(self, root: Path, **changes: object) -> None:
         self.disk = SickDisk()
-        super().__init__(root, self.disk, **changes)
         self.errors = CapturedLog()
-        for part in (self.store, self.store.log, self.store.retention, self.store.log._writer):
-            part._error_log = self.errors
-        self.store.consume_queues._log = self.store.index._log = self.errors
+        super().__init__(root, self.disk, error_log=self.errors, **changes)
         self.put_bodies: list[bytes] = []
 
     def put(self, count: int = 1) -> None:
@@ -157,14 +154,14 @@ def test_a_failed_sync_of_the_queues_fences_too(sick_of: Callable[..., Sick]) ->
     sick = sick_of()
     sick.put(3)
     sick.store.checkpoint()
-    good = sick.store._recover_offset
+    good = sick.store.components.checkpointer.recover_offset
     sick.put(3)
     sick.disk.fails("sync_all", "", EIO)
     sick.step("checkpoint")
     sick.disk.rules.clear()
     assert sick.events() == ["log_fenced", "checkpoint_failed"]
     sick.step("checkpoint")
-    assert sick.store._recover_offset == good
+    assert sick.store.components.checkpointer.recover_offset == good
     assert sick.try_put().cause is Cause.FENCED
     assert sick.bodies() == sick.put_bodies
     again = sick.reopened()
@@ -185,11 +182,11 @@ def test_a_checkpoint_that_cannot_be_written_is_written_later(
     sick.disk.fails(operation, path, EIO)
     sick.step("checkpoint")
     assert sick.events() == ["checkpoint_failed"]
-    assert sick.store._recover_offset == 0
+    assert sick.store.components.checkpointer.recover_offset == 0
     sick.put()
     sick.disk.rules.clear()
     sick.step("checkpoint")
-    assert sick.store._recover_offset == sick.store.committed_offset
+    assert sick.store.components.checkpointer.recover_offset == sick.store.committed_offset
     sick.put()
     assert sick.bodies() == sick.put_bodies
 
@@ -244,7 +241,7 @@ def test_without_space_consumers_go_on_and_writing_resumes(
     assert len(sick.put_bodies) == before + 20
     for name in ("consume-queue-writer", "key-index", "flush-commit-log", "checkpoint"):
         sick.step(name)
-    assert sick.store._recover_offset == sick.store.committed_offset
+    assert sick.store.components.checkpointer.recover_offset == sick.store.committed_offset
     crashed = Stepped(crashed_copy(sick.root, sick.root.parent / "copy"))
     assert crashed.bodies() == sick.put_bodies
     crashed.store.close()

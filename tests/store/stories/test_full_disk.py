@@ -136,7 +136,7 @@ def test_a_killed_store_on_a_full_disk_starts(small_disk: Path) -> None:
         stepped.dispatch()
         if len(taken) == 50:
             stepped.store.checkpoint()
-    stepped.store._lock.release()  # type: ignore[union-attr]  # the process is gone
+    stepped.store.components.lock.release()  # type: ignore[union-attr]  # the process is gone
     again = Stepped(small_disk / "store", **SETTINGS)
     assert again.report.kind == "unclean"
     assert again.bodies() == taken

@@ -162,13 +162,13 @@ def break_allocator(stepped: Stepped, kind: type[BaseException]) -> None:
     def take(base_offset: int) -> None:
         raise kind
 
-    vars(stepped.store._allocator)["take"] = take
+    vars(stepped.store.components.allocator)["take"] = take
 
 
 def mend(stepped: Stepped) -> None:
     stepped.store.log.on_appended = stepped.store.dispatcher.feed
     stepped.store.log._queue_offsets._next_offset = stepped.store.consume_queues.next_offset
-    vars(stepped.store._allocator).pop("take", None)
+    vars(stepped.store.components.allocator).pop("take", None)
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, KeyboardInterrupt, SystemExit])

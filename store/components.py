@@ -1,0 +1,104 @@
+"""The components of one store, and how they are connected.
+
+Lives here: ``StoreComponents``, which ``opening`` starts and ``closing`` stops in order; ``build``, which makes them.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pocketmq.common.delay_levels import DelayLevels
+from pocketmq.common.record_group import GroupSection
+from pocketmq.store.checkpointer import Checkpointer
+from pocketmq.store.commitlog.allocate import SegmentAllocator
+from pocketmq.store.commitlog.checksums import ChecksumLog
+from pocketmq.store.commitlog.commit import CommitService
+from pocketmq.store.commitlog.commit_log import CommitLog
+from pocketmq.store.commitlog.flush import FlushService
+from pocketmq.store.commitlog.group_commit import GroupCommit
+from pocketmq.store.commitlog.group_feed import LogColumns
+from pocketmq.store.commitlog.segment_queue import SegmentQueue
+from pocketmq.store.commitlog.write_buffer_pool import WriteBufferPool
+from pocketmq.store.consumequeue.consume_queues import ConsumeQueues
+from pocketmq.store.disk.file_system import FileLock
+from pocketmq.store.disk.memory_lock import Memory
+from pocketmq.store.dispatch import Dispatcher
+from pocketmq.store.environment import StoreEnvironment
+from pocketmq.store.index.index import KeyIndex
+from pocketmq.store.retention.retention import Retention
+
+
+@dataclass(slots=True)
+class StoreComponents:
+    """Everything that one store runs on. ``lock`` is held while the store is open."""
+
+    environment: StoreEnvironment
+    segments: SegmentQueue
+    pool: WriteBufferPool | None
+    allocator: SegmentAllocator
+    checksums: ChecksumLog | None
+    delay_levels: DelayLevels
+    queues: ConsumeQueues
+    log: CommitLog
+    index: KeyIndex
+    dispatcher: Dispatcher
+    checkpointer: Checkpointer
+    retention: Retention
+    flush: FlushService
+    commit: CommitService | None
+    group_commit: GroupCommit | None
+    lock: FileLock | None = None
+
+    @property
+    def must_sync_on_close(self) -> bool:
+        """Whether a clean stop ends with the log on the disk, and not only with the system."""
+        return self.environment.config.sync_on_close or self.group_commit is not None
+
+
+def build(environment: StoreEnvironment, memory: Memory) -> StoreComponents:
+    """Make and connect the components. Touches no file."""
+    config, paths, files = environment.config, environment.paths, environment.file_system
+    clock, runner, error_log = environment.clock, environment.runner, environment.error_log
+    segment_bytes = config.mapped_file_size_commit_log
+    segments = SegmentQueue(files, paths.commit_log, segment_bytes)
+    pool = None
+    if config.transient_store_pool_enable:
+        pool = WriteBufferPool(config.transient_store_pool_size, segment_bytes, memory, clock, environment.log)
+    allocator = SegmentAllocator(config, files, paths.commit_log, runner, error_log, pool=pool, memory=memory)
+    checksums = ChecksumLog(files, paths.checksums, segment_bytes) if config.group_checksums else None
+    delay_levels = DelayLevels(config.message_delay_level)
+
+    def deliver_times(section: GroupSection, group: LogColumns) -> NDArray[np.int64]:
+        """Return when messages of a delay level are due: the tags codes of their entries (RocketMQ
+        ScheduleMessageService.computeDeliverTimestamp).
+        """
+        delay_ms = delay_levels.delay_ms(section.queue_id + 1)
+        if group.store_timestamps is None:
+            return np.full(section.count, group.store_timestamp + delay_ms, np.int64)
+        return group.store_timestamps[section.first : section.first + section.count] + delay_ms
+
+    queues = ConsumeQueues(config, files, clock, runner, tags_code_of=deliver_times, log=error_log)
+    log = CommitLog(environment, segments, allocator, checksums, queues.next_offset, pool=pool)
+    index = KeyIndex(config, files, clock, runner, log, log=error_log)
+    dispatcher = Dispatcher(queues, log, runner, clock, index=index, log=error_log)
+    checkpointer = Checkpointer(environment, log, queues, index, dispatcher)
+    return StoreComponents(
+        environment=environment,
+        segments=segments,
+        pool=pool,
+        allocator=allocator,
+        checksums=checksums,
+        delay_levels=delay_levels,
+        queues=queues,
+        log=log,
+        index=index,
+        dispatcher=dispatcher,
+        checkpointer=checkpointer,
+        retention=Retention(environment, segments, queues, index, checksums, checkpointer),
+        flush=FlushService(config, log, checksums, clock, error_log, dispatcher.nudge),
+        commit=None if pool is None else CommitService(config, log, clock),
+        group_commit=GroupCommit(log, clock, config.sync_flush_timeout, environment.log)
+        if config.flush_disk_type == "SYNC_FLUSH"
+        else None,
+    )

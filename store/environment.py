@@ -1,0 +1,26 @@
+"""What surrounds the components of one store: settings, places, disk, clock, threads and logs.
+
+Lives here: ``StoreEnvironment``, built once by ``message_store`` and handed to the components that need most of it.
+"""
+
+from dataclasses import dataclass
+
+from pocketmq.common.clock import Clock
+from pocketmq.common.events import EventLog
+from pocketmq.common.runner import Runner
+from pocketmq.store.checkpoint import StorePaths
+from pocketmq.store.config import StoreConfig
+from pocketmq.store.disk.file_system import FileSystem
+
+
+@dataclass(slots=True, frozen=True)
+class StoreEnvironment:
+    """Shared by all components, changed by none. ``error_log`` takes trouble with the disk, ``log`` the rest."""
+
+    config: StoreConfig
+    paths: StorePaths
+    file_system: FileSystem
+    clock: Clock
+    runner: Runner
+    log: EventLog
+    error_log: EventLog

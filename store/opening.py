@@ -1,0 +1,150 @@
+"""Opening a store: lock the directory, recover the log, rebuild what queues and index lack, start the workers.
+
+Lives here: ``open_components``, the steps in order; ``OpenPlan``, what else an opening shall do to the log.
+Every step can be repeated: an opening that fails or is killed leaves a store that the next one opens.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from pocketmq.store.checkpoint import StorePaths, mark_open
+from pocketmq.store.closing import give_up
+from pocketmq.store.commitlog.allocate import ALLOCATING_SUFFIX
+from pocketmq.store.components import StoreComponents
+from pocketmq.store.disk.file_system import FileSystem
+from pocketmq.store.disk.queue_paths import queues_directory
+from pocketmq.store.recovery.recovery import Recovery, RecoveryReport
+
+Progress = Callable[[int, int], None]
+"""Called now and then with (offset, end) while the log is read."""
+
+
+@dataclass(slots=True, frozen=True)
+class OpenPlan:
+    """``cut_to``: the log must not reach beyond this boundary between records; what is behind it is copied to the
+    quarantine and cut. ``drop``: the whole log goes, with all that was built from it. ``cut_at_damage``: the log ends
+    before damage that no earlier start has kept and nobody knew to be durable: another node has those bytes.
+    """
+
+    cut_to: int | None = None
+    drop: bool = False
+    cut_at_damage: bool = False
+
+
+def open_components(
+    components: StoreComponents, progress: Progress | None, plan: Callable[[], OpenPlan]
+) -> RecoveryReport:
+    """Do what ``MessageStore.open`` promises."""
+    environment = components.environment
+    begin_ns = environment.clock.monotonic_ns()
+    if components.pool is not None:
+        components.pool.check()
+    paths = environment.paths
+    environment.file_system.make_dirs(paths.root)
+    components.lock = environment.file_system.lock_file(paths.lock, f"lock\npid {os.getpid()}\n")
+    try:
+        report = _recover(components, progress, plan())
+        _start_workers(components, report.end_offset)
+    except BaseException:
+        give_up(components)
+        raise
+    report.duration_ms = (environment.clock.monotonic_ns() - begin_ns) / 1e6
+    environment.log.info(
+        "store_opened",
+        kind=report.kind,
+        reason=report.reason,
+        end_offset=report.end_offset,
+        cut_bytes=report.cut_bytes,
+        damaged=len(report.damaged),
+        duration_ms=round(report.duration_ms, 1),
+    )
+    return report
+
+
+def _recover(components: StoreComponents, progress: Progress | None, plan: OpenPlan) -> RecoveryReport:
+    environment, log, queues = components.environment, components.log, components.queues
+    files, paths = environment.file_system, environment.paths
+    if plan.drop:
+        drop_log(files, paths)
+    components.segments.load()
+    queues.deleted.load(components.segments.first_offset)
+    queues.load()
+    for path in (paths.commit_log, paths.checksums, paths.own):  # not before: a refused store is left as it was
+        files.make_dirs(path)
+    recovery = Recovery(
+        environment, components.segments, components.checksums, progress=progress, cut_at_damage=plan.cut_at_damage
+    )
+    if plan.cut_to is not None:
+        recovery.cut_to(plan.cut_to)
+    report = recovery.run(
+        queues.last_physical_end,
+        queues.entries(),
+        queues.deleted.last_offset,
+        queues.ends_below,
+        queues.deleted.get,
+    )
+    for name in files.list(paths.commit_log):
+        if name.endswith(ALLOCATING_SUFFIX):
+            files.remove(f"{paths.commit_log}/{name}")
+    end = report.end_offset
+    log.damaged[:] = report.damaged
+    queues.deleted.cut(end)
+    if components.pool is not None:
+        components.pool.open()
+    components.allocator.start()
+    components.checkpointer.recover_offset = min(report.start_offset, report.dispatched_from)
+    log.open_at(end, report.last_store_timestamp, report.last_group_offset)
+    queue_ends = queues.ends_below(end) if report.damaged and report.truncate_queues else {}
+    if report.truncate_queues:
+        queues.truncate_to_physical(report.dispatched_from)
+    components.index.load(report.indexed_from, clean=report.index_clean)
+    components.dispatcher.rebuild(report.dispatched_from, None if progress is None else partial(_report, progress, end))
+    queues.keep_ends(queue_ends)
+    queues.correct_min(log.min_offset)
+    mark_open(files, paths, durable=components.must_sync_on_close)
+    components.checkpointer.opened(report)
+    return report
+
+
+def _report(progress: Progress, end: int, at: int) -> None:
+    progress(at, end)
+
+
+def _start_workers(components: StoreComponents, end: int) -> None:
+    log, dispatcher, runner = components.log, components.dispatcher, components.environment.runner
+    log.on_appended = dispatcher.feed
+    log.on_committed = [components.flush.committed]
+    if components.commit is not None:
+        log.on_committed.append(dispatcher.committed)
+        log.on_buffered = components.commit.appended
+        components.commit.start(runner)
+    components.queues.start()
+    components.index.start()
+    dispatcher.start(end)
+    components.flush.start(runner)
+    if components.group_commit is not None:
+        components.group_commit.start(runner)
+    components.retention.start(runner)
+    components.checkpointer.start()
+    log.accept()
+
+
+def drop_log(file_system: FileSystem, paths: StorePaths) -> None:
+    """Remove the log and all that was built from it. Run again after a kill it goes on. Raises ``StoreError``.
+
+    What promises something about the log goes first, then the segments, the last one first: what a kill leaves is a
+    shorter log.
+    """
+    for path in (paths.positions, paths.checkpoint, paths.damage, paths.deleted_topics):
+        file_system.remove(path)
+    for directory in (paths.own, paths.root):
+        if file_system.exists(directory):
+            file_system.sync_dir(directory)
+    for path in (queues_directory(paths.root), f"{paths.root}/index", paths.checksums):
+        file_system.remove_tree(path, below=paths.root)
+    for name in reversed(file_system.list(paths.commit_log)):
+        file_system.remove(f"{paths.commit_log}/{name}")
+        file_system.sync_dir(paths.commit_log)
+    file_system.sync_dir(paths.root)
