@@ -59,7 +59,7 @@ def dump_records(reader: "StoreReader", wanted: Wanted, from_offset: int, limit:
 def _messages(reader: "StoreReader", wanted: Wanted, from_offset: int, found: Any) -> Iterator[ReceivedMessage]:
     """Yield what is wanted, in log order; begins near the first one where queues or times tell where that is."""
     begin = max(from_offset, _first_offset(reader, wanted))
-    for part in reader.parts(64 << 20):
+    for part in reader.ranges(64 << 20):
         if part.end <= begin:
             continue
         for chunk in reader.chunks(part, found):

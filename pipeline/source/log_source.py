@@ -21,7 +21,7 @@ from pocketmq.pipeline.errors import DataLost
 from pocketmq.pipeline.options import Options
 from pocketmq.pipeline.source.columns import check_schema, default_schema
 from pocketmq.pipeline.source.pushdown import Wanted, wanted_by
-from pocketmq.store.offline.log_walk import Finding, LogPart
+from pocketmq.store.offline.log_walk import Finding, LogRange
 from pocketmq.store.offline.reader import StoreReader
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class PocketMQLogSource(DataSource):
 class PartPartition(InputPartition):
     """The work of one task: a part of one file."""
 
-    def __init__(self, part: LogPart) -> None:
+    def __init__(self, part: LogRange) -> None:
         super().__init__(None)
         self.part = part
 
@@ -96,7 +96,7 @@ class LogReader(DataSourceReader):
         reader = StoreReader.open(self._path)
         try:
             self._judge_files(reader.layout.missing)
-            return [PartPartition(part) for part in reader.parts(self._part_bytes)]
+            return [PartPartition(part) for part in reader.ranges(self._part_bytes)]
         finally:
             reader.close()
 

@@ -15,8 +15,8 @@ from pocketmq.common.crc import crc32
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.runner import Runner, Worker
 from pocketmq.store.ha import rocketmq_protocol, wire
-from pocketmq.store.ha.link import Link
 from pocketmq.store.ha.transfer import LogSource, LogTransfer, Pumped
+from pocketmq.store.ha.transport import Transport
 from pocketmq.store.ha.wire import Ack, HaProtocolError, Hello, Refused, Welcome
 
 HANDSHAKE_MS: Final = 5000
@@ -68,7 +68,7 @@ class SlaveConnection:
     def __init__(
         self,
         number: int,
-        link: Link,
+        transport: Transport,
         master: Master,
         log: LogSource,
         clock: Clock,
@@ -79,7 +79,7 @@ class SlaveConnection:
         housekeeping_ms: int,
     ) -> None:
         self.number = number
-        self.peer = link.peer
+        self.peer = transport.peer
         self.node_id = ""
         self.broker_id = -1
         self.protocol = ""
@@ -95,7 +95,7 @@ class SlaveConnection:
         """Whether its acknowledgements count for SEND_OK."""
         self.try_from_ns = 0
         """A slave that is not counted yet may be asked to connect again, to be counted, from then on."""
-        self._link = link
+        self._transport = transport
         self._master = master
         self._log = log
         self._clock = clock
@@ -129,7 +129,7 @@ class SlaveConnection:
         """End the connection for a reason, from any thread; the receiver does the rest."""
         self._failed = self._failed or why
         self._is_tail = False
-        self._link.cut()
+        self._transport.cut()
         if self._receiver is not None:
             self._receiver.ring()
 
@@ -141,19 +141,19 @@ class SlaveConnection:
 
     def stop(self) -> None:
         """End the workers; not from one of them."""
-        self._link.cut()
+        self._transport.cut()
         for worker in (self._sender, self._receiver):
             if worker is not None:
                 worker.stop()
         self._sender = self._receiver = None
-        self._link.close()
+        self._transport.close()
         self.is_ended = True
 
     def _end(self, why: str) -> None:
         self._is_tail = False
         if not self.is_ended:
             self.is_ended = True
-            self._link.close()
+            self._transport.close()
             self._master.ended(self, self._failed or why, self._refused)
 
     # ---- what is known
@@ -188,7 +188,7 @@ class SlaveConnection:
             view = memoryview(bytearray(4096))
         else:
             view = memoryview(bytearray(len(wire.PREAMBLE) - len(self._first)))
-        count = self._link.receive_into(view, wait_ms)
+        count = self._transport.receive_into(view, wait_ms)
         if self._failed:
             self._end(self._failed)
         elif count == 0:
@@ -258,8 +258,8 @@ class SlaveConnection:
         """Send a frame of the handshake; nobody else sends yet."""
         left = memoryview(frame)
         while left:
-            left = left[self._link.send([left]) :]
-            if left and not self._link.wait_writable(self._check_time()):
+            left = left[self._transport.send([left]) :]
+            if left and not self._transport.wait_writable(self._check_time()):
                 raise HaProtocolError("HA connection closed", why="the peer does not read")
 
     def _check_ack(self, ack: Ack) -> None:
@@ -304,7 +304,7 @@ class SlaveConnection:
         assert self._runner is not None
         encode = self._data_head if self.protocol == "pocketmq" else self._rocketmq_head
         self.ack_offset = offset
-        self._transfer = LogTransfer(self._log, self._link, self._batch_bytes, encode, offset)
+        self._transfer = LogTransfer(self._log, self._transport, self._batch_bytes, encode, offset)
         self._refused = False
         self._sender = self._runner.start(f"ha-send-{self.number}", self.send_step)
         self._master.joined(self)
@@ -371,7 +371,7 @@ class SlaveConnection:
         if pumped is not Pumped.DONE:
             pause_ms = self._pause_ms(transfer.sent_offset - before, begin_ns, now_ns)
             if pumped is Pumped.BLOCKED and not pause_ms:
-                self._link.wait_writable(BLOCKED_WAIT_MS)
+                self._transport.wait_writable(BLOCKED_WAIT_MS)
             return pause_ms
         return max(1.0, (self._sent_ns + self._heartbeat_ns - now_ns) / _NS_PER_MS)
 

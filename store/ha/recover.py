@@ -21,9 +21,9 @@ from pocketmq.store.errors import StoreError
 from pocketmq.store.ha import wire
 from pocketmq.store.ha.epochs import BadEpochs, EpochTable, common_end
 from pocketmq.store.ha.handshake import MasterView, check_group
-from pocketmq.store.ha.link import Link, LinkError, Listener, listen
 from pocketmq.store.ha.raw_append import RawAppender
 from pocketmq.store.ha.state import HaState
+from pocketmq.store.ha.transport import Listener, Transport, TransportError, listen
 from pocketmq.store.ha.wire import Fetched, HaProtocolError, Hello, Welcome
 from pocketmq.store.message_store import MessageStore
 
@@ -43,8 +43,8 @@ class HaRecoveryNeeded(StoreError):
 class _Peer:
     """One connection during a recovery."""
 
-    def __init__(self, link: Link, now_ns: int) -> None:
-        self.link = link
+    def __init__(self, transport: Transport, now_ns: int) -> None:
+        self.transport = transport
         self.since_ns = now_ns
         self.first = bytearray()
         self.decoder = wire.FrameDecoder(frozenset({wire.HELLO}))
@@ -52,23 +52,23 @@ class _Peer:
         self.epochs = EpochTable()
 
     def receive_hello(self) -> bool:
-        """Take what came; return whether HELLO is whole. Raises ``HaProtocolError``, ``LinkError``."""
+        """Take what came; return whether HELLO is whole. Raises ``HaProtocolError``, ``TransportError``."""
         missing = len(wire.PREAMBLE) - len(self.first)
         if missing:
             part = memoryview(bytearray(missing))
-            count = self.link.receive_into(part, 0)
+            count = self.transport.receive_into(part, 0)
             if count is None:
                 return False
             if count == 0:
-                raise LinkError("HA connection closed", why="the peer has closed it")
+                raise TransportError("HA connection closed", why="the peer has closed it")
             self.first += part[:count]
             if not wire.PREAMBLE.startswith(bytes(self.first)):
                 raise HaProtocolError("HA connection closed", why=f"{bytes(self.first)!r} begins no known protocol")
             if len(self.first) < len(wire.PREAMBLE):
                 return False
-        count = self.link.receive_into(self.decoder.buffer(), 0)
+        count = self.transport.receive_into(self.decoder.buffer(), 0)
         if count == 0:
-            raise LinkError("HA connection closed", why="the peer has closed it")
+            raise TransportError("HA connection closed", why="the peer has closed it")
         if count is not None:
             self.decoder.received(count)
         message = self.decoder.next()
@@ -110,7 +110,7 @@ class _Recovery:
 
     def close(self) -> None:
         for peer in self.peers:
-            peer.link.close()
+            peer.transport.close()
 
     def listen(self) -> None:
         """Take HELLOs until enough slaves have answered, or the time is over, or somebody else leads."""
@@ -121,12 +121,12 @@ class _Recovery:
                 deadline_ns = min(deadline_ns, now_ns + GRACE_MS * _NS_PER_MS)
             if now_ns >= deadline_ns or self.answers.keys() >= self.known.keys():
                 return
-            link = self.listener.accept(ACCEPT_MS)
-            if link is not None:
+            transport = self.listener.accept(ACCEPT_MS)
+            if transport is not None:
                 if len(self.peers) >= PEERS_MAX:
-                    link.close()
+                    transport.close()
                 else:
-                    self.peers.append(_Peer(link, now_ns))
+                    self.peers.append(_Peer(transport, now_ns))
             for peer in [peer for peer in self.peers if peer.hello is None]:
                 self._hear(peer, now_ns)
 
@@ -136,12 +136,14 @@ class _Recovery:
                 self._take_hello(peer)
             elif now_ns - peer.since_ns >= HANDSHAKE_MS * _NS_PER_MS:
                 raise HaProtocolError("HA connection closed", why=f"no handshake within {HANDSHAKE_MS} ms")
-        except (HaProtocolError, LinkError, BadEpochs) as error:
-            self.log.warning("ha_connection_refused", peer=peer.link.peer, node_id="", why=error.why, connections=1)
+        except (HaProtocolError, TransportError, BadEpochs) as error:
+            self.log.warning(
+                "ha_connection_refused", peer=peer.transport.peer, node_id="", why=error.why, connections=1
+            )
             self._drop(peer)
 
     def _drop(self, peer: _Peer) -> None:
-        peer.link.close()
+        peer.transport.close()
         self.peers.remove(peer)
         self.answers = {node_id: other for node_id, other in self.answers.items() if other is not peer}
 
@@ -166,9 +168,13 @@ class _Recovery:
         refused = check_group(hello, view)
         if refused is not None:
             self.log.warning(
-                "ha_connection_refused", peer=peer.link.peer, node_id=hello.node_id, why=refused.text, connections=1
+                "ha_connection_refused",
+                peer=peer.transport.peer,
+                node_id=hello.node_id,
+                why=refused.text,
+                connections=1,
             )
-            _send(peer.link, wire.encode_refused(refused))
+            _send(peer.transport, wire.encode_refused(refused))
             self._drop(peer)
             return
         number, owner = hello.promised
@@ -188,12 +194,12 @@ class _Recovery:
             total_replicas=config.total_replicas,
             segment_bytes=log.segment_bytes,
         )
-        _send(peer.link, wire.encode_welcome(welcome))
+        _send(peer.transport, wire.encode_welcome(welcome))
         if hello.node_id in self.known:
             self.answers[hello.node_id] = peer
         self.log.info(
             "recovery_slave_answered",
-            peer=peer.link.peer,
+            peer=peer.transport.peer,
             node_id=hello.node_id,
             is_known=hello.node_id in self.known,
             slave_end=hello.end_offset,
@@ -212,7 +218,7 @@ class _Recovery:
             start = self.store.log.appended_offset
             try:
                 self._fetch_from(peer, peer.hello.end_offset)
-            except (HaProtocolError, LinkError) as error:
+            except (HaProtocolError, TransportError) as error:
                 self.log.warning(
                     "recovery_fetch_failed",
                     node_id=peer.hello.node_id,
@@ -231,16 +237,16 @@ class _Recovery:
         store = self.store
         appender = RawAppender(store, self.log)
         start = store.log.appended_offset
-        _send(peer.link, wire.encode_fetch(wire.Fetch(start, to_offset)))
+        _send(peer.transport, wire.encode_fetch(wire.Fetch(start, to_offset)))
         silent_since_ns = self.clock.monotonic_ns()
         while appender.expected_offset < to_offset:
-            count = peer.link.receive_into(peer.decoder.buffer(), ACCEPT_MS)
+            count = peer.transport.receive_into(peer.decoder.buffer(), ACCEPT_MS)
             now_ns = self.clock.monotonic_ns()
             if count == 0:
-                raise LinkError("HA connection closed", why="the slave has closed it")
+                raise TransportError("HA connection closed", why="the slave has closed it")
             if count is None:
                 if now_ns - silent_since_ns >= FETCH_SILENCE_MS * _NS_PER_MS:
-                    raise LinkError("HA connection closed", why=f"nothing came for {FETCH_SILENCE_MS} ms")
+                    raise TransportError("HA connection closed", why=f"nothing came for {FETCH_SILENCE_MS} ms")
                 continue
             silent_since_ns = now_ns
             peer.decoder.received(count)
@@ -261,7 +267,7 @@ class _Recovery:
         end = fetched.offset + len(fetched.body)
         segment_bytes = self.store.log.segment_bytes
         if len(fetched.body) == 0:
-            raise LinkError("HA connection closed", why=f"the slave has nothing at {fetched.offset} any more")
+            raise TransportError("HA connection closed", why=f"the slave has nothing at {fetched.offset} any more")
         if crc32(fetched.body) != fetched.crc:
             raise HaProtocolError("HA connection closed", why=f"the CRC of [{fetched.offset}, {end}) differs")
         if (
@@ -344,10 +350,10 @@ def recover_from_slaves(
     return store.log.appended_offset - start
 
 
-def _send(link: Link, frame: bytes) -> None:
-    """Send a small frame. Raises ``LinkError``."""
+def _send(transport: Transport, frame: bytes) -> None:
+    """Send a small frame. Raises ``TransportError``."""
     left = memoryview(frame)
     while left:
-        left = left[link.send([left]) :]
-        if left and not link.wait_writable(HANDSHAKE_MS):
-            raise LinkError("HA connection closed", why="the peer does not read")
+        left = left[transport.send([left]) :]
+        if left and not transport.wait_writable(HANDSHAKE_MS):
+            raise TransportError("HA connection closed", why="the peer does not read")

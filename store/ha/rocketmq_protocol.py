@@ -10,7 +10,7 @@ master -> slave   i64 offset of the first body byte | i32 body size | body; size
 ================  ====================================================================================
 
 Such a slave has no epochs: nobody can tell whether its log is the same as the master's, it promises nothing at a
-promotion, and a broken link can leave it with bytes that only look alike. So it follows, and is never counted for
+promotion, and a broken connection can leave it with bytes that only look alike. So it follows, and is never counted for
 SEND_OK.
 """
 

@@ -20,10 +20,10 @@ from pocketmq.store.ha.connection import SlaveConnection
 from pocketmq.store.ha.epochs import Epoch, EpochTable
 from pocketmq.store.ha.group_transfer import GroupTransfer
 from pocketmq.store.ha.handshake import MasterView, answer_hello
-from pocketmq.store.ha.link import Listener, host_of, listen
 from pocketmq.store.ha.members import COUNT_WITHIN_BYTES, Members
 from pocketmq.store.ha.state import FencedBy, HaState
 from pocketmq.store.ha.status import HaStatus, SlaveStatus
+from pocketmq.store.ha.transport import Listener, host_of, listen
 from pocketmq.store.ha.wire import HaProtocolError, Hello, RefusalCode, Refused, Welcome
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.waiters import Done
@@ -217,20 +217,20 @@ class HaService:
         self._reap()  # first: without free descriptors nothing is accepted, and these give some back
         self._note()
         try:
-            link = listener.accept(ACCEPT_WAIT_MS)
+            transport = listener.accept(ACCEPT_WAIT_MS)
         except PocketMQError as error:
             if self._listener is None:
                 return None
             self._log.error("ha_accept_failed", error=str(error))
             return ACCEPT_WAIT_MS
-        if link is not None:
+        if transport is not None:
             with self._lock:
                 is_full = len(self._peers) >= PEERS_MAX or self.is_fenced
                 if not is_full:
                     self._numbers += 1
                     connection = SlaveConnection(
                         self._numbers,
-                        link,
+                        transport,
                         self,
                         self._store.log,
                         self._clock,
@@ -241,8 +241,8 @@ class HaService:
                     )
                     self._peers.add(connection)
             if is_full:
-                link.close()
-                self._tell_beyond(link.peer)
+                transport.close()
+                self._tell_beyond(transport.peer)
             else:
                 connection.start(self._runner)
         return 0

@@ -25,9 +25,9 @@ from pocketmq.store.errors import OffsetOutOfRange, StoreError
 from pocketmq.store.ha import wire
 from pocketmq.store.ha.epochs import BadEpochs, EpochTable
 from pocketmq.store.ha.following import Decision, SlaveRefuses, SlaveView, Step, judge_welcome
-from pocketmq.store.ha.link import Link, LinkError, connect
 from pocketmq.store.ha.raw_append import RawAppender
 from pocketmq.store.ha.state import GroupRule, HaState
+from pocketmq.store.ha.transport import Transport, TransportError, connect
 from pocketmq.store.ha.wire import Ack, Data, Fetch, HaProtocolError, Heartbeat, Message, Refused, Welcome
 from pocketmq.store.message_store import MessageStore
 
@@ -45,10 +45,10 @@ _NS_PER_MS: Final = 1_000_000
 
 
 class Connect(Protocol):
-    """Makes connections; ``link.connect`` is one."""
+    """Makes connections; ``transport.connect`` is one."""
 
-    def __call__(self, address: str, timeout_ms: float) -> Link:
-        """Connect to host:port. Raises ``LinkError``."""
+    def __call__(self, address: str, timeout_ms: float) -> Transport:
+        """Connect to host:port. Raises ``TransportError``."""
         ...
 
 
@@ -128,7 +128,7 @@ class HaSlave:
         self._worker: Worker | None = None
         self._stopping = False
         self._take_lock = threading.Lock()  # held over appends and promises: none happens within the other
-        self._link: Link | None = None
+        self._transport: Transport | None = None
         self._decoder = wire.FrameDecoder(wire.FROM_MASTER)
         self._address = ""
         self._epoch = (0, "")
@@ -160,9 +160,9 @@ class HaSlave:
     def stop(self) -> None:
         """End the connection and the worker. Twice does nothing."""
         self._stopping = True
-        link, worker = self._link, self._worker
-        if link is not None:
-            link.cut()
+        transport, worker = self._transport, self._worker
+        if transport is not None:
+            transport.cut()
         if worker is not None:
             self._worker = None
             worker.stop()
@@ -186,10 +186,10 @@ class HaSlave:
         with self._take_lock:
             if not self._state.promise(epoch, owner):
                 return False
-            link = self._link
-            if link is not None and self._epoch != (epoch, owner):
+            transport = self._transport
+            if transport is not None and self._epoch != (epoch, owner):
                 self._following = False
-                link.cut()
+                transport.cut()
             return True
 
     @property
@@ -232,9 +232,9 @@ class HaSlave:
         if self._stopping or self._waits_for_restart:
             return None
         try:
-            if self._link is None:
+            if self._transport is None:
                 return self._connect()
-            self._receive(self._link)
+            self._receive(self._transport)
         except StoreError as error:
             self._failed(error)
             return self._retry_ms
@@ -252,7 +252,7 @@ class HaSlave:
             return RETRY_MS_MAX / 5
         self._appender.forget_waiting()
         self._retry_ms = min(RETRY_MS_MAX, self._retry_ms * 2)
-        link = self._connect_to(address, CONNECT_MS)
+        transport = self._connect_to(address, CONNECT_MS)
         log, state = self._store.log, self._state
         end = log.appended_offset
         hello = wire.Hello(
@@ -268,12 +268,12 @@ class HaSlave:
             ack_policy=self._ack_policy,
         )
         now_ns = self._clock.monotonic_ns()
-        self._link, self._address = link, address
+        self._transport, self._address = transport, address
         self._connected_ns = self._received_ns = self._sent_ns = now_ns
         self._ack = None
         self._decoder = wire.FrameDecoder(frozenset({wire.WELCOME, wire.REFUSED}))
         if self._stopping:
-            link.cut()
+            transport.cut()
         self._send(wire.PREAMBLE + wire.encode_hello(hello))
         return 0
 
@@ -282,14 +282,14 @@ class HaSlave:
         log = self._store.log
         return log.appended_offset if log.has_no_segment else log.min_offset
 
-    def _receive(self, link: Link) -> None:
+    def _receive(self, transport: Transport) -> None:
         address = self._master_address()
         if address and address != self._address:
-            raise LinkError("HA connection closed", why=f"the master is {address} now, not {self._address}")
-        count = link.receive_into(self._decoder.buffer(), RECEIVE_WAIT_MS)
+            raise TransportError("HA connection closed", why=f"the master is {address} now, not {self._address}")
+        count = transport.receive_into(self._decoder.buffer(), RECEIVE_WAIT_MS)
         now_ns = self._clock.monotonic_ns()
         if count == 0:
-            raise LinkError("HA connection closed", why=f"the master {self._address} has closed it")
+            raise TransportError("HA connection closed", why=f"the master {self._address} has closed it")
         if count is None:
             self._check_time(now_ns)
             return
@@ -299,7 +299,7 @@ class HaSlave:
         try:
             while (message := self._decoder.next()) is not None:
                 appended = self._take(message) or appended
-                if self._link is None or self._waits_for_restart:
+                if self._transport is None or self._waits_for_restart:
                     return
             if self._following:
                 self._acknowledge()
@@ -314,10 +314,10 @@ class HaSlave:
     def _check_time(self, now_ns: int) -> None:
         if not self._following and self._decoder.kinds != _SERVING:
             if now_ns - self._connected_ns >= HANDSHAKE_MS * _NS_PER_MS:
-                raise LinkError("HA connection closed", why=f"no handshake within {HANDSHAKE_MS} ms")
+                raise TransportError("HA connection closed", why=f"no handshake within {HANDSHAKE_MS} ms")
             return
         if now_ns - self._received_ns >= self._housekeeping_ns:
-            raise LinkError(
+            raise TransportError(
                 "HA connection closed", why=f"the master has sent nothing for {self._housekeeping_ns // _NS_PER_MS} ms"
             )
         if self._following and now_ns - self._sent_ns >= self._heartbeat_ns:
@@ -335,7 +335,7 @@ class HaSlave:
             self._take_welcome(message)
         elif isinstance(message, Refused):
             self._tell("slave_refused_by_master", f"{message.code}: {message.text}")
-            raise LinkError("HA connection closed", why=f"the master refuses: {message.code}: {message.text}")
+            raise TransportError("HA connection closed", why=f"the master refuses: {message.code}: {message.text}")
         elif isinstance(message, Fetch):
             self._serve_fetch(message)
         return False
@@ -361,7 +361,7 @@ class HaSlave:
         if decision.step is Step.SERVE:
             if not state.may_follow(welcome.epoch, welcome.owner):
                 why = f"the master recovers in epoch {welcome.epoch}, and {state.promised_epoch} was promised"
-                raise LinkError("HA connection closed", why=why)
+                raise TransportError("HA connection closed", why=why)
             self._decoder.kinds = _SERVING
             self._log.info("master_recovers", master=self._address, end_offset=end, master_end=welcome.end_offset)
             return
@@ -376,7 +376,7 @@ class HaSlave:
             ):
                 why = f"epoch {state.promised_epoch} was promised to {state.promised_owner}"
                 self._tell("slave_refuses_master", f"{self._address} has epoch {welcome.epoch}: {why}")
-                raise LinkError("HA connection closed", why=f"the master has epoch {welcome.epoch}, but {why}")
+                raise TransportError("HA connection closed", why=f"the master has epoch {welcome.epoch}, but {why}")
             if decision.step in (Step.CUT, Step.DROP):
                 self._order(decision, view)
                 return
@@ -459,7 +459,7 @@ class HaSlave:
             raise HaProtocolError("HA connection closed", why=f"[{data.offset}, {end}) crosses the end of a segment")
         with self._take_lock:
             if not self._following:
-                raise LinkError("HA connection closed", why=f"a newer epoch was promised than {self._epoch[0]}")
+                raise TransportError("HA connection closed", why=f"a newer epoch was promised than {self._epoch[0]}")
             if data.offset != self._appender.expected_offset:
                 raise HaProtocolError(
                     "HA connection closed",
@@ -499,17 +499,17 @@ class HaSlave:
             self._ack = ack
 
     def _send(self, frame: bytes) -> None:
-        link = self._link
-        assert link is not None
+        transport = self._transport
+        assert transport is not None
         left = memoryview(frame)
         deadline_ns = self._clock.monotonic_ns() + self._housekeeping_ns
         while left:
-            left = left[link.send([left]) :]
+            left = left[transport.send([left]) :]
             if left:
                 wait_ns = deadline_ns - self._clock.monotonic_ns()
                 if self._stopping or wait_ns <= 0:
-                    raise LinkError("HA connection closed", why="the master does not read")
-                link.wait_writable(min(RECEIVE_WAIT_MS, wait_ns / _NS_PER_MS))
+                    raise TransportError("HA connection closed", why="the master does not read")
+                transport.wait_writable(min(RECEIVE_WAIT_MS, wait_ns / _NS_PER_MS))
         self._sent_ns = self._clock.monotonic_ns()
 
     def _note_confirmed(self, now_ns: int) -> None:
@@ -573,11 +573,11 @@ class HaSlave:
         self._log.info("slave_disk_works_again", end_offset=self._store.log.appended_offset)
 
     def _disconnect(self, why: str) -> None:
-        link, self._link = self._link, None
+        transport, self._transport = self._transport, None
         was_following, self._following = self._following, False
         self._last_error = why
-        if link is not None:
-            link.close()
+        if transport is not None:
+            transport.close()
         if was_following and not self._stopping:
             self._log.warning(
                 "slave_lost_master", master=self._address, why=why, end_offset=self._store.log.appended_offset

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketmq.store.ha.link import Link
+from pocketmq.store.ha.transport import Transport
 
 FIRST_BUFFER_BYTES: Final = 64 << 10
 """Memory of a connection that keeps up; the whole batch only for one that has to catch up."""
@@ -53,11 +53,13 @@ class LogTransfer:
     taken the one before. ``sent_offset``: what is framed up to here; ``sent_bytes`` counts bodies.
     """
 
-    def __init__(self, log: LogSource, link: Link, batch_bytes: int, encode_head: EncodeHead, offset: int) -> None:
+    def __init__(
+        self, log: LogSource, transport: Transport, batch_bytes: int, encode_head: EncodeHead, offset: int
+    ) -> None:
         self.sent_offset = offset
         self.sent_bytes = 0
         self._log = log
-        self._link = link
+        self._transport = transport
         self._batch_bytes = batch_bytes
         self._encode_head = encode_head
         self._buffer: NDArray[np.uint8] = np.empty(min(batch_bytes, FIRST_BUFFER_BYTES), np.uint8)
@@ -74,7 +76,7 @@ class LogTransfer:
         return self._log.committed_offset - self.sent_offset
 
     def pump(self, batches_max: int) -> Pumped:
-        """Send up to so many batches, without waiting. Raises ``LinkError``, ``OffsetOutOfRange`` (retention was
+        """Send up to so many batches, without waiting. Raises ``TransportError``, ``OffsetOutOfRange`` (retention was
         faster), DiskError."""
         log = self._log
         for _ in range(batches_max):
@@ -91,7 +93,7 @@ class LogTransfer:
 
     def send_frame(self, frame: bytes) -> None:
         """Send a frame without a body behind what is under way; dropped when the socket takes nothing, for then the
-        peer has enough to read. Raises ``LinkError``."""
+        peer has enough to read. Raises ``TransportError``."""
         if not self._pending:
             self._send([memoryview(frame)])
 
@@ -107,7 +109,7 @@ class LogTransfer:
         self._send([head, view])
 
     def _send(self, parts: list[memoryview]) -> None:
-        taken = self._link.send(parts)
+        taken = self._transport.send(parts)
         for part in parts:
             if taken < len(part):
                 self._pending.append(part[taken:])

@@ -93,8 +93,8 @@ class Finding:
 
 
 @dataclass(slots=True, frozen=True)
-class LogPart:
-    """A part of the log that one reader walks: records that begin in [start, end) of one file."""
+class LogRange:
+    """What one reader walks: the records that begin in [start, end) of one file."""
 
     path: str
     start: int
@@ -130,15 +130,15 @@ class LogWalk:
         self._window_bytes = WINDOW_BYTES
         self._pauses = 0
 
-    # ---- parts
+    # ---- ranges
 
-    def parts(self, bytes_max: int | None = None) -> list[LogPart]:
-        """Return the parts of the log in order: one a file, or, where checksum files tell where groups begin, pieces
+    def ranges(self, bytes_max: int | None = None) -> list[LogRange]:
+        """Return the ranges of the log in order: one a file, or, where checksum files say where groups begin, pieces
         of about ``bytes_max``.
 
-        Each record is in exactly one part, whoever walks them and in whatever order.
+        Each record is in exactly one range, whoever walks them and in whatever order.
         """
-        found: list[LogPart] = []
+        found: list[LogRange] = []
         for segment in self._layout.segments:
             cuts = [segment.base_offset]
             if bytes_max is not None:
@@ -149,7 +149,7 @@ class LogWalk:
                         break
                     cuts.append(starts[at])
             ends = [*cuts[1:], segment.end_offset]
-            found += [LogPart(segment.path, start, end) for start, end in zip(cuts, ends, strict=True)]
+            found += [LogRange(segment.path, start, end) for start, end in zip(cuts, ends, strict=True)]
         return found
 
     def all(self, *, checksums_only: bool = False) -> Iterator[Walked]:
@@ -159,21 +159,21 @@ class LogWalk:
             while missing and missing[0][0] <= segment.base_offset:
                 start, end = missing.pop(0)
                 yield Finding("damage", start, end, "there is no file for this range", "file")
-            yield from self.part(
-                LogPart(segment.path, segment.base_offset, segment.end_offset), checksums_only=checksums_only
+            yield from self.one(
+                LogRange(segment.path, segment.base_offset, segment.end_offset), checksums_only=checksums_only
             )
 
-    def part(self, part: LogPart, *, checksums_only: bool = False) -> Iterator[Walked]:
-        """Walk one part. A file that has gone meanwhile (a live broker removed it) is a finding."""
-        segment = self._layout.find(part.start)
-        assert segment is not None, "a part of another store"
+    def one(self, log_range: LogRange, *, checksums_only: bool = False) -> Iterator[Walked]:
+        """Walk one range. A file that has gone meanwhile (a live broker removed it) is a finding."""
+        segment = self._layout.find(log_range.start)
+        assert segment is not None, "a range of another store"
         try:
             self._open(segment)
-            yield from self._walk(segment, part.start, part.end, checksums_only)
+            yield from self._walk(segment, log_range.start, log_range.end, checksums_only)
         except FileNotFoundError:
-            yield Finding("damage", part.start, part.end, "the file has been removed meanwhile", "file")
+            yield Finding("damage", log_range.start, log_range.end, "the file has been removed meanwhile", "file")
         except StoreError as error:
-            yield Finding("damage", part.start, part.end, f"{error.what}: {error.why}", "read")
+            yield Finding("damage", log_range.start, log_range.end, f"{error.what}: {error.why}", "read")
 
     def close(self) -> None:
         """Close the file."""

@@ -1,11 +1,11 @@
 """A store opened for reading only: live, stopped, a copy, ours or RocketMQ's.
 
-Lives here: ``StoreReader``, the door for commands and for the pipeline: parts for parallel readers, chunks of records
+Lives here: ``StoreReader``, for commands and for the pipeline: ranges for parallel readers, chunks of records
 as columns, queues, index files, small files.
 
     reader = StoreReader.open("/var/lib/pocketmq")
-    for part in reader.parts(bytes_max=64 << 20):      # hand each to a task; a task opens its own StoreReader
-        for item in reader.walk(part):
+    for log_range in reader.ranges(bytes_max=64 << 20): # hand each to a task; a task opens its own StoreReader
+        for item in reader.walk(log_range):
             if isinstance(item, LogChunk):
                 item.columns                           # RecordColumns: every header field as an array
 
@@ -24,12 +24,12 @@ from pocketmq.store.disk.queue_paths import queue_directory
 from pocketmq.store.errors import StoreError
 from pocketmq.store.offline.index_files import IndexReader, open_index
 from pocketmq.store.offline.layout import StoreLayout, read_layout
-from pocketmq.store.offline.log_walk import RECORD_BYTES_MAX, Checked, Finding, LogChunk, LogPart, LogWalk, Walked
+from pocketmq.store.offline.log_walk import RECORD_BYTES_MAX, Checked, Finding, LogChunk, LogRange, LogWalk, Walked
 from pocketmq.store.offline.queue_files import QueueFiles
 from pocketmq.store.offline.read_only import ReadOnlyFileSystem
 from pocketmq.store.offline.small_files import CheckpointFile, read_checkpoint, read_positions
 
-__all__ = ["Checked", "Finding", "LogChunk", "LogPart", "StoreReader", "Walked"]
+__all__ = ["Checked", "Finding", "LogChunk", "LogRange", "StoreReader", "Walked"]
 
 QUEUE_FILES_OPEN_MAX = 128
 NEW_FILES_LOOKS_MAX = 1000
@@ -102,21 +102,21 @@ class StoreReader:
 
     # ---- the log
 
-    def parts(self, bytes_max: int | None = None) -> list[LogPart]:
-        """Return the parts of the log for parallel readers; see ``LogWalk.parts``."""
-        return self._walk.parts(bytes_max)
+    def ranges(self, bytes_max: int | None = None) -> list[LogRange]:
+        """Return the ranges of the log for parallel readers; see ``LogWalk.ranges``."""
+        return self._walk.ranges(bytes_max)
 
-    def walk(self, part: LogPart | None = None, *, checksums_only: bool = False) -> Iterator[Walked]:
-        """Walk a part, or the whole log."""
-        if part is None:
+    def walk(self, log_range: LogRange | None = None, *, checksums_only: bool = False) -> Iterator[Walked]:
+        """Walk a range, or the whole log."""
+        if log_range is None:
             return self._walk.all(checksums_only=checksums_only)
-        return self._walk.part(part, checksums_only=checksums_only)
+        return self._walk.one(log_range, checksums_only=checksums_only)
 
     def chunks(
-        self, part: LogPart | None = None, on_finding: Callable[[Finding], None] | None = None
+        self, log_range: LogRange | None = None, on_finding: Callable[[Finding], None] | None = None
     ) -> Iterator[LogChunk]:
         """Walk and give the good records only; damage goes to ``on_finding``."""
-        for item in self.walk(part):
+        for item in self.walk(log_range):
             if isinstance(item, LogChunk):
                 yield item
             elif isinstance(item, Finding) and on_finding is not None:

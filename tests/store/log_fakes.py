@@ -68,14 +68,10 @@ def store_config(root: Path, **changes: object) -> StoreConfig:
 class Stepped:
     """A store whose workers take steps only when told to."""
 
-    def __init__(
-        self,
-        root: Path,
-        file_system: OsFileSystem | None = None,
-        *,
-        error_log: CapturedLog | None = None,
-        **changes: object,
-    ) -> None:
+    errors_to: CapturedLog | None = None
+    """Takes the store's trouble with the disk; None: ``log`` does."""
+
+    def __init__(self, root: Path, file_system: OsFileSystem | None = None, **changes: object) -> None:
         self.root = root
         self.clock = ManualClock()
         self.runner = SteppedRunner()
@@ -86,7 +82,7 @@ class Stepped:
             clock=self.clock,
             runner=self.runner,
             log=self.log,
-            error_log=error_log,
+            error_log=self.errors_to,
         )
         self.store.store_host = HOST
         self.report = self.store.open()

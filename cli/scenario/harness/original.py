@@ -93,7 +93,7 @@ class StubbornSlave(HaSlave):
 
     def step(self) -> float | None:
         """Try what was refused, or follow."""
-        if not self._refused or self._link is None or self._stopping:
+        if not self._refused or self._transport is None or self._stopping:
             return super().step()
         try:
             self._appender.retry()
@@ -107,7 +107,7 @@ class StubbornSlave(HaSlave):
         return 0 if not self._refused else STUBBORN_MS
 
     def _failed(self, error: StoreError) -> None:
-        if self._link is None or not self._following:
+        if self._transport is None or not self._following:
             super()._failed(error)
             return
         if not self._refused:

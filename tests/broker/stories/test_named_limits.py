@@ -38,7 +38,7 @@ def events(broker: NamedFixture) -> str:
 def remove_segment(broker: NamedFixture) -> None:
     """Do what retention does when the disk is full."""
     retention = broker.store.retention
-    retention._on_removed()
+    retention._checkpointer.positions_changed()
     retention._segments.remove_first()
 
 

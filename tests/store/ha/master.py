@@ -6,7 +6,7 @@ from pathlib import Path
 from pocketmq.store.append_result import PutStatus
 from pocketmq.store.ha.service import HaService
 from pocketmq.store.ha.state import HaState
-from tests.store.ha.links import MemoryListener, ScriptedSlave
+from tests.store.ha.transports import MemoryListener, ScriptedSlave
 from tests.store.log_fakes import Stepped
 
 HEARTBEAT_MS = 5000

@@ -1,4 +1,4 @@
-"""Masters and slaves with real stores, stepped by hand, over links in memory."""
+"""Masters and slaves with real stores, stepped by hand, over transports in memory."""
 
 import random
 import shutil
@@ -16,20 +16,20 @@ from pocketmq.store.append_result import PutStatus
 from pocketmq.store.checkpoint import StorePaths
 from pocketmq.store.disk.file_system import FileSystem
 from pocketmq.store.disk.os_file_system import OsFileSystem
-from pocketmq.store.ha.link import Link, LinkError
 from pocketmq.store.ha.opening import needs_recovery, open_store
 from pocketmq.store.ha.recover import recover_from_slaves
 from pocketmq.store.ha.service import HaService
 from pocketmq.store.ha.slave import HaSlave
 from pocketmq.store.ha.state import HaState
+from pocketmq.store.ha.transport import Transport, TransportError
 from pocketmq.store.message_store import MessageStore
-from tests.store.ha.links import MemoryLink, MemoryListener, pair
+from tests.store.ha.transports import MemoryListener, MemoryTransport, pair
 from tests.store.log_fakes import HOST, bodies, split, store_config
 
 Spoil = Callable[[bytes], bytes]
 
 
-class SpoiledLink(MemoryLink):
+class SpoiledTransport(MemoryTransport):
     """A slave's end whose incoming bytes pass through ``spoil`` first."""
 
     spoil: Spoil | None = None
@@ -41,7 +41,7 @@ class SpoiledLink(MemoryLink):
         return count
 
 
-class PumpedLink(MemoryLink):
+class PumpedTransport(MemoryTransport):
     """A master's end that lets the others work while it waits."""
 
     pump: Callable[[float], None]
@@ -59,7 +59,7 @@ class PumpedListener(MemoryListener):
 
     pump: Callable[[float], None] | None = None
 
-    def accept(self, wait_ms: float) -> Link | None:
+    def accept(self, wait_ms: float) -> Transport | None:
         if self.pump is not None:
             self.pump(wait_ms)
         return super().accept(wait_ms)
@@ -70,28 +70,28 @@ class Network:
 
     def __init__(self) -> None:
         self.listeners: dict[str, PumpedListener] = {}
-        self.links: list[SpoiledLink] = []
+        self.transports: list[SpoiledTransport] = []
         self.spoil: Spoil | None = None
         self.window_bytes = 64 << 10
 
-    def connect(self, address: str, timeout_ms: float) -> Link:
+    def connect(self, address: str, timeout_ms: float) -> Transport:
         listener = self.listeners.get(address)
         if listener is None or listener.is_closed:
-            raise LinkError("no connection to the master", why=f"{address}: refused")
-        master_end, slave_end = pair(f"10.0.0.9:{len(self.links) + 1000}", self.window_bytes)
-        spoiled = SpoiledLink(slave_end.peer, slave_end.receives, slave_end.sends)
+            raise TransportError("no connection to the master", why=f"{address}: refused")
+        master_end, slave_end = pair(f"10.0.0.9:{len(self.transports) + 1000}", self.window_bytes)
+        spoiled = SpoiledTransport(slave_end.peer, slave_end.receives, slave_end.sends)
         spoiled.spoil = self.spoil
         if listener.pump is not None:
-            master_end = PumpedLink(master_end.peer, master_end.receives, master_end.sends)
+            master_end = PumpedTransport(master_end.peer, master_end.receives, master_end.sends)
             master_end.pump = listener.pump
         listener.waiting.append(master_end)
-        self.links.append(spoiled)
+        self.transports.append(spoiled)
         return spoiled
 
     def cut(self) -> None:
-        for link in self.links:
-            link.cut()
-        self.links.clear()
+        for transport in self.transports:
+            transport.cut()
+        self.transports.clear()
 
 
 class Node:

@@ -6,7 +6,7 @@ import pytest
 from pocketmq.store.ha.epochs import Epoch, EpochTable
 from pocketmq.store.ha.handshake import HigherEpoch, MasterView, answer_hello
 from pocketmq.store.ha.wire import FROM_MASTER, FrameDecoder, Hello, RefusalCode, Refused, Welcome, encode_welcome
-from tests.store.ha.links import make_hello
+from tests.store.ha.transports import make_hello
 
 TABLE = EpochTable([Epoch(1, "m.a", 0), Epoch(2, "m.b", 1000), Epoch(5, "m.c", 3000)])
 SLAVE = {"epochs": [(1, "m.a", 0), (2, "m.b", 1000), (5, "m.c", 3000)]}

@@ -5,15 +5,15 @@ from pathlib import Path
 from pocketmq.common.epochs import MEMBERS_STEP
 from pocketmq.store.append_result import PutStatus
 from pocketmq.store.ha.service import COUNT_AGAIN_NS
-from tests.store.ha.links import ScriptedSlave
 from tests.store.ha.master import Master
 from tests.store.ha.test_state import state_of
+from tests.store.ha.transports import ScriptedSlave
 
 OK = PutStatus.PUT_OK
 
 
 def leave(master: Master, slave: ScriptedSlave) -> None:
-    slave.link.close()
+    slave.transport.close()
     master.settle()
 
 

@@ -16,12 +16,12 @@ from pocketmq.store.errors import DiskError
 from pocketmq.store.ha import wire
 from pocketmq.store.ha.connection import HANDSHAKE_MS
 from pocketmq.store.ha.epochs import Epoch, EpochTable
-from pocketmq.store.ha.link import connect
 from pocketmq.store.ha.service import PEERS_MAX, HaService, port_of
 from pocketmq.store.ha.state import HaFenced, HaState
+from pocketmq.store.ha.transport import connect
 from pocketmq.store.message_store import MessageStore
-from tests.store.ha.links import WINDOW_BYTES, ScriptedSlave, make_hello
 from tests.store.ha.master import HEARTBEAT_MS, Master
+from tests.store.ha.transports import WINDOW_BYTES, ScriptedSlave, make_hello
 from tests.store.log_fakes import HOST, SEGMENT_BYTES, Stepped, bodies, store_config
 
 OK = PutStatus.PUT_OK
@@ -174,10 +174,10 @@ def test_without_a_slave_a_send_is_told_so_at_once(tmp_path: Path) -> None:
     ends = [master.send(b"one")]
     joining = master.slave()
     ends.append(master.send(b"two"))
-    joining.link.close()
+    joining.transport.close()
     master.settle()
     slave = master.following()
-    slave.link.close()
+    slave.transport.close()
     master.settle()
     ends.append(master.send(b"three"))
     assert master.told == [(end, PutStatus.SLAVE_NOT_AVAILABLE) for end in ends]
@@ -279,7 +279,7 @@ def test_confirmations_die_with_their_connection(tmp_path: Path) -> None:
     first.receive()
     first.ack()
     master.settle()
-    first.link.close()
+    first.transport.close()
     master.settle()
     second.receive()
     second.ack()
@@ -310,7 +310,7 @@ def test_disk_and_slaves_are_waited_for_together(tmp_path: Path) -> None:
     master.settle()
     assert master.store.flushed_offset == second
     assert len(master.told) == 1, "on disk, but not on the slave"
-    slave.link.close()
+    slave.transport.close()
     master.settle()
     third = master.send(b"three")
     assert len(master.told) == 1, "RocketMQ waits for the disk's verdict as well"
@@ -404,7 +404,7 @@ def test_a_stranger_is_sent_away_with_one_event(tmp_path: Path, data: bytes) -> 
     stranger = ScriptedSlave(master.listener, "203.0.113.9:1")
     stranger.raw(data)
     master.settle()
-    assert stranger.link.receive_into(memoryview(bytearray(10)), 0) == 0
+    assert stranger.transport.receive_into(memoryview(bytearray(10)), 0) == 0
     assert len(master.refusals) == 1
     assert master.ha.status().refused == 1
     assert not master.ha._peers
@@ -429,7 +429,7 @@ def test_a_silent_stranger_is_sent_away_after_five_seconds(tmp_path: Path) -> No
     assert len(master.refusals) == 3
     assert all(f"within {HANDSHAKE_MS} ms" in why for why in master.refusals)
     assert not master.ha._peers
-    assert silent.link.sends.is_cut
+    assert silent.transport.sends.is_cut
     master.close()
 
 
@@ -440,7 +440,7 @@ def test_a_crowd_of_strangers_is_bounded(tmp_path: Path) -> None:
     strangers = [ScriptedSlave(master.listener) for _ in range(2 * PEERS_MAX)]
     master.settle(2 * PEERS_MAX + 3)
     assert len(master.ha._peers) == PEERS_MAX
-    assert sum(stranger.link.sends.is_cut for stranger in strangers) == PEERS_MAX + 1
+    assert sum(stranger.transport.sends.is_cut for stranger in strangers) == PEERS_MAX + 1
     assert len(master.refusals) == 1
     end = master.send(b"one")
     slave.receive()
@@ -525,7 +525,7 @@ def report(slave: ScriptedSlave, offset: int) -> None:
 
 def frames(slave: ScriptedSlave) -> list[tuple[int, bytes]]:
     data = bytearray(1 << 20)
-    count = slave.link.receive_into(memoryview(data), 0) or 0
+    count = slave.transport.receive_into(memoryview(data), 0) or 0
     out, at = [], 0
     while at < count:
         offset, size = int.from_bytes(data[at : at + 8], "big"), int.from_bytes(data[at + 8 : at + 12], "big")
@@ -712,7 +712,7 @@ def test_a_slave_that_takes_a_missing_ones_place_is_told_of(tmp_path: Path) -> N
     """The old one lacks what is confirmed from now on: it must not be promoted, and is not waited for."""
     master = Master(tmp_path)
     old = master.following(node_id="old")
-    old.link.close()
+    old.transport.close()
     master.settle()
     master.following(node_id="new")
     assert master.state.slaves.keys() == {"new"}
@@ -769,18 +769,18 @@ def test_the_same_over_real_sockets_and_threads(tmp_path: Path) -> None:
     ha.start()
     for _ in range(30):
         store.append(bodies(b"x" * 100_000))
-    link = connect(f"127.0.0.1:{port}", 5000)
+    transport = connect(f"127.0.0.1:{port}", 5000)
     received = bytearray()
 
     def follow() -> None:
         decoder = wire.FrameDecoder(wire.FROM_MASTER)
-        link.send([wire.PREAMBLE, wire.encode_hello(make_hello(segment_bytes=1 << 20))])
-        while count := link.receive_into(decoder.buffer(), 10_000):
+        transport.send([wire.PREAMBLE, wire.encode_hello(make_hello(segment_bytes=1 << 20))])
+        while count := transport.receive_into(decoder.buffer(), 10_000):
             decoder.received(count)
             while (message := decoder.next()) is not None:
                 if isinstance(message, wire.Data):
                     received.extend(message.body)
-                link.send([wire.encode_ack(wire.Ack(len(received), 0, 0))])
+                transport.send([wire.encode_ack(wire.Ack(len(received), 0, 0))])
 
     follower = threading.Thread(target=follow)
     follower.start()
@@ -804,7 +804,7 @@ def test_the_same_over_real_sockets_and_threads(tmp_path: Path) -> None:
     stranger.close()
     ha.stop()
     follower.join(30)
-    link.close()
+    transport.close()
     assert not follower.is_alive()
     assert received == store.log.read(0, store.committed_offset).tobytes()
     assert [thread.name for thread in set(threading.enumerate()) - others if thread.name.startswith("ha-")] == []

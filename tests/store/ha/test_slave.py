@@ -150,7 +150,7 @@ def test_a_read_only_slave_leaves_at_once_and_comes_back(tmp_path: Path) -> None
         rig.drive(2)
         assert not rig.following()
     assert len(rig.slave.events("slave_disk_failed")) == 1
-    assert len(rig.network.links) == 1, "it does not even connect while its disk refuses"
+    assert len(rig.network.transports) == 1, "it does not even connect while its disk refuses"
     rig.disk.hook = None
     rig.clock.advance_ms(1000)
     rig.drive()
@@ -168,7 +168,7 @@ def test_bytes_that_changed_on_the_way_are_not_appended(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.fill(3)
     end = rig.slave.end
-    rig.network.links[-1].spoil = lambda data: data[:-1] + bytes([data[-1] ^ 1])
+    rig.network.transports[-1].spoil = lambda data: data[:-1] + bytes([data[-1] ^ 1])
     rig.master.send(b"precious" * 20)
     rig.drive(1)
     assert rig.slave.end == end
@@ -196,7 +196,7 @@ def test_a_silent_master_is_given_up(tmp_path: Path) -> None:
     """After ``ha_housekeeping_interval`` without a byte the slave connects again."""
     rig = Rig(tmp_path)
     rig.fill(1)
-    assert len(rig.network.links) == 1
+    assert len(rig.network.transports) == 1
     rig.clock.advance_ms(19_000)
     rig.slave.runner.step_all()
     assert rig.following()

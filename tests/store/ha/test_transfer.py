@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from pocketmq.store.errors import OffsetOutOfRange
 from pocketmq.store.ha import wire
-from pocketmq.store.ha.link import LinkError
 from pocketmq.store.ha.transfer import FIRST_BUFFER_BYTES, LogTransfer, Pumped
-from tests.store.ha.links import pair
+from pocketmq.store.ha.transport import TransportError
+from tests.store.ha.transports import pair
 
 
 class ByteLog:
@@ -131,5 +131,5 @@ def test_a_heartbeat_never_gets_into_a_frame() -> None:
     slave_end.receive_into(memoryview(out), 0)
     assert b"heartbeat" in out
     master_end.cut()
-    with pytest.raises(LinkError):
+    with pytest.raises(TransportError):
         transfer.send_frame(b"heartbeat")

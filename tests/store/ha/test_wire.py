@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pocketmq.store.ha import wire
 from pocketmq.store.ha.rocketmq_protocol import ReportDecoder
-from tests.store.ha.links import make_hello
+from tests.store.ha.transports import make_hello
 
 ALL_KINDS = wire.FROM_SLAVE | wire.FROM_MASTER
 offsets = st.integers(0, wire.OFFSET_MAX >> 1)

@@ -111,7 +111,7 @@ def test_any_split_reads_each_record_exactly_once(
 ) -> None:
     """Parts of any size, walked in any order by readers of their own, give every record once."""
     whole = offsets(StoreReader.open(str(root)))
-    parts = StoreReader.open(str(root)).parts(bytes_max)
+    parts = StoreReader.open(str(root)).ranges(bytes_max)
     seed.shuffle(parts)
     got: list[int] = []
     for part in parts:

@@ -47,8 +47,8 @@ class Sick(Stepped):
 
     def __init__(self, root: Path, **changes: object) -> None:
         self.disk = SickDisk()
-        self.errors = CapturedLog()
-        super().__init__(root, self.disk, error_log=self.errors, **changes)
+        self.errors = self.errors_to = CapturedLog()
+        super().__init__(root, self.disk, **changes)
         self.put_bodies: list[bytes] = []
 
     def put(self, count: int = 1) -> None:

@@ -100,7 +100,7 @@ def test_the_original_s_slave_stays_connected_when_its_disk_refuses() -> None:
     slave: Any = StubbornSlave.__new__(StubbornSlave)
     acknowledged: list[bool] = []
     disk = Refusing()
-    slave._link, slave._following, slave._stopping = object(), True, False
+    slave._transport, slave._following, slave._stopping = object(), True, False
     slave._log, slave._appender = CapturedLog(), disk
     slave._acknowledge = lambda *, always: acknowledged.append(always)
     slave._failed(StoreError("append refused", why="read-only", hint=""))

@@ -1,4 +1,4 @@
-"""A network without sockets: pairs of links in memory, and a slave that says what a test wants it to."""
+"""A network without sockets: pairs of transports in memory, and a slave that says what a test wants it to."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ import msgspec
 
 from pocketmq.common.crc import crc32
 from pocketmq.store.ha import wire
-from pocketmq.store.ha.link import Link, LinkError
+from pocketmq.store.ha.transport import Transport, TransportError
 
 WINDOW_BYTES = 64 << 10
 
@@ -19,7 +19,7 @@ class _Pipe:
         self.is_cut = False
 
 
-class MemoryLink:
+class MemoryTransport:
     """One end of a connection; each direction holds at most ``window_bytes``. Never waits: ``wait_ms`` is ignored."""
 
     def __init__(self, peer: str, receives: _Pipe, sends: _Pipe) -> None:
@@ -30,7 +30,7 @@ class MemoryLink:
 
     def receive_into(self, buffer: memoryview, wait_ms: float) -> int | None:
         if self.is_closed:
-            raise LinkError("closed", why="closed here")
+            raise TransportError("closed", why="closed here")
         pipe = self.receives
         if not pipe.data:
             return 0 if pipe.is_cut else None
@@ -42,7 +42,7 @@ class MemoryLink:
 
     def send(self, parts: Sequence[bytes | memoryview]) -> int:
         if self.is_closed or self.sends.is_cut:
-            raise LinkError("broken", why="the connection is cut")
+            raise TransportError("broken", why="the connection is cut")
         data = b"".join(parts)[: self.sends.window_bytes - len(self.sends.data)]
         self.sends.data += data
         return len(data)
@@ -58,10 +58,12 @@ class MemoryLink:
         self.is_closed = True
 
 
-def pair(peer_of_master: str = "10.0.0.2:5000", window_bytes: int = WINDOW_BYTES) -> tuple[MemoryLink, MemoryLink]:
+def pair(
+    peer_of_master: str = "10.0.0.2:5000", window_bytes: int = WINDOW_BYTES
+) -> tuple[MemoryTransport, MemoryTransport]:
     """Return the master's end and the slave's end of a connection."""
     up, down = _Pipe(window_bytes), _Pipe(window_bytes)
-    return MemoryLink(peer_of_master, up, down), MemoryLink("10.0.0.1:10912", down, up)
+    return MemoryTransport(peer_of_master, up, down), MemoryTransport("10.0.0.1:10912", down, up)
 
 
 class MemoryListener:
@@ -69,12 +71,12 @@ class MemoryListener:
 
     def __init__(self, bind_address: str = "", port: int = 0) -> None:
         self.port = port or 10912
-        self.waiting: deque[Link] = deque()
+        self.waiting: deque[Transport] = deque()
         self.is_closed = False
 
-    def accept(self, wait_ms: float) -> Link | None:
+    def accept(self, wait_ms: float) -> Transport | None:
         if self.is_closed:
-            raise LinkError("closed", why="closed here")
+            raise TransportError("closed", why="closed here")
         return self.waiting.popleft() if self.waiting else None
 
     def close(self) -> None:
@@ -85,7 +87,7 @@ class ScriptedSlave:
     """The slave's side of the protocol, one step at a time, without a store: ``log`` is what it was sent."""
 
     def __init__(self, listener: MemoryListener, peer: str = "10.0.0.2:5000", window_bytes: int = WINDOW_BYTES) -> None:
-        master_end, self.link = pair(peer, window_bytes)
+        master_end, self.transport = pair(peer, window_bytes)
         listener.waiting.append(master_end)
         self.decoder = wire.FrameDecoder(wire.FROM_MASTER)
         self.start_offset = 0
@@ -98,7 +100,7 @@ class ScriptedSlave:
         self.is_closed = False
 
     def raw(self, data: bytes) -> None:
-        assert self.link.send([data]) == len(data)
+        assert self.transport.send([data]) == len(data)
 
     def hello(self, **changes: object) -> None:
         self.raw(wire.PREAMBLE + wire.encode_hello(make_hello(**changes)))
@@ -111,7 +113,7 @@ class ScriptedSlave:
         """Take what is there; check every frame as a slave does."""
         while bytes_max > 0:
             view = self.decoder.buffer()[:bytes_max]
-            count = self.link.receive_into(view, 0)
+            count = self.transport.receive_into(view, 0)
             if not count:
                 self.is_closed = count == 0
                 return

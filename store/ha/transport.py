@@ -1,6 +1,6 @@
-"""The wire as an argument: one connection, and the port where connections come in.
+"""The connection between master and slave as an argument, and the port where connections come in.
 
-Lives here: ``Link`` and ``Listener`` as protocols, their sockets, ``connect`` and ``listen``.
+Lives here: ``Transport`` and ``Listener`` as protocols, their sockets, ``connect`` and ``listen``.
 
 Calls block at most for the time they are given, so they belong into workers of a ``Runner``, never into the event loop.
 """
@@ -17,14 +17,14 @@ from pocketmq.common.errors import Cause, ConfigError, PocketMQError
 BACKLOG: Final = 16
 
 
-class LinkError(PocketMQError):
+class TransportError(PocketMQError):
     """A connection between master and slave could not be made, or broke."""
 
     retriable = True
     default_cause = Cause.CONNECTION
 
 
-class Link(Protocol):
+class Transport(Protocol):
     """One connection. One thread receives, one at a time sends; any thread may ``cut``."""
 
     peer: str
@@ -32,11 +32,14 @@ class Link(Protocol):
 
     def receive_into(self, buffer: memoryview, wait_ms: float) -> int | None:
         """Receive what is there; return how many bytes, 0 when the peer has closed, None when nothing came in time.
-        Raises ``LinkError``."""
+        Raises ``TransportError``."""
         ...
 
     def send(self, parts: Sequence[bytes | memoryview]) -> int:
-        """Send, without waiting, what fits of ``parts`` back to back; return how many bytes. Raises ``LinkError``."""
+        """Send, without waiting, what fits of ``parts`` back to back; return how many bytes.
+
+        Raises ``TransportError``.
+        """
         ...
 
     def wait_writable(self, wait_ms: float) -> bool:
@@ -44,11 +47,11 @@ class Link(Protocol):
         ...
 
     def cut(self) -> None:
-        """End the connection both ways at once; who waits in ``receive_into`` or ``wait_writable`` returns."""
+        """Shut down both directions; blocked ``receive_into`` and ``wait_writable`` calls return."""
         ...
 
     def close(self) -> None:
-        """Cut, and give the descriptor back. Only who receives calls it."""
+        """Cut, and give the descriptor back. Only the receiving thread calls it."""
         ...
 
 
@@ -57,17 +60,17 @@ class Listener(Protocol):
 
     port: int
 
-    def accept(self, wait_ms: float) -> Link | None:
-        """Return the next connection, None when none came in time. Raises ``LinkError`` (no descriptors left)."""
+    def accept(self, wait_ms: float) -> Transport | None:
+        """Return the next connection, None when none came in time. Raises ``TransportError`` (no descriptors left)."""
         ...
 
     def close(self) -> None:
-        """Give the port back; who waits in ``accept`` returns."""
+        """Give the port back; a blocked ``accept`` returns."""
         ...
 
 
-class SocketLink:
-    """A ``Link`` over TCP.
+class SocketTransport:
+    """A ``Transport`` over TCP.
 
     The socket is in blocking mode with a receive timeout of the system's: one call a receive, where Python's own
     timeouts cost a ``poll`` more. Sends use MSG_DONTWAIT.
@@ -87,7 +90,7 @@ class SocketLink:
         self.peer = f"[{name[0]}]:{name[1]}" if ":" in str(name[0]) else f"{name[0]}:{name[1]}"
 
     def receive_into(self, buffer: memoryview, wait_ms: float) -> int | None:
-        """See ``Link``."""
+        """See ``Transport``."""
         try:
             if wait_ms <= 0:
                 return self._socket.recv_into(buffer, 0, socket.MSG_DONTWAIT)
@@ -103,7 +106,7 @@ class SocketLink:
             raise _broken(self.peer, error) from error
 
     def send(self, parts: Sequence[bytes | memoryview]) -> int:
-        """See ``Link``."""
+        """See ``Transport``."""
         try:
             return self._socket.sendmsg(parts, (), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
         except (BlockingIOError, InterruptedError):
@@ -112,7 +115,7 @@ class SocketLink:
             raise _broken(self.peer, error) from error
 
     def wait_writable(self, wait_ms: float) -> bool:
-        """See ``Link``."""
+        """See ``Transport``."""
         poll = select.poll()
         try:
             poll.register(self._socket, select.POLLOUT)
@@ -121,14 +124,14 @@ class SocketLink:
             return True
 
     def cut(self) -> None:
-        """See ``Link``."""
+        """See ``Transport``."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:  # the peer was faster
             pass
 
     def close(self) -> None:
-        """See ``Link``."""
+        """See ``Transport``."""
         self.cut()
         self._socket.close()
 
@@ -140,7 +143,7 @@ class SocketListener:
         self._socket = listening
         self.port: int = listening.getsockname()[1]
 
-    def accept(self, wait_ms: float) -> Link | None:
+    def accept(self, wait_ms: float) -> Transport | None:
         """See ``Listener``."""
         try:
             poll = select.poll()
@@ -148,11 +151,11 @@ class SocketListener:
             if not poll.poll(max(0.0, wait_ms)):
                 return None
             connected, _ = self._socket.accept()
-            return SocketLink(connected)
+            return SocketTransport(connected)
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return None
         except (OSError, ValueError) as error:
-            raise LinkError("no connection accepted", why=str(error)) from error
+            raise TransportError("no connection accepted", why=str(error)) from error
 
     def close(self) -> None:
         """See ``Listener``."""
@@ -182,19 +185,19 @@ def listen(bind_address: str, port: int) -> SocketListener:
     return SocketListener(listening)
 
 
-def connect(address: str, timeout_ms: float) -> SocketLink:
-    """Connect to host:port. Raises ``LinkError``, also for an address that is none."""
+def connect(address: str, timeout_ms: float) -> SocketTransport:
+    """Connect to host:port. Raises ``TransportError``, also for an address that is none."""
     host, _, port = address.rpartition(":")
     try:
-        return SocketLink(
+        return SocketTransport(
             socket.create_connection((host.strip("[]"), int(port)), timeout=max(0.001, timeout_ms / 1000))
         )
     except (OSError, ValueError, OverflowError) as error:
-        raise LinkError("no connection to the master", why=f"{address}: {error}") from error
+        raise TransportError("no connection to the master", why=f"{address}: {error}") from error
 
 
 def host_of(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Return the address in a ``Link.peer``, an IPv4 one also where it is written as IPv6; None if it is none."""
+    """Return the address in a ``Transport.peer``, an IPv4 one also where it is written as IPv6; None if it is none."""
     try:
         address = ipaddress.ip_address(peer.rpartition(":")[0].strip("[]").partition("%")[0])
     except ValueError:
@@ -203,5 +206,5 @@ def host_of(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     return mapped or address
 
 
-def _broken(peer: str, error: OSError) -> LinkError:
-    return LinkError("HA connection broken", why=f"{peer}: {error}")
+def _broken(peer: str, error: OSError) -> TransportError:
+    return TransportError("HA connection broken", why=f"{peer}: {error}")

@@ -1,4 +1,4 @@
-"""Sockets behind the links."""
+"""Sockets behind the transports."""
 
 import ipaddress
 import socket
@@ -7,24 +7,24 @@ from collections.abc import Iterator
 import pytest
 
 from pocketmq.common.errors import ConfigError
-from pocketmq.store.ha.link import LinkError, SocketLink, connect, host_of, listen
+from pocketmq.store.ha.transport import SocketTransport, TransportError, connect, host_of, listen
 
 
 @pytest.fixture
-def links() -> Iterator[tuple[SocketLink, SocketLink]]:
+def transports() -> Iterator[tuple[SocketTransport, SocketTransport]]:
     listener = listen("127.0.0.1", 0)
     theirs = connect(f"127.0.0.1:{listener.port}", 5000)
     ours = listener.accept(5000)
-    assert isinstance(ours, SocketLink)
+    assert isinstance(ours, SocketTransport)
     yield ours, theirs
     ours.close()
     theirs.close()
     listener.close()
 
 
-def test_bytes_arrive_and_silence_is_no_end(links: tuple[SocketLink, SocketLink]) -> None:
+def test_bytes_arrive_and_silence_is_no_end(transports: tuple[SocketTransport, SocketTransport]) -> None:
     """None for nothing in time, 0 for the end."""
-    ours, theirs = links
+    ours, theirs = transports
     buffer = memoryview(bytearray(10))
     assert theirs.receive_into(buffer, 0) is None
     assert theirs.receive_into(buffer, 1) is None
@@ -35,9 +35,9 @@ def test_bytes_arrive_and_silence_is_no_end(links: tuple[SocketLink, SocketLink]
     assert theirs.receive_into(buffer, 5000) == 0
 
 
-def test_a_full_socket_takes_part_and_says_so(links: tuple[SocketLink, SocketLink]) -> None:
+def test_a_full_socket_takes_part_and_says_so(transports: tuple[SocketTransport, SocketTransport]) -> None:
     """No send waits."""
-    ours, theirs = links
+    ours, theirs = transports
     data = bytes(1 << 20)
     sent = 0
     while taken := ours.send([data]):
@@ -51,18 +51,18 @@ def test_a_full_socket_takes_part_and_says_so(links: tuple[SocketLink, SocketLin
     assert ours.wait_writable(5000)
 
 
-def test_a_broken_connection_is_an_error_with_its_peer(links: tuple[SocketLink, SocketLink]) -> None:
+def test_a_broken_connection_is_an_error_with_its_peer(transports: tuple[SocketTransport, SocketTransport]) -> None:
     """Also on one that was closed here."""
-    ours, theirs = links
+    ours, theirs = transports
     theirs.close()
 
     def send_on() -> None:
         for _ in range(100):
             ours.send([bytes(1 << 16)])
 
-    with pytest.raises(LinkError, match=f"broken: {ours.peer}"):
+    with pytest.raises(TransportError, match=f"broken: {ours.peer}"):
         send_on()
-    with pytest.raises(LinkError):
+    with pytest.raises(TransportError):
         theirs.receive_into(memoryview(bytearray(1)), 0)
     theirs.cut()
     assert theirs.wait_writable(0), "its next send tells"
@@ -76,16 +76,16 @@ def test_a_port_that_is_taken_stops_the_start() -> None:
     assert listener.accept(0) is None
     port = listener.port
     listener.close()
-    with pytest.raises(LinkError):
+    with pytest.raises(TransportError):
         listener.accept(0)
-    with pytest.raises(LinkError, match=f"127.0.0.1:{port}"):
+    with pytest.raises(TransportError, match=f"127.0.0.1:{port}"):
         connect(f"127.0.0.1:{port}", 1000)
 
 
 @pytest.mark.parametrize("address", ["", "nowhere", "127.0.0.1:none", "127.0.0.1:99999", ":0"])
 def test_an_address_that_is_none_is_an_error(address: str) -> None:
     """Not a crash of the worker."""
-    with pytest.raises(LinkError):
+    with pytest.raises(TransportError):
         connect(address, 1000)
 
 
