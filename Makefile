@@ -5,7 +5,7 @@ JOBS   ?= 2
 BIN     = $(VENV)/bin
 SHELL   = /bin/sh
 
-.PHONY: help run cluster setup test check scenarios torture partitions interop bench bench-quick clean
+.PHONY: help run cluster setup test soak check scenarios torture partitions interop bench bench-quick clean
 help:           ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -33,9 +33,13 @@ cluster: $(VENV)/.runtime ## name server, synchronous pair, second master (ARGS=
 
 setup: $(VENV)/.dev     ## everything a developer needs
 
-test: $(VENV)/.dev      ## the tests, under ten minutes on two cores (ARGS="tests/store -k recovery" JOBS=0)
+test: $(VENV)/.dev      ## the tests, under four minutes on two cores (ARGS="tests/store -k recovery" JOBS=0)
 	@PYTHONPATH=src $(BIN)/python -m tests.java
-	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+	POCKETMQ_TESTS=fast $(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+soak: $(VENV)/.dev      ## the long tests, and twenty times the examples and lives; ten minutes on two cores (ARGS="-k lives")
+	@PYTHONPATH=src $(BIN)/python -m tests.java
+	POCKETMQ_TESTS=soak $(BIN)/python -m pytest -n $(JOBS) -m soak $(ARGS)
 
 check: $(VENV)/.dev     ## ruff, mypy --strict, layers
 	$(BIN)/ruff check .

@@ -1,7 +1,7 @@
 """Latencies: what is recorded, merged and encoded comes back, within three digits."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.base.histogram import HIGHEST_NS, LOWEST_NS, Latencies, merged
@@ -13,7 +13,6 @@ def close(measured_ms: float, ns: int) -> bool:
     return measured_ms * 1e6 == pytest.approx(ns, rel=2e-3, abs=1_100)
 
 
-@settings(max_examples=25)
 @given(st.lists(NS, min_size=1, max_size=60))
 def test_the_extremes_and_the_count_survive(values: list[int]) -> None:
     """Three significant digits of the longest latency are kept, and every value counts."""
@@ -23,7 +22,6 @@ def test_the_extremes_and_the_count_survive(values: list[int]) -> None:
     assert close(latencies.percentile_ms(100), max(values))
 
 
-@settings(max_examples=25)
 @given(st.lists(st.lists(NS, max_size=20), min_size=1, max_size=4))
 def test_a_merge_of_parts_is_the_whole(parts: list[list[int]]) -> None:
     """Encoded parts give the percentiles of all values together."""

@@ -1,7 +1,7 @@
 """The open-loop schedule: intended times do not depend on who takes them when."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.base.schedule import Schedule
@@ -12,7 +12,6 @@ def all_at_once(rate: float, seconds: float, seed: int) -> list[float]:
     return schedule.take(seconds, most=1_000_000)
 
 
-@settings(max_examples=40)
 @given(st.lists(st.floats(0, 0.2), max_size=30), st.integers(1, 5), st.integers(1, 64))
 def test_stalls_of_the_taker_move_no_intended_time(steps: list[float], seed: int, most: int) -> None:
     """However late and in whatever portions times are taken, they are the same."""

@@ -5,7 +5,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.cli.input import InputFailed, InputFile, LineParser, LineSplitter
@@ -17,7 +17,6 @@ from pocketmq.common.errors import MessageIllegal
     st.randoms(),
     st.booleans(),
 )
-@settings(max_examples=100)
 def test_any_split_of_the_input_gives_the_same_lines(lines: list[bytes], rng: Random, ended: bool) -> None:
     data = b"\n".join(lines) + (b"\n" if ended and lines else b"")
     expected = lines if ended or not lines or lines[-1] else lines[:-1]

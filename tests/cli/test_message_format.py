@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.cli.message_format import FIELDS, MessageFormat, json_line, unescape
@@ -86,7 +86,6 @@ def test_what_is_no_format_is_refused_with_its_place(text: str) -> None:
 
 
 @given(st.text(max_size=40))
-@settings(max_examples=200)
 def test_any_text_is_compiled_or_refused(text: str) -> None:
     try:
         rendered = MessageFormat(text).render(received(b"x"))
@@ -96,7 +95,6 @@ def test_any_text_is_compiled_or_refused(text: str) -> None:
 
 
 @given(st.binary(max_size=40))
-@settings(max_examples=100)
 def test_unescape_gives_back_any_bytes_spelled_in_hex(data: bytes) -> None:
     assert unescape("".join(f"\\x{byte:02x}" for byte in data)) == data
 

@@ -3,7 +3,7 @@
 import math
 import threading
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.common.histogram import (
@@ -22,7 +22,6 @@ from pocketmq.common.histogram import (
 values = st.integers(0, VALUE_NS_MAX - 1) | st.integers(0, 10_000_000)
 
 
-@settings(deadline=None)
 @given(values)
 def test_a_value_lies_in_its_bucket(value_ns: int) -> None:
     """Buckets follow each other without gaps, and record_ns uses the same ones as bucket_of."""
@@ -43,7 +42,6 @@ def test_extremes_are_counted_too() -> None:
     assert histogram.count == 2
 
 
-@settings(deadline=None)
 @given(st.lists(values, min_size=1, max_size=200), st.floats(0, 1))
 def test_a_percentile_is_at_most_one_sixteenth_above_the_truth(sample: list[int], q: float) -> None:
     """Against the sorted list: never below, at most 1/16 or 128 ns above."""
@@ -57,7 +55,6 @@ def test_a_percentile_is_at_most_one_sixteenth_above_the_truth(sample: list[int]
     assert histogram.sum_ns == sum(sample)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(values, st.integers(1, 5)), max_size=50), st.lists(values, max_size=50))
 def test_minus_leaves_what_came_since_the_snapshot(first: list[tuple[int, int]], later: list[int]) -> None:
     """Weights count as repeats; a difference has counts and sum of what came later."""
@@ -125,7 +122,6 @@ def test_sampling_counts_everything_and_looks_at_few() -> None:
     assert histogram.window().count == 2015
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 300_000), st.integers(0, 3_000_000), st.integers(1, 9)), max_size=100))
 def test_sampling_never_loses_a_count(steps: list[tuple[int, int, int]]) -> None:
     """Whatever comes when: the counts are those of all values, and long values are all there."""

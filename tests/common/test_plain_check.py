@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.common.errors import MessageIllegal
@@ -108,7 +108,6 @@ def appends(draw: st.DrawFn) -> tuple[int, list[bytes], list[NativeSection]]:
 
 
 @given(appends())
-@settings(max_examples=60)
 def test_what_the_builder_makes_is_good(append: tuple[int, list[bytes], list[NativeSection]]) -> None:
     """Every record passes in both ways, and the group knows what the scalar codec decodes."""
     family, made, sections = append
@@ -133,7 +132,6 @@ def test_what_the_builder_makes_is_good(append: tuple[int, list[bytes], list[Nat
 
 
 @given(appends(), st.data())
-@settings(max_examples=150)
 def test_one_changed_byte_gives_one_verdict(
     append: tuple[int, list[bytes], list[NativeSection]], data: st.DataObject
 ) -> None:
@@ -160,7 +158,6 @@ def test_one_changed_byte_gives_one_verdict(
 
 
 @given(appends(), st.data())
-@settings(max_examples=100)
 def test_cut_and_swapped_records_give_one_verdict(
     append: tuple[int, list[bytes], list[NativeSection]], data: st.DataObject
 ) -> None:
@@ -285,7 +282,6 @@ def test_odd_but_legal_shapes_pass(properties: bytes, keys: bytes | None, tags_c
     ),
     st.booleans(),
 )
-@settings(max_examples=150)
 def test_any_property_string_gives_one_verdict(parts: list[bytes], usual: bool) -> None:
     """Whatever is in the properties, both ways agree, with caches cold and warm."""
     text = (UNIQ if usual else b"") + b"".join(parts)
@@ -295,7 +291,6 @@ def test_any_property_string_gives_one_verdict(parts: list[bytes], usual: bool) 
 
 
 @given(st.lists(st.binary(max_size=3), min_size=40, max_size=40), st.integers(0, 2))
-@settings(max_examples=60)
 def test_keys_of_any_bytes_give_one_verdict(keys: list[bytes], pad: int) -> None:
     """Keys that differ from record to record, of equal and of different lengths."""
     made = [
@@ -354,7 +349,6 @@ def test_what_is_sent_together_is_proven_by_likeness(family: int, keys: bool, bo
 
 
 @given(appends(), st.data())
-@settings(max_examples=100)
 def test_one_changed_byte_behind_a_good_frame_gives_one_verdict(
     append: tuple[int, list[bytes], list[NativeSection]], data: Any
 ) -> None:
@@ -480,7 +474,6 @@ def test_nonsense_of_the_frame_is_refused(count: int, sizes_off: int, counts: li
 
 
 @given(st.binary(max_size=300), st.integers(1, 50), st.sampled_from([4, 6]))
-@settings(max_examples=100)
 def test_garbage_gives_verdicts_and_no_other_error(garbage: bytes, count: int, family: int) -> None:
     """Random bytes cut anyhow are refused, in both ways alike."""
     step = len(garbage) // count

@@ -5,7 +5,7 @@ import zlib
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.common.errors import CorruptRecord, MessageIllegal
@@ -99,7 +99,6 @@ def test_a_cut_record_is_refused(topic: str, body: bytes, fields: dict[str, Any]
 
 
 @given(st.binary(max_size=300), st.booleans())
-@settings(max_examples=200)
 def test_garbage_is_refused(garbage: bytes, with_magic: bool) -> None:
     """Random bytes, also behind a true size and magic, raise ``CorruptRecord`` and nothing else."""
     if with_magic:
@@ -161,7 +160,6 @@ def test_what_does_not_fit_is_refused(changes: dict[str, Any]) -> None:
     uniq_key=st.sampled_from([b"0" * 32, b"A" * 56, b""]),
     body=st.binary(max_size=40),
 )
-@settings(max_examples=80)
 def test_the_builder_makes_what_the_codec_makes(
     family: int,
     tags: str,

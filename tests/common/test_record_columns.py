@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.common.errors import CorruptRecord, MessageIllegal
@@ -56,7 +56,6 @@ def array(data: bytes) -> Any:
 
 
 @given(st.lists(records(), min_size=1, max_size=8), st.booleans())
-@settings(max_examples=150)
 def test_columns_are_the_decoded_fields(made: list[bytes], walk: bool) -> None:
     """Any mix of V1 and V2, IPv4 and IPv6, with sizes given or walked."""
     buffer = array(b"".join(made))
@@ -86,7 +85,6 @@ def test_columns_are_the_decoded_fields(made: list[bytes], walk: bool) -> None:
 
 
 @given(st.lists(records(), min_size=1, max_size=4), st.data())
-@settings(max_examples=120)
 def test_damage_is_refused_by_both_codecs_alike(made: list[bytes], data: st.DataObject) -> None:
     """After one changed byte, or a cut, columns raise exactly when a scalar decode does, naming the same record."""
     whole = bytearray(b"".join(made))
@@ -147,7 +145,6 @@ def test_every_byte_of_a_record_is_judged_alike(topic: str, hosts: tuple[int, in
 
 
 @given(st.binary(max_size=400), st.lists(st.integers(0, 200), max_size=5))
-@settings(max_examples=200)
 def test_garbage_raises_the_typed_error(garbage: bytes, sizes: list[int]) -> None:
     """Random bytes and sizes raise ``CorruptRecord`` and nothing else."""
     if garbage or sizes:
@@ -181,7 +178,6 @@ def test_a_wrong_body_crc_is_found() -> None:
 
 
 @given(st.lists(records(), min_size=1, max_size=60), st.integers(0, (1 << 62)), HOST, HOST, st.booleans())
-@settings(max_examples=60)
 def test_patched_fields_are_those_and_no_others(
     made: list[bytes], store_timestamp: int, store_host: bytes, born_host: bytes, small: bool
 ) -> None:
@@ -239,7 +235,6 @@ def test_mixed_and_wrong_host_families(count: int, born: int, store: int) -> Non
 
 
 @given(st.lists(records(), min_size=1, max_size=3), st.integers(0, 50), st.booleans())
-@settings(max_examples=60)
 def test_received_messages_are_the_records(made: list[bytes], repeat: int, walk: bool) -> None:
     """Few and many messages, all host kinds, with and without sizes."""
     made = made * (repeat + 1)

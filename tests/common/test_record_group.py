@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.common.errors import CorruptRecord, MessageIllegal
@@ -63,7 +63,6 @@ def columns_of(group: RecordGroup) -> dict[str, Any]:
 
 
 @given(st.lists(stored(), min_size=1, max_size=12), st.booleans())
-@settings(max_examples=100)
 def test_the_log_gives_back_the_columns_of_the_append(made: list[tuple[bytes, RecordMeta]], repeat: bool) -> None:
     """After the store's patch, ``from_log`` sees what ``from_records`` knew."""
     made = made * (4 if repeat else 1)
@@ -99,7 +98,6 @@ def test_damage_in_the_log_is_named() -> None:
 
 
 @given(st.lists(st.lists(stored(), min_size=1, max_size=3), min_size=1, max_size=5), st.data())
-@settings(max_examples=100)
 def test_selecting_and_joining_keep_each_record_with_its_columns(
     parts: list[list[tuple[bytes, RecordMeta]]], data: st.DataObject
 ) -> None:

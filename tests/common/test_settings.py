@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.common.errors import ConfigError
@@ -158,7 +158,6 @@ def test_what_is_not_toml_and_what_is_too_large_is_refused() -> None:
 
 
 @given(st.text(max_size=80))
-@settings(max_examples=100)
 def test_any_text_is_read_or_refused_with_a_config_error(text: str) -> None:
     for layer in ("file", "flag"):
         try:

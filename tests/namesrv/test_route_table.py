@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.namesrv.route_table import RegistrationIllegal, RouteTable, RouteTableFull
@@ -245,7 +245,6 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=150)
 @given(EVENTS)
 def test_any_order_of_events_leaves_a_consistent_table(events: Any) -> None:
     """Every route names known brokers with addresses; when all channels have closed nothing is left."""

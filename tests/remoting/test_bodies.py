@@ -4,7 +4,7 @@ import json
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.remoting.bodies import (
@@ -117,7 +117,6 @@ def test_bad_bodies_are_typed_errors(data: bytes) -> None:
             decode_body(data, kind)
 
 
-@settings(max_examples=100)
 @given(JSON_VALUES)
 def test_standard_json_stays_what_it_is(value: object) -> None:
     """The rewrite changes only keys that are no strings."""
@@ -125,7 +124,6 @@ def test_standard_json_stays_what_it_is(value: object) -> None:
         assert json.loads(standard_json(text.encode())) == value
 
 
-@settings(max_examples=100)
 @given(st.text(alphabet='{}[]:,"\\ 0a', max_size=40))
 def test_any_text_is_rewritten_or_refused(text: str) -> None:
     """Nothing but BodyIllegal is raised."""

@@ -6,7 +6,7 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped]
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.remoting.codec import (
@@ -35,6 +35,7 @@ from pocketmq.remoting.headers import (
     TopicQueueRequestHeader,
 )
 from pocketmq.remoting.string_map import READERS, WRITERS, wire_names
+from tests.profiles import examples
 from tests.remoting.strategies import ANY_HEADER, TEXT
 
 SERIALIZE_TYPES = [JSON, BINARY, MSGPACK]
@@ -53,13 +54,14 @@ def msgpack_frame(*parts: object) -> Frame:
     return Frame(MSGPACK, msgpack.packb(list(parts)), b"")
 
 
+@pytest.mark.scaled
 @pytest.mark.parametrize("serialize_type", SERIALIZE_TYPES)
 @pytest.mark.parametrize("code", CODES)
 def test_every_request_round_trips_through_every_codec(code: int, serialize_type: int) -> None:
     """What goes in comes out: header, body, opaque, oneway, extra fields."""
     kind = HEADERS[code].request
 
-    @settings(max_examples=8)
+    @examples(8)
     @given(
         header=st.none() if kind is None else ANY_HEADER[kind],
         opaque=st.integers(0, 2**31 - 1),
@@ -81,13 +83,14 @@ def test_every_request_round_trips_through_every_codec(code: int, serialize_type
     check()
 
 
+@pytest.mark.scaled
 @pytest.mark.parametrize("serialize_type", SERIALIZE_TYPES)
 @pytest.mark.parametrize("code", CODES)
 def test_every_response_round_trips_through_every_codec(code: int, serialize_type: int) -> None:
     """What goes in comes out: code, header, remark, body."""
     kind = HEADERS[code].response
 
-    @settings(max_examples=8)
+    @examples(8)
     @given(
         header=st.none() if kind is None else ANY_HEADER[kind],
         opaque=st.integers(0, 2**31 - 1),
@@ -112,13 +115,14 @@ def test_every_response_round_trips_through_every_codec(code: int, serialize_typ
     check()
 
 
+@pytest.mark.scaled
 @pytest.mark.parametrize("kind", list(ANY_HEADER))
 def test_msgpack_bytes_are_what_the_msgpack_library_reads(kind: type[Header]) -> None:
     """The independent library sees the same values, and what it packs decodes to the same header."""
     request_code = next((code for code, spec in HEADERS.items() if spec.request is kind), None)
     response_code = next((code for code, spec in HEADERS.items() if spec.response is kind), None)
 
-    @settings(max_examples=8)
+    @examples(8)
     @given(header=ANY_HEADER[kind])
     def check(header: Header) -> None:
         if request_code is not None:
@@ -314,7 +318,6 @@ def test_hostile_json_is_refused(header: bytes) -> None:
         decode_request(Frame(JSON, header, b""))
 
 
-@settings(max_examples=150)
 @given(st.sampled_from([*SERIALIZE_TYPES, 3, 255]), st.binary(max_size=80))
 def test_garbage_raises_nothing_but_header_illegal(serialize_type: int, header: bytes) -> None:
     """Whatever bytes come, the only error is the typed one."""
@@ -325,7 +328,6 @@ def test_garbage_raises_nothing_but_header_illegal(serialize_type: int, header: 
             pass
 
 
-@settings(max_examples=150)
 @given(st.sampled_from(SERIALIZE_TYPES), st.data())
 def test_damaged_headers_raise_nothing_but_header_illegal(serialize_type: int, data: st.DataObject) -> None:
     """A valid header with some bytes changed or cut decodes or is refused, never worse."""

@@ -4,7 +4,7 @@ import struct
 
 import psutil
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.remoting.errors import BadFrame, FrameTooLarge
@@ -48,7 +48,6 @@ class FakeReader:
 SIZES = st.one_of(st.integers(0, 40), st.sampled_from([DEDICATED_BYTES - 9, DEDICATED_BYTES, 300_000]))
 
 
-@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(0, 255), st.integers(0, 40), SIZES), max_size=8),
     st.lists(st.integers(1, 50), max_size=30),
@@ -76,7 +75,6 @@ def test_any_split_of_the_stream_gives_the_same_frames(
     assert budget.used_bytes == 0
 
 
-@settings(max_examples=60)
 @given(st.binary(max_size=200), st.integers(1, 30))
 def test_garbage_is_an_error_or_an_unfinished_frame(garbage: bytes, step: int) -> None:
     """Nothing is raised, the verdict does not depend on the split, and the decoder stays quiet after an error."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.remoting.bodies import (
@@ -200,7 +200,6 @@ def test_a_large_body_must_be_right() -> None:
         subscription(codeSet=[*many, *many])
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.recursive(
         st.none()

@@ -12,6 +12,7 @@ import pytest
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.errors import PocketMQError
 from tests.broker.delay_fixture import DelayFixture
+from tests.profiles import lives
 from tests.sim.checkers import fresh_disk, sim_config
 from tests.sim.crash_file_system import CrashFileSystem, Killed, kill_at
 from tests.sim.seeds import base_seed
@@ -123,7 +124,8 @@ class Life:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("offset", range(60))
+@pytest.mark.scaled
+@pytest.mark.parametrize("offset", lives(300))
 def test_delayed_messages_survive_any_crash(offset: int) -> None:
     """Kills and power cuts anywhere: what was acknowledged and safe arrives, with its id, and never early."""
     seed = base_seed() + offset
@@ -142,7 +144,8 @@ def check_lives(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("offset", range(20))
+@pytest.mark.scaled
+@pytest.mark.parametrize("offset", lives(100))
 def test_without_a_crash_each_comes_once(offset: int) -> None:
     """Any steps and any number of clean restarts: exactly once, per level in order."""
     seed = base_seed() + offset

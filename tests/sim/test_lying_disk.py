@@ -5,12 +5,14 @@ import random
 import pytest
 
 from pocketmq.common.clock import ManualClock
+from tests.profiles import lives
 from tests.sim.checkers import Ledger, SimStore, check, close_quietly, fresh_disk
 from tests.sim.crash_file_system import Fault, Operation
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.scaled
+@pytest.mark.parametrize("seed", lives(60))
 def test_lost_syncs_cost_messages_and_nothing_else(seed: int) -> None:
     """Every second sync of the log is a lie. What is readable afterwards is what was sent, at its place, in order."""
     rng = random.Random(seed)

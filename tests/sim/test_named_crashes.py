@@ -7,6 +7,7 @@ import pytest
 from pocketmq.broker.staged.staged_state import NamedState
 from pocketmq.common.clock import ManualClock
 from tests.broker.named_fixture import NamedFixture
+from tests.profiles import lives
 from tests.sim.checkers import fresh_disk, sim_config
 from tests.sim.crash_file_system import CrashFileSystem, Killed, kill_at
 from tests.sim.seeds import base_seed
@@ -140,7 +141,8 @@ class Life:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("offset", range(80))
+@pytest.mark.scaled
+@pytest.mark.parametrize("offset", lives(400))
 def test_named_transactions_survive_any_crash(offset: int) -> None:
     """Kills at any change of the disk, and with SYNC_FLUSH power cuts as well: the topic has every batch that the
     driver knows to be committed, whole and once, at most the one under way beside them, and nothing of any other

@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from tests.profiles import lives_ns
 from tests.sim.replication import ReplicatedLife
 from tests.sim.seeds import base_seed
 
@@ -32,11 +33,12 @@ def test_known_lives(seed: int) -> None:
 
 
 @pytest.mark.slow
-def test_random_lives_for_eight_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.scaled
+def test_random_lives_for_some_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     """As many as fit; the seed of a life that fails is printed."""
     seed, number = base_seed(), 0
     totals: dict[str, int] = {}
-    deadline_ns = time.monotonic_ns() + 8_000_000_000
+    deadline_ns = time.monotonic_ns() + lives_ns()
     while time.monotonic_ns() < deadline_ns:
         life = run(seed + number, 40)
         number += 1

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from tests.profiles import lives_ns
 from tests.sim.schedules import STEPS, Outcome, random_life, run_schedule
 from tests.sim.seeds import KNOWN, base_seed
 
@@ -43,11 +44,12 @@ def test_every_crash_with_a_write_buffer_pool(last: str) -> None:
 
 
 @pytest.mark.slow
-def test_random_lives_for_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.scaled
+def test_random_lives_for_some_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     """Random steps, kills, power cuts and recoveries killed as well; the seed is printed when one fails."""
     seed = base_seed()
     outcome = Outcome()
-    deadline_ns = time.monotonic_ns() + 10_000_000_000
+    deadline_ns = time.monotonic_ns() + lives_ns()
     number = 0
     while time.monotonic_ns() < deadline_ns:
         try:

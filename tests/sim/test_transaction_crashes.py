@@ -9,6 +9,7 @@ from pocketmq.common.clock import ManualClock
 from pocketmq.common.record_codec import decode_record
 from pocketmq.common.record_group import RecordGroup
 from tests.broker.transaction_fixture import TransactionFixture
+from tests.profiles import lives
 from tests.sim.checkers import fresh_disk, sim_config
 from tests.sim.crash_file_system import CrashFileSystem, Killed, kill_at
 from tests.sim.seeds import base_seed
@@ -116,7 +117,8 @@ KNOWN = (277525650,)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("offset", range(60))
+@pytest.mark.scaled
+@pytest.mark.parametrize("offset", lives(300))
 def test_transactions_survive_any_crash(offset: int) -> None:
     """Kills and power cuts anywhere: the topic has exactly the messages of committed local transactions whose half
     message was safe; none of a rolled-back one; none twice, since the key index finds what a crash had cut off."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -185,7 +185,6 @@ def test_an_overflow_gives_the_same_files(tmp_path: Path, groups_max: int) -> No
     assert plain.dispatcher.feed_queue.reread_groups == 0
 
 
-@settings(max_examples=25, deadline=None)
 @given(before=st.integers(0, 25), between=st.integers(0, 10), after=st.integers(0, 10), written=st.booleans())
 def test_a_crash_and_a_rebuild_give_the_files_of_an_undisturbed_run(
     tmp_path_factory: pytest.TempPathFactory, before: int, between: int, after: int, written: bool

@@ -9,7 +9,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.common.clock import SystemClock
@@ -44,7 +44,6 @@ STEPS = st.one_of(
 
 
 @given(st.lists(STEPS, max_size=14), st.sampled_from(["mapped", "written"]))
-@settings(max_examples=30, deadline=None)
 def test_whatever_happens_every_message_stays_in_its_place(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, list[tuple[int, int]] | None]], mode: str
 ) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.broker.lock.fencing_tokens import BLOCK, FencingTokens
@@ -27,7 +27,6 @@ def take(tokens: FencingTokens, count: int) -> list[int]:
     return [tokens.next() for _ in range(count)]
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, BLOCK), st.integers(-(10**9), 10**9)), min_size=1, max_size=6))
 def test_a_killed_broker_goes_on_above(tmp_path_factory: pytest.TempPathFactory, runs: list[tuple[int, int]]) -> None:
     """Each run takes some and is killed; clocks go forth and back between runs."""

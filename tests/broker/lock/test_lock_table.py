@@ -126,7 +126,7 @@ class LocksAgainstAModel(RuleBasedStateMachine):
 
 
 TestLocksAgainstAModel = LocksAgainstAModel.TestCase
-TestLocksAgainstAModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestLocksAgainstAModel.settings = settings(stateful_step_count=30)
 
 
 def test_a_lock_lives_exactly_as_long_as_it_may() -> None:

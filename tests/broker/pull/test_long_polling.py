@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.broker.pull.long_polling import TICK_NS, Hold, PullHolds
@@ -77,7 +77,6 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150)
 @given(STEPS)
 def test_any_order_of_events_agrees_with_a_plain_list(steps: Any) -> None:
     """Each hold comes back once, for the reason the model gives."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.broker.request.sweepable_queue import SweepableQueue
@@ -31,7 +31,6 @@ OPERATIONS = st.lists(
 )
 
 
-@settings(max_examples=150)
 @given(OPERATIONS)
 def test_any_order_of_calls_agrees_with_the_model(operations: Any) -> None:
     """Every call returns what a plain list would, and no bound is passed."""

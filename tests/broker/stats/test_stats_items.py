@@ -1,6 +1,6 @@
 """Figures by name and key: totals, windows, bounds."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.broker.stats.stats_items import WINDOWS, StatsItems
@@ -68,7 +68,6 @@ def test_a_clock_that_is_set_back_does_not_stop_the_samples() -> None:
     assert data.stats_minute.tps == 0.0
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 40_000), st.integers(0, 1000)), max_size=80))
 def test_windows_agree_with_a_list_of_events(steps: list[tuple[int, int]]) -> None:
     """The minute's sum is what was counted since one of the last seven samples; no window loses or invents any."""

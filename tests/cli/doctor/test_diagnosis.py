@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from pocketmq.cli import doctor
@@ -628,7 +627,6 @@ _SNAPSHOTS = st.builds(
 
 
 @pytest.mark.slow
-@hypothesis_settings(max_examples=100, deadline=None)
 @given(_SNAPSHOTS, st.dictionaries(st.sampled_from(sorted(settings())), _VALUES), st.none() | _SNAPSHOTS)
 def test_no_snapshot_makes_the_doctor_raise(now: Snapshot, given: dict[str, str], before: Snapshot | None) -> None:
     """Whatever a broker sends: findings, areas, the printed lines and the JSON all come out."""

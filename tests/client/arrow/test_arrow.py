@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.client.arrow.arrow import (
@@ -73,7 +73,6 @@ def rows_of(records: Any, columns: Any = COLUMNS + OPTIONAL_COLUMNS, sizes: Any 
     return records_to_arrow(body, lengths, "b", columns)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.one_of(any_record(), plain_record()), min_size=1, max_size=40))
 def test_columns_are_what_the_messages_say(records: Any) -> None:
     """Every column of every row equals the field of the message object."""

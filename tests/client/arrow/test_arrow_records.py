@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.client.arrow.arrow import ColumnUnknown
@@ -29,7 +29,6 @@ ROW = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(ROW, min_size=1, max_size=20),
     st.sets(st.sampled_from(["tags", "keys", "sharding_key", "flag", "properties"])),

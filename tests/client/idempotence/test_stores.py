@@ -19,6 +19,7 @@ from pocketmq.client.idempotence.rocksdb_store import RocksStore
 from pocketmq.client.idempotence.sql_store import ABANDONED_MS, SqlStore
 from pocketmq.common.errors import ConfigError
 from tests.client.idempotence.conftest import ALL, EMBEDDED
+from tests.profiles import examples
 
 LEASE, WINDOW = 60_000, 600_000
 NEW, TAKEN_OVER, BUSY, DONE = Claim.NEW, Claim.TAKEN_OVER, Claim.BUSY, Claim.DONE
@@ -313,6 +314,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert threading.active_count() < 200
 
 
+@pytest.mark.scaled
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", EMBEDDED)
 def test_random_calls_follow_the_model(kind: str, tmp_path: Path) -> None:
@@ -326,6 +328,4 @@ def test_random_calls_follow_the_model(kind: str, tmp_path: Path) -> None:
         return SqlStore(f"sqlite:///{name}") if kind == "sqlite" else RocksStore(name)
 
     machine = type("Machine", (StoreMachine,), {"make": staticmethod(make)})
-    run_state_machine_as_test(
-        machine, settings=settings(max_examples=15, stateful_step_count=25, deadline=None, database=None)
-    )
+    run_state_machine_as_test(machine, settings=settings(examples(15), stateful_step_count=25, database=None))

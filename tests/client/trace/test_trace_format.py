@@ -1,6 +1,6 @@
 """The text of message trace, and the path that is made of it."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.client.admin.trace_path import path_of
@@ -27,7 +27,6 @@ AFTERS = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=40)
 @given(st.lists(st.one_of(PUBS, BEFORES, AFTERS), max_size=5))
 def test_records_come_back(records: list[TraceRecord]) -> None:
     """Any fields without separators, many records in one body."""

@@ -4,7 +4,7 @@ from pathlib import Path
 from zlib import crc32
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.store.commitlog import checksums as checksums_module
@@ -33,7 +33,6 @@ def test_entries_come_back_in_their_segments(tmp_path: Path) -> None:
     st.lists(st.tuples(st.integers(0, 4000), st.integers(1, 90), st.integers(0, 2**32 - 1)), min_size=1, max_size=5),
     st.data(),
 )
-@settings(max_examples=60)
 def test_a_changed_bit_or_a_torn_end_costs_only_its_own_entry(
     rows: list[tuple[int, int, int]], data: st.DataObject
 ) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.common.errors import MessageIllegal
@@ -165,7 +165,6 @@ def test_a_record_of_the_other_host_family_is_refused(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 900), st.integers(0, 2)), min_size=1, max_size=40), max_size=8))
-@settings(max_examples=25, deadline=None)
 def test_both_modes_and_any_grouping_give_the_same_files(
     tmp_path_factory: pytest.TempPathFactory, groups: list[list[tuple[int, int]]]
 ) -> None:

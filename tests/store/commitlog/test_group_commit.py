@@ -4,7 +4,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.common.runner import ThreadRunner
@@ -32,7 +32,6 @@ def ignore(status: PutStatus) -> None:
         max_size=40,
     )
 )
-@settings(max_examples=100)
 def test_every_waiter_leaves_once_by_its_offset_or_its_own_deadline(steps: list[tuple[str, int, int]]) -> None:
     """Against a plain list: release takes all offsets reached, expire all deadlines passed, and memory follows."""
     waiters, model, left = Waiters(), dict[int, tuple[int, int]](), list[int]()

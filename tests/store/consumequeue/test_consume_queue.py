@@ -226,7 +226,7 @@ def test_blanks_in_the_middle_do_not_move_the_min_offset_too_far(tmp_path: Path)
 Step = tuple[str, int]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(
     steps=st.lists(
         st.one_of(

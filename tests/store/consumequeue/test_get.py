@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.common.errors import CorruptRecord
@@ -81,7 +81,6 @@ puts = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     groups=puts,
     offset=st.integers(0, 30),
@@ -231,7 +230,6 @@ def test_blanks_of_a_gap_are_passed() -> None:
     assert (got.status, got.count, got.next_begin_offset) == (GetMessageStatus.FOUND, 2, 8)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     parts=st.lists(
         st.tuples(st.integers(8, 300), st.sampled_from([0, 0, 1, 50, GAP_BYTES_MAX, GAP_BYTES_MAX + 1])), min_size=1
@@ -264,7 +262,6 @@ def test_a_body_belongs_to_its_reader() -> None:
     assert get_message(queue, log, 0, max_messages=10, max_bytes=1 << 20).body.any()
 
 
-@settings(max_examples=100, deadline=None)
 @given(steps=st.lists(st.integers(0, 4), min_size=1, max_size=20), ask=st.integers(-10, 90), gone=st.integers(0, 20))
 def test_an_offset_by_time_is_the_nearest(steps: list[int], ask: int, gone: int) -> None:
     """The first message of exactly that time, else the nearer neighbour, the earlier one when both are as near."""

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pocketmq.common.topics import SYSTEM_TOPICS, TopicIllegal, dlq_topic, retry_topic
@@ -60,7 +60,6 @@ HOSTILE = [("../../../escaped", 0), ("/escaped", 3), ("x\0y", 0), ("..", 1), (""
 """(topic, queue id) of records that only somebody else's program writes."""
 
 
-@settings(deadline=None)  # a machine under load is no error
 @given(st.one_of(st.text(), st.sampled_from(ILLEGAL), st.sampled_from(LEGAL)), st.integers(-2, QUEUE_ID_MAX + 2))
 @example("..", 0)
 def test_a_path_lies_two_levels_below_the_queues_or_there_is_none(topic: str, queue_id: int) -> None:

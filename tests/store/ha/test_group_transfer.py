@@ -5,7 +5,7 @@ import threading
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.common.clock import ManualClock, SystemClock
@@ -105,7 +105,6 @@ def test_each_waiter_times_out_at_its_own_deadline() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["wait", "confirm", "pass"]), st.integers(1, 2000)), max_size=60))
-@settings(max_examples=150)
 def test_everybody_is_told_once_and_the_watcher_never_oversleeps(steps: list[tuple[str, int]]) -> None:
     """The watcher runs when it was rung, or its own sleep is over, and at no other time."""
     group = Group()

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -44,7 +44,6 @@ def head(offset: int, body: memoryview) -> bytes:
     st.integers(0, 3),
     st.lists(st.one_of(st.binary(min_size=1, max_size=900), st.integers(1, 2000)), max_size=30),
 )
-@settings(max_examples=150)
 def test_the_slave_gets_the_log_whatever_the_socket_takes(
     batch_bytes: int, window_bytes: int, first_segment: int, steps: list[bytes | int]
 ) -> None:

@@ -5,7 +5,7 @@ import struct
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.store.ha import wire
@@ -106,7 +106,6 @@ messages = st.one_of(
 
 
 @given(st.lists(messages, max_size=5), st.lists(st.integers(1, 300), max_size=20))
-@settings(max_examples=150, deadline=None)
 def test_any_split_of_the_stream_gives_the_same_messages(sent: list[wire.Message], cuts: list[int]) -> None:
     """Whatever pieces a socket makes of it."""
     stream, got = b"".join(map(encode, sent)), list[wire.Message]()
@@ -119,7 +118,6 @@ def test_any_split_of_the_stream_gives_the_same_messages(sent: list[wire.Message
 
 
 @given(st.lists(messages, min_size=1, max_size=3), st.data())
-@settings(max_examples=200, deadline=None)
 def test_damaged_frames_are_refused_or_are_other_frames(sent: list[wire.Message], data: st.DataObject) -> None:
     """Any byte changed anywhere: a message or one error, never another exception, and memory stays that of a frame."""
     stream = bytearray(b"".join(map(encode, sent)))
@@ -134,7 +132,6 @@ def test_damaged_frames_are_refused_or_are_other_frames(sent: list[wire.Message]
 
 
 @given(st.binary(max_size=300))
-@settings(max_examples=200, deadline=None)
 def test_a_stranger_takes_no_memory(data: bytes) -> None:
     """Bytes that are no frame are refused from the head alone; the buffer grows for no kind that is not due."""
     decoder = wire.FrameDecoder(frozenset({wire.ACK}))
@@ -250,7 +247,6 @@ def test_bodies_are_not_copied_and_large_frames_reuse_one_buffer() -> None:
 
 
 @given(messages, st.data())
-@settings(max_examples=200, deadline=None)
 def test_a_changed_bit_makes_no_other_message(sent: wire.Message, data: st.DataObject) -> None:
     """Of a body the reader checks the CRC; everything else is refused, or never becomes a whole frame: an ACK of
     another offset would confirm what no slave has, a HELLO with another promise would fence a master.

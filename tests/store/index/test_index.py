@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.common.clock import ManualClock
@@ -73,7 +73,6 @@ class Fixture:
         return self.index.query(topic, key, *FOREVER, max_num).offsets
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     puts=st.lists(
         st.builds(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.store.disk.file_cache import FileCache
@@ -64,7 +64,6 @@ hashes = st.lists(st.one_of(st.integers(0, 20), st.integers(0, 0x7FFF_FFFF)), ma
 time_steps = st.lists(st.integers(0, 3_000), min_size=ENTRIES, max_size=ENTRIES)
 
 
-@settings(max_examples=60, deadline=None)
 @given(hashes=hashes, steps=time_steps, cuts=st.lists(st.integers(0, ENTRIES), max_size=4), reopen=st.booleans())
 def test_batches_give_the_bytes_of_single_inserts(
     tmp_path_factory: pytest.TempPathFactory, hashes: list[int], steps: list[int], cuts: list[int], reopen: bool
@@ -86,7 +85,6 @@ def test_batches_give_the_bytes_of_single_inserts(
         assert not path.exists()
 
 
-@settings(max_examples=60, deadline=None)
 @given(hashes=hashes, steps=time_steps, written=st.sampled_from(["memory", "entries", "sealed"]), data=st.data())
 def test_lookups_find_what_a_dict_holds(
     tmp_path_factory: pytest.TempPathFactory, hashes: list[int], steps: list[int], written: str, data: st.DataObject
@@ -112,7 +110,6 @@ def test_lookups_find_what_a_dict_holds(
         assert file.lookup(wanted, begin, end, max_num) == (expected[:max_num], True)
 
 
-@settings(max_examples=60, deadline=None)
 @given(hashes=hashes, steps=time_steps, end=st.integers(0, 2_100), stale=st.booleans())
 def test_a_file_is_cut_back_to_what_a_shorter_run_gives(
     tmp_path_factory: pytest.TempPathFactory, hashes: list[int], steps: list[int], end: int, stale: bool

@@ -105,7 +105,7 @@ def test_a_lost_stretch_with_records_behind_it_is_damage(root: Path, case: str) 
 
 
 @given(bytes_max=st.integers(1, 40_000), use_checksums=st.booleans(), seed=st.randoms())
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 def test_any_split_reads_each_record_exactly_once(
     root: Path, bytes_max: int, use_checksums: bool, seed: random.Random
 ) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.common.properties import encode_properties
@@ -51,7 +51,6 @@ def scan_of(root: Path, data: bytes, check_crc: bool = True) -> LogScan:
 
 
 @given(RECORDS, st.booleans(), st.data())
-@settings(max_examples=120, deadline=None)
 def test_both_checks_agree_on_whole_and_on_changed_records(
     tmp_path_factory: pytest.TempPathFactory,
     records: list[tuple[bytes, int, int, str, str]],
@@ -81,7 +80,6 @@ def test_both_checks_agree_on_whole_and_on_changed_records(
 
 
 @given(RECORDS, st.integers(0, 7), st.data())
-@settings(max_examples=80, deadline=None)
 def test_whatever_one_record_becomes_the_others_are_found(
     tmp_path_factory: pytest.TempPathFactory,
     records: list[tuple[bytes, int, int, str, str]],

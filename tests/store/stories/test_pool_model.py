@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.common.record_group import RecordGroup
@@ -77,7 +77,6 @@ def files_after(root: Path, steps: Steps, **changes: object) -> dict[str, list[b
 
 @pytest.mark.slow
 @given(STEPS, st.integers(1, 5), st.sampled_from(["mapped", "written"]))
-@settings(max_examples=25, deadline=None)
 def test_a_pool_gives_the_same_files(
     tmp_path_factory: pytest.TempPathFactory, steps: Steps, size: int, append_mode: str
 ) -> None:
@@ -98,7 +97,6 @@ def test_a_pool_gives_the_same_files(
     st.lists(st.one_of(GROUP, st.sampled_from(["commit", "flush", "checkpoint", "steps", "crash"])), max_size=16),
     st.integers(1, 4),
 )
-@settings(max_examples=25, deadline=None)
 def test_a_crash_takes_only_what_was_not_committed(
     tmp_path_factory: pytest.TempPathFactory, steps: list[list[tuple[int, int]] | str], size: int
 ) -> None:

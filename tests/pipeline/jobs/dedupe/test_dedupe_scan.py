@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.pipeline.jobs.dedupe.scan import DUPLICATE, KEY, TIME, mark
@@ -20,7 +20,6 @@ def model(rows: list[tuple[str, int]], window_us: int | None) -> list[bool]:
     return result
 
 
-@settings(deadline=None)  # the first call imports parts of Arrow
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 12)), max_size=30),
     st.lists(st.integers(0, 30), max_size=5),

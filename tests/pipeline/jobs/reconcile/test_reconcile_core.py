@@ -3,7 +3,7 @@
 from itertools import combinations, pairwise
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.pipeline.jobs.reconcile.misplaced import BLOCK, RANK, keep_misplaced, misplaced
@@ -19,7 +19,6 @@ def fewest(positions: list[int]) -> int:
     raise AssertionError
 
 
-@settings(deadline=None)  # the first call imports parts of Arrow
 @given(st.permutations(range(7)))
 def test_as_few_as_possible_are_misplaced(positions: list[int]) -> None:
     """What is left is in order, and no smaller set would do."""
@@ -37,7 +36,6 @@ def test_the_known_disorders() -> None:
     assert misplaced([]) == []
 
 
-@settings(deadline=None)  # the first call imports parts of Arrow
 @given(st.lists(st.permutations(range(4)), max_size=6), st.lists(st.integers(0, 24), max_size=6))
 def test_sequences_are_judged_one_by_one_however_batches_are_cut(sequences: list[list[int]], cuts: list[int]) -> None:
     """A sequence may begin in one batch and end in the next."""

@@ -1,0 +1,63 @@
+"""How much a run tries: ``fast`` for ``make test``, ``soak`` for ``make soak``; POCKETMQ_TESTS chooses.
+
+Holds what depends on the profile: the examples of Hypothesis, the number of simulated lives and their time. No
+profile has a deadline for one example: a machine under load is no error.
+"""
+
+import os
+from typing import Final
+
+from hypothesis import HealthCheck, settings
+
+from tests.sim.seeds import base_seed, fresh_seed
+
+VARIABLE: Final = "POCKETMQ_TESTS"
+EXAMPLES: Final = {"fast": 25, "soak": 500}
+"""Examples of a property that says nothing else; of the step sequences against a model, too."""
+LIVES: Final = 8
+"""Lives of a family of crashes in the fast profile."""
+LIVES_S: Final = {"fast": 2.0, "soak": 40.0}
+"""Time for random lives that are counted by the clock."""
+HYPOTHESIS_MARK: Final = "scaled"
+"""The mark of a test that tries more in the soak profile, and so belongs to it, too."""
+
+
+def profile() -> str:
+    """Return the name of the profile; raise ``ValueError`` for one that does not exist."""
+    name = os.environ.get(VARIABLE, "") or "fast"
+    if name not in EXAMPLES:
+        raise ValueError(f"{VARIABLE}={name} is not one of {', '.join(EXAMPLES)}")
+    return name
+
+
+def load() -> None:
+    """Register both profiles with Hypothesis and load the chosen one; before the first test module is imported."""
+    for name, examples in EXAMPLES.items():
+        settings.register_profile(
+            name,
+            max_examples=examples,
+            deadline=None,
+            print_blob=True,
+            suppress_health_check=[HealthCheck.too_slow],
+        )
+    settings.load_profile(profile())
+
+
+def hypothesis_seed() -> int:
+    """Return the seed of all properties: the same in each fast run, a new one in each soak, or POCKETMQ_SEED."""
+    return base_seed() if profile() == "fast" else fresh_seed()
+
+
+def examples(count: int) -> settings:
+    """Return settings of a dear property: ``count`` examples in the fast profile, in proportion in the soak."""
+    return settings(max_examples=count * EXAMPLES[profile()] // EXAMPLES["fast"])
+
+
+def lives(soak: int) -> range:
+    """Return the offsets of the seeds of a family of lives: eight, or ``soak``."""
+    return range(LIVES if profile() == "fast" else soak)
+
+
+def lives_ns() -> int:
+    """Return how long random lives go on."""
+    return round(LIVES_S[profile()] * 1e9)
