@@ -1,4 +1,4 @@
-"""Daemons and commands as real processes."""
+"""Daemons as real processes; commands inside the test's process, or as real ones."""
 
 import os
 import signal
@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from pocketmq.cli.own_broker import READY_LINE
+from tests.cli.in_process import run_in_process
+from tests.signals import interruptible
 
 COMMAND = [sys.executable, "-m", "pocketmq.cli.main"]
 
@@ -49,14 +51,15 @@ def start_daemon(tmp_path: Path) -> Iterator[StartDaemon]:
     def start(
         kind: str, *arguments: str, env: dict[str, str] | None = None, command: Sequence[str] = COMMAND
     ) -> Daemon:
-        process = subprocess.Popen(
-            [*command, kind, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment(env),
-            cwd=tmp_path,
-        )
+        with interruptible():
+            process = subprocess.Popen(
+                [*command, kind, *arguments],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=environment(env),
+                cwd=tmp_path,
+            )
         processes.append(process)
         assert process.stdout is not None
         ready = process.stdout.readline()
@@ -75,13 +78,25 @@ def start_daemon(tmp_path: Path) -> Iterator[StartDaemon]:
 
 @pytest.fixture
 def run_command(tmp_path: Path) -> RunCommand:
-    """Run a command to its end."""
+    """Run a command to its end, inside this process (in_process.py)."""
+
+    def run(
+        *arguments: str, stdin: bytes = b"", env: dict[str, str] | None = None
+    ) -> "subprocess.CompletedProcess[bytes]":
+        return run_in_process(arguments, stdin, environment(env), tmp_path)
+
+    return run
+
+
+@pytest.fixture
+def run_process(tmp_path: Path) -> RunCommand:
+    """Run a command to its end, as a process of its own: for what a process alone can show."""
 
     def run(
         *arguments: str, stdin: bytes = b"", env: dict[str, str] | None = None, command: Sequence[str] = COMMAND
     ) -> "subprocess.CompletedProcess[bytes]":
         return subprocess.run(
-            [*command, *arguments], input=stdin, capture_output=True, timeout=60, env=environment(env), cwd=tmp_path
+            [*command, *arguments], input=stdin, capture_output=True, timeout=100, env=environment(env), cwd=tmp_path
         )
 
     return run

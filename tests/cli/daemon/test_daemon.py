@@ -50,9 +50,9 @@ def test_name_server_and_broker_in_processes_of_their_own(start_daemon: Any, run
     assert namesrv.end()[0] == 0
 
 
-def test_a_second_broker_on_the_same_store_is_refused(start_daemon: Any, run_command: Any) -> None:
+def test_a_second_broker_on_the_same_store_is_refused(start_daemon: Any, run_process: Any) -> None:
     daemon = start_daemon("standalone", *PORTS)
-    done = run_command("standalone", *PORTS)
+    done = run_process("standalone", *PORTS)
     assert done.returncode == 3
     assert done.stdout == b""
     told = done.stderr.decode().partition("error: ")[2]
@@ -63,12 +63,12 @@ def test_a_second_broker_on_the_same_store_is_refused(start_daemon: Any, run_com
 
 
 @pytest.mark.parametrize("option", ["--namesrv-port", "--broker-port"])
-def test_a_port_in_use_is_named(run_command: Any, option: str) -> None:
+def test_a_port_in_use_is_named(run_process: Any, option: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        done = run_command("standalone", *PORTS, option, port)
+        done = run_process("standalone", *PORTS, option, port)
     assert done.returncode == 3
     assert done.stdout == b""
     errors = done.stderr.decode()
@@ -77,11 +77,11 @@ def test_a_port_in_use_is_named(run_command: Any, option: str) -> None:
     assert "Traceback" not in errors
 
 
-def test_a_port_in_use_does_not_touch_the_store(run_command: Any, tmp_path: Path) -> None:
+def test_a_port_in_use_does_not_touch_the_store(run_process: Any, tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        run_command("standalone", "--namesrv-port", "0", "--broker-port", str(taken.getsockname()[1]))
+        run_process("standalone", "--namesrv-port", "0", "--broker-port", str(taken.getsockname()[1]))
     assert not (tmp_path / "pocketmq-data" / "commitlog").exists()
 
 
@@ -143,9 +143,9 @@ def test_settings_come_from_file_environment_and_flags(start_daemon: Any, run_co
     assert all(line.startswith('{"timestamp":') for line in lines)
 
 
-def test_a_store_directory_that_cannot_be_made_is_told(run_command: Any, tmp_path: Path) -> None:
+def test_a_store_directory_that_cannot_be_made_is_told(run_process: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    done = run_command("standalone", *PORTS, "--data-dir", str(tmp_path / "file" / "store"))
+    done = run_process("standalone", *PORTS, "--data-dir", str(tmp_path / "file" / "store"))
     assert done.returncode == 3
     assert "file" in done.stderr.decode().splitlines()[-1]
     assert "Traceback" not in done.stderr.decode()
@@ -162,7 +162,7 @@ def test_the_files_in_conf_show_the_defaults(tmp_path: Path) -> None:
             assert settings.get(kind) == defaults.get(kind), path
 
 
-def test_help_is_fast_because_it_imports_little(run_command: Any) -> None:
+def test_help_is_fast_because_it_imports_little(run_process: Any) -> None:
     script = (
         "import sys; sys.argv = ['pocketmq', '--help']\n"
         "from pocketmq.cli.main import main\n"
@@ -171,7 +171,7 @@ def test_help_is_fast_because_it_imports_little(run_command: Any) -> None:
         "heavy = ('numpy', 'uvloop', 'structlog', 'pyarrow', 'pocketmq.broker.app')\n"
         "print([name for name in heavy if name in sys.modules])\n"
     )
-    done = run_command("-c", script, command=[sys.executable])
+    done = run_process("-c", script, command=[sys.executable])
     assert done.stdout.decode().splitlines()[-1] == "[]"
     assert "Exit codes" in done.stdout.decode()
 
@@ -267,13 +267,13 @@ def test_metrics_and_health_are_served_where_the_ready_line_says(start_daemon: A
         again.bind(("127.0.0.1", port))
 
 
-def test_a_metrics_port_that_was_set_must_be_free(run_command: Any) -> None:
+def test_a_metrics_port_that_was_set_must_be_free(run_process: Any) -> None:
     """Who set it wants it: the start is refused, with the setting's name."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        done = run_command("standalone", *PORTS, "--set", f"metrics.listen_port={port}")
+        done = run_process("standalone", *PORTS, "--set", f"metrics.listen_port={port}")
     assert done.returncode == 3
     assert f"127.0.0.1:{port} for metrics" in done.stderr.decode()
     assert "metrics.listen_port" in done.stderr.decode()

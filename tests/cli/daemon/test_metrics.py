@@ -13,6 +13,7 @@ import pytest
 
 from pocketmq.cli.daemon.metrics_recorder import PAGE_BYTES_MAX, Recorder
 from pocketmq.common.errors import ConfigError
+from tests.signals import interruptible
 
 NOW_MS = 1_795_286_040_000
 
@@ -153,7 +154,9 @@ def test_the_command_ends_cleanly_on_sigint(broker: Broker, tmp_path: Path) -> N
     """Exit code 0, the number of snapshots, and a file that ends with a whole page."""
     path = tmp_path / "a.prom"
     words = [sys.executable, "-m", "pocketmq.cli.main", "metrics", "record", "--url", broker.url, "-o", str(path)]
-    with subprocess.Popen([*words, "--interval", "60"], stderr=subprocess.PIPE, text=True) as process:
+    with interruptible():
+        process = subprocess.Popen([*words, "--interval", "60"], stderr=subprocess.PIPE, text=True)
+    with process:
         deadline = threading.Event()
         for _ in range(600):
             if path.exists() and path.stat().st_size:

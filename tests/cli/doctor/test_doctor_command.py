@@ -17,6 +17,7 @@ from pocketmq.client.errors import ClientError
 from pocketmq.common.message import Message
 from pocketmq.testing import PocketBroker
 from tests.cli.conftest import COMMAND, RunCommand, StartDaemon, environment
+from tests.signals import interruptible
 
 pytestmark = pytest.mark.slow
 
@@ -143,7 +144,8 @@ def test_doctor_disk_removes_its_files_when_interrupted(number: signal.Signals, 
     place = tmp_path / "place"
     place.mkdir()
     command = [*COMMAND, "doctor", "disk", str(place), "--seconds", "60", "--size", "64"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment())
+    with interruptible():
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment())
     timer = threading.Timer(60, process.kill)
     timer.start()
     try:

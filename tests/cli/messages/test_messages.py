@@ -1,4 +1,4 @@
-"""``produce``, ``consume``, ``topic`` and ``group`` as processes against a real broker."""
+"""``produce``, ``consume``, ``topic`` and ``group`` against a real broker."""
 
 import json
 import os
@@ -14,6 +14,7 @@ import pytest
 from pocketmq.client.blocking import PullConsumer
 from pocketmq.client.errors import NoRoute
 from pocketmq.testing import PocketBroker
+from tests.signals import interruptible
 
 pytestmark = pytest.mark.slow
 
@@ -80,12 +81,12 @@ def test_an_argument_that_is_no_text_is_sent_as_it_is(run_command: Any, broker: 
     assert run_command("consume", "Argument", env=env).stdout == b"\xff\xfe\n"
 
 
-def test_closed_standard_files_and_a_full_disk(run_command: Any, broker: PocketBroker) -> None:
+def test_closed_standard_files_and_a_full_disk(run_process: Any, broker: PocketBroker) -> None:
     """``<&- >&-``: uvloop would abort the process. A full disk is one line, not a traceback."""
 
     def shell(script: str) -> Any:
         command = ["/bin/sh", "-c", f'"$0" -m pocketmq.cli.main {script}', sys.executable]
-        return run_command(command=command, env={"POCKETMQ_NAMESRV": broker.namesrv})
+        return run_process(command=command, env={"POCKETMQ_NAMESRV": broker.namesrv})
 
     assert shell("topic list --all >&-").returncode == 0
     assert shell("topic list --all <&- >&- 2>&-").returncode == 0
@@ -233,7 +234,9 @@ def test_follow_writes_at_once_and_ctrl_c_commits(pocketmq: Any, broker: PocketB
     pocketmq("produce", "Follow", "-m", "first")
     command = [sys.executable, "-m", "pocketmq.cli.main", "consume", "Follow", "-f", "--group", "tail"]
     environment = {**os.environ, "POCKETMQ_NAMESRV": broker.namesrv}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
+    with interruptible():
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+    with process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline() == b"first\n"
@@ -249,7 +252,9 @@ def test_ctrl_c_says_how_many_are_stored(broker: PocketBroker) -> None:
     """An interrupted produce exits with 130 and tells what is certain."""
     command = [sys.executable, "-m", "pocketmq.cli.main", "produce", "Broken", "--rate", "200"]
     environment = {**os.environ, "POCKETMQ_NAMESRV": broker.namesrv}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
+    with interruptible():
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+    with process:
         assert process.stdin is not None
         assert process.stderr is not None
         process.stdin.write(b"line\n" * 2000)

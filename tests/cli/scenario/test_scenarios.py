@@ -14,6 +14,7 @@ import pytest
 
 from pocketmq.cli.scenario.catalog import CATALOG
 from tests.cli.conftest import COMMAND, environment
+from tests.signals import interruptible
 
 RunCommand = Callable[..., "subprocess.CompletedProcess[bytes]"]
 START_S_MAX = 30.0
@@ -48,9 +49,9 @@ def test_wrong_usage_is_refused_before_anything_starts(
     assert text in " ".join(found.stderr.decode().replace("│", " ").split())
 
 
-def run_quick(name: str, run_command: RunCommand, tmp_path: Path) -> dict[str, Any]:
+def run_quick(name: str, run_process: RunCommand, tmp_path: Path) -> dict[str, Any]:
     """Run a scenario with ``--quick --json``; nothing of it is left."""
-    found = run_command("scenario", name, "--quick", "--json", env={"TMPDIR": str(tmp_path)})
+    found = run_process("scenario", name, "--quick", "--json", env={"TMPDIR": str(tmp_path)})
     report: dict[str, Any] = json.loads(found.stdout)
     differed = [
         f"{phase['name']}: {check['what']}: {check['found']}"
@@ -66,9 +67,9 @@ def run_quick(name: str, run_command: RunCommand, tmp_path: Path) -> dict[str, A
 
 
 @pytest.mark.scenario
-def test_too_many_requests(run_command: RunCommand, tmp_path: Path) -> None:
+def test_too_many_requests(run_process: RunCommand, tmp_path: Path) -> None:
     """The exact text at the client, the line in the broker's log, and all delivered with a second broker."""
-    full, longer, cured = run_quick("too-many-requests", run_command, tmp_path)["phases"]
+    full, longer, cured = run_quick("too-many-requests", run_process, tmp_path)["phases"]
     texts = [outcome["text"] for outcome in full["outcomes"]]
     assert "2 SYSTEM_BUSY: [OVERLOAD]system busy, start flow control for a while" in texts
     assert any("RejectedExecutionException" in each["value"] for each in full["evidence"])
@@ -77,9 +78,10 @@ def test_too_many_requests(run_command: RunCommand, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_retry_codes(run_command: RunCommand, tmp_path: Path) -> None:
+@pytest.mark.soak
+def test_retry_codes(run_process: RunCommand, tmp_path: Path) -> None:
     """The old set ends at the busy broker, the new one delivers at the healthy one."""
-    old, new, added = run_quick("retry-codes", run_command, tmp_path)["phases"]
+    old, new, added = run_quick("retry-codes", run_process, tmp_path)["phases"]
     assert old["delivered"] < old["sends"]
     assert new["delivered"] == new["sends"]
     assert added["delivered"] == added["sends"]
@@ -94,16 +96,16 @@ def test_retry_codes(run_command: RunCommand, tmp_path: Path) -> None:
         *["slave-readonly", "slave-killed", "slave-frozen", "network-cut"],
     ],
 )
-def test_the_others(name: str, run_command: RunCommand, tmp_path: Path) -> None:
+def test_the_others(name: str, run_process: RunCommand, tmp_path: Path) -> None:
     """Each shows its fault and its cure."""
-    run_quick(name, run_command, tmp_path)
+    run_quick(name, run_process, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.scenario
-def test_ordered_lock_stuck(run_command: RunCommand, tmp_path: Path) -> None:
+def test_ordered_lock_stuck(run_process: RunCommand, tmp_path: Path) -> None:
     """A killed consumer's queue waits for the expiry, and says whom for; each cure is shorter than that."""
-    killed, graceful, shorter, early = run_quick("ordered-lock-stuck", run_command, tmp_path)["phases"]
+    killed, graceful, shorter, early = run_quick("ordered-lock-stuck", run_process, tmp_path)["phases"]
     texts = [each["value"] for each in killed["evidence"]]
     assert any("tryLockBatch, message queue locked by other client. Group: billing" in text for text in texts)
     assert any("tryLockBatch, message queue lock expired, I got it." in text for text in texts)
@@ -122,17 +124,21 @@ def test_ordered_lock_stuck(run_command: RunCommand, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "number",
-    [signal.SIGINT, *(pytest.param(each, marks=pytest.mark.scenario) for each in (signal.SIGTERM, signal.SIGHUP))],
+    [
+        pytest.param(signal.SIGINT, marks=pytest.mark.soak),
+        *(pytest.param(each, marks=pytest.mark.scenario) for each in (signal.SIGTERM, signal.SIGHUP)),
+    ],
 )
 def test_a_signal_leaves_no_process_and_no_file(number: signal.Signals, tmp_path: Path) -> None:
     """Ctrl-C in the middle of a run: exit code 130, brokers gone, directory gone."""
-    process = subprocess.Popen(
-        [*COMMAND, "scenario", "pcbusy", "--quick"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment({"TMPDIR": str(tmp_path)}),
-    )
+    with interruptible():
+        process = subprocess.Popen(
+            [*COMMAND, "scenario", "pcbusy", "--quick"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment({"TMPDIR": str(tmp_path)}),
+        )
     try:
         assert process.stderr is not None
         deadline_s = time.monotonic() + START_S_MAX
