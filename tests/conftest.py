@@ -4,6 +4,8 @@ One file is never split, and the tests that share the Spark session run in one p
 differs between ``make test`` and ``make soak``.
 """
 
+import functools
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -12,6 +14,9 @@ from hypothesis import is_hypothesis_test
 from xdist.scheduler import LoadFileScheduling
 
 from tests import profiles
+
+TAKES_SPARK = re.compile(r"\bspark: \"?SparkSession")
+"""The session's fixture among the arguments of a test, as all that take it write it."""
 
 profiles.load()
 
@@ -48,13 +53,13 @@ def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Callable[..., None]) -> Any:
-    """Give whole files to a process; all that need Spark to one, for a second Spark session costs more."""
+    """Give whole files to a process; all that need the Spark session to one, for a second session costs more."""
     scheduler = LoadFileScheduling(config, log)
     file_of = scheduler._split_scope
 
-    def scope(nodeid: str) -> str:
-        path: str = file_of(nodeid)
-        return "tests/pipeline" if path.startswith("tests/pipeline/") else path
+    @functools.cache
+    def scope_of_file(path: str) -> str:
+        return "spark" if TAKES_SPARK.search((config.rootpath / path).read_text()) else path
 
-    scheduler._split_scope = scope
+    scheduler._split_scope = lambda nodeid: scope_of_file(file_of(nodeid))
     return scheduler

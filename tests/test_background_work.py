@@ -133,6 +133,7 @@ async def test_every_task_and_every_thread_has_an_owner(site: Site) -> None:
     assert len(threads) > 20
 
 
+@pytest.mark.soak
 async def test_each_goes_on_after_its_first_step_has_failed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each loop and each thread is killed once: all is told, counted, started anew, and everything works."""
     killed_tasks: set[str] = set()

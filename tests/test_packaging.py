@@ -42,6 +42,7 @@ def tracked_modules() -> set[str]:
     return {name.removeprefix("src/") if name.startswith("src/") else f"pocketmq/{name}" for name in names}
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_wheel_built_from_the_sdist_holds_every_module(tmp_path: Path) -> None:

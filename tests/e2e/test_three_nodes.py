@@ -12,7 +12,7 @@ from tests.e2e.load import ProducerLoad
 from tests.e2e.nodes import BROKER_NAME, CommandError, Group, free_ports
 from tests.e2e.rounds import Life, Tally
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""The flights examples, whole: every row through a broker and back, a reminder for each, aircraft through a crash."""
+"""The flights examples; whole in ``make soak``: every row there and back, a reminder for each, order over a crash."""
 
 import re
 import subprocess
@@ -11,6 +11,17 @@ SCRIPT = Path(__file__).parents[2] / "examples" / "flights" / "flights.py"
 
 
 @pytest.mark.slow
+def test_ten_thousand_flights_come_back_equal() -> None:
+    """As below, in a second."""
+    command = [sys.executable, str(SCRIPT), "--flights", "10000"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "received 10,000 flights" in done.stdout
+    assert done.stdout.rstrip().endswith("equal: yes")
+
+
+@pytest.mark.soak
+@pytest.mark.slow
 def test_every_flight_comes_back_equal() -> None:
     """Counts, delay sums and checksums per carrier equal those of the package; the script says so and exits with 0."""
     done = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True, timeout=100)
@@ -20,6 +31,7 @@ def test_every_flight_comes_back_equal() -> None:
     assert "no:" not in done.stdout
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_each_flight_has_its_reminder_in_time() -> None:
     """A day of flights in three seconds: one reminder each, none before its boarding closes."""
@@ -29,6 +41,7 @@ def test_each_flight_has_its_reminder_in_time() -> None:
     assert "842 reminders of 842 flights, 0 twice, 0 early" in done.stdout
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_each_aircraft_keeps_its_order_through_a_killed_consumer() -> None:
     """One of three processes dies in the middle: every flight has its effect once, in the order of the package."""
@@ -44,6 +57,7 @@ def test_each_aircraft_keeps_its_order_through_a_killed_consumer() -> None:
     assert done.stdout.rstrip().endswith("equal: yes")
 
 
+@pytest.mark.soak
 def test_bookings_and_messages_agree_whoever_is_killed() -> None:
     """Agent, then broker, killed with -9 at each step of a transaction: a message for each booking, once, no other."""
     command = [sys.executable, str(SCRIPT.with_name("booking.py"))]

@@ -15,6 +15,7 @@ def judge(*arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_a_small_outage_loses_nothing() -> None:
     """4,000 flights, brokers away for a second: all arrive in order, copies have one id."""

@@ -17,7 +17,7 @@ from tests.sim.bit_flips import (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("checksums", [True, False])
+@pytest.mark.parametrize("checksums", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_a_flipped_bit_of_the_log(checksums: bool) -> None:
     """In each byte one bit, another one from byte to byte: one message is lost at most, and only silently where the
     table says so.
@@ -29,7 +29,7 @@ def test_a_flipped_bit_of_the_log(checksums: bool) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("clean", [pytest.param(True, marks=pytest.mark.soak), False])
 def test_a_flipped_bit_of_any_other_file(clean: bool) -> None:
     """Consume queues, index, checksums, positions, checkpoint: no wrong message, ever."""
     small = small_store(checksums=True, clean=clean)
@@ -41,7 +41,7 @@ def test_a_flipped_bit_of_any_other_file(clean: bool) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("checksums", [True, False])
+@pytest.mark.parametrize("checksums", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_a_cut_at_every_byte_of_the_last_two_records(checksums: bool) -> None:
     """What is before the cut stays, what is behind it is gone, nothing is invented, and the log goes on there."""
     small = small_store(checksums=checksums)

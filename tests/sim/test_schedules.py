@@ -14,8 +14,15 @@ CORE = ("append", "roll", "append_b", "group_commit", "dispatch", "write_queues"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("flush_disk_type", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-@pytest.mark.parametrize("append_mode", ["mapped", "written"])
+@pytest.mark.parametrize(
+    ("append_mode", "flush_disk_type"),
+    [
+        ("mapped", "ASYNC_FLUSH"),
+        pytest.param("mapped", "SYNC_FLUSH", marks=pytest.mark.soak),
+        pytest.param("written", "ASYNC_FLUSH", marks=pytest.mark.soak),
+        ("written", "SYNC_FLUSH"),
+    ],
+)
 def test_every_crash_in_every_two_steps(append_mode: str, flush_disk_type: str) -> None:
     """Kills at every change of the disk, and power cuts after each of them: the four rules hold."""
     outcome = Outcome()
@@ -28,7 +35,7 @@ def test_every_crash_in_every_two_steps(append_mode: str, flush_disk_type: str) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("last", ["commit", "checkpoint", "close"])
+@pytest.mark.parametrize("last", ["commit", "checkpoint", pytest.param("close", marks=pytest.mark.soak)])
 def test_every_crash_with_a_write_buffer_pool(last: str) -> None:
     """With the pool only what was committed is promised to survive a kill."""
     for first in ("append", "roll"):

@@ -9,6 +9,7 @@ from tests.sim.seeds import base_seed
 from tests.torture.kill_daemon import KillRounds
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.parametrize("flush_disk_type", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 def test_two_kills_under_load_lose_nothing_acknowledged(tmp_path: Path, flush_disk_type: str) -> None:

@@ -208,6 +208,7 @@ async def test_everybody_but_one_drain_is_answered_in_time(tmp_path: Path, monke
     assert max(report.others_ms) <= in_time_ms
 
 
+@pytest.mark.soak
 async def test_without_fast_failure_the_same_requests_wait_for_the_disk(tmp_path: Path) -> None:
     """They sit in the queue until the stall is over, longer than most of a client's 3 s; only the door still refuses.
     What they are told is true all the same."""
@@ -221,6 +222,7 @@ async def test_without_fast_failure_the_same_requests_wait_for_the_disk(tmp_path
     assert report.refused("REJECTREQUEST")
 
 
+@pytest.mark.soak
 async def test_with_two_send_threads_the_second_drain_waits_for_the_busy_limit_at_most(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

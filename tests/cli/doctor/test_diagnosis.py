@@ -449,7 +449,7 @@ def test_advised_settings_exist() -> None:
     """In the section that the advice names: what an operator copies from it must not stop the start."""
     from pocketmq.cli.daemon.daemon import SECTIONS
 
-    sources = Path(doctor.__file__).parent.glob("rules_*.py")
+    sources = (Path(doctor.__file__).parent / "rules").glob("*.py")
     names = {name for source in sources for name in re.findall(r"advice\(\s*\"(\w+)\"", source.read_text())}
     assert "file_reserved_time" in names
     figures = Figures(snapshot(telemetry()), BrokerSettings(settings()))

@@ -146,6 +146,7 @@ def url(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return url_of(kind, request, tmp_path)
 
 
+@pytest.mark.soak
 async def test_a_successor_opens_the_store_of_a_killed_process(
     kind: str, url: str, real: RealCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -181,6 +182,7 @@ def test_drain_opens_the_store_of_a_killed_process(kind: str, url: str) -> None:
         assert "0.0 s of at most 4.0 s" in said
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["sqlite", "mysql"], indirect=True)
 def test_purge_opens_the_store_of_a_killed_process(url: str) -> None:
     """It owns the store as drain does, without a producer."""
@@ -191,6 +193,7 @@ def test_purge_opens_the_store_of_a_killed_process(url: str) -> None:
     assert count_in(url) == 0
 
 
+@pytest.mark.soak
 def test_a_living_owner_keeps_its_store(kind: str, url: str) -> None:
     """Whoever comes is told who owns it, and waits no longer than for a sign of life; the owner notices nothing."""
     with application(url, LONG_MS) as owner:
@@ -212,6 +215,7 @@ def test_a_living_owner_keeps_its_store(kind: str, url: str) -> None:
     assert count_in(url) == int(kept) >= 3
 
 
+@pytest.mark.soak
 def test_of_two_that_wait_one_gets_the_store(kind: str, url: str) -> None:
     """Both look for the end of the same dead owner: the store has one owner afterwards, and all messages."""
     with application(url, LONG_MS) as first, application(url, LONG_MS) as second:
@@ -232,6 +236,7 @@ def test_of_two_that_wait_one_gets_the_store(kind: str, url: str) -> None:
     assert count_in(url) == left + int(kept)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
 async def test_a_start_that_can_do_without_waits_in_the_background(
     url: str, real: RealCluster, caplog: pytest.LogCaptureFixture

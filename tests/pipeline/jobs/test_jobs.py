@@ -107,6 +107,7 @@ def test_a_batch_that_was_cut_off_comes_once(
     assert spark.read.parquet(str(path)).count() == COUNT
 
 
+@pytest.mark.soak
 def test_a_replay_is_equal_and_a_tampered_table_is_not(
     run: Run, archived: Path, broker: PocketBroker, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -167,6 +168,7 @@ def test_a_replay_is_equal_and_a_tampered_table_is_not(
         run(dedupe.dedupe, str(tmp_path / "tampered"), str(tmp_path / "once"))
 
 
+@pytest.mark.soak
 def test_a_replay_that_was_cut_off_goes_on(
     run: Run, archived: Path, broker: PocketBroker, spark: SparkSession, monkeypatch: Any
 ) -> None:

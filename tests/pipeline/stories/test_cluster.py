@@ -72,6 +72,7 @@ def check(result: Any, cluster: SparkCluster) -> None:
     assert result["stream"] == COUNT
 
 
+@pytest.mark.soak
 def test_executors_get_the_package_as_a_file(cluster: SparkCluster, broker: PocketBroker, tmp_path: Path) -> None:
     """``--py-files`` is enough where the Python of driver and executors has the libraries, and this package not."""
     python = python_without_pocketmq(tmp_path / "python")

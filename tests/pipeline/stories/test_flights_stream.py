@@ -30,6 +30,7 @@ def module(name: str) -> ModuleType:
     return loaded
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_a_few_days_of_flights_are_added_up(spark: SparkSession, broker: PocketBroker, tmp_path: Path) -> None:
     """Micro-batches of flights that are sent meanwhile, some of them twice: each hour as pandas says, in files and as

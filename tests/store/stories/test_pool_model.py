@@ -140,6 +140,7 @@ def test_a_crash_takes_only_what_was_not_committed(
     stepped.store.close()
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_kill_9_under_load_loses_only_what_was_not_committed(tmp_path: Path) -> None:
     """Twice killed under load: all that was committed is there, in order, and nothing that was not sent."""

@@ -39,7 +39,15 @@ async def test_a_broker_that_does_not_start_says_why_and_leaves_nothing() -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("after_s", [0.01, 0.5, 1.0, 2.0, 3.0])
+@pytest.mark.parametrize(
+    "after_s",
+    [
+        0.01,
+        pytest.param(0.5, marks=pytest.mark.soak),
+        1.0,
+        *(pytest.param(s, marks=pytest.mark.soak) for s in (2.0, 3.0)),
+    ],
+)
 async def test_a_cluster_that_is_cancelled_while_it_starts_leaves_nothing(after_s: float) -> None:
     """Ctrl-C at any moment of the start: no process stays behind."""
     before = {process.pid for process in psutil.Process().children(recursive=True)}
