@@ -37,6 +37,7 @@ def load() -> None:
             name,
             max_examples=examples,
             deadline=None,
+            derandomize=False,  # Hypothesis' own choice where CI is set; the seed is given
             print_blob=True,
             suppress_health_check=[HealthCheck.too_slow],
         )

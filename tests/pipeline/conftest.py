@@ -30,7 +30,7 @@ def java() -> Path:
         return use_java()
     except JavaMissing as missing:
         skipped_for_java.append(str(missing))
-        if os.environ.get("CI"):
+        if os.environ.get("CI") and "java" not in os.environ.get("POCKETMQ_MAY_LACK", "").split():
             pytest.fail(str(missing), pytrace=False)
         pytest.skip(str(missing))
 

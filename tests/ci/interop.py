@@ -1,0 +1,124 @@
+"""``make interop`` as CI decides on it: what fails twice and is not known to fail, fails CI.
+
+    python -m tests.ci.interop [--minutes 25]
+
+What fails is tried once more, alone. A registry that does not answer is no failure; a test that is skipped is one,
+unless a registry kept its program from us (POCKETMQ_MAY_LACK, see programs.py). ``known_failures.txt`` names tests
+that may fail, each with its reason.
+"""
+
+import argparse
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tests.ci.suite import Outcome, run_suite
+
+KNOWN: Final = Path(__file__).with_name("known_failures.txt")
+SUITE: Final = ("-m", "interop", "tests/interop", "--color=no", "-q", "-rfE")
+ALONE: Final = ("-m", "interop", "--color=no", "-q", "-rfE")
+ALONE_S: Final = 600.0
+RETRIES_MAX: Final = 10
+"""More failures than this are no accident: they are not tried again."""
+NO_ANSWER: Final = re.compile(
+    r"Could not transfer artifact (?:(?!status code: 40[0-9]).)*$|Unknown host|No route to host"
+    r"|Temporary failure in name resolution|Command '\['mvn'.*timed out",
+    re.MULTILINE,
+)
+"""What Maven says when the registry is not reached or does not serve; a name that it does not know is a failure."""
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What CI says. It fails when ``broken`` or ``skipped`` holds anything, or when the run did not end."""
+
+    broken: list[str] = field(default_factory=list)
+    known: list[str] = field(default_factory=list)
+    recovered: list[str] = field(default_factory=list)
+    unanswered: list[str] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+    is_whole: bool = True
+
+    @property
+    def is_good(self) -> bool:
+        """Tell whether CI goes on."""
+        return self.is_whole and not self.broken and not self.skipped
+
+    def lines(self) -> list[str]:
+        """Return one line for each test that did not just pass."""
+        named = {"BROKEN (twice)": self.broken, "known to fail": self.known, "failed once, then passed": self.recovered}
+        named["not run, the registry does not answer"] = self.unanswered
+        told = [f"interop: {what}: {test}" for what, tests in named.items() for test in tests]
+        told += [f"interop: SKIPPED: {test}: {why.splitlines()[0]}" for test, why in self.skipped.items()]
+        return told if self.is_whole else [*told, "interop: BROKEN: the run reached its bound"]
+
+
+def read_known(text: str) -> dict[str, str]:
+    """Return node id to reason; a line without a reason raises ``ValueError``. Lines that begin with # are remarks."""
+    known: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        test, separator, reason = line.partition("  # ")
+        if not separator or not reason.strip():
+            raise ValueError(f"line {number}: {line!r} gives no reason: write two blanks, # and the reason behind it")
+        known[test.strip()] = reason.strip()
+    return known
+
+
+def judge(
+    first: Outcome, again: Callable[[str], Outcome], known: Mapping[str, str], may_lack: Iterable[str]
+) -> Verdict:
+    """Try again what failed, and say what that means."""
+    verdict = Verdict(is_whole=first.is_whole)
+    if not set(may_lack) & {"java", "javac", "mvn"}:
+        verdict.skipped = dict(first.skipped)
+    retry = len(first.failed) <= RETRIES_MAX
+    for test, why in first.failed.items():
+        if NO_ANSWER.search(why):
+            verdict.unanswered.append(test)
+        elif test in known:
+            verdict.known.append(test)
+        elif retry and _passes(second := again(test)):
+            verdict.recovered.append(test)
+        elif retry and second.failed and all(map(NO_ANSWER.search, second.failed.values())):
+            verdict.unanswered.append(test)
+        else:
+            verdict.broken.append(test)
+    if not first.failed and first.is_whole and first.exit_code != 0:
+        verdict.broken.append(f"pytest ended with {first.exit_code}")
+    return verdict
+
+
+def _passes(outcome: Outcome) -> bool:
+    return outcome.is_whole and outcome.exit_code == 0 and outcome.passed > 0
+
+
+def main() -> int:
+    """Run, judge, tell; return the exit code."""
+    parser = argparse.ArgumentParser(description="interop tests, judged as CI does")
+    parser.add_argument("--minutes", type=float, default=25.0, help="bound of the first run")
+    options = parser.parse_args()
+    known = read_known(KNOWN.read_text())
+    with tempfile.TemporaryDirectory() as directory:
+        results = Path(directory) / "results.xml"
+        first = run_suite(SUITE, options.minutes * 60, results)
+        verdict = judge(
+            first,
+            lambda test: run_suite([*ALONE, test], ALONE_S, results),
+            known,
+            os.environ.get("POCKETMQ_MAY_LACK", "").split(),
+        )
+    for line in verdict.lines():
+        print(line)
+    print(f"interop: {first.passed} passed, {'good' if verdict.is_good else 'NOT good'}")
+    return 0 if verdict.is_good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

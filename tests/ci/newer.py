@@ -1,0 +1,70 @@
+"""The fast tests on one Python newer than the one that runs this, where the machine has one.
+
+    python -m tests.ci.newer
+
+Makes a virtual environment of its own and removes it. No newer interpreter, or a package registry that does not
+answer, is told and is no failure.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+MINORS: Final = (14, 13, 12)
+"""Newest first: what the suite is known to pass on."""
+FAST: Final = "not slow and not soak and not scenario and not interop"
+NO_ANSWER: Final = re.compile(
+    r"Temporary failure in name resolution|Connection (?:refused|reset|aborted)|NewConnectionError|timed out|HTTP error 5"
+)
+
+
+def candidates(pyenv: Path) -> list[Path]:
+    """Return interpreters of the newer versions, newest first: pyenv's own, then those on PATH."""
+    found: list[Path] = []
+    for minor in MINORS:
+        if minor <= sys.version_info.minor:
+            continue
+        found += sorted(pyenv.glob(f"versions/3.{minor}.*/bin/python3.{minor}"))
+        on_path = shutil.which(f"python3.{minor}")
+        if on_path:
+            found.append(Path(on_path))
+    return found
+
+
+def first_that_runs(interpreters: Iterable[Path]) -> Path | None:
+    """Return the first that starts and can make a virtual environment; pyenv's shims exist for what is not chosen."""
+    for each in interpreters:
+        if subprocess.run([each, "-c", "import ensurepip, venv"], capture_output=True, check=False).returncode == 0:
+            return each
+    return None
+
+
+def main() -> int:
+    """Set up, run the fast tests, and return the exit code."""
+    python = first_that_runs(candidates(Path.home() / ".pyenv"))
+    if python is None:
+        print(f"newer: no Python above 3.{sys.version_info.minor} on this machine")
+        return 0
+    print(f"newer: {python}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="pocketmq-newer-") as directory:
+        made = subprocess.run(
+            ["make", "setup", f"VENV={directory}/venv", f"PYTHON={python}"], capture_output=True, text=True, check=False
+        )
+        if made.returncode:
+            said = (made.stdout + made.stderr)[-3000:]
+            print(said)
+            if NO_ANSWER.search(said):
+                print("newer: not run, the package registry does not answer")
+                return 0
+            return made.returncode
+        command = [f"{directory}/venv/bin/python", "-m", "pytest", "-n", "2", "-m", FAST, "--color=no", "-q", "-rfE"]
+        return subprocess.run([*command, "-p", "no:cacheprovider"], check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""Install what the tests need beside Python packages, where that may be done; the standard library alone.
+
+    python3 tests/ci/programs.py      # prints what a registry kept from us, as POCKETMQ_MAY_LACK takes it
+
+Ends with 1 when a program is missing although apt answered: its tests would be skipped, and nobody would see that. A
+registry that does not answer is no fault of the tree: those programs are printed, and their tests may be skipped.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+PACKAGES: Final[Mapping[str, Sequence[str]]] = {
+    "redis-server": ("redis-server",),
+    "mariadbd": ("mariadb-server",),
+    "java": ("openjdk-17-jdk-headless", "default-jdk-headless"),
+    "javac": ("openjdk-17-jdk-headless", "default-jdk-headless"),
+    "mvn": ("maven",),
+}
+"""Program to packages; the second is for distributions that no longer have the first."""
+PATH: Final = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/libexec"))
+"""Where Debian puts servers, too."""
+APT: Final = ("apt-get", "-q", "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3")
+UPDATE: Final = (*APT, "-o", "APT::Update::Error-Mode=any", "update")
+"""Without the mode an update succeeds that has reached nobody."""
+APT_S: Final = 600.0
+
+Run = Callable[[Sequence[str]], int]
+
+
+def missing() -> list[str]:
+    """Return the programs that are not there."""
+    return [program for program in PACKAGES if shutil.which(program, path=PATH) is None]
+
+
+def run_apt(command: Sequence[str]) -> int:
+    """Run apt quietly; what it says goes to standard error. Return its exit code, 124 when it takes too long."""
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    try:
+        return subprocess.run(command, env=environment, stdout=sys.stderr, timeout=APT_S, check=False).returncode
+    except subprocess.TimeoutExpired:
+        return 124
+
+
+def provide(find: Callable[[], list[str]], run: Run, *, may_install: bool) -> tuple[list[str], list[str]]:
+    """Install what ``find`` misses. Return (programs a registry kept from us, programs that should be there)."""
+    wanted = find()
+    if not wanted:
+        return [], []
+    if not may_install:
+        return [], wanted
+    if run(UPDATE) != 0:
+        return wanted, []
+    for program in wanted:
+        for package in PACKAGES[program]:
+            if program not in find():
+                break
+            run([*APT, "-y", "install", "--no-install-recommends", package])
+    return [], find()
+
+
+def main() -> int:
+    """Provide all programs; return the exit code."""
+    may_install = os.geteuid() == 0 and shutil.which("apt-get") is not None
+    kept_back, absent = provide(missing, run_apt, may_install=may_install)
+    if kept_back:
+        print(f"the package registry does not answer: without {', '.join(kept_back)}", file=sys.stderr)
+    if absent:
+        names = sorted({PACKAGES[program][0] for program in absent})
+        print(f"missing: {', '.join(absent)}; apt-get install {' '.join(names)}", file=sys.stderr)
+    print(" ".join(kept_back))
+    return 1 if absent else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""What CI installs, and what it says about what it cannot."""
+
+from collections.abc import Sequence
+
+from tests.ci.programs import PACKAGES, UPDATE, provide
+
+
+class Machine:
+    """Programs that are there, and an apt that answers or not."""
+
+    def __init__(self, *there: str, answers: bool = True, packages: Sequence[str] = ()) -> None:
+        self.there, self.answers, self.packages = set(there), answers, set(packages)
+        self.installed: list[str] = []
+
+    def missing(self) -> list[str]:
+        return [program for program in PACKAGES if program not in self.there]
+
+    def run(self, command: Sequence[str]) -> int:
+        if not self.answers:
+            return 100
+        if command == UPDATE:
+            return 0
+        package = command[-1]
+        self.installed.append(package)
+        if package not in self.packages:
+            return 100
+        self.there |= {program for program, names in PACKAGES.items() if package in names}
+        return 0
+
+
+def test_nothing_is_installed_where_all_is_there() -> None:
+    machine = Machine(*PACKAGES)
+    assert provide(machine.missing, machine.run, may_install=True) == ([], [])
+    assert machine.installed == []
+
+
+def test_what_is_missing_is_installed_once_and_from_the_second_package_where_the_first_is_gone() -> None:
+    """``java`` and ``javac`` come with one package."""
+    machine = Machine("mvn", "redis-server", packages=["mariadb-server", "default-jdk-headless"])
+    assert provide(machine.missing, machine.run, may_install=True) == ([], [])
+    assert machine.installed == ["mariadb-server", "openjdk-17-jdk-headless", "default-jdk-headless"]
+
+
+def test_a_registry_that_does_not_answer_is_told_apart_from_a_package_that_fails() -> None:
+    silent = Machine("java", "javac", "mvn", answers=False)
+    assert provide(silent.missing, silent.run, may_install=True) == (["redis-server", "mariadbd"], [])
+    broken = Machine("java", "javac", "mvn", packages=["redis-server"])
+    assert provide(broken.missing, broken.run, may_install=True) == ([], ["mariadbd"])
+
+
+def test_without_the_right_to_install_a_missing_program_fails() -> None:
+    machine = Machine("java", "javac", "mvn", "mariadbd")
+    assert provide(machine.missing, machine.run, may_install=False) == ([], ["redis-server"])

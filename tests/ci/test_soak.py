@@ -1,0 +1,28 @@
+"""How CI judges a soak."""
+
+import pytest
+
+from tests.ci.soak import is_good, lines
+from tests.ci.suite import Outcome
+
+
+@pytest.mark.parametrize(
+    ("outcome", "good"),
+    [
+        (Outcome(0, True, passed=3), True),
+        (Outcome(2, False, passed=3), True),
+        (Outcome(1, True, passed=3, failed={"a": "E"}), False),
+        (Outcome(2, False, passed=3, failed={"a": "E"}), False),
+        (Outcome(2, False), False),
+        (Outcome(5, True), False),
+        (Outcome(3, True, passed=1), False),
+    ],
+)
+def test_a_failure_decides_and_the_bound_does_not(outcome: Outcome, good: bool) -> None:
+    assert is_good(outcome) is good
+    assert lines(outcome, 20)[-1].endswith(", good" if good else ", NOT good")
+
+
+def test_the_bound_and_each_failure_are_told() -> None:
+    told = lines(Outcome(2, False, passed=3, failed={"a": "E"}), 20)
+    assert told[:2] == ["soak: BROKEN: a", "soak: stopped at its bound of 20 minutes"]
