@@ -13,7 +13,7 @@ import typer
 from pocketmq.cli import pipeline
 from pocketmq.cli.admin import group, ha, lock, topic
 from pocketmq.cli.bench import bench
-from pocketmq.cli.daemon import cluster, daemon_commands, metrics
+from pocketmq.cli.daemon import cluster, daemon_commands
 from pocketmq.cli.doctor import commands as doctor
 from pocketmq.cli.exit_codes import EXIT_CODES_HELP, CommandFailed, ExitCode, exit_code_of
 from pocketmq.cli.log import app as log
@@ -80,7 +80,6 @@ def build_app(root: RootOptions) -> typer.Typer:
     app.add_typer(retry_store.build_app(), name="retry-store", rich_help_panel="Use")
     app.add_typer(pipeline.build_app(), name="pipeline", rich_help_panel="Use")
     app.add_typer(log.build_app(), name="log", rich_help_panel="Check")
-    app.add_typer(metrics.build_app(), name="metrics", rich_help_panel="Check")
     app.add_typer(doctor.build_app(), name="doctor", rich_help_panel="Explain")
     return app
 

@@ -39,11 +39,12 @@ NO_CODE = {
 
 def code_lines(source: bytes) -> int:
     """Return the number of lines of code in a Python file. Raises ``SyntaxError`` where it is none."""
+    tree = ast.parse(source)
     lines: set[int] = set()
     for token in tokenize.tokenize(io.BytesIO(source).readline):
         if token.type not in NO_CODE:
             lines.update(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             lines.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     text = source.decode().split("\n")  # ast and tokenize end a line at \n alone

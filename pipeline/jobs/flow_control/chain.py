@@ -105,25 +105,14 @@ def cite(each: Evidence) -> str:
     """Return a piece of evidence as text: figures, times, file and line."""
     where = f"{os.path.basename(os.path.dirname(each.file))}/{os.path.basename(each.file)}:{each.line}"
     when = clock(each.first_ms) if each.first_ms == each.last_ms else f"{clock(each.first_ms)} to {clock(each.last_ms)}"
-    metric = f"{each.text} at " if is_metric(each) else ""
-    return f"{_figures(each)} ({when}; {metric}{where})"
-
-
-def is_metric(each: Evidence) -> bool:
-    """Whether a figure comes from a file of metrics: its text is the metric's name."""
-    return each.text.startswith("pocketmq_")
+    return f"{_figures(each)} ({when}; {where})"
 
 
 def _figures(each: Evidence) -> str:
-    quoted = f': "{each.text}"' if each.text and not is_metric(each) else ""
+    quoted = f': "{each.text}"' if each.text else ""
     if each.kind == "refusal":
         code = f"code {each.code}, " if each.code else ""
         return f"{each.count:,} refused, {code}cause {each.cause}{quoted}"
-    if each.kind == "stage" and is_metric(each):
-        return (
-            f"{each.name}: p50 about {ms(each.p50)}, p99 about {ms(each.p99)}, longest at least {ms(each.highest)} "
-            f"({each.count:,})"
-        )
     if each.kind == "stage":
         return (
             f"{each.name}: p50 {ms(each.p50)}, p99 at most {ms(each.p99)}, longest {ms(each.highest)} ({each.count:,})"

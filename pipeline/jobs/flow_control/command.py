@@ -1,4 +1,4 @@
-"""``flow-control``: what was refused when and why, from the logs and metrics of brokers, and the logs of clients.
+"""``flow-control``: what was refused when and why, from the logs of brokers and clients.
 
 Lives here: its options, the summary on the terminal.
 """
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from pocketmq.common.errors import ConfigError
 from pocketmq.pipeline.jobs.common import command
 from pocketmq.pipeline.jobs.common.command import Job
 
@@ -15,32 +14,23 @@ if TYPE_CHECKING:
     from pocketmq.pipeline.jobs.flow_control.run import Result
 
 SHOWN: Final = 10
-_READ: Final = ("files", "lines", "events", "restarts")
+_READ: Final = ("files", "lines", "events")
 """Counts of what was read; the others were passed over."""
 
 
 def flow_control(
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="DIR", help="New directory for tables (Parquet) and report.html.")
-    ],
     logs: Annotated[
-        list[str] | None,
+        list[str],
         typer.Option(
             "--logs",
             "-l",
             metavar="FILE|PATTERN|DIR",
             help="Logs in JSON lines, rotated and gzip ones, too; repeatable.",
         ),
-    ] = None,
-    metrics: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--metrics",
-            "-m",
-            metavar="FILE|PATTERN|DIR",
-            help="Metrics as pocketmq metrics record writes them, or exported with times (*.prom, *.om); repeatable.",
-        ),
-    ] = None,
+    ],
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="DIR", help="New directory for tables (Parquet) and report.html.")
+    ],
     traces: Annotated[
         str,
         typer.Option(
@@ -62,17 +52,14 @@ def flow_control(
 ) -> None:
     """Say what brokers refused, minute by minute, and which causes led to it, with the lines that show it.
 
-    Reads the logs of brokers and clients ([log] format = "json") and recorded metrics, many at once. The files must be
-    reachable by all of Spark's workers at the same paths.
+    Reads the logs of brokers and clients ([log] format = "json"), many at once. The files must be reachable by all of
+    Spark's workers at the same paths.
     """
     from pocketmq.pipeline.jobs.common.inputs import Input
     from pocketmq.pipeline.jobs.common.session import import_spark, job_session
-    from pocketmq.pipeline.jobs.flow_control.files import METRICS_NAMES, find_logs
+    from pocketmq.pipeline.jobs.flow_control.files import find_logs
 
-    if not logs and not metrics:
-        raise ConfigError("nothing to read", why="neither --logs nor --metrics is given", hint="name at least one")
-    paths = find_logs(logs or [])
-    recorded = find_logs(metrics, METRICS_NAMES, "metrics") if metrics else []
+    paths = find_logs(logs)
     traced = Input.of(traces) if traces else None
     import_spark()
     if report:
@@ -90,7 +77,6 @@ def flow_control(
             spark,
             paths,
             output,
-            metrics=recorded,
             traces=bodies,
             quiet_minutes=quiet_minutes,
             with_report=report,
@@ -166,7 +152,6 @@ JOB: Final = Job(
     (
         "--logs /var/log/pocketmq --output /data/flow-control",
         "--logs '/logs/broker-*/broker.log*' --logs /logs/clients --traces topic:RMQ_SYS_TRACE_TOPIC -o report",
-        "--logs /logs --metrics /metrics --output report",
         "--logs broker.log.gz --output report --overwrite --json",
     ),
 )

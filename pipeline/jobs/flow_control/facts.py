@@ -129,7 +129,7 @@ class Fact:
 def facts_of(event: Mapping[str, Any]) -> Iterator[Fact]:
     """Yield what one event says.
 
-    Kinds: ``refusal`` (name ``line`` or ``interval``; of metrics ``metrics``), ``stage`` (p50, p99, value: maximum in
+    Kinds: ``refusal`` (name ``line`` or ``interval``), ``stage`` (p50, p99, value: maximum in
     ms), ``slow`` (value: ms), ``part`` (what a slow request spent in one stage, ms), ``hold`` (of the append lock, ms;
     tag ``calm``: above ``BUSY_MS`` and not busy), ``gauge``, ``sum``, ``attempt`` (of a client), ``event``, ``other``
     (warnings and errors that no rule asks for), ``broker`` (whose log this is).

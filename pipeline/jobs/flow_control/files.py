@@ -1,4 +1,4 @@
-"""Which files are logs or metrics, and which of them belong together.
+"""Which files are logs, and which of them belong together.
 
 Lives here: ``find_logs``, ``log_of`` (the log that a rotated file is a part of).
 """
@@ -14,16 +14,13 @@ from pocketmq.common.errors import ConfigError
 FILES_MAX: Final = 100_000
 NAMES: Final = re.compile(r"\.(?:log|jsonl|ndjson)(?:[.\-_][\w.\-]*)?(?:\.gz)?$")
 """In a directory: broker.log, broker.log.1, broker.log-20240501.gz, client.jsonl.gz."""
-METRICS_NAMES: Final = re.compile(r"\.(?:prom|om|metrics)(?:[.\-_][\w.\-]*)?(?:\.gz)?$")
-"""The same of metrics: broker-a.prom, broker-a.prom.20261121-180000.000, export.om.gz."""
 _ROTATED: Final = re.compile(r"(?:\.gz|[.\-_]\d[\d\-_T.:]*)+$")
 _INNER: Final = re.compile(r"[.\-_]\d{4,}[\d\-_T]*(?=\.(?:log|jsonl|ndjson)$)")
 
 
-def find_logs(places: Sequence[str], wanted: re.Pattern[str] = NAMES, what: str = "logs") -> list[str]:
+def find_logs(places: Sequence[str]) -> list[str]:
     """Return the absolute paths that directories (with what is below them), patterns and files name, sorted.
 
-    ``wanted``: names of files in directories; ``what`` they are, for errors.
     Raises ``ConfigError``: a place names nothing, or all of them name too much.
     """
     found: set[str] = set()
@@ -34,7 +31,7 @@ def find_logs(places: Sequence[str], wanted: re.Pattern[str] = NAMES, what: str 
                 os.path.join(directory, name)
                 for directory, _, names in os.walk(path)
                 for name in names
-                if wanted.search(name)
+                if NAMES.search(name)
             ]
         elif os.path.isfile(path):
             new = [path]
@@ -42,13 +39,13 @@ def find_logs(places: Sequence[str], wanted: re.Pattern[str] = NAMES, what: str 
             new = [match for match in glob.glob(path, recursive=True) if os.path.isfile(match)]
         if not new:
             raise ConfigError(
-                f"no {what}",
+                "no logs",
                 why=f"nothing at {place}",
-                hint=f"name files, a pattern in quotes, or a directory of {what}",
+                hint="name files, a pattern in quotes, or a directory of logs",
             )
         found.update(new)
         if len(found) > FILES_MAX:
-            raise ConfigError(f"too many {what}", why=f"more than {FILES_MAX:,} files", hint="name fewer at once")
+            raise ConfigError("too many logs", why=f"more than {FILES_MAX:,} files", hint="name fewer at once")
     return sorted(found)
 
 

@@ -1,6 +1,6 @@
 """One file of a log, line by line, in bounded memory; nothing in it ends the reading.
 
-Lives here: ``read_log`` (facts with file and line), ``Reading`` (what was met on the way), ``opened``, ``pass_over``.
+Lives here: ``read_log`` (facts with file and line), ``Reading`` (what was met on the way).
 """
 
 import datetime
@@ -40,12 +40,6 @@ class Reading:
     """Events whose time is missing or lies outside of ``YEARS``; they are left out."""
     clock_back: int = 0
     """Times that the clock went back by more than ``BACK_MS``."""
-    restarts: int = 0
-    """Of metrics: times that a counter began anew."""
-    gaps: int = 0
-    """Of metrics: times without snapshots that are too long for a difference to belong to a minute."""
-    too_many: int = 0
-    """Of metrics: samples beyond what one file may have."""
     empty_files: int = 0
     unreadable: int = 0
     """1: the file could not be read to its end (permission, damaged gzip); what came before counts."""
@@ -64,12 +58,12 @@ def read_log(path: str, reading: Reading) -> Iterator[tuple[int, int, Fact]]:
     decoder = msgspec.json.Decoder()
     newest_ms = 0
     try:
-        with opened(path) as file:
+        with _opened(path) as file:
             while line := file.readline(LINE_BYTES_MAX + 1):
                 reading.lines += 1
                 if len(line) > LINE_BYTES_MAX and not line.endswith(b"\n"):
                     reading.enormous += 1
-                    pass_over(file)
+                    _pass_over(file)
                     continue
                 event = _event(decoder, line, reading)
                 if event is None:
@@ -92,7 +86,7 @@ def read_log(path: str, reading: Reading) -> Iterator[tuple[int, int, Fact]]:
         reading.empty_files = 1
 
 
-def opened(path: str) -> IO[bytes]:
+def _opened(path: str) -> IO[bytes]:
     """Open a file; what begins as gzip is unpacked, whatever its name."""
     file = open(path, "rb")  # noqa: SIM115
     magic = file.read(2)
@@ -103,7 +97,7 @@ def opened(path: str) -> IO[bytes]:
     return file
 
 
-def pass_over(file: IO[bytes]) -> None:
+def _pass_over(file: IO[bytes]) -> None:
     """Read on to the end of the line."""
     while part := file.readline(LINE_BYTES_MAX):
         if part.endswith(b"\n"):

@@ -3,8 +3,7 @@
 Lives here: ``refusals`` (each refusal once), ``minute_table``. All of it Spark's aggregations: nothing is collected.
 
 Percentiles: a broker's log has p50 and p99 of an interval (exact to 6 %), a minute without trouble is one interval. Of
-several in one minute, p50 is their mean weighted by counts, and p99 the highest: an upper bound. Stages that metrics
-tell come as one row a minute, interpolated in buckets.
+several in one minute, p50 is their mean weighted by counts, and p99 the highest: an upper bound.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -24,17 +23,17 @@ def refusals(facts: "DataFrame") -> "DataFrame":
     A broker's log has them twice: line by line as they happen (sampled, the left out ones counted), and in sums of an
     interval. For each log and cause the lines are taken, whose times are exact, unless the sums hold more: lines can be
     lost when the log's queue is full, and the end of a killed broker is in no sum. Those left out count for the text of
-    the line that tells of them. A file of metrics has differences of one counter: all of them are taken.
+    the line that tells of them.
     """
     from pyspark.sql import functions as f
 
     told = facts.where("kind = 'refusal'")
     by_source = {
         name: f.coalesce(f.sum(f.when(f.col("name") == name, f.col("count"))), f.lit(0)).alias(name)
-        for name in ("line", "interval", "metrics")
+        for name in ("line", "interval")
     }
     sums = told.groupBy("log", "cause").agg(*by_source.values())
-    name = f.when(f.col("metrics") > 0, "metrics").when(f.col("interval") > f.col("line"), "interval").otherwise("line")
+    name = f.when(f.col("interval") > f.col("line"), "interval").otherwise("line")
     chosen = sums.select("log", "cause", name.alias("name"))
     return told.join(f.broadcast(chosen), ["log", "cause", "name"], "left_semi")
 
@@ -65,18 +64,10 @@ def minute_table(facts: "DataFrame", refused: "DataFrame") -> "DataFrame":
             f.min("value").alias("lowest"),
             (f.sum(f.col("p50") * f.col("count")) / f.greatest(f.sum("count"), f.lit(1))).alias("p50"),
             f.max("p99").alias("p99"),
-            f.collect_set("source").alias("sources"),
         )
     )
-
-    def sources(kinds: str) -> "Column":
-        return _sources(f.when(f.col("key").rlike(f"^({kinds})"), f.col("sources")))
-
     maps = by_key.groupBy("broker", "minute").agg(
-        f.map_from_entries(f.collect_list(f.struct("key", f.struct(*_FIGURES)))).alias("of"),
-        sources("stage|sum").alias("stages_from"),
-        sources("gauge").alias("gauges_from"),
-        sources("hold").alias("lock_from"),
+        f.map_from_entries(f.collect_list(f.struct("key", f.struct(*_FIGURES)))).alias("of")
     )
 
     def one(key: str, figure: str) -> "Column":
@@ -115,38 +106,28 @@ def minute_table(facts: "DataFrame", refused: "DataFrame") -> "DataFrame":
         number("attempt", "ended").alias("client_sends_ended"),
         number("lock wait").alias("queue_lock_waits"),
         number("other").alias("other_warnings"),
-        *(f.col(name) for name in ("stages_from", "gauges_from", "lock_from")),
     ]
     spoken = maps.select("broker", "minute", *columns)
     by_text = (
         refused.withColumn("text", label("cause", "tag"))
         .groupBy("broker", "minute", "text")
-        .agg(f.sum("count").alias("count"), f.first("cause").alias("cause"), f.collect_set("source").alias("sources"))
+        .agg(f.sum("count").alias("count"), f.first("cause").alias("cause"))
         .groupBy("broker", "minute")
         .agg(
             f.sum("count").alias("refused"),
             f.sum(f.when(~f.col("cause").isin(*CLIENTS_OWN), f.col("count")).otherwise(0)).alias("refused_in_trouble"),
             f.map_from_entries(f.sort_array(f.collect_list(f.struct("text", "count")))).alias("refused_by"),
-            _sources(f.col("sources")).alias("refused_from"),
         )
     )
     joined = spoken.join(by_text, ["broker", "minute"], "full_outer")
     counts = [
         name for name, kind in joined.dtypes if kind == "bigint" and not name.endswith("_count") and name != "puts"
     ]
-    first = ["broker", "minute", "puts", "refused", "refused_in_trouble", "refused_by", "refused_from"]
+    first = ["broker", "minute", "puts", "refused", "refused_in_trouble", "refused_by"]
     return joined.na.fill(0, counts).select(*first, *(name for name in spoken.columns if name not in first))
 
 
 LOCK_WAITS: Final = ("queue_lock_refused", "queue_waits_for_lock")
-
-
-def _sources(sources: "Column") -> "Column":
-    """Return "logs", "metrics" or "logs and metrics", null if nothing was said."""
-    from pyspark.sql import functions as f
-
-    text = f.concat_ws(" and ", f.sort_array(f.array_distinct(f.flatten(f.collect_list(sources)))))
-    return f.when(text != "", text)
 
 
 def label(cause: str, tag: str) -> "Column":

@@ -200,14 +200,11 @@ def _reading(report: Report) -> list[str]:
     words = {
         "files": "files",
         "lines": "lines",
-        "events": "events of PocketMQ, samples of its metrics",
+        "events": "events of PocketMQ",
         "broken": "broken or half lines, passed over",
         "foreign": "lines of another form, passed over",
         "enormous": "lines above 1 MiB, passed over",
         "without_time": "events without a usable time, passed over",
-        "too_many": "samples of metrics beyond what one file may have, passed over",
-        "restarts": "times that counters began anew: a broker was started",
-        "gaps": "times without metrics that are too long for a difference",
         "clock_back": "times that a clock went back by more than 1 s",
         "empty_files": "empty files",
         "unreadable": "files that could not be read to their end",
@@ -229,6 +226,5 @@ _METHOD: Final = (
     '<p class="dim">How to read it: a broker counts its stages in intervals of a minute, or of ten seconds while it '
     "refuses. Where a minute has several, p50 is their mean weighted by counts and p99 the highest: an upper bound. "
     "Percentiles of an interval are at most 6 % too high. Every refusal counts once; counts may come from sampled "
-    "lines, which carry the number of those left out. Figures of metrics fill what logs lack: their percentiles are "
-    "interpolated in buckets, and their longest times are lower bounds. Steps in gray are not shown by these logs.</p>"
+    "lines, which carry the number of those left out. Steps in gray are not shown by these logs.</p>"
 )

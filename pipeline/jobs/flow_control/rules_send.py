@@ -218,7 +218,7 @@ def _queue(case: Case, full: int, late: int) -> Chain:
         else:
             steps = [*_shown_roots(case), Step("Which stage was slow is not in the logs")]
             why = "for a reason that the logs do not show"
-            missing.append("stage times: lines of the event interval, level info, or --metrics (docs/metrics.md)")
+            missing.append("stage times: lines of the event interval, level info (docs/metrics.md)")
             cures = ["Keep the broker's log at level info, then ask again; pocketmq doctor shows the live broker."]
     steps.append(_queued(case))
     if full:

@@ -1,4 +1,4 @@
-"""The whole way: logs and metrics → facts → minutes, incidents, evidence → Parquet and a page.
+"""The whole way: logs → facts → minutes, incidents, evidence → Parquet and a page.
 
 Lives here: ``analyze``, ``Result``.
 """
@@ -23,7 +23,7 @@ from pocketmq.pipeline.jobs.flow_control.evidence import (
     worst,
 )
 from pocketmq.pipeline.jobs.flow_control.minutes import label, minute_table, refusals
-from pocketmq.pipeline.jobs.flow_control.reading import read_facts, with_brokers, with_logs_first
+from pocketmq.pipeline.jobs.flow_control.reading import read_facts, with_brokers
 from pocketmq.pipeline.jobs.flow_control.traces import trace_minutes
 
 if TYPE_CHECKING:
@@ -65,21 +65,17 @@ def analyze(
     paths: Sequence[str],
     output: str,
     *,
-    metrics: Sequence[str] = (),
     traces: "DataFrame | None" = None,
     quiet_minutes: int = 1,
     with_report: bool = True,
     overwrite: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> Result:
-    """Read ``paths`` of logs, and of ``metrics``, and write tables and report into the directory ``output``.
-
-    Raises ``ConfigError``.
-    """
+    """Read ``paths`` of logs and write tables and report into the directory ``output``. Raises ``ConfigError``."""
     from pyspark import StorageLevel
 
     _check_output(output, overwrite)
-    say(f"reading {len(paths) + len(metrics):,} files")
+    say(f"reading {len(paths):,} files")
     kept: list[DataFrame] = []
 
     def keep(frame: "DataFrame") -> "DataFrame":
@@ -89,13 +85,12 @@ def analyze(
 
     partitions = spark.conf.get(PARTITIONS)
     try:
-        needed = 2 + _size_bytes([*paths, *metrics]) // PARTITION_BYTES
+        needed = 2 + _size_bytes(paths) // PARTITION_BYTES
         spark.conf.set(PARTITIONS, str(min(int(partitions or 200), needed)))
-        facts = keep(read_facts(spark, paths, metrics))
+        facts = keep(read_facts(spark, paths))
         counts, unreadable = _reading_of(facts)
-        counts["files"] = len(paths) + len(metrics)
-        named = with_brokers(facts)
-        named = keep(with_logs_first(named) if metrics else named)
+        counts["files"] = len(paths)
+        named = keep(with_brokers(facts))
         refused = keep(refusals(named))
         minutes = keep(minute_table(named, refused))
         incidents = keep(incident_table(minutes, quiet_minutes))
