@@ -1,13 +1,14 @@
 """Speed side by side: ``python -m bench`` (``make bench``, ``make bench-quick``).
 
 Without names: the comparison of PocketMQ with its peers; ``--quick`` in less than five minutes. Names are cases of the
-comparison, or PocketMQ's own cases, which are modules of this package with ``run()``. Results are printed as they come
+comparison, or PocketMQ's own cases (``bench.own``). Results are printed as they come
 and kept as JSON lines under ``bench-results/``, with a report in Markdown and its plots beside them. ``--report FILE``
 writes the report of a result file anew; ``--publish DIR`` copies the lines, the report and its plots there.
 """
 
 import argparse
 import importlib
+import os
 import shutil
 import signal
 import sys
@@ -16,34 +17,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bench.base.results import ResultFile, read_lines
-
-OWN_CASES = {
-    "gil": "which calls stall the other threads",
-    "records": "record codecs, µs a record",
-    "remoting": "echo floor and remoting server",
-    "headers": "sends with msgpack, JSON and RocketMQ's binary headers, interleaved",
-    "store": "append, flush, beside memcpy and pwrite",
-    "queues": "dispatch, index, get",
-    "core": "a whole broker: produce, consume, beside echo and socket-to-file",
-    "consume": "push consumption: async, batch and plain handlers, 100 consumers joining, a stop handing over",
-    "ordered": "ordered push consumption over 16 queues, a stop handing over",
-    "overload": "goodput and refusals at 0.5 to 10 times capacity, open loop",
-    "compression": "packing and unpacking by type and size, and through a broker (COUNT, default 20000)",
-    "delay": "sends beside a million delayed messages, accuracy, restart (PENDING)",
-    "pool": "tails of sends with and without the write-buffer pool on a busy disk",
-    "sync_flush": "group commit against the disk's own rate of syncs, plain and with each sync slowed to 5 ms",
-    "telemetry": "what counting times costs: two brokers, with and without",
-    "transactions": "transactions beside plain sends, with RocketMQ's requests, beside open ones (TRANSACTIONS)",
-    "verify": "pocketmq log verify in GB/s, by checksums and by records, beside a plain read",
-    "recovery": "verification and start after a kill in GB/s, start after a clean stop (GIGABYTES, default 2)",
-    "replication": "sends with and without a slave, async and sync; catch-up of a new slave (GIGABYTES, default 2)",
-    "durable_retry": "the retry store's intake and the resends from it, beside plain sends (COUNT, default 200000)",
-    "spark": "Spark reading a topic, through the broker and from the log, beside Parquet and JSON (ROWS in thousands)",
-    "spark_kafka": "Spark's own Kafka source on the same rows, where Maven can fetch it (ROWS in thousands)",
-    "spark_sink": "Spark writing to a topic, as transactions and without, and its tasks alone (ROWS in thousands)",
-    "restart": "time to ready after GIGABYTES of messages (default 5), clean and after kill -9",
-}
-"""PocketMQ alone, in more depth than a comparison can go."""
+from bench.own import CASES as OWN_CASES
 
 
 def parser() -> argparse.ArgumentParser:
@@ -54,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
     lines = ["cases of the comparison:"]
     lines += [f"  {case.name:<15}{case.title}" for case in CASES]
     lines += ["peers:", *(f"  {peer.name:<17}{peer.label}" for peer in PEERS)]
-    lines += ["PocketMQ's own cases:", *(f"  {name:<15}{text}" for name, text in OWN_CASES.items())]
+    lines += ["PocketMQ's own cases:", *(f"  {name:<15}{text}" for name, (_, text) in OWN_CASES.items())]
     made = argparse.ArgumentParser(
         "bench", description=__doc__, epilog="\n".join(lines), formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -106,8 +80,8 @@ def run_own(names: Sequence[str], results: ResultFile) -> None:
     if names and not results.lines:
         results.write("environment", **environment())
     for name in names:
-        print(f"\n{name}: {OWN_CASES[name]}", file=sys.stderr)
-        rows: Iterable[dict[str, object]] = importlib.import_module(f"bench.own.{name}").run()
+        print(f"\n{name}: {OWN_CASES[name][1]}", file=sys.stderr)
+        rows: Iterable[dict[str, object]] = importlib.import_module(f"bench.own.{OWN_CASES[name][0]}").run()
         for row in rows:
             print("  " + "  ".join(f"{key}={value}" for key, value in row.items()), flush=True)
             results.write("row", bench=name, figures=row)
@@ -147,6 +121,8 @@ def main() -> int:
         chosen_peers(options.peers, options.without)
     except ValueError as error:
         made.error(str(error))
+    if options.quick:
+        os.environ["BENCH_QUICK"] = "1"  # before the modules of the own cases are imported
     own = [name for name in options.cases if name in OWN_CASES]
     compared = [name for name in options.cases if name not in OWN_CASES]
     path = Path("bench-results") / f"{time.strftime('%Y%m%d-%H%M%S')}.jsonl"

@@ -42,10 +42,14 @@ class OwnBroker:
         assert self._process is not None
         return self._process.pid
 
+    def command(self) -> list[str]:
+        """Return the command and its role; ports of the broker, log level and the caller's arguments follow."""
+        command = [sys.executable, "-m", "pocketmq.cli.main", "standalone", "--data-dir", str(self.data_dir)]
+        return [*command, "--namesrv-port", "0"]
+
     def start(self) -> None:
         """Start the process and wait for its ready line."""
-        command = [sys.executable, "-m", "pocketmq.cli.main", "standalone", "--data-dir", str(self.data_dir)]
-        command += ["--namesrv-port", "0", "--broker-port", "0", "--log-level", "warning", *self._arguments]
+        command = [*self.command(), "--broker-port", "0", "--log-level", "warning", *self._arguments]
         with tempfile.TemporaryFile("w+") as errors:
             process = self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
             assert process.stdout is not None
@@ -57,7 +61,7 @@ class OwnBroker:
                 self._process = None
                 errors.seek(0)
                 raise CannotStart("the broker did not start", why=errors.read(4096).strip() or "it said nothing")
-        self.namesrv, self.address = match[1] or "", match[2] or ""
+        self.namesrv, self.address = match[1] or self.namesrv, match[2] or ""
 
     def stop(self) -> int:
         """End it cleanly and return its exit code; kill it if it does not end in time."""

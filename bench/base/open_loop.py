@@ -15,13 +15,12 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
+from bench.base.channel_load import open_channel
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.errors import PocketMQError
-from pocketmq.common.events import NullLog
 from pocketmq.common.message import Message
 from pocketmq.common.message_id import UniqueIdGenerator
 from pocketmq.common.record_codec import PlainRecordBuilder
-from pocketmq.remoting.channel import ChannelConfig, ClientChannel
 from pocketmq.remoting.codec import Response
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import RequestTimeout
@@ -64,6 +63,14 @@ class Outcome:
     lag_ms_max: float = 0.0
     """How late the generator itself was at worst: beyond some ms it was not an open loop."""
 
+    def summary(self) -> str:
+        """Say in one line what became of the phase, for an error."""
+        text = (
+            f"of {self.offered:,} sends {len(self.accepted_ms):,} were accepted, {len(self.refused_ms):,} refused, "
+            f"{self.timed_out:,} had no answer in time, {self.lost:,} lost their connection"
+        )
+        return f"{text}; refusals: {self.refusals}" if self.refusals else text
+
     def figures(self, load: Load) -> dict[str, object]:
         """Return the phase as one flat row."""
         row: dict[str, object] = {
@@ -82,18 +89,9 @@ class Outcome:
         return row
 
 
-async def _connect(load: Load) -> list[ClientChannel]:
-    clock, config = SystemClock(), ChannelConfig(sweep_interval_ms=20)
-    channels = [ClientChannel(load.address, clock=clock, log=NullLog(), config=config) for _ in range(load.channels)]
-    for channel in channels:
-        await channel.open()
-        await channel.hello()
-    return channels
-
-
 async def run_load(load: Load) -> Outcome:
     """Offer ``load`` from this loop; return when every request has its answer or its time is over."""
-    channels = await _connect(load)
+    channels = [await open_channel(load.address, sweep_interval_ms=20) for _ in range(load.channels)]
     announcement = channels[0].announcement
     assert announcement is not None
     builder = PlainRecordBuilder(announcement.cluster, announcement.family)

@@ -29,16 +29,20 @@ def _key(*paths: Path) -> str:
 
 def class_path(kind: str) -> str:
     """Return the class path that ``java/KIND.xml`` asks for, resolved once for each version of that file."""
+    return resolved(kind, (SOURCES / f"{kind}.xml").read_text())
+
+
+def resolved(kind: str, pom: str) -> str:
+    """Return the class path that a POM asks for, resolved once for each text of it. Raises ``Unavailable``."""
     require_java()
-    pom = SOURCES / f"{kind}.xml"
-    directory = cache_directory() / f"{kind}-{_key(pom)}"
+    directory = cache_directory() / f"{kind}-{hashlib.sha256(pom.encode()).hexdigest()[:16]}"
     kept = directory / "classpath"
     if kept.exists():
         text = kept.read_text().strip()
         if all(Path(jar).exists() for jar in text.split(":")):
             return text
     directory.mkdir(parents=True, exist_ok=True)
-    shutil.copy(pom, directory / "pom.xml")
+    (directory / "pom.xml").write_text(pom)
     command = ["mvn", "-q", "-B", "dependency:build-classpath", f"-Dmdep.outputFile={kept}"]
     run_tool(command, None, f"Maven cannot resolve {kind}", directory)
     return kept.read_text().strip()

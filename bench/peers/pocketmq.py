@@ -4,9 +4,8 @@ import shutil
 import signal
 from typing import Any
 
-from bench.base.broker_process import BrokerProcess
+from bench.base.broker_process import BrokerProcess, SlaveProcess
 from bench.base.processes import cpu_s, memory_mb, threads
-from bench.own.replication import SlaveProcess
 from bench.peers.base import Server
 from pocketmq import __version__
 
@@ -33,6 +32,7 @@ class PocketmqServer(Server):
         self.slave: SlaveProcess | None = None
         if self.settings.durability == "replicated":
             self.slave = SlaveProcess(self.directory / "slave", self.broker.namesrv)
+            self.slave.start()
 
     @property
     def target(self) -> dict[str, Any]:
@@ -40,7 +40,7 @@ class PocketmqServer(Server):
 
     @property
     def pids(self) -> list[int]:
-        return [self.broker.process.pid, *([self.slave.process.pid] if self.slave else [])]
+        return [self.broker.process_id, *([self.slave.process_id] if self.slave else [])]
 
     def cpu_s(self) -> float:
         return cpu_s(self.pids)
@@ -53,9 +53,11 @@ class PocketmqServer(Server):
 
     def stop(self, kind: signal.Signals = signal.SIGTERM) -> None:
         if self.slave is not None:
-            self.slave.__exit__()
+            self.slave.stop()
             self.slave = None
-        if self.broker.process.poll() is None:
-            self.broker.stop(kind)
+        if kind == signal.SIGKILL:
+            self.broker.kill()
+        else:
+            self.broker.stop()
         if kind == signal.SIGTERM:
             shutil.rmtree(self.directory / "slave", ignore_errors=True)

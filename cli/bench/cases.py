@@ -1,13 +1,16 @@
 """The cases of ``pocketmq bench``: each sends or reads real messages through a running broker and returns one row.
 
-Lives here: producing one by one, in batches and as columns, consuming by message and by Arrow batch; what each row
-says.
+Lives here: ``closed_loop``, producing one by one, in batches and as columns, consuming by message and by Arrow batch;
+what each row says. The benchmarks at the root of the repository stand on it.
 """
 
 import asyncio
+import math
 import os
 import time
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from pocketmq.client import Message, Producer, PullConsumer
 
@@ -36,40 +39,48 @@ class Row:
         return ordered[min(len(ordered) - 1, int(len(ordered) * fraction))]
 
 
-async def produce_one_by_one(producer: Producer, topic: str, *, size_bytes: int, in_flight: int, count: int) -> Row:
-    """Await each receipt; ``in_flight`` tasks do so side by side. Latency is from the call to the receipt."""
-    body = os.urandom(size_bytes)
-    latencies: list[float] = []
-    per_task = count // in_flight
+async def closed_loop(
+    send: Callable[[], Awaitable[object]], *, in_flight: int, count: int = 1 << 62, seconds: float = math.inf
+) -> Row:
+    """Let ``in_flight`` tasks await ``send`` one after the other, ``count`` times together or for ``seconds``.
+
+    Latencies are from the call to its end. The first error ends the loop and is raised.
+    """
+    latencies_ms: list[float] = []
+    clock, note, per_task = time.perf_counter, latencies_ms.append, count // in_flight
+    end = clock() + seconds
 
     async def one() -> None:
-        send, clock, note = producer.send, time.perf_counter, latencies.append
         for _ in range(per_task):
             begin = clock()
-            await send(Message(topic, body))
-            note(clock() - begin)
+            if begin >= end:
+                return
+            await send()
+            note((clock() - begin) * 1000)
 
-    begin = time.perf_counter()
+    begin = clock()
     await asyncio.gather(*(one() for _ in range(in_flight)))
-    elapsed = time.perf_counter() - begin
-    name = f"produce, {in_flight} in flight"
-    return Row(name, size_bytes, per_task * in_flight, elapsed, [seconds * 1000 for seconds in latencies])
+    return Row("", 0, len(latencies_ms), clock() - begin, latencies_ms)
+
+
+async def produce_one_by_one(producer: Producer, topic: str, *, size_bytes: int, in_flight: int, count: int) -> Row:
+    """Await each receipt; ``in_flight`` tasks do so side by side."""
+    body = os.urandom(size_bytes)
+    row = await closed_loop(lambda: producer.send(Message(topic, body)), in_flight=in_flight, count=count)
+    return replace(row, case=f"produce, {in_flight} in flight", size_bytes=size_bytes)
 
 
 async def produce_batches(producer: Producer, topic: str, *, size_bytes: int, batch: int, count: int) -> Row:
     """Send batches of ``Message`` objects, two of them on the way at a time, so that client and broker work side by
-    side."""
+    side.
+    """
     body = os.urandom(size_bytes)
-    rounds = max(2, count // batch)
-
-    async def half() -> None:
-        for _ in range(rounds // 2):
-            await producer.send_batch([Message(topic, body) for _ in range(batch)])
-
-    begin = time.perf_counter()
-    await asyncio.gather(half(), half())
-    elapsed = time.perf_counter() - begin
-    return Row(f"produce, batches of {batch}", size_bytes, rounds // 2 * 2 * batch, elapsed)
+    row = await closed_loop(
+        lambda: producer.send_batch([Message(topic, body) for _ in range(batch)]),
+        in_flight=2,
+        count=max(2, count // batch),
+    )
+    return Row(f"produce, batches of {batch}", size_bytes, row.count * batch, row.elapsed_s)
 
 
 async def produce_arrow(producer: Producer, topic: str, *, size_bytes: int, batch: int, count: int) -> Row:
@@ -78,16 +89,9 @@ async def produce_arrow(producer: Producer, topic: str, *, size_bytes: int, batc
 
     bodies = pa.array([os.urandom(size_bytes)] * batch, pa.binary())
     columns = pa.record_batch([bodies], names=["body"])
-    rounds = max(2, count // batch)
-
-    async def half() -> None:
-        for _ in range(rounds // 2):
-            await producer.send_arrow(columns, topic=topic)
-
-    begin = time.perf_counter()
-    await asyncio.gather(half(), half())
-    elapsed = time.perf_counter() - begin
-    return Row(f"produce, Arrow batches of {batch}", size_bytes, rounds // 2 * 2 * batch, elapsed)
+    send = partial(producer.send_arrow, columns, topic=topic)
+    row = await closed_loop(send, in_flight=2, count=max(2, count // batch))
+    return Row(f"produce, Arrow batches of {batch}", size_bytes, row.count * batch, row.elapsed_s)
 
 
 async def consume_messages(consumer: PullConsumer, topic: str, *, size_bytes: int) -> Row:

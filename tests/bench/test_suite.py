@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import pytest
 
 from bench import __main__ as entry
+from bench import own
 from bench.base.histogram import Latencies
 from bench.base.results import ResultFile
 from bench.cases import CASES
@@ -131,9 +132,10 @@ def test_variants_of_a_case_have_different_names_and_topics(scale: Scale) -> Non
 
 def test_cases_and_own_cases_share_no_name() -> None:
     """``python -m bench NAME`` must mean one thing."""
-    assert not {case.name for case in CASES} & set(entry.OWN_CASES)
-    for name in entry.OWN_CASES:
-        assert (Path(entry.__file__).parent / "own" / f"{name}.py").exists()
+    assert not {case.name for case in CASES} & set(own.CASES)
+    for module, _ in own.CASES.values():
+        text = Path(own.__file__).parent.joinpath(*module.split(".")).with_suffix(".py").read_text()
+        assert "\ndef run() -> Iterator[" in text
 
 
 def test_peers_are_chosen_by_name() -> None:

@@ -6,15 +6,13 @@ work the figure per second of CPU is the one to compare.
 """
 
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
+from bench.base.harness import scaled, workspace
+from bench.own.store.logs import drop_cache, plain_read
 from pocketmq.common.properties import encode_properties
 from pocketmq.common.record_codec import encode_record
 from pocketmq.common.record_group import RecordGroup, RecordMeta, record_meta
@@ -25,7 +23,6 @@ from pocketmq.store.offline.verify import Level, verify
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])
 GROUP = 200
-READ_BYTES = 4 << 20
 
 
 def fill(directory: Path, size_bytes: int, body_bytes: int) -> None:
@@ -59,28 +56,6 @@ def fill(directory: Path, size_bytes: int, body_bytes: int) -> None:
     store.close()
 
 
-def drop(directory: Path) -> None:
-    """Drop the files from the page cache."""
-    for path in directory.rglob("*"):
-        if path.is_file():
-            descriptor = os.open(path, os.O_RDONLY)
-            os.fdatasync(descriptor)
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            os.close(descriptor)
-
-
-def plain_read(directory: Path, end_offset: int) -> None:
-    """Read the used bytes of the log once, into one buffer."""
-    out = np.empty(READ_BYTES, np.uint8)
-    left = end_offset
-    for path in sorted((directory / "commitlog").iterdir()):
-        if left <= 0 or not path.name.isdecimal():
-            break
-        with path.open("rb", buffering=0) as file:
-            while left > 0 and (count := file.readinto(out.data)):
-                left -= count
-
-
 def check(directory: Path, level: Level, use_checksums: bool) -> int:
     """Verify; return where the log ends."""
     reader = StoreReader.open(str(directory), use_checksums=use_checksums)
@@ -93,10 +68,9 @@ def check(directory: Path, level: Level, use_checksums: bool) -> int:
 
 def run() -> Iterator[dict[str, object]]:
     """Yield GB/s of each way, the best of three warm and one cold."""
-    gigabytes = float(os.environ.get("GIGABYTES", "1"))
+    gigabytes = float(os.environ.get("GIGABYTES", scaled("1", "0.1")))
     for body_bytes in (1024, 100):
-        directory = Path(tempfile.mkdtemp(dir="."))
-        try:
+        with workspace() as directory:
             fill(directory, int(gigabytes * 1e9), body_bytes)
             end = check(directory, "log", True)
             ways: dict[str, Callable[[], object]] = {
@@ -110,7 +84,7 @@ def run() -> Iterator[dict[str, object]]:
             for name, way in ways.items():
                 seconds: list[float] = []
                 cpu_s: list[float] = []
-                drop(directory)
+                drop_cache(directory)
                 for _ in range(4 if name != "--full" else 2):
                     begin, cpu_begin = time.perf_counter(), time.process_time()
                     way()
@@ -124,5 +98,3 @@ def run() -> Iterator[dict[str, object]]:
                     "warm_gb_per_cpu_s": round(end / min(cpu_s[1:]) / 1e9, 2),
                     "load": round(os.getloadavg()[0], 1),
                 }
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)

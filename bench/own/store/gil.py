@@ -7,7 +7,6 @@ stall that the broker's event loop would see.
 import ctypes
 import mmap
 import os
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,8 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.base.harness import scaled, workspace
+
 MIB = 1 << 20
-COPY_BYTES = 256 * MIB
+COPY_BYTES = scaled(256, 32) * MIB
 MADV_POPULATE_WRITE = 23  # linux/mman.h, Linux 5.14
 
 
@@ -58,25 +59,22 @@ def run() -> Iterator[dict[str, object]]:
     source = np.random.default_rng(1).integers(0, 255, COPY_BYTES, dtype=np.uint8)
     libc = ctypes.CDLL(None, use_errno=True)
     libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    with tempfile.TemporaryDirectory(dir=".") as name:
-        directory = Path(name)
+    with workspace() as directory:
 
         def case(label: str, call: Callable[[], object]) -> dict[str, object]:
             gap_ms, duration_ms = longest_gap_ms(call)
             return {"case": label, "duration_ms": round(duration_ms, 1), "other_thread_stalls_ms": round(gap_ms, 2)}
 
         descriptor, view = fresh_map(directory)
-        yield case(
-            "memoryview slice assignment, 256 MiB into cold pages", lambda: view.__setitem__(slice(None), source.data)
-        )
-        yield case("mmap.flush, 256 MiB dirty", view.flush)
+        yield case("memoryview slice assignment, into cold pages", lambda: view.__setitem__(slice(None), source.data))
+        yield case("mmap.flush, dirty", view.flush)
         view.close()
         os.close(descriptor)
 
         descriptor, view = fresh_map(directory)
         array = np.frombuffer(view, np.uint8)
-        yield case("numpy copy, 256 MiB into cold pages", lambda: np.copyto(array, source))
-        yield case("os.fdatasync, 256 MiB dirty", lambda: os.fdatasync(descriptor))
+        yield case("numpy copy, into cold pages", lambda: np.copyto(array, source))
+        yield case("os.fdatasync, dirty", lambda: os.fdatasync(descriptor))
         os.close(descriptor)
 
         descriptor, view = fresh_map(directory)

@@ -11,27 +11,24 @@ sync of the log slowed by ``SLOW_MS``, where the sync and not the CPU is the lim
 syncs; the goal is 0.8 at 64 and 1,024 in flight. ``of_in_flight``: messages a second / (messages in flight x bare syncs
 a second): 1 would be every sync carrying all of them, which a closed loop cannot reach: the senders must first hear of
 the last sync. With one in flight: the median send beside the median bare sync.
-
-Run: ``python -m bench sync_flush``.
 """
 
 import asyncio
 import json
-import shutil
 import statistics
-import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 from bench.base.broker_process import BrokerProcess
+from bench.base.harness import Row, in_loop, medians, scaled, workspace
+from pocketmq.cli.bench import cases
 from pocketmq.client import Message, Producer
 from pocketmq.client.admin.admin import Admin
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.events import NullLog
-from pocketmq.remoting.loop import new_event_loop
 from pocketmq.remoting.telemetry import TELEMETRY_KEY, decode_telemetry
 from pocketmq.store.disk.os_file_system import OsFileSystem
 from pocketmq.testing.faults import FaultFileSystem, FaultPlan
@@ -39,9 +36,9 @@ from pocketmq.testing.faults import FaultFileSystem, FaultPlan
 SLOW_MS = 5
 LOADS = ((1, 1), (64, 1), (64, 16), (1024, 1), (1024, 64))
 """Messages in flight, and how many of them each send takes."""
-PHASE_S = 3.0
-ROUNDS = 3
-BARE_S = 1.5
+PHASE_S = scaled(3.0, 0.5)
+ROUNDS = scaled(3, 1)
+BARE_S = scaled(1.5, 0.3)
 SEGMENT_BYTES = 256 << 20
 SIZE_BYTES = 1024
 RECORD_BYTES = SIZE_BYTES + 150
@@ -70,26 +67,9 @@ def bare_syncs_ms(directory: Path, rules: Path, batch_bytes: int) -> list[float]
     return times
 
 
-async def _send(producer: Producer, in_flight: int, a_send: int, seconds: float) -> list[float]:
-    """Keep so many messages in flight; return the ms of each send."""
-    times: list[float] = []
+async def _load(broker: BrokerProcess, in_flight: int, a_send: int) -> tuple[cases.Row, int]:
+    """Send for about ``PHASE_S``; return what became of the sends, and how many syncs of the log there were."""
     body = bytes(SIZE_BYTES)
-    end = time.perf_counter() + seconds
-
-    async def sender() -> None:
-        while (begin := time.perf_counter()) < end:
-            if a_send == 1:
-                await producer.send(Message("sync", body))
-            else:
-                await producer.send_batch([Message("sync", body) for _ in range(a_send)])
-            times.append((time.perf_counter() - begin) * 1000)
-
-    await asyncio.gather(*(sender() for _ in range(in_flight // a_send)))
-    return times
-
-
-async def _load(broker: BrokerProcess, in_flight: int, a_send: int) -> tuple[list[float], float, int]:
-    """Send for about ``PHASE_S``; return the ms of each send, the seconds, how many syncs of the log there were."""
 
     async def syncs_so_far() -> int:
         async with Admin(broker.namesrv) as admin:
@@ -99,42 +79,39 @@ async def _load(broker: BrokerProcess, in_flight: int, a_send: int) -> tuple[lis
         return snapshot.flush.count  # of the last minute: of all there were
 
     async with Producer(group="bench", namesrv=broker.namesrv) as producer:
-        await _send(producer, in_flight, a_send, 0.5)
+
+        def send() -> Awaitable[object]:
+            if a_send == 1:
+                return producer.send(Message("sync", body))
+            return producer.send_batch([Message("sync", body) for _ in range(a_send)])
+
+        await cases.closed_loop(send, in_flight=in_flight // a_send, seconds=0.5)
         await asyncio.sleep(1)  # the next segment is being written with zeros
         before = await syncs_so_far()
-        begin = time.perf_counter()
-        times = await _send(producer, in_flight, a_send, PHASE_S)
-        seconds = time.perf_counter() - begin
-        return times, seconds, await syncs_so_far() - before
+        row = await cases.closed_loop(send, in_flight=in_flight // a_send, seconds=PHASE_S)
+        return row, await syncs_so_far() - before
 
 
-def measure(directory: Path, slow: bool, in_flight: int, a_send: int) -> dict[str, float]:
+def measure(slow: bool, in_flight: int, a_send: int) -> dict[str, float]:
     """Run one round on a fresh broker."""
-    rules = directory / "faults.json"
-    rule = {"operations": ["sync"], "path": "commitlog/0*", "delay_ms": SLOW_MS}
-    rules.write_text(json.dumps({"rules": [rule] if slow else []}))
-    data = directory / "data"
-    settings = [
-        "store.flush_disk_type=SYNC_FLUSH",
-        f"store.mapped_file_size_commit_log={SEGMENT_BYTES}",
-        "fault.enable=true",
-        f"fault.control_file={rules}",
-        "log.level=error",  # each fault is a warning
-    ]
-    loop = new_event_loop()
-    try:
-        with BrokerProcess(data, *settings) as broker:
-            times, seconds, syncs = loop.run_until_complete(_load(broker, in_flight, a_send))
-        batch = len(times) * a_send / syncs
+    with workspace() as directory:
+        rules = directory / "faults.json"
+        rule = {"operations": ["sync"], "path": "commitlog/0*", "delay_ms": SLOW_MS}
+        rules.write_text(json.dumps({"rules": [rule] if slow else []}))
+        settings = [
+            "store.flush_disk_type=SYNC_FLUSH",
+            f"store.mapped_file_size_commit_log={SEGMENT_BYTES}",
+            "fault.enable=true",
+            f"fault.control_file={rules}",
+        ]
+        with BrokerProcess(directory / "data", *settings) as broker:
+            row, syncs = in_loop(_load(broker, in_flight, a_send))
+        batch = row.count * a_send / syncs
         bare = bare_syncs_ms(directory, rules, round(batch * RECORD_BYTES))
-    finally:
-        loop.close()
-        shutil.rmtree(data, ignore_errors=True)
-        shutil.rmtree(directory / "bare", ignore_errors=True)
     bare_per_s = 1000 / statistics.mean(bare)
     bare_p50_ms = statistics.median(bare)
-    p50_ms = statistics.median(times)
-    messages_per_s = len(times) * a_send / seconds
+    p50_ms = row.percentile_ms(0.5) or 0.0
+    messages_per_s = row.rate * a_send
     return {
         "messages_per_s": messages_per_s,
         "syncs_per_s": messages_per_s / batch,
@@ -143,24 +120,16 @@ def measure(directory: Path, slow: bool, in_flight: int, a_send: int) -> dict[st
         "of_sync_rate": messages_per_s / batch / bare_per_s,
         "of_in_flight": messages_per_s / in_flight / bare_per_s,
         "send_p50_ms": p50_ms,
-        "send_p99_ms": float(np.percentile(times, 99)),
+        "send_p99_ms": row.percentile_ms(0.99) or 0.0,
         "bare_p50_ms": bare_p50_ms,
         "send_to_bare": p50_ms / bare_p50_ms,
     }
 
 
-def run() -> Iterator[dict[str, object]]:
+def run() -> Iterator[Row]:
     """Yield a row for each disk and number in flight."""
-    directory = Path(tempfile.mkdtemp(dir=".")).resolve()
-    try:
-        for slow in (True, False):
-            for in_flight, a_send in LOADS:
-                rounds = [measure(directory, slow, in_flight, a_send) for _ in range(ROUNDS)]
-                yield {
-                    "disk": f"each sync {SLOW_MS} ms slower" if slow else "plain",
-                    "in_flight": in_flight,
-                    "a_send": a_send,
-                    **{name: round(statistics.median(each[name] for each in rounds), 3) for name in rounds[0]},
-                }
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    for slow in (True, False):
+        for in_flight, a_send in LOADS:
+            rounds = [measure(slow, in_flight, a_send) for _ in range(ROUNDS)]
+            disk = f"each sync {SLOW_MS} ms slower" if slow else "plain"
+            yield {"disk": disk, "in_flight": in_flight, "a_send": a_send, **medians(rounds)}

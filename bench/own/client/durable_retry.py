@@ -8,14 +8,12 @@ producer starts until none waits.
 
 import asyncio
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 
-from pocketmq.cli.own_broker import OwnBroker
+from bench.base.harness import fill, own_broker, scaled, workspace
+from pocketmq.cli.bench.cases import closed_loop
 from pocketmq.client import Message, Producer
-from pocketmq.client.admin.admin import Admin
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.durable import DurableRetry, RetryRule
 from pocketmq.client.durable.entry import KeptMessage, lane_of
@@ -25,7 +23,7 @@ from pocketmq.common.clock import SystemClock
 from pocketmq.common.events import NullLog
 from pocketmq.common.runner import LoopMailbox, ThreadRunner
 
-COUNT = int(os.environ.get("COUNT", "200000"))
+COUNT = int(os.environ.get("COUNT", scaled("200000", "20000")))
 GROUP = 500
 BODY = os.urandom(1024)
 TOPIC = "RetryBench"
@@ -101,13 +99,10 @@ async def _send_each(namesrv: str) -> float:
     async with Producer("bench", namesrv) as producer:
         await producer.send(Message(TOPIC, BODY))
 
-        async def half() -> None:
-            for _ in range(0, COUNT // 2, 1_000):
-                await asyncio.gather(*[producer.send_nowait(Message(TOPIC, BODY)) for _ in range(1_000)])
+        async def thousand() -> None:
+            await asyncio.gather(*[producer.send_nowait(Message(TOPIC, BODY)) for _ in range(1_000)])
 
-        begin = time.perf_counter()
-        await asyncio.gather(half(), half())
-        return time.perf_counter() - begin
+        return (await closed_loop(thousand, in_flight=2, count=COUNT // 1_000)).elapsed_s
 
 
 async def _resend(namesrv: str, directory: str, *, ordered: bool) -> float:
@@ -122,25 +117,16 @@ async def _resend(namesrv: str, directory: str, *, ordered: bool) -> float:
 
 def run() -> Iterator[dict[str, object]]:
     """Yield one row a measurement."""
-    directory = tempfile.mkdtemp(prefix="pocketmq-retry-bench-")
 
     def row(name: str, elapsed: float) -> dict[str, object]:
         return {"case": name, "msg_per_s": round(COUNT / elapsed), "messages": COUNT, "body_bytes": len(BODY)}
 
-    try:
+    with workspace() as directory, own_broker("broker.broker_name=broker-a") as broker:
         yield row("store synced", asyncio.run(_fill(f"{directory}/synced", ordered=False, sync=True)))
-        with OwnBroker(arguments=("--set", "broker.broker_name=broker-a")) as broker:
-
-            async def topic() -> None:
-                async with Admin(namesrv=broker.namesrv) as admin:
-                    await admin.create_topic(TOPIC, queues=8)
-
-            asyncio.run(topic())
-            yield row("send_batch", asyncio.run(_send(broker.namesrv)))
-            yield row("send_nowait", asyncio.run(_send_each(broker.namesrv)))
-            for name, ordered in (("without order", False), ("in order", True)):
-                path = f"{directory}/{ordered}"
-                yield row(f"store {name}", asyncio.run(_fill(path, ordered=ordered)))
-                yield row(f"resend {name}", asyncio.run(_resend(broker.namesrv, path, ordered=ordered)))
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        asyncio.run(fill(broker.namesrv, TOPIC, 8, 0, lambda _: Message(TOPIC, BODY)))
+        yield row("send_batch", asyncio.run(_send(broker.namesrv)))
+        yield row("send_nowait", asyncio.run(_send_each(broker.namesrv)))
+        for name, ordered in (("without order", False), ("in order", True)):
+            path = f"{directory}/{ordered}"
+            yield row(f"store {name}", asyncio.run(_fill(path, ordered=ordered)))
+            yield row(f"resend {name}", asyncio.run(_resend(broker.namesrv, path, ordered=ordered)))

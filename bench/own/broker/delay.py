@@ -5,34 +5,28 @@ in one of them; plain sends to each in turn, several rounds, medians. Then ``ACC
 ``ACCURATE_S`` seconds: how late each was stored in its own topic, in ms, beside the others that wait. Levels the same
 way: one second after their sends. Last the restart of the broker with everything that waits.
 
-Run: ``python -m bench delay``; ``PENDING=100000`` for a smaller one.
+``PENDING=100000`` in the environment: a smaller one.
 """
 
 import asyncio
 import os
 import random
-import shutil
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
-from bench.base.broker_process import BrokerProcess
-from pocketmq.cli.bench import cases as bench_cases
+from bench.base.harness import Row, in_loop, medians, own_broker, scaled
+from pocketmq.cli.bench import cases
 from pocketmq.client import Message, Producer, PullConsumer
 from pocketmq.common.message import ReceivedMessage
-from pocketmq.remoting.loop import new_event_loop
 
-PENDING = int(os.environ.get("PENDING", "1000000"))
-ROUNDS = 7
+PENDING = int(os.environ.get("PENDING", scaled("1000000", "20000")))
+ROUNDS = scaled(7, 1)
 WINDOW = 2000
-ACCURATE = 100_000
-ACCURATE_S = 10
-AHEAD_S = 20
+ACCURATE = scaled(100_000, 5_000)
+ACCURATE_S = scaled(10, 2)
+AHEAD_S = scaled(20, 4)
 """Time to send them before the first is due."""
-
-Row = dict[str, object]
 
 
 async def send_all(producer: Producer, count: int, make: Callable[[int], Message]) -> float:
@@ -57,9 +51,9 @@ async def lateness_ms(namesrv: str, topic: str, count: int, due_ms: Callable[[Re
 
 def percentiles(late: list[int]) -> Row:
     """Return the figures of a sorted list."""
+    row = cases.Row("", 0, len(late), 1, [float(each) for each in late])
     at = {"p50_ms": 0.5, "p99_ms": 0.99, "p999_ms": 0.999}
-    figures: Row = {name: late[min(len(late) - 1, int(len(late) * part))] for name, part in at.items()}
-    return {"earliest_ms": late[0], **figures, "max_ms": late[-1]}
+    return {"earliest_ms": late[0], **{name: row.percentile_ms(each) for name, each in at.items()}, "max_ms": late[-1]}
 
 
 async def slowdown(idle: str, waiting: str) -> list[Row]:
@@ -67,28 +61,18 @@ async def slowdown(idle: str, waiting: str) -> list[Row]:
     rows: list[Row] = []
     async with Producer(group="a", namesrv=idle) as one, Producer(group="b", namesrv=waiting) as other:
         for case, in_flight, count in (("sends, 64 in flight", 64, 60_000), ("sends, one by one", 1, 4_000)):
-            rates: dict[Producer, list[float]] = {one: [], other: []}
-            p99s: dict[Producer, list[float]] = {one: [], other: []}
+            of: dict[Producer, list[dict[str, float]]] = {one: [], other: []}
             for number in range(ROUNDS + 1):
                 for producer in (one, other) if number % 2 else (other, one):
-                    row = await bench_cases.produce_one_by_one(
-                        producer, "plain", size_bytes=1024, in_flight=in_flight, count=count
+                    row = await cases.produce_one_by_one(
+                        producer, "plain", size_bytes=1024, in_flight=in_flight, count=scaled(count, count // 10)
                     )
                     if number:  # the first round warms up
-                        rates[producer].append(row.rate)
-                        p99s[producer].append(row.percentile_ms(0.99) or 0)
-            ratios = [b / a for a, b in zip(rates[one], rates[other], strict=True)]
-            rows.append(
-                {
-                    "case": case,
-                    "pending": PENDING,
-                    "rate_without": round(statistics.median(rates[one])),
-                    "rate_with": round(statistics.median(rates[other])),
-                    "ratio": round(statistics.median(ratios), 3),
-                    "p99_ms_without": round(statistics.median(p99s[one]), 3),
-                    "p99_ms_with": round(statistics.median(p99s[other]), 3),
-                }
-            )
+                        of[producer].append({"rate": row.rate, "p99_ms": row.percentile_ms(0.99) or 0.0})
+            ratios = [b["rate"] / a["rate"] for a, b in zip(of[one], of[other], strict=True)]
+            sides = ((medians(of[one]), "without"), (medians(of[other]), "with"))
+            figures = {f"{name}_{word}": value for side, word in sides for name, value in side.items()}
+            rows.append({"case": case, "pending": PENDING, "ratio": round(statistics.median(ratios), 3), **figures})
     return rows
 
 
@@ -146,26 +130,17 @@ async def accuracy(namesrv: str) -> list[Row]:
 
 def run() -> Iterator[Row]:
     """Yield a row a figure."""
-    directory = Path(tempfile.mkdtemp(dir="."))
-    loop = new_event_loop()
-    try:
-        with BrokerProcess(directory / "idle") as idle, BrokerProcess(directory / "waiting") as waiting:
-            before = waiting.memory_mb()["RssAnon"]
-            yield loop.run_until_complete(fill(waiting.namesrv))
-            yield {
-                "case": "anonymous memory",
-                "before_mb": round(before),
-                "with_mb": round(waiting.memory_mb()["RssAnon"]),
-            }
-            yield from loop.run_until_complete(slowdown(idle.namesrv, waiting.namesrv))
-            yield from loop.run_until_complete(accuracy(waiting.namesrv))
-            stop_s = waiting.stop()
-            waiting.start()
-            yield {"case": "restart, clean", "stop_s": round(stop_s, 2), "ready_s": round(waiting.ready_s, 2)}
-            waiting.process.kill()
-            waiting.process.wait()
-            waiting.start()
-            yield {"case": "restart after kill -9", "ready_s": round(waiting.ready_s, 2)}
-    finally:
-        loop.close()
-        shutil.rmtree(directory, ignore_errors=True)
+    with own_broker() as idle, own_broker() as waiting:
+        before = waiting.anonymous_mb()
+        yield in_loop(fill(waiting.namesrv))
+        yield {"case": "anonymous memory", "before_mb": round(before), "with_mb": round(waiting.anonymous_mb())}
+        yield from in_loop(slowdown(idle.namesrv, waiting.namesrv))
+        yield from in_loop(accuracy(waiting.namesrv))
+        begin = time.perf_counter()
+        waiting.stop()
+        stop_s = time.perf_counter() - begin
+        waiting.start()
+        yield {"case": "restart, clean", "stop_s": round(stop_s, 2), "ready_s": round(waiting.ready_s, 2)}
+        waiting.kill()
+        waiting.start()
+        yield {"case": "restart after kill -9", "ready_s": round(waiting.ready_s, 2)}

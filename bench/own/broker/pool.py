@@ -5,27 +5,24 @@ pool has five buffers. Three surroundings: a quiet disk; a second process that d
 (at most ``DIRTY_BYTES``, overwritten in place); and the same with a slow disk: every ``SLOW_EVERY``-th access of the
 broker to a file of its log takes ``SLOW_MS`` more, whether it is a store into the mapped file or a write.
 Rounds alternate between on and off; medians of ``ROUNDS``.
-
-Run: ``python -m bench pool``.
 """
 
 import json
 import shutil
-import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 from bench.base.broker_process import BrokerProcess
+from bench.base.harness import Row, in_turns, medians, scaled, workspace
 from bench.base.open_loop import Load, offer
 
 RATE = 3000.0
-PHASE_S = 8.0
-ROUNDS = 3
+PHASE_S = scaled(8.0, 1.5)
+ROUNDS = scaled(3, 1)
 DIRTY_BYTES = 2 << 30
 SLOW_MS = 30
 SLOW_EVERY = 50
@@ -74,31 +71,21 @@ def measure(directory: Path, surroundings: str, pool: bool) -> dict[str, object]
         return offer(load).figures(load)
 
 
-def run() -> Iterator[dict[str, object]]:
+def run() -> Iterator[Row]:
     """Yield the medians of on and off for each surrounding, and their ratio."""
-    directory = Path(tempfile.mkdtemp(dir=".")).resolve()
-    try:
+    with workspace() as directory:
         for surroundings in SURROUNDINGS:
-            rows: dict[bool, list[dict[str, object]]] = {True: [], False: []}
-            for _ in range(ROUNDS):
-                for pool in (False, True):
-                    rows[pool].append(measure(directory, surroundings, pool))
-            medians: dict[bool, dict[str, float]] = {}
+            rows = in_turns(ROUNDS, (False, True), lambda pool, of=surroundings: measure(directory, of, pool))  # type: ignore[misc]
+            middle: dict[bool, dict[str, float]] = {}
             for pool, of_pool in rows.items():
-                medians[pool] = {
-                    key: statistics.median(float(str(row.get(key, "nan"))) for row in of_pool) for key in FIGURES
-                }
+                middle[pool] = medians([{key: float(str(row.get(key, "nan"))) for key in FIGURES} for row in of_pool])
                 yield {
                     "case": surroundings,
                     "pool": pool,
-                    **medians[pool],
+                    **middle[pool],
                     "refused": sum(int(str(row["refused_per_s"])) for row in of_pool),
                     "lag_ms_max": max(float(str(row["lag_ms_max"])) for row in of_pool),
                     "rounds": ROUNDS,
                 }
-            yield {
-                "ratio": f"{surroundings}: off / on",
-                **{key: round(medians[False][key] / medians[True][key], 2) for key in FIGURES},
-            }
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+            ratios = {key: round(middle[False][key] / middle[True][key], 2) for key in FIGURES}
+            yield {"ratio": f"{surroundings}: off / on", **ratios}

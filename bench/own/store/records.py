@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from bench.base.harness import scaled
+from pocketmq.client.arrow.arrow import COLUMNS, records_to_arrow
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.message import Message
 from pocketmq.common.message_id import UniqueIdGenerator
@@ -26,8 +28,8 @@ from pocketmq.common.record_group import RecordGroup
 
 CLUSTER = "DefaultCluster"
 TOPIC = "TopicTest"
-REPEATS = 7
-PASS_MS = 30
+REPEATS = scaled(7, 2)
+PASS_MS = scaled(30, 5)
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 
 
@@ -99,6 +101,7 @@ def passes(made: list[bytes]) -> Iterator[tuple[str, Callable[[], object]]]:
     offsets = np.arange(count, dtype=np.int64)
     physical = group.starts + 4096
     raw = buffer.tobytes()
+    raw_view = memoryview(bytearray(raw))
     if count <= 32:
         yield "check scalar", lambda: check_plain_scalar(buffer, sizes, sections, rules, cache)
     if count >= 32:
@@ -110,15 +113,7 @@ def passes(made: list[bytes]) -> Iterator[tuple[str, Callable[[], object]]]:
             "received_messages and .body",
             lambda: [message.body for message in received_messages(raw, sizes, "broker-a")],
         )
+        yield "records_to_arrow, all columns", lambda: records_to_arrow(raw_view, sizes, "broker-a", COLUMNS)
+        yield "records_to_arrow, body only", lambda: records_to_arrow(raw_view, sizes, "broker-a", ("body",))
         yield "parse_columns", lambda: parse_columns(buffer, sizes)
         yield "RecordGroup.from_log", lambda: RecordGroup.from_log(buffer)
-
-
-def main() -> None:
-    """Print the results."""
-    for line in run():
-        print(f"{line['us_per_record']:>8} µs  {line['case']}")
-
-
-if __name__ == "__main__":
-    main()

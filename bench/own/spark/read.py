@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
 from bench.base.broker_process import BrokerProcess
+from bench.base.harness import scaled
 from pocketmq.client import Producer
 from pocketmq.client.admin.admin import Admin
 from pocketmq.pipeline import register
@@ -30,10 +31,10 @@ from pocketmq.pipeline.source.source import PocketMQSource
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ROWS = int(os.environ.get("ROWS", "1000")) * 1000
-ROUNDS = 3
+ROWS = int(os.environ.get("ROWS", scaled("1000", "20"))) * 1000
+ROUNDS = scaled(3, 1)
 QUEUES = 8
-TRIGGERS = 20
+TRIGGERS = scaled(20, 5)
 TRIGGER_ROWS = 1000
 ALONE = ("topic", "queue_id", "queue_offset", "tags", "body", "store_timestamp")
 SIX = "topic string, queue_id int, queue_offset long, tags string, body binary, store_timestamp timestamp"
@@ -57,12 +58,13 @@ async def fill(namesrv: str, topic: str, rows: int, body_bytes: int) -> None:
             await producer.send_arrow(batch, topic=topic)
 
 
-def session() -> "SparkSession":
-    """Return a local session."""
+def session(*jars: str) -> "SparkSession":
+    """Return a local session that has these jars, too."""
     from pyspark.sql import SparkSession
 
     spark = (
         SparkSession.builder.master("local[2]")
+        .config("spark.jars", ",".join(jars))
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")

@@ -5,28 +5,25 @@ that a client on the same two cores can offer ten times its capacity; clients gi
 Two paces: RocketMQ's (one request a drain), and drains of 16. Fast failure on and off. Capacity is what 64 requests in
 flight (closed loop) reach on the same broker just before. Only sends whose client still waited count as accepted.
 
-Run: ``python -m bench overload``; the plot lands beside the results.
+The plot lands beside the results.
 """
 
 import json
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from bench.base.broker_process import BrokerProcess
+from bench.base.harness import Row, scaled, workspace
 from bench.base.open_loop import Load, offer
-from bench.own.plots import Panel, draw
+from bench.own.broker.plots import Panel, draw
 
 APPEND_DELAY_MS = 2
-LEVELS = (0.5, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
-PHASE_S = 8.0
+LEVELS = scaled((0.5, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0), (0.5, 5.0))
+PHASE_S = scaled(8.0, 1.5)
 PACES = {"one request a drain": 1, "16 requests a drain": 16}
 LIMIT_MS = 200
 """``wait_time_mills_in_send_queue``."""
-
-Row = dict[str, object]
 
 
 def slow_disk(directory: Path) -> list[str]:
@@ -44,7 +41,10 @@ def phases(directory: Path, pace: str, fast_failure: bool) -> Iterator[Row]:
     with BrokerProcess(directory / f"{PACES[pace]}-{fast_failure}", *settings) as broker:
         closed = Load(broker.address, "overload", 0, 4, in_flight=64)
         offer(closed)
-        capacity = len(offer(closed).accepted_ms) / closed.seconds
+        outcome = offer(closed)
+        capacity = len(outcome.accepted_ms) / closed.seconds
+        if not capacity:
+            raise RuntimeError(f"the broker has no capacity to overload: {outcome.summary()}")
         for level in LEVELS:
             load = Load(broker.address, "overload", capacity * level, PHASE_S)
             cpu_s = broker.cpu_s()
@@ -57,7 +57,7 @@ def phases(directory: Path, pace: str, fast_failure: bool) -> Iterator[Row]:
                 "append_delay_ms": APPEND_DELAY_MS,
                 **figures,
                 "broker_cpu": round((broker.cpu_s() - cpu_s) / PHASE_S, 2),
-                "anonymous_mb": round(broker.memory_mb()["RssAnon"]),
+                "anonymous_mb": round(broker.anonymous_mb()),
             }
             time.sleep(1)
             offer(Load(broker.address, "overload", 0, 0.2, in_flight=1))  # what is still queued goes first
@@ -105,19 +105,16 @@ def plot(rows: list[Row], path: Path) -> None:
 
 def run() -> Iterator[Row]:
     """Yield every phase and the verdicts; draw the plot."""
-    directory = Path(tempfile.mkdtemp(dir="."))
     rows: list[Row] = []
-    try:
+    with workspace() as directory:
         for pace in PACES:
             for fast_failure in (True, False):
                 of_run: list[Row] = []
-                for row in phases(directory.resolve(), pace, fast_failure):
+                for row in phases(directory, pace, fast_failure):
                     of_run.append(row)
                     yield row
                 rows += of_run
                 yield verdict(of_run)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
     path = Path("bench-results") / time.strftime("%Y%m%d-%H%M%S-overload.svg")
     plot(rows, path)
     yield {"plot": str(path)}

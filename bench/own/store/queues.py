@@ -1,18 +1,17 @@
-"""What follows the log, by itself: dispatch, index, get, load. Run: ``python -m bench.own.queues``.
+"""What follows the log, by itself: dispatch, index, get.
 
-Each figure is the median of some rounds in one thread, files on the temporary directory's file system, log read from
-memory (get: from a file through ``preadv``).
+Each figure is the median of some rounds in one thread, log read from memory (get: from a file through ``preadv``).
 """
 
-import platform
-import tempfile
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.base.harness import scaled, workspace
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.record_group import GroupSection, RecordGroup
 from pocketmq.common.runner import SteppedRunner
@@ -26,7 +25,9 @@ from pocketmq.store.dispatch import Dispatcher
 from pocketmq.store.index.index import KeyIndex
 
 RECORD_BYTES = 241  # 100 B body, topic, unique key, cluster
-ROUNDS = 200
+ROUNDS = scaled(200, 30)
+
+Figures = Iterator[tuple[str, float]]
 
 
 class FileLog:
@@ -75,11 +76,7 @@ def median_us(work: Callable[[int], object], rounds: int = ROUNDS) -> float:
     return float(np.median(times)) / 1000
 
 
-def show(what: str, value: float, unit: str) -> None:
-    print(f"{what:<64}{value:>10.3f} {unit}")
-
-
-def bench_dispatch(root: Path, log: FileLog) -> None:
+def bench_dispatch(root: Path, log: FileLog) -> Figures:
     for count, together in ((1000, 1), (1, 1), (1, 32)):
         runner = SteppedRunner()
         queues = ConsumeQueues(StoreConfig(store_path_root_dir=str(root)), OsFileSystem(), SystemClock(), runner)
@@ -98,11 +95,11 @@ def bench_dispatch(root: Path, log: FileLog) -> None:
 
         spent = median_us(work)
         assert queues.next_offset("TopicTest", 0) == ROUNDS * together * count
-        show(f"feed and dispatch, {together} group(s) of {count}, per message", spent / count / together, "µs")
-        show(f"feed and dispatch, {together} group(s) of {count}, per group", spent / together, "µs")
+        yield f"feed and dispatch, {together} group(s) of {count}, per message", spent / count / together
+        yield f"feed and dispatch, {together} group(s) of {count}, per group", spent / together
 
 
-def bench_index(root: Path, log: FileLog) -> None:
+def bench_index(root: Path, log: FileLog) -> Figures:
     for count in (1000, 100):
         index = KeyIndex(
             StoreConfig(store_path_root_dir=str(root / f"index{count}")),
@@ -118,15 +115,10 @@ def bench_index(root: Path, log: FileLog) -> None:
             index.put_group(groups[number])
             index._pass()
 
-        show(f"index, unique keys only, passes of {count}, per key", median_us(work) / count, "µs")
-        start = time.perf_counter_ns()
-        index.flush()
-        show(
-            f"index, writing slots and header after {ROUNDS * count} keys", (time.perf_counter_ns() - start) / 1e6, "ms"
-        )
+        yield f"index, unique keys only, passes of {count}, per key", median_us(work) / count
 
 
-def bench_get(root: Path, log: FileLog) -> None:
+def bench_get(root: Path, log: FileLog) -> Figures:
     log.committed_offset = 1 << 60
     for name, stride in (("contiguous", 1), ("interleaved over 4 queues", 4), ("interleaved over 16 queues", 16)):
         queues = ConsumeQueues(
@@ -139,38 +131,12 @@ def bench_get(root: Path, log: FileLog) -> None:
             result = get_message(queue, log, 0, max_messages=1000, max_bytes=1 << 22)  # type: ignore[arg-type]
             assert result.count == 1000
 
-        show(f"get of 1,000 messages of 100 B, {name}", median_us(work), "µs")
+        yield f"get of 1,000 messages of 100 B, {name}", median_us(work)
 
 
-def bench_load(root: Path, count: int = 2000) -> None:
-    config = StoreConfig(store_path_root_dir=str(root / "load"))
-    queues = ConsumeQueues(config, OsFileSystem(), SystemClock(), SteppedRunner())
-    for queue_id in range(count):
-        queues.put_groups([LogColumns(group_at(queue_id * 100, 1 + queue_id % 50, 0, queue_id))])
-    start = time.perf_counter_ns()
-    queues.flush()
-    show(f"first write of {count} queues", (time.perf_counter_ns() - start) / 1e6, "ms")
-    queues.close()
-    again = ConsumeQueues(config, OsFileSystem(), SystemClock(), SteppedRunner())
-    start = time.perf_counter_ns()
-    again.load()
-    show(f"load of {count} queues", (time.perf_counter_ns() - start) / 1e6, "ms")
-    start = time.perf_counter_ns()
-    again.correct_min(0)
-    show(f"correcting the min offsets of {count} queues", (time.perf_counter_ns() - start) / 1e6, "ms")
-    assert len(again.queues()) == count
-
-
-def main() -> None:
-    print(f"Python {platform.python_version()}, NumPy {np.__version__}; median of {ROUNDS} rounds")
-    with tempfile.TemporaryDirectory() as name:
-        root = Path(name)
+def run() -> Iterator[dict[str, object]]:
+    """Yield one row a figure."""
+    with workspace() as root:
         log = FileLog(OsFileSystem().open(str(root / "log"), create=True), 16_100)
-        bench_dispatch(root, log)
-        bench_index(root, log)
-        bench_get(root, log)
-        bench_load(root)
-
-
-if __name__ == "__main__":
-    main()
+        for case, us in itertools.chain(bench_dispatch(root, log), bench_index(root, log), bench_get(root, log)):
+            yield {"case": case, "us": round(us, 3)}

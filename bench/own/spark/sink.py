@@ -2,11 +2,10 @@
 
 Method: ``ROWS`` (thousands, default 1000) rows of a cached table are written by ``local[2]`` to a broker process of its
 own; a third of that for 1 KiB. Medians of ``ROUNDS`` after one warm-up. The rate is of the whole job: tasks, commit,
-delivery. ``python -m bench.own.spark_sink tasks`` measures a task alone, without Spark: build, stage, commit.
+delivery. ``python -m bench.own.spark.sink tasks`` measures a task alone, without Spark: build, stage, commit.
 """
 
 import asyncio
-import os
 import statistics
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from bench.base.broker_process import BrokerProcess
+from bench.own.spark.read import QUEUES, ROUNDS, ROWS, session
 from pocketmq.client.admin.admin import Admin
 from pocketmq.client.staged.staged_transaction import NamedTransactions
 from pocketmq.pipeline.sink.sink_plan import SinkPlan
@@ -26,9 +26,6 @@ from pocketmq.pipeline.sink.sink_task import write_rows
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROWS = int(os.environ.get("ROWS", "1000")) * 1000
-ROUNDS = 3
-QUEUES = 8
 BATCH_ROWS = 10_000
 """Spark's own (``spark.sql.execution.arrow.maxRecordsPerBatch``)."""
 
@@ -121,8 +118,6 @@ def _task(namesrv: str, batch: pa.RecordBatch, batches: int, *, transactional: b
 
 def run() -> Iterator[dict[str, object]]:
     """Yield all results."""
-    from bench.own.spark import session
-
     yield from tasks()
     with tempfile.TemporaryDirectory() as directory, BrokerProcess(Path(directory, "store")) as broker:
         spark = session()

@@ -9,31 +9,26 @@ Run: ``python -m bench compression``; ``COUNT=2000`` for a shorter one.
 """
 
 import asyncio
+import itertools
 import json
 import os
 import random
-import shutil
-import statistics
-import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
-from bench.base.broker_process import BrokerProcess
-from bench.own.records import best_us
+from bench.base.harness import Row, in_loop, in_turns, medians, own_broker, scaled
+from bench.own.store.records import best_us
+from pocketmq.cli.bench.cases import closed_loop
 from pocketmq.client import CompressionType, Message, Producer, PullConsumer
 from pocketmq.common.body_codec import compress_body, decompress_body
 from pocketmq.common.record import COMPRESSED_FLAG
-from pocketmq.remoting.loop import new_event_loop
 
-SIZES = (4096, 16 << 10, 32 << 10, 64 << 10, 512 << 10, 1 << 20)
-COUNT = int(os.environ.get("COUNT", "20000"))
+SIZES = scaled((4096, 16 << 10, 32 << 10, 64 << 10, 512 << 10, 1 << 20), (4096, 64 << 10))
+COUNT = int(os.environ.get("COUNT", scaled("20000", "2000")))
 BODY_BYTES = 8192
 IN_FLIGHT = 64
-ROUNDS = 3
+ROUNDS = scaled(3, 1)
 LEVELS = (1, 5)
-
-Row = dict[str, object]
 
 
 def orders(size_bytes: int, seed: int = 7) -> bytes:
@@ -83,49 +78,28 @@ async def hop_us(count: int = 2000) -> float:
     return (time.perf_counter() - begin) / count * 1e6
 
 
-async def through(namesrv: str, kind: CompressionType | None, number: int) -> tuple[float, float]:
+async def through(namesrv: str, kind: CompressionType | None) -> dict[str, float]:
     """Return sends and reads a second."""
-    topic = f"Packed-{kind.name if kind else 'none'}-{number}"
-    bodies = [orders(BODY_BYTES, seed) for seed in range(64)]
+    topic = f"Packed-{time.time_ns()}"
+    bodies = itertools.cycle([orders(BODY_BYTES, seed) for seed in range(64)])
     async with Producer(group="bench", namesrv=namesrv, compress_type=kind) as producer:
         await producer.send(Message(topic, b"first"))
-
-        async def one(task: int) -> None:
-            for at in range(COUNT // IN_FLIGHT):
-                await producer.send(Message(topic, bodies[(task + at) % len(bodies)]))
-
-        begin = time.perf_counter()
-        await asyncio.gather(*(one(task) for task in range(IN_FLIGHT)))
-        sent = COUNT // IN_FLIGHT * IN_FLIGHT
-        send_rate = sent / (time.perf_counter() - begin)
+        sent = await closed_loop(lambda: producer.send(Message(topic, next(bodies))), in_flight=IN_FLIGHT, count=COUNT)
     async with PullConsumer(group="bench", namesrv=namesrv) as consumer:
         begin = time.perf_counter()
         read = 0
         async for messages in consumer.stream_batches(topic, start="earliest", stop_at_end=True):
             read += sum(len(message.body) == BODY_BYTES for message in messages)
-        assert read == sent
-        return send_rate, read / (time.perf_counter() - begin)
+        assert read == sent.count
+        return {"sends_per_s": sent.rate, "reads_per_s": read / (time.perf_counter() - begin)}
 
 
 def run() -> Iterator[Row]:
     """Yield the rows."""
     yield from codecs()
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        yield {"hop": "run_in_executor", "hop_us": round(runner.run(hop_us()), 1)}
-        directory = Path(tempfile.mkdtemp(prefix="pocketmq-bench-"))
-        try:
-            with BrokerProcess(directory / "data") as broker:
-                kinds: list[CompressionType | None] = [None, *CompressionType]
-                rates: dict[CompressionType | None, list[tuple[float, float]]] = {kind: [] for kind in kinds}
-                for number in range(ROUNDS):
-                    for kind in kinds:
-                        rates[kind].append(runner.run(through(broker.namesrv, kind, number)))
-                for kind in kinds:
-                    yield {
-                        "through": kind.name if kind else "none",
-                        "body_bytes": BODY_BYTES,
-                        "sends_per_s": round(statistics.median(send for send, _ in rates[kind])),
-                        "reads_per_s": round(statistics.median(read for _, read in rates[kind])),
-                    }
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
+    yield {"hop": "run_in_executor", "hop_us": round(in_loop(hop_us()), 1)}
+    with own_broker() as broker:
+        kinds = (None, *CompressionType)
+        rates = in_turns(ROUNDS, kinds, lambda kind: in_loop(through(broker.namesrv, kind)))
+        for kind, of_kind in rates.items():
+            yield {"through": kind.name if kind else "none", "body_bytes": BODY_BYTES, **medians(of_kind, 0)}

@@ -1,4 +1,4 @@
-"""Append and flush of the commit log, beside the machine's floors. Run: ``python -m bench.own.store``.
+"""Append and flush of the commit log, beside the machine's floors; group commit beside what the disk syncs.
 
 Every append row: a new store on the current directory's file system, segments of 1 GiB that are reserved but not
 touched before, one appending thread, no dispatch, no index, no flush meanwhile. Groups are of one queue; their buffers
@@ -7,7 +7,6 @@ are used again, so they are warm in the cache. ``µs`` are per record. Floors do
 
 import itertools
 import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,20 +15,19 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.base.harness import scaled, workspace
+from bench.comparison.floors import sync_row
 from pocketmq.common.crc import crc32
 from pocketmq.common.properties import encode_properties
 from pocketmq.common.record_codec import encode_record
 from pocketmq.common.record_group import RecordGroup, record_meta
-from pocketmq.store.commitlog.checksums import ChecksumLog
-from pocketmq.store.commitlog.segment_queue import SegmentQueue
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.disk.os_file_system import OsFileSystem
 from pocketmq.store.message_store import MessageStore
-from pocketmq.store.recovery.log_scan import LogScan
 
 SHAPES = ((1000, 1024), (1000, 100), (64, 1024), (1, 1024))
 BYTES_MAX = 256 << 20
-SECONDS_MAX = 0.35
+SECONDS_MAX = scaled(0.35, 0.05)
 HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])
 
 
@@ -84,10 +82,9 @@ def open_store(root: Path, **settings: object) -> MessageStore:
     return store
 
 
-def append_row(base: Path, records: int, body_bytes: int, **settings: object) -> dict[str, object]:
+def append_row(root: Path, records: int, body_bytes: int, **settings: object) -> dict[str, object]:
     """Append groups of one shape to a new store."""
     group = group_of(records, body_bytes)
-    root = Path(tempfile.mkdtemp(dir=base))
     store = open_store(root, **settings)
     store.log.append(group)  # the segment is taken, the queue known
     held = store.log.lock.held_ns_total
@@ -138,35 +135,8 @@ def mover(kind: str, path: str, data: NDArray[np.uint8]) -> Callable[[], object]
     return lambda: mapped.store(next(places), data)
 
 
-def sync_rows(base: Path) -> Iterator[dict[str, object]]:
-    """Measure the disk's own syncs, and group commit with one and many in flight."""
-    files = OsFileSystem()
-    data = group_of(1, 1024).buffer
-    for zeroed in (False, True):
-        path = str(base / "sync")
-        file = files.open(path, create=True)
-        file.reserve(8 << 20)
-        if zeroed:
-            file.write_at(0, bytes(8 << 20))
-        file.sync()
-        at = 0
-        times = []
-        for _ in range(200):
-            file.write_at(at, data)
-            at += len(data)
-            begin = time.perf_counter()
-            file.sync()
-            times.append(time.perf_counter() - begin)
-        files.remove(path)
-        kind = "blocks written before" if zeroed else "blocks only reserved"
-        yield {"case": f"floor fdatasync after 1 KiB, {kind}", "p50_us": round(sorted(times)[100] * 1e6)}
-    for in_flight in (1, 64, 1024):
-        yield group_commit_row(base, in_flight)
-
-
-def group_commit_row(base: Path, in_flight: int) -> dict[str, object]:
+def group_commit_row(root: Path, in_flight: int) -> dict[str, object]:
     """Keep ``in_flight`` groups of one record waiting for their sync."""
-    root = Path(tempfile.mkdtemp(dir=base))
     config = StoreConfig(
         store_path_root_dir=str(root),
         mapped_file_size_commit_log=64 << 20,
@@ -205,41 +175,6 @@ def group_commit_row(base: Path, in_flight: int) -> dict[str, object]:
     }
 
 
-def recovery_rows(base: Path) -> Iterator[dict[str, object]]:
-    """Start on 512 MiB of 1 KiB records: after a clean stop, after a kill with and without group checksums."""
-    root = base / "recovery"
-    store = open_store(root)
-    group = group_of(1000, 1024)
-    while store.log.appended_bytes < 512 << 20:
-        store.log.append(group_of_cached(group))
-    store.dispatcher.announce(store.log.appended_offset)
-    store.close()
-    for case, gone in (
-        ("clean stop", []),
-        ("kill -9, group checksums", ["pocketmq"]),
-        ("kill -9, record walk", ["pocketmq", "checksums"]),
-    ):
-        for name in gone:
-            shutil.rmtree(root / name, ignore_errors=True)
-        if gone:
-            (root / "abort").touch()
-        segments = SegmentQueue(OsFileSystem(), str(root / "commitlog"), 1 << 30)
-        segments.load()
-        begin = time.perf_counter()
-        if gone:
-            LogScan(segments, ChecksumLog(OsFileSystem(), str(root / "checksums"), 1 << 30)).run(0)
-        verified = time.perf_counter() - begin
-        begin = time.perf_counter()
-        store = open_store(root)
-        opened = time.perf_counter() - begin
-        store.close()
-        row: dict[str, object] = {"case": f"start after {case}", "mib": 512, "open_ms": round(opened * 1e3, 1)}
-        if gone:
-            row["verify_mb_per_s"] = round((512 << 20) / verified / 1e6)
-            row["verify_ms"] = round(verified * 1e3, 1)
-        yield row
-
-
 def group_of_cached(group: RecordGroup) -> RecordGroup:
     """Return a group of its own over a copy of the bytes: the store keeps columns of what it was given."""
     return RecordGroup(
@@ -249,19 +184,12 @@ def group_of_cached(group: RecordGroup) -> RecordGroup:
 
 def run() -> Iterator[dict[str, object]]:
     """Yield one row a case."""
-    base = Path(tempfile.mkdtemp(dir="."))
-    try:
+    with workspace() as base:
         yield from floor_rows(base)
         for records, body_bytes in SHAPES:
             for mode in ("mapped", "written"):
                 for checksums in (True, False):
-                    yield append_row(base, records, body_bytes, append_mode=mode, group_checksums=checksums)
-        yield from sync_rows(base)
-        yield from recovery_rows(base)
-    finally:
-        shutil.rmtree(base)
-
-
-if __name__ == "__main__":
-    for row in run():
-        print("  ".join(f"{key}={value}" for key, value in row.items()), flush=True)
+                    yield append_row(base / "store", records, body_bytes, append_mode=mode, group_checksums=checksums)
+        yield sync_row(base / "synced", 1024, scaled(1.5, 0.3))
+        for in_flight in (1, 64, 1024):
+            yield group_commit_row(base / "store", in_flight)

@@ -1,0 +1,1 @@
+"""A whole broker, in a process of its own, under one load."""

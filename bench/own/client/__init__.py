@@ -1,0 +1,1 @@
+"""What consumers and producers cost: handlers, compression, the retry store."""

@@ -1,0 +1,1 @@
+"""Spark reading and writing topics."""

@@ -1,0 +1,1 @@
+"""Parts of the store without a broker: records, appends, queues, recovery."""
