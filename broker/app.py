@@ -42,7 +42,7 @@ from pocketmq.common.events import EventLog, NullLog
 from pocketmq.common.record import HOST_V6_BYTES, encode_host
 from pocketmq.common.runner import LoopMailbox, Runner, ThreadRunner
 from pocketmq.common.supervised import Supervisor
-from pocketmq.remoting.bodies import Announcement
+from pocketmq.remoting.protocol.hello import Announcement
 from pocketmq.remoting.refused_requests import RefusedRequests
 from pocketmq.remoting.server import Connection, RemotingServer, ServerConfig
 from pocketmq.store.config import StoreConfig

@@ -22,14 +22,13 @@ from pocketmq.common.record import CRC_MASK
 from pocketmq.common.runner import LoopMailbox
 from pocketmq.common.supervised import Supervisor
 from pocketmq.common.topics import TopicConfig
-from pocketmq.remoting.bodies import DataVersion, encode_body
 from pocketmq.remoting.channel import ClientChannel
 from pocketmq.remoting.channel_pool import ChannelPool
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import (
+from pocketmq.remoting.protocol.body import DataVersion, encode_body
+from pocketmq.remoting.protocol.ha import HaEpochRequestHeader, HaEpochResponseHeader
+from pocketmq.remoting.protocol.namesrv import (
     BrokerIdentityRequestHeader,
-    HaEpochRequestHeader,
-    HaEpochResponseHeader,
     QueryDataVersionResponseHeader,
     RegisterBrokerRequestHeader,
     RegisterBrokerResponseHeader,

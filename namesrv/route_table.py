@@ -10,7 +10,9 @@ from typing import Final
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.limits import ADDRESS_LENGTH_MAX, NAME_LENGTH_MAX, TABLE_TOPIC_LENGTH_MAX, text_bytes, too_long
 from pocketmq.common.topics import Perm
-from pocketmq.remoting.bodies import BrokerData, ClusterInfo, DataVersion, QueueData, TopicConfigBody, TopicRouteData
+from pocketmq.remoting.protocol.body import DataVersion
+from pocketmq.remoting.protocol.namesrv import BrokerData, ClusterInfo, QueueData, TopicRouteData
+from pocketmq.remoting.protocol.topic import TopicConfigBody
 
 MASTER_ID: Final = 0
 """Broker id of a master (RocketMQ MixAll)."""

@@ -24,26 +24,22 @@ from pocketmq.namesrv.epoch_store import EpochStore
 from pocketmq.namesrv.epochs import TEXT_CHARS_MAX, EpochRecord
 from pocketmq.namesrv.kv_table import ORDER_TOPIC_CONFIG, KVTable
 from pocketmq.namesrv.route_table import MASTER_ID, RouteTable
-from pocketmq.remoting.bodies import (
-    Announcement,
-    DataVersion,
-    RegisterBrokerBody,
-    TopicList,
-    decode_body,
-    encode_body,
-)
-from pocketmq.remoting.bodies import KVTable as KVTableBody
 from pocketmq.remoting.codec import Body, Request, encode_response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import (
+from pocketmq.remoting.protocol.body import DataVersion, decode_body, encode_body
+from pocketmq.remoting.protocol.body import KVTable as KVTableBody
+from pocketmq.remoting.protocol.ha import HaEpochResponseHeader
+from pocketmq.remoting.protocol.hello import Announcement
+from pocketmq.remoting.protocol.namesrv import (
     AddWritePermResponseHeader,
     GetKVConfigResponseHeader,
-    HaEpochResponseHeader,
-    Header,
     QueryDataVersionResponseHeader,
+    RegisterBrokerBody,
     RegisterBrokerResponseHeader,
     WipeWritePermResponseHeader,
 )
+from pocketmq.remoting.protocol.spec import Header
+from pocketmq.remoting.protocol.topic import TopicList
 from pocketmq.remoting.refused_requests import RefusedRequests
 from pocketmq.remoting.server import Connection, RemotingServer, ServerConfig
 

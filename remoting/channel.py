@@ -20,7 +20,6 @@ from pocketmq.common.clock import Clock
 from pocketmq.common.errors import DECODE_ERRORS, PocketMQError, Stored
 from pocketmq.common.events import EventLog
 from pocketmq.common.topics import AUTO_CREATE_TOPIC
-from pocketmq.remoting.bodies import Announcement
 from pocketmq.remoting.codec import Body, Request, Response, decode_request, decode_response_of, encode_request
 from pocketmq.remoting.codes import RequestCode, request_name
 from pocketmq.remoting.connection import ANNOUNCEMENT_FIELD
@@ -35,9 +34,11 @@ from pocketmq.remoting.errors import (
 )
 from pocketmq.remoting.frame import FRAME_BYTES_MAX, JSON, MSGPACK, Buffer, Frame, FrameDecoder, new_scratch
 from pocketmq.remoting.frame_budget import FRAME_BUDGET_BYTES, FrameBudget
-from pocketmq.remoting.headers import GetRouteInfoRequestHeader, Header
 from pocketmq.remoting.output import Output
 from pocketmq.remoting.pending import PENDING_MAX, Pending, PendingTable
+from pocketmq.remoting.protocol.hello import Announcement
+from pocketmq.remoting.protocol.namesrv import GetRouteInfoRequestHeader
+from pocketmq.remoting.protocol.spec import Header
 
 Done = Callable[[Response | PocketMQError], None]
 """Called once, in the loop's thread, with the answer or the error (which is handed over, not raised)."""

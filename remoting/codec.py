@@ -24,7 +24,8 @@ from pocketmq.remoting.codec_msgpack import (
 from pocketmq.remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode, request_name
 from pocketmq.remoting.errors import FrameTooLarge, HeaderIllegal, WrongDirection
 from pocketmq.remoting.frame import BINARY, FRAME_BYTES_MAX, JSON, MSGPACK, PREFIX, PREFIX_BYTES, Buffer, Frame
-from pocketmq.remoting.headers import HEADERS, Header
+from pocketmq.remoting.protocol import PROTOCOL
+from pocketmq.remoting.protocol.spec import Header
 from pocketmq.remoting.string_map import READERS, WRITERS
 
 Body = Buffer | Sequence[Buffer]
@@ -218,7 +219,7 @@ def decode_request(frame: Frame) -> Request:
     if flag & FLAG_RESPONSE:
         raise _wrong_direction(opaque, code, "request")
     oneway = flag & FLAG_ONEWAY != 0
-    spec = HEADERS.get(code)
+    spec = PROTOCOL.get(code)
     header = None
     if spec is not None and spec.request is not None:
         try:
@@ -266,7 +267,7 @@ def decode_response_of(frame: Frame, code_of: Callable[[int], int | None]) -> Re
         request_code = code_of(outer.opaque)
         if request_code is None:
             return None
-        spec = HEADERS.get(request_code)
+        spec = PROTOCOL.get(request_code)
         return Response(
             outer.code,
             outer.opaque,
@@ -283,7 +284,7 @@ def decode_response_of(frame: Frame, code_of: Callable[[int], int | None]) -> Re
     request_code = code_of(opaque)
     if request_code is None:
         return None
-    spec = HEADERS.get(request_code)
+    spec = PROTOCOL.get(request_code)
     header = None
     if spec is not None and spec.response is not None and (fields or code == _SUCCESS):
         saved = fields if code == _SUCCESS else dict(fields)

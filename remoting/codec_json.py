@@ -14,7 +14,7 @@ from pocketmq.common.errors import DECODE_ERRORS
 from pocketmq.remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE, VERSION_4_9_8, LanguageCode
 from pocketmq.remoting.errors import HeaderIllegal
 from pocketmq.remoting.frame import PREFIX_BYTES, Buffer
-from pocketmq.remoting.headers import Int
+from pocketmq.remoting.protocol.spec import Int
 
 _LANGUAGES = {language.name: int(language) for language in LanguageCode}
 _OTHER = int(LanguageCode.OTHER)

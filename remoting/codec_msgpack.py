@@ -15,7 +15,8 @@ from pocketmq.common.errors import DECODE_ERRORS
 from pocketmq.remoting.codes import FLAG_ONEWAY, VERSION_4_9_8, LanguageCode, ResponseCode
 from pocketmq.remoting.errors import HeaderIllegal
 from pocketmq.remoting.frame import PREFIX_BYTES, Buffer
-from pocketmq.remoting.headers import HEADERS, Header, Int
+from pocketmq.remoting.protocol import PROTOCOL
+from pocketmq.remoting.protocol.spec import Header, Int
 
 _PYTHON = int(LanguageCode.PYTHON)
 _SUCCESS = int(ResponseCode.SUCCESS)
@@ -42,12 +43,12 @@ _decode_any: Callable[[Buffer], Any] = msgspec.msgpack.Decoder(list[msgspec.Raw]
 _decode_int: Callable[[Buffer], int] = msgspec.msgpack.Decoder(Int).decode
 _DECODERS: Mapping[type[Header], Callable[[Buffer], Header]] = {
     kind: msgspec.msgpack.Decoder(kind).decode
-    for spec in HEADERS.values()
+    for spec in PROTOCOL.values()
     for kind in (spec.request, spec.response)
     if kind is not None
 }
 _REQUEST_DECODERS: Mapping[int, Callable[[Buffer], Header]] = {
-    code: _DECODERS[spec.request] for code, spec in HEADERS.items() if spec.request is not None
+    code: _DECODERS[spec.request] for code, spec in PROTOCOL.items() if spec.request is not None
 }
 
 
@@ -80,7 +81,7 @@ def decode_msgpack_request_header(outer: MsgpackOuter) -> Header | None:
         return decode(outer.ext)
     except DECODE_ERRORS as error:
         raise HeaderIllegal(
-            f"{HEADERS[outer.code].request.__name__} refused",  # type: ignore[union-attr]
+            f"{PROTOCOL[outer.code].request.__name__} refused",  # type: ignore[union-attr]
             why=str(error),
             hint="see docs/protocol.md for its fields",
             opaque=outer.opaque,

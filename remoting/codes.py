@@ -266,11 +266,3 @@ def request_name(code: int) -> str:
         return RequestCode(code).name
     except ValueError:
         return str(code)
-
-
-def response_name(code: int) -> str:
-    """Return RocketMQ's name of a response code, or the number as text."""
-    try:
-        return ResponseCode(code).name
-    except ValueError:
-        return str(code)

@@ -14,7 +14,6 @@ from pocketmq.common.clock import Clock
 from pocketmq.common.errors import Cause, PocketMQError, Stored
 from pocketmq.common.events import EventLog
 from pocketmq.common.histogram import SampledHistogram
-from pocketmq.remoting.bodies import Announcement
 from pocketmq.remoting.codec import (
     Body,
     Request,
@@ -35,9 +34,10 @@ from pocketmq.remoting.errors import (
 )
 from pocketmq.remoting.frame import JSON, MSGPACK, Buffer, Frame, FrameDecoder
 from pocketmq.remoting.frame_budget import FrameBudget
-from pocketmq.remoting.headers import Header
 from pocketmq.remoting.output import Output
 from pocketmq.remoting.pending import Pending, PendingTable
+from pocketmq.remoting.protocol.hello import Announcement
+from pocketmq.remoting.protocol.spec import Header
 from pocketmq.remoting.refused_requests import RefusedRequests
 from pocketmq.remoting.server_config import ServerConfig
 

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
 from pocketmq.common.histogram import SampledHistogram
-from pocketmq.remoting.bodies import Announcement
 from pocketmq.remoting.codec import Request
 from pocketmq.remoting.connection import Connection, RequestHandler
 from pocketmq.remoting.errors import AddressInUse, BindFailed
 from pocketmq.remoting.frame import new_scratch
 from pocketmq.remoting.frame_budget import FrameBudget
+from pocketmq.remoting.protocol.hello import Announcement
 from pocketmq.remoting.refused_requests import RefusedRequests
 from pocketmq.remoting.server_config import ServerConfig
 

@@ -16,7 +16,8 @@ import msgspec
 
 from pocketmq.common.errors import DECODE_ERRORS
 from pocketmq.remoting.errors import HeaderIllegal
-from pocketmq.remoting.headers import HEADERS, Header
+from pocketmq.remoting.protocol import PROTOCOL
+from pocketmq.remoting.protocol.spec import Header
 
 Reader = Callable[[dict[str, str]], Header]
 """Takes its fields out of the map (what is left is unknown) and returns the header, or raises ``HeaderIllegal``."""
@@ -135,9 +136,8 @@ def _fields(header: type[Header]) -> list[_Field]:
     return [_Field(header, name, wire, hints[name], defaults[name]) for name, wire in names.items()]
 
 
-def make_reader(header: type[Header]) -> Reader:
-    """Return the reader of one header."""
-    plan = [(f.wire, f.is_text, f.known.get, f.convert, f.required, f.default) for f in _fields(header)]
+def _make_reader(header: type[Header], fields: list[_Field]) -> Reader:
+    plan = [(f.wire, f.is_text, f.known.get, f.convert, f.required, f.default) for f in fields]
 
     def read(fields: dict[str, str]) -> Header:
         values: list[Any] = []
@@ -158,9 +158,8 @@ def make_reader(header: type[Header]) -> Reader:
     return read
 
 
-def make_writer(header: type[Header]) -> Writer:
-    """Return the writer of one header."""
-    plan = [(f.wire, f.write, f.skip_empty, f.is_text) for f in _fields(header)]
+def _make_writer(fields: list[_Field]) -> Writer:
+    plan = [(f.wire, f.write, f.skip_empty, f.is_text) for f in fields]
     items_of = msgspec.structs.astuple
 
     def write(value: Any) -> dict[str, str]:
@@ -174,10 +173,20 @@ def make_writer(header: type[Header]) -> Writer:
     return write
 
 
-def _all_headers() -> list[type[Header]]:
-    found = [kind for spec in HEADERS.values() for kind in (spec.request, spec.response) if kind is not None]
+def header_types() -> list[type[Header]]:
+    """Return each header of the protocol once."""
+    found = [kind for spec in PROTOCOL.values() for kind in (spec.request, spec.response) if kind is not None]
     return list(dict.fromkeys(found))
 
 
-READERS: Mapping[type[Header], Reader] = {header: make_reader(header) for header in _all_headers()}
-WRITERS: Mapping[type[Header], Writer] = {header: make_writer(header) for header in _all_headers()}
+def _make_all() -> tuple[Mapping[type[Header], Reader], Mapping[type[Header], Writer]]:
+    readers: dict[type[Header], Reader] = {}
+    writers: dict[type[Header], Writer] = {}
+    for header in header_types():
+        fields = _fields(header)  # reading the annotations is what takes time at import: once for both
+        readers[header] = _make_reader(header, fields)
+        writers[header] = _make_writer(fields)
+    return readers, writers
+
+
+READERS, WRITERS = _make_all()

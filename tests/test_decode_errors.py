@@ -36,13 +36,15 @@ from pocketmq.common.record_codec import decode_record
 from pocketmq.common.settings import SettingsReader
 from pocketmq.namesrv.epoch_store import FILE_NAME, EpochStore
 from pocketmq.pipeline.options import Options
-from pocketmq.remoting.bodies import Body, HeartbeatData, ResetOffsetBody, decode_body
 from pocketmq.remoting.codec import decode_request, decode_response
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.consumer_bodies import ConsumerRunningInfo, ConsumerStatusBody
 from pocketmq.remoting.fastjson import standard_json
 from pocketmq.remoting.frame import BINARY, JSON, MSGPACK, Frame
-from pocketmq.remoting.headers import HEADERS
+from pocketmq.remoting.protocol import PROTOCOL
+from pocketmq.remoting.protocol.body import Body, decode_body
+from pocketmq.remoting.protocol.client import HeartbeatData
+from pocketmq.remoting.protocol.offset import ResetOffsetBody
+from pocketmq.remoting.protocol.relay import ConsumerRunningInfo, ConsumerStatusBody
 from pocketmq.remoting.telemetry import decode_telemetry
 from pocketmq.store.checkpoint import Checkpoint, Positions, StorePaths
 from pocketmq.store.consumequeue.deleted_topics import DeletedTopics
@@ -264,7 +266,7 @@ PACKED_DECODERS: dict[str, Callable[[bytes], object]] = {
     "event": event,
     "kept message": kept,
     "lane in Redis": _index,
-    **{f"fields of {code}": fields_of(code) for code, spec in HEADERS.items() if spec.request is not None},
+    **{f"fields of {code}": fields_of(code) for code, spec in PROTOCOL.items() if spec.request is not None},
 }
 
 
@@ -315,9 +317,9 @@ ALLOWED = {
     # what raises only one of them, or tells them apart before DECODE_ERRORS is caught around it
     ("broker/persisted_table.py", "msgspec.ValidationError"): "fastjson's dialect is tried for other errors only",
     ("broker/persisted_table.py", "msgspec.DecodeError"): "as above",
-    ("remoting/bodies.py", "msgspec.ValidationError"): "as above",
-    ("remoting/bodies.py", "msgspec.DecodeError"): "as above",
-    ("remoting/lenient.py", "msgspec.ValidationError"): "fastjson's rules are tried",
+    ("remoting/protocol/body.py", "msgspec.ValidationError"): "as above",
+    ("remoting/protocol/body.py", "msgspec.DecodeError"): "as above",
+    ("remoting/protocol/lenient.py", "msgspec.ValidationError"): "fastjson's rules are tried",
     ("remoting/channel.py", "UnicodeError"): "of an address that the caller gave",
     ("common/settings.py", "msgspec.ValidationError"): "msgspec.convert of a value that is decoded already",
 }

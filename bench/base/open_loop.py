@@ -24,8 +24,8 @@ from pocketmq.common.record_codec import PlainRecordBuilder
 from pocketmq.remoting.codec import Response
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import RequestTimeout
-from pocketmq.remoting.headers import NativeAppendRequestHeader, NativeAppendResponseHeader
 from pocketmq.remoting.loop import new_event_loop
+from pocketmq.remoting.protocol.send import NativeAppendRequestHeader, NativeAppendResponseHeader
 
 TICK_S = 0.001
 

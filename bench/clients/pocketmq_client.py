@@ -10,10 +10,10 @@ from pocketmq.client import ClientInstance, Message, MessageQueue, Producer, Pul
 from pocketmq.client.admin.admin import Admin
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.events import NullLog
-from pocketmq.remoting.bodies import TopicConfigBody, encode_body
 from pocketmq.remoting.channel import ClientChannel
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.operator_bodies import CreateTopicListBody
+from pocketmq.remoting.protocol.body import encode_body
+from pocketmq.remoting.protocol.topic import CreateTopicListBody, TopicConfigBody
 
 TIMEOUT_MS = 10_000
 TOPICS_ONE_BY_ONE = 10

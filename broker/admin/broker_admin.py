@@ -24,9 +24,9 @@ from pocketmq.broker.stats.put_statistics import text as put_times_text
 from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.broker.transaction.transaction_service import TransactionService
 from pocketmq.common.clock import Clock
-from pocketmq.remoting.bodies import KVTable, encode_body
 from pocketmq.remoting.codes import VERSION_4_9_8, RequestCode
-from pocketmq.remoting.headers import GetBrokerConfigResponseHeader
+from pocketmq.remoting.protocol.body import KVTable, encode_body
+from pocketmq.remoting.protocol.broker import GetBrokerConfigResponseHeader
 from pocketmq.remoting.telemetry import TELEMETRY_KEY, encode_telemetry
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.message_store import MessageStore

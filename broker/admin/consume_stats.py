@@ -18,16 +18,15 @@ from pocketmq.broker.topic.queue_checks import find_topic
 from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import Cause, PocketMQError
-from pocketmq.remoting.bodies import (
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.protocol.body import MessageQueue, encode_body
+from pocketmq.remoting.protocol.group import (
     ConsumeStats,
-    MessageQueue,
     OffsetWrapper,
     QueryConsumeTimeSpanBody,
     QueueTimeSpan,
-    encode_body,
+    encode_consume_stats_list,
 )
-from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.operator_bodies import encode_consume_stats_list
 from pocketmq.remoting.server import Connection
 from pocketmq.store.message_store import MessageStore
 

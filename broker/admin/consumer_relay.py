@@ -14,15 +14,15 @@ from pocketmq.broker.request.request_task import Buffers, Task, encode_answer
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.message_id import parse_offset_msg_id
 from pocketmq.common.runner import LoopMailbox
-from pocketmq.remoting.bodies import MessageQueue
 from pocketmq.remoting.codec import Response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.consumer_bodies import ConsumerStatusBody
-from pocketmq.remoting.headers import (
+from pocketmq.remoting.protocol.body import MessageQueue
+from pocketmq.remoting.protocol.relay import (
     ConsumeMessageDirectlyRequestHeader,
+    ConsumerStatusBody,
     GetConsumerStatusRequestHeader,
-    Header,
 )
+from pocketmq.remoting.protocol.spec import Header
 from pocketmq.remoting.server import Connection
 from pocketmq.store.message_store import MessageStore
 

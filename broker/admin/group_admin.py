@@ -22,30 +22,23 @@ from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.topics import check_group_name
-from pocketmq.remoting.bodies import (
-    Connection as ConnectionBody,
-)
-from pocketmq.remoting.bodies import (
+from pocketmq.remoting.codes import LanguageCode, RequestCode, ResponseCode
+from pocketmq.remoting.protocol.body import MessageQueue, decode_body, encode_body
+from pocketmq.remoting.protocol.group import Connection as ConnectionBody
+from pocketmq.remoting.protocol.group import (
     ConsumerConnection,
     ConsumeStats,
     GroupList,
-    MessageQueue,
     OffsetWrapper,
     ProducerConnection,
-    ResetOffsetBody,
-    SubscriptionGroupConfigBody,
-    TopicList,
-    decode_body,
-    encode_body,
-)
-from pocketmq.remoting.codes import LanguageCode, RequestCode, ResponseCode
-from pocketmq.remoting.headers import ResetOffsetRequestHeader
-from pocketmq.remoting.operator_bodies import (
     ProducerInfo,
     ProducerTableInfo,
     QuerySubscriptionBody,
+    SubscriptionGroupConfigBody,
     SubscriptionGroupListBody,
 )
+from pocketmq.remoting.protocol.offset import ResetOffsetBody, ResetOffsetRequestHeader
+from pocketmq.remoting.protocol.topic import TopicList
 from pocketmq.remoting.server import Connection
 from pocketmq.store.message_store import MessageStore
 

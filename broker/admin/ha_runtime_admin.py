@@ -9,15 +9,15 @@ from pocketmq.broker.ha.ha_node import HaNode
 from pocketmq.broker.ha.ha_roles import SLAVE
 from pocketmq.broker.request.default_processor import Handler
 from pocketmq.broker.request.request_task import Buffers, Task, encode_answer
-from pocketmq.remoting.bodies import encode_body
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.ha_bodies import HaStatusBody
-from pocketmq.remoting.operator_bodies import (
+from pocketmq.remoting.protocol.body import encode_body
+from pocketmq.remoting.protocol.ha import (
     EpochCacheBody,
     EpochEntryBody,
     HaClientBody,
     HaConnectionBody,
     HaRuntimeBody,
+    HaStatusBody,
 )
 
 

@@ -15,15 +15,11 @@ from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.limits import CLIENT_ID_LENGTH_MAX
 from pocketmq.common.topics import check_group_name
-from pocketmq.remoting.bodies import (
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.protocol.body import MessageQueue, decode_body, encode_body
+from pocketmq.remoting.protocol.lock import (
     LockBatchRequestBody,
     LockBatchResponseBody,
-    MessageQueue,
-    decode_body,
-    encode_body,
-)
-from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.lock_bodies import (
     LockInfo,
     LockTableBody,
     LockWaiter,

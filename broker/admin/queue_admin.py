@@ -15,9 +15,10 @@ from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.events import EventLog
 from pocketmq.common.topics import is_system_topic
-from pocketmq.remoting.bodies import SubscriptionData, encode_body
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.operator_bodies import ConsumeQueueData, QueryConsumeQueueBody
+from pocketmq.remoting.protocol.body import encode_body
+from pocketmq.remoting.protocol.client import SubscriptionData
+from pocketmq.remoting.protocol.pull import ConsumeQueueData, QueryConsumeQueueBody
 from pocketmq.remoting.server import Connection
 from pocketmq.store.consumequeue.consume_queue import BLANK_SIZE
 from pocketmq.store.message_store import MessageStore

@@ -20,10 +20,10 @@ from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.events import EventLog
 from pocketmq.common.limits import NAME_LENGTH_MAX, too_long
 from pocketmq.common.topics import SYSTEM_TOPICS, TopicConfig, check_topic_name, is_system_topic
-from pocketmq.remoting.bodies import MessageQueue, TopicList, TopicOffset, TopicStatsTable, decode_body, encode_body
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.headers import OffsetResponseHeader, TimestampResponseHeader
-from pocketmq.remoting.operator_bodies import CreateTopicListBody
+from pocketmq.remoting.protocol.body import MessageQueue, decode_body, encode_body
+from pocketmq.remoting.protocol.offset import OffsetResponseHeader, TimestampResponseHeader
+from pocketmq.remoting.protocol.topic import CreateTopicListBody, TopicList, TopicOffset, TopicStatsTable
 from pocketmq.store.message_store import MessageStore
 
 

@@ -18,8 +18,9 @@ from pocketmq.common.properties import PGROUP, UNIQ_KEY
 from pocketmq.common.record_codec import decode_record
 from pocketmq.common.record_group import RecordGroup
 from pocketmq.common.topics import HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
-from pocketmq.remoting.bodies import OpenTransaction, TransactionList, encode_body
 from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.protocol.body import encode_body
+from pocketmq.remoting.protocol.transaction import OpenTransaction, TransactionList
 from pocketmq.store.message_store import MessageStore
 
 LIST_MAX: Final = 1000

@@ -21,7 +21,7 @@ from pocketmq.broker.delay.delivery import BATCH_MAX, Deliverer
 from pocketmq.broker.delay.timer_wheel import BEFORE_ALL, Entries, Key, Timers, TimerWheel
 from pocketmq.common.events import EventLog
 from pocketmq.common.topics import TIMER_TOPIC
-from pocketmq.remoting.bodies import LONG_MAX
+from pocketmq.remoting.protocol.body import LONG_MAX
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.consumequeue.consume_queue import BLANK_SIZE, ENTRY, ENTRY_BYTES
 from pocketmq.store.disk.queue_paths import QUEUE_OFFSET_MAX

@@ -27,8 +27,9 @@ from pocketmq.common.limits import (
     too_long,
 )
 from pocketmq.common.topics import check_group_name, retry_topic
-from pocketmq.remoting.bodies import CheckClientBody, ConsumerData, HeartbeatData, SubscriptionData, decode_body
 from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.protocol.body import decode_body
+from pocketmq.remoting.protocol.client import CheckClientBody, ConsumerData, HeartbeatData, SubscriptionData
 from pocketmq.remoting.server import Connection
 
 CONSUME_PASSIVELY: Final = "CONSUME_PASSIVELY"

@@ -11,7 +11,7 @@ from typing import Final, Generic, TypeVar
 from pocketmq.broker.group.subscription_conflicts import Wish, difference, wish_of
 from pocketmq.broker.topic.topic_table import TableFull
 from pocketmq.common.limits import text_bytes
-from pocketmq.remoting.bodies import SubscriptionData
+from pocketmq.remoting.protocol.client import SubscriptionData
 
 ConnectionT = TypeVar("ConnectionT", bound=Hashable)
 

@@ -9,7 +9,8 @@ from pocketmq.broker.group.client_table import ClientTable
 from pocketmq.broker.group.subscription_groups import SubscriptionGroups
 from pocketmq.common.runner import LoopMailbox
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.headers import ConsumerGroupRequestHeader, Header
+from pocketmq.remoting.protocol.client import ConsumerGroupRequestHeader
+from pocketmq.remoting.protocol.spec import Header
 from pocketmq.remoting.server import Connection
 
 

@@ -12,8 +12,8 @@ from pocketmq.broker.request.request_task import Refusal
 from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.topics import RETRY_PREFIX, TOPIC_LENGTH_MAX, Perm, dlq_topic, retry_topic
-from pocketmq.remoting.bodies import SubscriptionGroupConfigBody
 from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.protocol.group import SubscriptionGroupConfigBody
 from pocketmq.store.disk.queue_paths import topic_error
 
 DLQ_QUEUE_NUMS: Final = 1

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from pocketmq.common.sql_filter import TAG_TYPE
 from pocketmq.common.topics import is_retry_topic
-from pocketmq.remoting.bodies import SubscriptionData
+from pocketmq.remoting.protocol.client import SubscriptionData
 
 TOPICS_SHOWN_MAX: Final = 64
 """Topics of one member that are kept to name the difference; beyond, only that there is one is known."""

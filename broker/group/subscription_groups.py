@@ -12,13 +12,8 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.topic.topic_table import OnIllegal, TableFull
 from pocketmq.common.clock import Clock
 from pocketmq.common.topics import GroupIllegal, check_group_name
-from pocketmq.remoting.bodies import (
-    LONG_MAX,
-    LONG_MIN,
-    DataVersion,
-    SubscriptionGroupConfigBody,
-    SubscriptionGroupWrapper,
-)
+from pocketmq.remoting.protocol.body import LONG_MAX, LONG_MIN, DataVersion
+from pocketmq.remoting.protocol.group import SubscriptionGroupConfigBody, SubscriptionGroupWrapper
 
 _SYSTEM_GROUPS: Final = (
     # (name, broadcast is explicitly allowed): RocketMQ SubscriptionGroupManager.init

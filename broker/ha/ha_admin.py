@@ -14,9 +14,9 @@ from pocketmq.broker.request.default_processor import Handler
 from pocketmq.broker.request.request_task import Buffers, Task, encode_answer
 from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.common.events import EventLog
-from pocketmq.remoting.bodies import encode_body
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.headers import HaHoldResponseHeader
+from pocketmq.remoting.protocol.body import encode_body
+from pocketmq.remoting.protocol.ha import HaHoldResponseHeader
 
 ChangeRole = Callable[[str, int, bool], None]
 """(role, broker id, accept loss): called when the answer was made; the change comes after it."""

@@ -14,8 +14,13 @@ from pocketmq.common.epochs import EPOCH_PROMISED_MAX, highest_allowed
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.events import EventLog
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.ha_bodies import HaEpochBody, HaSlaveBody, HaStatusBody
-from pocketmq.remoting.headers import HaPromiseRequestHeader, HaPromiseResponseHeader
+from pocketmq.remoting.protocol.ha import (
+    HaEpochBody,
+    HaPromiseRequestHeader,
+    HaPromiseResponseHeader,
+    HaSlaveBody,
+    HaStatusBody,
+)
 from pocketmq.store.ha.epochs import EpochTable
 from pocketmq.store.ha.service import HaService
 from pocketmq.store.ha.slave import HaSlave

@@ -15,13 +15,14 @@ from pocketmq.common.errors import DECODE_ERRORS, BytesIllegal, PocketMQError
 from pocketmq.common.events import EventLog
 from pocketmq.common.runner import LoopMailbox, Runner
 from pocketmq.common.supervised import Supervisor
-from pocketmq.remoting.bodies import DataVersion, decode_body
 from pocketmq.remoting.channel import ClientChannel
 from pocketmq.remoting.channel_pool import ChannelPool
 from pocketmq.remoting.codes import RequestCode, ResponseCode, request_name
 from pocketmq.remoting.frame import Buffer
-from pocketmq.remoting.ha_bodies import HaStatusBody
-from pocketmq.remoting.headers import Header, UpdateConsumerOffsetRequestHeader
+from pocketmq.remoting.protocol.body import DataVersion, decode_body
+from pocketmq.remoting.protocol.ha import HaStatusBody
+from pocketmq.remoting.protocol.offset import UpdateConsumerOffsetRequestHeader
+from pocketmq.remoting.protocol.spec import Header
 
 TIMEOUT_MS: Final = 3000
 """Of one request (RocketMQ SlaveSynchronize)."""

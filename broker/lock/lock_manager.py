@@ -30,7 +30,7 @@ from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.events import EventLog
 from pocketmq.common.runner import LoopMailbox, Runner, Worker
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.headers import ConsumerGroupRequestHeader
+from pocketmq.remoting.protocol.client import ConsumerGroupRequestHeader
 from pocketmq.remoting.server import Connection
 
 Lock = QueueLock[Connection]

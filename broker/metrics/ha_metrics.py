@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from pocketmq.broker.ha.ha_node import HaNode
 from pocketmq.broker.ha.ha_roles import SLAVE
-from pocketmq.remoting.ha_bodies import HaStatusBody
+from pocketmq.remoting.protocol.ha import HaStatusBody
 from pocketmq.store.ha.service import HaService
 
 SYNC_MASTER = "SYNC_MASTER"

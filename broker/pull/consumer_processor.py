@@ -16,9 +16,10 @@ from pocketmq.broker.request.request_task import Buffers, Drain, Task, encode_an
 from pocketmq.broker.topic.queue_checks import find_queue
 from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.common.topics import check_group_name
-from pocketmq.remoting.bodies import ConsumerIdList, encode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import OffsetResponseHeader
+from pocketmq.remoting.protocol.body import encode_body
+from pocketmq.remoting.protocol.client import ConsumerIdList
+from pocketmq.remoting.protocol.offset import OffsetResponseHeader
 from pocketmq.store.message_store import MessageStore
 
 NOT_FOUND_TEXT: Final = "Not found, V3_0_6_SNAPSHOT maybe this consumer group boot first"

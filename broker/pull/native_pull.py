@@ -18,7 +18,7 @@ from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.headers import NativePullResponseHeader
+from pocketmq.remoting.protocol.pull import NativePullResponseHeader
 from pocketmq.store.message_store import MessageStore
 
 QueueResult = tuple[int, int, int, int, int]

@@ -21,7 +21,7 @@ from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import PullMessageResponseHeader
+from pocketmq.remoting.protocol.pull import PullMessageResponseHeader
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.message_store import GetResult, MessageStore
 

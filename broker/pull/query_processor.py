@@ -8,7 +8,7 @@ from typing import Any, Final
 from pocketmq.broker.request.executor import OneByOne
 from pocketmq.broker.request.request_task import Buffers, Drain, Task, encode_answer
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import QueryMessageResponseHeader
+from pocketmq.remoting.protocol.pull import QueryMessageResponseHeader
 from pocketmq.store.message_store import MessageStore
 
 UNIQUE_KEY_NUM: Final = 32

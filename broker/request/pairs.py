@@ -1,6 +1,6 @@
-"""The pairs of RocketMQ's broker: which processor and which queue serve which codes.
+"""The pairs of RocketMQ's broker: a processor, and the queue and threads that lead to it.
 
-Lives here: ``build_request_table``, the table of facts §2.2 with this broker's processors.
+Which pair serves a request code stands in ``remoting/protocol``; here are its processor, size, threads and waits.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,8 @@ from pocketmq.broker.request.request_task import AnswerPort, Refusal, Task
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
 from pocketmq.common.runner import Runner
-from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.protocol import codes_of
+from pocketmq.remoting.protocol.spec import Pool
 
 SMALL_DRAIN = 32
 """Tasks a worker of a one-by-one processor takes at once: few, so that the second worker and the sweep get the
@@ -53,15 +54,15 @@ def build_request_table(
 ) -> RequestTable:
     """Return the table with all pairs; their threads start with their first task.
 
-    Names, capacities and maximum waits are RocketMQ's BrokerController's. Pairs are built in the order in which fast
-    failure sweeps them: send, pull, heartbeat, end-transaction, and the default one, for administrators, last.
+    Capacities and maximum waits are those of RocketMQ's BrokerController. Pairs are registered in the order in which
+    fast failure sweeps them: send, pull, heartbeat, end-transaction, and the default one, for administrators, last.
     ``on_refused`` hears of each request that one of the processors refuses.
     """
     admin = processors.admin
     build = _builder(config, runner, answers, clock, log, on_refused)
     table = RequestTable(
         build(
-            "AdminBrokerThread",
+            Pool.ADMIN,
             admin,
             config.admin_broker_thread_pool_queue_capacity,
             max_wait_ms=config.wait_time_mills_in_admin_broker_queue,
@@ -69,7 +70,7 @@ def build_request_table(
         admin.serves,
     )
     send = build(
-        "SendMessageThread",
+        Pool.SEND,
         processors.send,
         config.send_thread_pool_queue_capacity,
         size_bytes_max=config.send_queue_size_bytes_max,
@@ -83,7 +84,7 @@ def build_request_table(
         follow_up=processors.dispatch if config.send_message_thread_pool_nums == 1 else None,
     )
     pull = build(
-        "PullMessageThread",
+        Pool.PULL,
         processors.pull,
         config.pull_thread_pool_queue_capacity,
         threads=config.pull_message_thread_pool_nums,
@@ -91,52 +92,48 @@ def build_request_table(
         drain=AdaptiveDrain(PULL_DRAIN, config.queue_size_bytes_max),
     )
     heartbeat = build(
-        "HeartbeatThread",
+        Pool.HEARTBEAT,
         processors.client,
         config.heartbeat_thread_pool_queue_capacity,
         max_wait_ms=config.wait_time_mills_in_heartbeat_queue,
     )
-    client = build("ClientManageThread", processors.client, config.client_manager_thread_pool_queue_capacity)
-    consumer = build("ConsumerManageThread", processors.consumer, config.consumer_manager_thread_pool_queue_capacity)
-    query = build("QueryMessageThread", processors.query, config.query_thread_pool_queue_capacity)
+    client = build(Pool.CLIENT_MANAGE, processors.client, config.client_manager_thread_pool_queue_capacity)
+    consumer = build(Pool.CONSUMER_MANAGE, processors.consumer, config.consumer_manager_thread_pool_queue_capacity)
+    query = build(Pool.QUERY, processors.query, config.query_thread_pool_queue_capacity)
     reply = build(
-        "ProcessReplyMessageThread",
+        Pool.REPLY,
         processors.reply,
         config.reply_thread_pool_queue_capacity,
         drain=AdaptiveDrain(config.send_drain_max, config.queue_size_bytes_max),
         follow_up=processors.dispatch,
     )
     transaction = build(
-        "EndTransactionThread",
+        Pool.END_TRANSACTION,
         processors.transaction,
         config.end_transaction_pool_queue_capacity,
         max_wait_ms=config.wait_time_mills_in_transaction_queue,
         drain=AdaptiveDrain(config.send_drain_max, config.queue_size_bytes_max),
         follow_up=processors.dispatch,
     )
-    named = build(
-        "NamedTransactionThread",
+    staged = build(
+        Pool.STAGED,
         processors.named,
         config.end_transaction_pool_queue_capacity,
         size_bytes_max=config.send_queue_size_bytes_max,
     )
-    code = RequestCode
-    sends = (
-        code.SEND_MESSAGE,
-        code.SEND_MESSAGE_V2,
-        code.SEND_BATCH_MESSAGE,
-        code.NATIVE_APPEND,
-        code.NATIVE_HALF_APPEND,
-    )
-    table.register((*sends, code.CONSUMER_SEND_MSG_BACK), send)
-    table.register((code.PULL_MESSAGE, code.LITE_PULL_MESSAGE, code.NATIVE_PULL), pull)
-    table.register((code.HEART_BEAT,), heartbeat)
-    table.register((code.UNREGISTER_CLIENT, code.CHECK_CLIENT_CONFIG), client)
-    table.register((code.GET_CONSUMER_LIST_BY_GROUP, code.QUERY_CONSUMER_OFFSET, code.UPDATE_CONSUMER_OFFSET), consumer)
-    table.register((code.QUERY_MESSAGE, code.VIEW_MESSAGE_BY_ID), query)
-    table.register((code.SEND_REPLY_MESSAGE, code.SEND_REPLY_MESSAGE_V2), reply)
-    table.register((code.END_TRANSACTION, code.NATIVE_END_TRANSACTION), transaction)
-    table.register((code.NAMED_TRANSACTION_STAGE, code.NAMED_TRANSACTION_END), named)
+    pairs = {
+        Pool.SEND: send,
+        Pool.PULL: pull,
+        Pool.HEARTBEAT: heartbeat,
+        Pool.CLIENT_MANAGE: client,
+        Pool.CONSUMER_MANAGE: consumer,
+        Pool.QUERY: query,
+        Pool.REPLY: reply,
+        Pool.END_TRANSACTION: transaction,
+        Pool.STAGED: staged,
+    }
+    for pool, pair in pairs.items():
+        table.register(codes_of(pool), pair)
     return table
 
 
@@ -149,7 +146,7 @@ def _builder(
     on_refused: Callable[[Task, Refusal], None],
 ) -> Callable[..., DrainExecutor]:
     def build(
-        name: str,
+        pool: Pool,
         processor: Processor,
         count_max: int,
         *,
@@ -160,7 +157,7 @@ def _builder(
         follow_up: Callable[[], None] | None = None,
     ) -> DrainExecutor:
         return DrainExecutor(
-            name,
+            pool.value,
             processor,
             count_max=count_max,
             size_bytes_max=size_bytes_max,

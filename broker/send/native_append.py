@@ -20,7 +20,7 @@ from pocketmq.common.record import BORN_HOST_AT, HOST_V4_BYTES, HOST_V6_BYTES, h
 from pocketmq.common.record_columns import windows
 from pocketmq.common.record_group import RecordGroup
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import NativeAppendRequestHeader, NativeAppendResponseHeader
+from pocketmq.remoting.protocol.send import NativeAppendRequestHeader, NativeAppendResponseHeader
 
 SECTIONS_MAX: Final = 65_536
 """Sections of one frame."""

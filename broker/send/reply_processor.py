@@ -38,7 +38,7 @@ from pocketmq.common.runner import LoopMailbox
 from pocketmq.remoting.codec import Response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import RequestTimeout
-from pocketmq.remoting.headers import ReplyMessageRequestHeader, SendMessageResponseHeader
+from pocketmq.remoting.protocol.send import ReplyMessageRequestHeader, SendMessageResponseHeader
 from pocketmq.remoting.server import Connection
 from pocketmq.store.message_store import MessageStore
 

@@ -37,7 +37,7 @@ from pocketmq.common.retries import forget_delay
 from pocketmq.common.topics import is_retry_topic
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.frame import Buffer
-from pocketmq.remoting.headers import SendMessageResponseHeader
+from pocketmq.remoting.protocol.send import SendMessageResponseHeader
 
 BATCH_ITEMS_MAX: Final = 65_536
 

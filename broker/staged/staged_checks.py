@@ -14,7 +14,7 @@ from pocketmq.broker.staged.staged_records import Manifest
 from pocketmq.broker.staged.staged_state import ATTEMPTS_MAX, CHUNKS_MAX, NAMES_MAX, Attempt, NamedState, Open
 from pocketmq.common.errors import Cause, MessageIllegal
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.headers import NamedEndRequestHeader, NamedStageRequestHeader
+from pocketmq.remoting.protocol.staged import NamedEndRequestHeader, NamedStageRequestHeader
 
 ASK: Final = 0
 SEAL: Final = 1

@@ -64,7 +64,7 @@ from pocketmq.broker.staged.staged_service import NamedService
 from pocketmq.broker.staged.staged_state import HOUR_MS, NamedState, Open, dropped_parts
 from pocketmq.common.errors import Cause, PocketMQError, Stored
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import NamedEndRequestHeader, NamedResponseHeader
+from pocketmq.remoting.protocol.staged import NamedEndRequestHeader, NamedResponseHeader
 from pocketmq.store.append_result import AppendResult, PutStatus
 from pocketmq.store.message_store import MessageStore
 

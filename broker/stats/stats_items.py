@@ -7,7 +7,7 @@ import threading
 from array import array
 from typing import Final
 
-from pocketmq.remoting.bodies import BrokerStatsData, BrokerStatsItem
+from pocketmq.remoting.protocol.broker import BrokerStatsData, BrokerStatsItem
 
 TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
 GROUP_GET_NUMS: Final = "GROUP_GET_NUMS"

@@ -33,7 +33,7 @@ from pocketmq.common.topics import (
     check_topic_name,
     has_legal_characters,
 )
-from pocketmq.remoting.bodies import DataVersion
+from pocketmq.remoting.protocol.body import DataVersion
 from pocketmq.store.disk.queue_paths import topic_error
 
 SCHEDULE_QUEUE_NUMS: Final = 18

@@ -38,7 +38,7 @@ from pocketmq.common.record import TRANSACTION_COMMIT, TRANSACTION_NOT, TRANSACT
 from pocketmq.common.record_codec import decode_record
 from pocketmq.common.topics import HALF_TOPIC
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import NativeEndTransactionResponseHeader
+from pocketmq.remoting.protocol.transaction import NativeEndTransactionResponseHeader
 from pocketmq.store.append_result import AppendResult, PutStatus
 from pocketmq.store.message_store import MessageStore
 

@@ -29,7 +29,7 @@ from pocketmq.common.record_group import RecordMeta
 from pocketmq.common.runner import LoopMailbox, Runner, Worker
 from pocketmq.common.topics import HALF_TOPIC, OP_HALF_TOPIC
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.headers import CheckTransactionStateRequestHeader
+from pocketmq.remoting.protocol.transaction import CheckTransactionStateRequestHeader
 from pocketmq.remoting.server import Connection
 from pocketmq.store.disk.file_system import FileSystem
 from pocketmq.store.message_store import MessageStore

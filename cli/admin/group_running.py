@@ -12,7 +12,7 @@ from pocketmq.common.errors import PocketMQError
 
 if TYPE_CHECKING:
     from pocketmq.client.admin.admin import Admin
-    from pocketmq.remoting.consumer_bodies import ConsumerRunningInfo
+    from pocketmq.remoting.protocol.relay import ConsumerRunningInfo
 
 MEMBERS_MAX = 200
 LOCK_WAITS = "waits_for_lock"

@@ -13,7 +13,7 @@ from pocketmq.cli.run import run_async
 
 if TYPE_CHECKING:
     from pocketmq.client.admin.ha_admin import Group, HaAdmin
-    from pocketmq.remoting.ha_bodies import HaStatusBody
+    from pocketmq.remoting.protocol.ha import HaStatusBody
 
 BrokerName = Annotated[str, typer.Argument(metavar="BROKER_NAME", help="Name that master and slaves share.")]
 At = Annotated[

@@ -15,7 +15,7 @@ import msgspec
 from pocketmq.client.admin.admin import TOPIC_QUEUE_NUMS, Admin
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.topics import Perm, check_topic_name
-from pocketmq.remoting.bodies import TopicConfigBody
+from pocketmq.remoting.protocol.topic import TopicConfigBody
 
 _OPEN = Perm.READ | Perm.WRITE
 

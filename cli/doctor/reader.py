@@ -16,11 +16,12 @@ from pocketmq.client.errors import UNAVAILABLE_CODES, NoNameServer
 from pocketmq.client.log import StandardLog
 from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.errors import PocketMQError
-from pocketmq.remoting.bodies import ClusterInfo, KVTable, decode_body
 from pocketmq.remoting.channel import ChannelConfig, ClientChannel
 from pocketmq.remoting.channel_pool import ChannelPool
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import ConnectFailed, RequestTimeout
+from pocketmq.remoting.protocol.body import KVTable, decode_body
+from pocketmq.remoting.protocol.namesrv import ClusterInfo
 from pocketmq.remoting.telemetry import TELEMETRY_KEY, TelemetrySnapshot, decode_telemetry
 
 BROKERS_MAX: Final = 256

@@ -22,33 +22,30 @@ from pocketmq.common.record import host_text
 from pocketmq.common.record_codec import received_message
 from pocketmq.common.record_columns import received_messages
 from pocketmq.common.topics import AUTO_CREATE_TOPIC, check_group_name, check_topic_name
-from pocketmq.remoting.bodies import (
-    ClusterInfo,
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.protocol.body import KVTable, decode_body
+from pocketmq.remoting.protocol.client import ConsumerGroupRequestHeader
+from pocketmq.remoting.protocol.group import (
     Connection,
     ConsumerConnection,
     ConsumeStats,
+    ConsumeStatsRequestHeader,
     GroupList,
-    KVTable,
     SubscriptionGroupWrapper,
+)
+from pocketmq.remoting.protocol.namesrv import ClusterInfo
+from pocketmq.remoting.protocol.offset import ResetOffsetRequestHeader
+from pocketmq.remoting.protocol.pull import QueryMessageRequestHeader, ViewMessageRequestHeader
+from pocketmq.remoting.protocol.relay import ConsumerRunningInfo, GetConsumerRunningInfoRequestHeader
+from pocketmq.remoting.protocol.spec import Header
+from pocketmq.remoting.protocol.topic import (
+    CreateTopicRequestHeader,
+    DeleteTopicRequestHeader,
     TopicConfigBody,
     TopicConfigSerializeWrapper,
     TopicList,
-    TopicStatsTable,
-    decode_body,
-)
-from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.consumer_bodies import ConsumerRunningInfo
-from pocketmq.remoting.headers import (
-    ConsumerGroupRequestHeader,
-    ConsumeStatsRequestHeader,
-    CreateTopicRequestHeader,
-    DeleteTopicRequestHeader,
-    GetConsumerRunningInfoRequestHeader,
-    Header,
-    QueryMessageRequestHeader,
-    ResetOffsetRequestHeader,
     TopicRequestHeader,
-    ViewMessageRequestHeader,
+    TopicStatsTable,
 )
 
 TOPIC_QUEUE_NUMS = 8

@@ -16,10 +16,9 @@ from pocketmq.client.connection.instance import check_answer
 from pocketmq.client.errors import BrokerAnswerError, ClientError
 from pocketmq.common.epochs import PROMOTIONS_AHEAD_MAX, steps_to
 from pocketmq.common.errors import Cause, PocketMQError
-from pocketmq.remoting.bodies import decode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.ha_bodies import HaStatusBody
-from pocketmq.remoting.headers import (
+from pocketmq.remoting.protocol.body import decode_body
+from pocketmq.remoting.protocol.ha import (
     HaDemoteRequestHeader,
     HaEpochRequestHeader,
     HaEpochResponseHeader,
@@ -27,8 +26,9 @@ from pocketmq.remoting.headers import (
     HaPromiseRequestHeader,
     HaPromiseResponseHeader,
     HaPromoteRequestHeader,
-    Header,
+    HaStatusBody,
 )
+from pocketmq.remoting.protocol.spec import Header
 
 POLL_S: Final = 0.05
 STEPS_MAX: Final = 1000

@@ -10,10 +10,10 @@ from pocketmq.client.connection.instance import check_answer
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.errors import ClientError
 from pocketmq.common.errors import Cause
-from pocketmq.remoting.bodies import decode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import Header, LockListRequestHeader, LockReleaseRequestHeader
-from pocketmq.remoting.lock_bodies import LockInfo, LockTableBody
+from pocketmq.remoting.protocol.body import decode_body
+from pocketmq.remoting.protocol.lock import LockInfo, LockListRequestHeader, LockReleaseRequestHeader, LockTableBody
+from pocketmq.remoting.protocol.spec import Header
 
 
 class LocksUnknown(ClientError):

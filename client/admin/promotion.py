@@ -16,8 +16,7 @@ from pocketmq.client.admin.ha_admin import Group, HaAdmin, HaFailed
 from pocketmq.client.admin.promotion_rules import Opened, counted, lacks, newest_opened
 from pocketmq.common.epochs import next_promotion
 from pocketmq.common.errors import PocketMQError
-from pocketmq.remoting.ha_bodies import HaStatusBody
-from pocketmq.remoting.headers import HaEpochRequestHeader, HaPromiseResponseHeader
+from pocketmq.remoting.protocol.ha import HaEpochRequestHeader, HaPromiseResponseHeader, HaStatusBody
 
 HOLD_MS: Final = 30_000
 CATCH_UP_MS: Final = 20_000

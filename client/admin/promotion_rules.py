@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from pocketmq.client.admin.ha_admin import Group
 from pocketmq.common.epochs import PROMOTION_STEP, members_of
-from pocketmq.remoting.ha_bodies import HaStatusBody
-from pocketmq.remoting.headers import HaPromiseResponseHeader
+from pocketmq.remoting.protocol.ha import HaPromiseResponseHeader, HaStatusBody
 
 
 @dataclass(slots=True, frozen=True)

@@ -21,7 +21,7 @@ from pocketmq.common.record_codec import received_message
 from pocketmq.common.record_columns import received_messages
 from pocketmq.common.topics import check_topic_name
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import QueryMessageRequestHeader, ViewMessageRequestHeader
+from pocketmq.remoting.protocol.pull import QueryMessageRequestHeader, ViewMessageRequestHeader
 
 TOOLS_GROUP = "TOOLS_CONSUMER"
 """The group of RocketMQ's own tools (MixAll.TOOLS_CONSUMER_GROUP)."""

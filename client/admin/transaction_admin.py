@@ -12,9 +12,14 @@ from pocketmq.common.errors import Cause, MessageIllegal
 from pocketmq.common.message_id import parse_offset_msg_id
 from pocketmq.common.record import host_text
 from pocketmq.common.topics import TRANS_CHECK_MAX_TIME_TOPIC
-from pocketmq.remoting.bodies import OpenTransaction, TransactionList, decode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import ResumeCheckHalfMessageRequestHeader, TransactionListRequestHeader
+from pocketmq.remoting.protocol.body import decode_body
+from pocketmq.remoting.protocol.transaction import (
+    OpenTransaction,
+    ResumeCheckHalfMessageRequestHeader,
+    TransactionList,
+    TransactionListRequestHeader,
+)
 
 PAGE: Final = 1000
 

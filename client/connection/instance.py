@@ -24,14 +24,21 @@ from pocketmq.common.events import EventLog
 from pocketmq.common.message_id import UniqueIdGenerator
 from pocketmq.common.supervised import Supervisor
 from pocketmq.common.topics import AUTO_CREATE_TOPIC
-from pocketmq.remoting.bodies import Announcement, ConsumerData, HeartbeatData, ProducerData, encode_body
 from pocketmq.remoting.channel import ChannelConfig, ClientChannel
 from pocketmq.remoting.channel_pool import ChannelPool
 from pocketmq.remoting.codec import Request, Response, encode_response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import ConnectFailed
 from pocketmq.remoting.frame import BINARY, JSON, MSGPACK
-from pocketmq.remoting.headers import ConsumerGroupRequestHeader, UnregisterClientRequestHeader
+from pocketmq.remoting.protocol.body import encode_body
+from pocketmq.remoting.protocol.client import (
+    ConsumerData,
+    ConsumerGroupRequestHeader,
+    HeartbeatData,
+    ProducerData,
+    UnregisterClientRequestHeader,
+)
+from pocketmq.remoting.protocol.hello import Announcement
 
 if TYPE_CHECKING:
     from pocketmq.client.producer.request_reply import ReplyTable

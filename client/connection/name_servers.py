@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from pocketmq.client.errors import BrokerAnswerError, NoNameServer, NoRoute
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import ConfigError, PocketMQError
-from pocketmq.remoting.bodies import TopicRouteData, decode_body
 from pocketmq.remoting.channel_pool import ChannelPool
 from pocketmq.remoting.codec import Response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import GetRouteInfoRequestHeader, Header
+from pocketmq.remoting.protocol.body import decode_body
+from pocketmq.remoting.protocol.namesrv import GetRouteInfoRequestHeader, TopicRouteData
+from pocketmq.remoting.protocol.spec import Header
 
 ADDRESSES_MAX = 64
 ONE_SERVER_MS_MIN = 500

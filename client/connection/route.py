@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.common.topics import Perm
-from pocketmq.remoting.bodies import TopicRouteData
+from pocketmq.remoting.protocol.namesrv import TopicRouteData
 
 MASTER_ID = 0
 DEFAULT_TOPIC_QUEUE_NUMS = 4

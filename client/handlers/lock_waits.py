@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pocketmq.client.connection.rebalance import MessageQueue
-from pocketmq.remoting.lock_bodies import RefusedLock
+from pocketmq.remoting.protocol.lock import RefusedLock
 
 TELL_AFTER_MS: Final = 3_000
 TELL_AGAIN_MS_MAX: Final = 30_000

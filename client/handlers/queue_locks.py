@@ -12,10 +12,15 @@ from pocketmq.client.connection.instance import ClientInstance, TaskSet, check_a
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.handlers.lock_waits import LockWaits
 from pocketmq.common.errors import ConfigError, PocketMQError
-from pocketmq.remoting.bodies import LockBatchRequestBody, decode_body, encode_body
-from pocketmq.remoting.bodies import MessageQueue as QueueBody
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.lock_bodies import OwnLockBatchRequestBody, OwnLockBatchResponseBody, RefusedLock
+from pocketmq.remoting.protocol.body import MessageQueue as QueueBody
+from pocketmq.remoting.protocol.body import decode_body, encode_body
+from pocketmq.remoting.protocol.lock import (
+    LockBatchRequestBody,
+    OwnLockBatchRequestBody,
+    OwnLockBatchResponseBody,
+    RefusedLock,
+)
 
 LOCK_INTERVAL_MS: Final = 20_000
 """RocketMQ's ``rocketmq.client.rebalance.lockInterval``."""

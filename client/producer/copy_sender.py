@@ -18,7 +18,7 @@ from pocketmq.common.record import COMPRESSED_FLAG, COMPRESSION_TYPE_MASK
 from pocketmq.common.retries import MAX_RECONSUME_TIMES_DEFAULT
 from pocketmq.common.topics import AUTO_CREATE_TOPIC, is_retry_topic
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.headers import SendMessageV2RequestHeader
+from pocketmq.remoting.protocol.send import SendMessageV2RequestHeader
 
 ATTEMPTS_MAX: Final = 3
 """Brokers that are asked (RocketMQ retryTimesWhenSendFailed + 1)."""

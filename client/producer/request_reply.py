@@ -32,7 +32,7 @@ from pocketmq.remoting.channel import ClientChannel
 from pocketmq.remoting.codec import Request, encode_response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import RemotingTooMuchRequestError, RequestTimeout
-from pocketmq.remoting.headers import ReplyMessageRequestHeader
+from pocketmq.remoting.protocol.send import ReplyMessageRequestHeader
 
 if TYPE_CHECKING:
     from pocketmq.client.producer.producer import Producer

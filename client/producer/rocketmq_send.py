@@ -16,7 +16,7 @@ from pocketmq.common.properties import encode_properties
 from pocketmq.common.record import TRANSACTION_PREPARED
 from pocketmq.common.topics import AUTO_CREATE_TOPIC
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.headers import SendMessageV2RequestHeader
+from pocketmq.remoting.protocol.send import SendMessageV2RequestHeader
 
 _ITEM = struct.Struct(">iiiii")
 _U16 = struct.Struct(">H")

@@ -30,7 +30,8 @@ from pocketmq.common.record_codec import PlainRecordBuilder
 from pocketmq.remoting.codec import Response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import ConnectFailed, ConnectionLost, RemotingTooMuchRequestError, RequestTimeout
-from pocketmq.remoting.headers import Header, NativeAppendRequestHeader
+from pocketmq.remoting.protocol.send import NativeAppendRequestHeader
+from pocketmq.remoting.protocol.spec import Header
 
 Rescue = Callable[[Section, Exception, Callable[[Section, list[Receipt] | Exception], None]], bool]
 """Takes a section that failed, with its error (``durable.retry``); returns whether it did. Then it calls back once."""

@@ -28,7 +28,7 @@ from pocketmq.common.errors import ConfigError, PocketMQError
 from pocketmq.common.message import ReceivedMessage
 from pocketmq.common.record_columns import received_messages
 from pocketmq.common.topics import check_group_name, check_topic_name
-from pocketmq.remoting.bodies import ConsumerData
+from pocketmq.remoting.protocol.client import ConsumerData
 
 if TYPE_CHECKING:
     import pyarrow as pa

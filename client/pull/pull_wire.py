@@ -23,14 +23,13 @@ from pocketmq.common.errors import Cause
 from pocketmq.common.sql_filter import TAG_TYPE
 from pocketmq.remoting.codec import Response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import (
-    NativePullRequestHeader,
-    PullMessageRequestHeader,
+from pocketmq.remoting.protocol.offset import (
     QueryConsumerOffsetRequestHeader,
     SearchOffsetRequestHeader,
     TopicQueueRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
+from pocketmq.remoting.protocol.pull import NativePullRequestHeader, PullMessageRequestHeader
 
 PULL_BYTES_DEFAULT = 1 << 20
 PULL_BYTES_MAX = 4 << 20

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pocketmq.client.errors import SubscriptionIllegal
 from pocketmq.common.java_hash import java_string_hash
 from pocketmq.common.sql_filter import SQL92_TYPE, TAG_TYPE, FilterIllegal, compile_filter
-from pocketmq.remoting.bodies import SubscriptionData
+from pocketmq.remoting.protocol.client import SubscriptionData
 
 ALL = "*"
 TAGS_MAX = 1_000

@@ -16,12 +16,13 @@ from pocketmq.client.push.queue_pull import QueuePull
 from pocketmq.client.push.rebalance_service import QueueSharing
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.record_codec import received_message
-from pocketmq.remoting import bodies
-from pocketmq.remoting.bodies import ResetOffsetBody, decode_body, encode_body
 from pocketmq.remoting.channel import ClientChannel
 from pocketmq.remoting.codec import Request, encode_response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.consumer_bodies import (
+from pocketmq.remoting.protocol.body import MessageQueue as BodyQueue
+from pocketmq.remoting.protocol.body import decode_body, encode_body
+from pocketmq.remoting.protocol.offset import ResetOffsetBody
+from pocketmq.remoting.protocol.relay import (
     ConsumeMessageDirectlyResult,
     ConsumerRunningInfo,
     ConsumerStatusBody,
@@ -181,8 +182,8 @@ class ConsumerStatus:
         _respond(channel, request, body=encode_body(body))
 
 
-def _body_queue(queue: MessageQueue) -> bodies.MessageQueue:
-    return bodies.MessageQueue(queue.topic, queue.broker_name, queue.queue_id)
+def _body_queue(queue: MessageQueue) -> BodyQueue:
+    return BodyQueue(queue.topic, queue.broker_name, queue.queue_id)
 
 
 def _respond(channel: ClientChannel, request: Request, *, body: bytes) -> None:

@@ -39,7 +39,7 @@ from pocketmq.common.errors import ConfigError
 from pocketmq.common.message import ReceivedMessage
 from pocketmq.common.runner import ThreadRunner
 from pocketmq.common.topics import TRACE_TOPIC, check_group_name, check_topic_name
-from pocketmq.remoting.bodies import ConsumerData
+from pocketmq.remoting.protocol.client import ConsumerData
 
 TOPICS_MAX = 4_000
 """A broker takes 4,096 subscriptions in one heartbeat."""

@@ -22,9 +22,9 @@ from pocketmq.client.push.consumer_options import BROADCASTING, ConsumerOptions
 from pocketmq.client.push.queue_pull import PullSettings, QueuePull
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.topics import is_retry_topic
-from pocketmq.remoting.bodies import ConsumerIdList, decode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import ConsumerGroupRequestHeader
+from pocketmq.remoting.protocol.body import decode_body
+from pocketmq.remoting.protocol.client import ConsumerGroupRequestHeader, ConsumerIdList
 
 REBALANCE_RETRY_MS = 1_000
 """After a round that could not do all it should (RocketMQ 5.3: RebalanceService.minInterval)."""

@@ -33,7 +33,7 @@ from pocketmq.common.retries import (
 )
 from pocketmq.common.topics import RETRY_PREFIX, TOPIC_LENGTH_MAX, is_retry_topic, retry_topic
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.headers import ConsumerSendMsgBackRequestHeader
+from pocketmq.remoting.protocol.send import ConsumerSendMsgBackRequestHeader
 
 SEND_BACK_TIMEOUT_MS: Final = 5_000
 """DefaultMQPushConsumerImpl.sendMessageBack."""

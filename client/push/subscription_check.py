@@ -11,8 +11,9 @@ from pocketmq.client.errors import SubscriptionIllegal
 from pocketmq.client.pull.subscription import Subscription, subscription_data
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.sql_filter import TAG_TYPE
-from pocketmq.remoting.bodies import CheckClientBody, encode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.protocol.body import encode_body
+from pocketmq.remoting.protocol.client import CheckClientBody
 
 
 class SubscriptionCheck:

@@ -13,10 +13,12 @@ from pocketmq.client.connection.route import TopicRoute
 from pocketmq.client.errors import BrokerAnswerError, ClientError, NoRoute, answer_error
 from pocketmq.client.staged.chunk_writer import Chunk
 from pocketmq.common.errors import Cause, PocketMQError
-from pocketmq.remoting.bodies import ClusterInfo, decode_body
 from pocketmq.remoting.codec import Response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import NamedResponseHeader, NamedStageRequestHeader, NativeAppendRequestHeader
+from pocketmq.remoting.protocol.body import decode_body
+from pocketmq.remoting.protocol.namesrv import ClusterInfo
+from pocketmq.remoting.protocol.send import NativeAppendRequestHeader
+from pocketmq.remoting.protocol.staged import NamedResponseHeader, NamedStageRequestHeader
 
 REQUEST_TIMEOUT_MS: Final = 15_000
 PAUSE_MS: Final = 100

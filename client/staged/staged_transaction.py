@@ -44,7 +44,7 @@ from pocketmq.client.staged.chunk_writer import CHUNK_BYTES, ChunkWriter
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.topics import NAMED_TOPIC, check_group_name
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import NamedEndRequestHeader, NamedResponseHeader
+from pocketmq.remoting.protocol.staged import NamedEndRequestHeader, NamedResponseHeader
 
 if TYPE_CHECKING:
     import pyarrow as pa

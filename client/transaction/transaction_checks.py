@@ -21,7 +21,7 @@ from pocketmq.common.properties import PGROUP
 from pocketmq.common.record_codec import decode_record, received_message
 from pocketmq.remoting.channel import ClientChannel
 from pocketmq.remoting.codec import Request
-from pocketmq.remoting.headers import CheckTransactionStateRequestHeader
+from pocketmq.remoting.protocol.transaction import CheckTransactionStateRequestHeader
 
 CHECKS_WAITING_MAX: Final = 2000
 """RocketMQ's checkRequestHoldMax; what is beyond is dropped, and asked again by the broker."""

@@ -18,7 +18,7 @@ from pocketmq.client.message.transaction_message import LocalTransactionState, T
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.remoting.codec import Response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import EndTransactionRequestHeader, NativeEndTransactionRequestHeader
+from pocketmq.remoting.protocol.transaction import EndTransactionRequestHeader, NativeEndTransactionRequestHeader
 
 ENDS_MAX: Final = 1024
 """Decisions in one request."""

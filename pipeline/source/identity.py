@@ -9,7 +9,7 @@ from pocketmq.client.connection.instance import ClientInstance, check_answer
 from pocketmq.common.errors import DECODE_ERRORS
 from pocketmq.common.topics import TOPIC_ID_ATTRIBUTE
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import TopicRequestHeader
+from pocketmq.remoting.protocol.topic import TopicRequestHeader
 
 
 class _TopicIdentity(msgspec.Struct):

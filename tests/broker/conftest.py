@@ -18,12 +18,8 @@ from pocketmq.common.message_id import UniqueIdGenerator
 from pocketmq.common.record_codec import PlainRecordBuilder, decode_record
 from pocketmq.remoting.channel_pool import ChannelPool
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.headers import (
-    NativeAppendRequestHeader,
-    NativePullRequestHeader,
-    PullMessageRequestHeader,
-    SendMessageV2RequestHeader,
-)
+from pocketmq.remoting.protocol.pull import NativePullRequestHeader, PullMessageRequestHeader
+from pocketmq.remoting.protocol.send import NativeAppendRequestHeader, SendMessageV2RequestHeader
 from pocketmq.store.config import StoreConfig
 
 TIMEOUT_MS = 10_000

@@ -8,7 +8,7 @@ from pocketmq.remoting.codec import Response, decode_response_of, encode_request
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.frame import FRAME_BYTES_MAX, MSGPACK, SCRATCH_BYTES, FrameDecoder, new_scratch
 from pocketmq.remoting.frame_budget import FrameBudget
-from pocketmq.remoting.headers import NativeAppendRequestHeader, SendMessageV2RequestHeader
+from pocketmq.remoting.protocol.send import NativeAppendRequestHeader, SendMessageV2RequestHeader
 
 
 class RawClient:

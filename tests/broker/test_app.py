@@ -16,7 +16,7 @@ from pocketmq.common.logs import CapturedLog
 from pocketmq.common.record_group import RecordGroup
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import AddressInUse
-from pocketmq.remoting.headers import SendMessageV2RequestHeader
+from pocketmq.remoting.protocol.send import SendMessageV2RequestHeader
 from pocketmq.store.append_result import AppendResult
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.errors import StoreInUse

@@ -16,7 +16,7 @@ from pocketmq.common.properties import encode_properties
 from pocketmq.common.record_codec import Record, decode_record, encode_record
 from pocketmq.common.record_group import RecordGroup, record_meta
 from pocketmq.common.runner import SteppedRunner
-from pocketmq.remoting.headers import CheckTransactionStateRequestHeader
+from pocketmq.remoting.protocol.transaction import CheckTransactionStateRequestHeader
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.disk.file_system import FileSystem
 from pocketmq.store.message_store import MessageStore

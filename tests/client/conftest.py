@@ -10,9 +10,11 @@ import pytest
 from pocketmq.client import ClientInstance, ClientOptions
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.events import NullLog
-from pocketmq.remoting.bodies import Announcement, BrokerData, QueueData, TopicRouteData, encode_body
 from pocketmq.remoting.codec import encode_response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.protocol.body import encode_body
+from pocketmq.remoting.protocol.hello import Announcement
+from pocketmq.remoting.protocol.namesrv import BrokerData, QueueData, TopicRouteData
 from pocketmq.remoting.server import RemotingServer, ServerConfig
 from pocketmq.testing.broker import PocketBroker
 

@@ -30,7 +30,7 @@ from pocketmq.common.message_id import UniqueIdGenerator, parse_offset_msg_id
 from pocketmq.common.record_codec import PlainRecordBuilder
 from pocketmq.remoting.channel_pool import ChannelPool
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import NativeAppendRequestHeader, NativeAppendResponseHeader
+from pocketmq.remoting.protocol.send import NativeAppendRequestHeader, NativeAppendResponseHeader
 from tests.torture.kill_daemon import body_of
 
 TOPIC: Final = "BenchmarkTest"

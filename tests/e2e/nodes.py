@@ -21,7 +21,7 @@ from pocketmq.client import ClientInstance, ClientOptions
 from pocketmq.client.admin.admin import Admin
 from pocketmq.client.admin.ha_admin import HaAdmin
 from pocketmq.common.errors import PocketMQError
-from pocketmq.remoting.ha_bodies import HaStatusBody
+from pocketmq.remoting.protocol.ha import HaStatusBody
 
 BROKER_NAME: Final = "broker-a"
 BROKER_PORT: Final = 10911

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from pocketmq.remoting.ha_bodies import HaStatusBody
+from pocketmq.remoting.protocol.ha import HaStatusBody
 from tests.e2e.checks import LogBytes, Reign, compare, missing, places_of, read_log, recovered_end, split_reigns
 from tests.e2e.load import SEND_OK, Insider, ProducerLoad, Sent
 from tests.e2e.network import HUB, Network

@@ -17,10 +17,11 @@ from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.epoch_store import EpochStore, EpochsUnreadable
 from pocketmq.namesrv.epochs import EpochClaimIllegal, EpochRecord, EpochTable, EpochTableFull
 from pocketmq.namesrv.server import NamesrvApp
-from pocketmq.remoting.bodies import RegisterBrokerBody, encode_body
 from pocketmq.remoting.channel_pool import ChannelPool
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import HaEpochRequestHeader, RegisterBrokerRequestHeader
+from pocketmq.remoting.protocol.body import encode_body
+from pocketmq.remoting.protocol.ha import HaEpochRequestHeader
+from pocketmq.remoting.protocol.namesrv import RegisterBrokerBody, RegisterBrokerRequestHeader
 
 ONE = EpochRecord(1, "aa.1", "10.0.0.1:10911", "SYNC_MASTER")
 

@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.namesrv.route_table import RegistrationIllegal, RouteTable, RouteTableFull
-from pocketmq.remoting.bodies import DataVersion, TopicConfigBody, TopicRouteData
+from pocketmq.remoting.protocol.body import DataVersion
+from pocketmq.remoting.protocol.namesrv import TopicRouteData
+from pocketmq.remoting.protocol.topic import TopicConfigBody
 
 
 def topics(*names: Any, queues: Any = 4, perm: Any = 6) -> Any:

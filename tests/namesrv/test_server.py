@@ -14,32 +14,29 @@ from pocketmq.common.events import NullLog
 from pocketmq.common.logs import CapturedLog
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.server import NamesrvApp
-from pocketmq.remoting.bodies import (
-    ClusterInfo,
-    DataVersion,
-    KVTable,
-    RegisterBrokerBody,
-    TopicConfigBody,
-    TopicConfigSerializeWrapper,
-    TopicList,
-    TopicRouteData,
-    decode_body,
-    encode_body,
-)
 from pocketmq.remoting.channel_pool import ChannelPool
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import AddressInUse
-from pocketmq.remoting.headers import (
+from pocketmq.remoting.protocol.body import DataVersion, KVTable, decode_body, encode_body
+from pocketmq.remoting.protocol.namesrv import (
     BrokerIdentityRequestHeader,
     BrokerNameRequestHeader,
+    ClusterInfo,
     ClusterRequestHeader,
-    CreateTopicRequestHeader,
-    DeleteTopicRequestHeader,
     GetRouteInfoRequestHeader,
     KVConfigRequestHeader,
     NamespaceRequestHeader,
     PutKVConfigRequestHeader,
+    RegisterBrokerBody,
     RegisterBrokerRequestHeader,
+    TopicRouteData,
+)
+from pocketmq.remoting.protocol.topic import (
+    CreateTopicRequestHeader,
+    DeleteTopicRequestHeader,
+    TopicConfigBody,
+    TopicConfigSerializeWrapper,
+    TopicList,
 )
 from tests.broker.conftest import eventually, store_config
 

@@ -6,13 +6,13 @@ from typing import Any
 
 from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.events import EventLog, NullLog
-from pocketmq.remoting.bodies import Announcement
 from pocketmq.remoting.channel import ChannelConfig, ClientChannel
 from pocketmq.remoting.codec import Request, encode_response
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.frame import Frame, FrameDecoder, new_scratch
 from pocketmq.remoting.frame_budget import FrameBudget
+from pocketmq.remoting.protocol.hello import Announcement
 from pocketmq.remoting.server import RemotingServer, ServerConfig
 
 ANNOUNCED = Announcement(cluster="C", broker="b")

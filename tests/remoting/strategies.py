@@ -6,7 +6,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import msgspec
 from hypothesis import strategies as st
 
-from pocketmq.remoting.headers import HEADERS, Header
+from pocketmq.remoting.protocol import PROTOCOL
+from pocketmq.remoting.protocol.spec import Header
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 
@@ -35,5 +36,5 @@ def headers_of(kind: type[Header]) -> st.SearchStrategy[Any]:
     return st.tuples(*(_of(hints[name]) for name in kind.__struct_fields__)).map(lambda values: kind(*values))
 
 
-KINDS = list(dict.fromkeys(k for spec in HEADERS.values() for k in (spec.request, spec.response) if k is not None))
+KINDS = list(dict.fromkeys(k for spec in PROTOCOL.values() for k in (spec.request, spec.response) if k is not None))
 ANY_HEADER: dict[type[Header], st.SearchStrategy[Any]] = {kind: headers_of(kind) for kind in KINDS}

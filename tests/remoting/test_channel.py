@@ -24,7 +24,8 @@ from pocketmq.remoting.errors import (
 )
 from pocketmq.remoting.frame import BINARY, FRAME_BYTES_MAX, JSON, MSGPACK, FrameDecoder, new_scratch
 from pocketmq.remoting.frame_budget import FrameBudget
-from pocketmq.remoting.headers import ConsumerGroupRequestHeader, PullMessageRequestHeader
+from pocketmq.remoting.protocol.client import ConsumerGroupRequestHeader
+from pocketmq.remoting.protocol.pull import PullMessageRequestHeader
 from tests.remoting.conftest import MemoryLog, Run
 from tests.remoting.harness import ANNOUNCED, EchoHandler, echo, open_channel, start_server, until
 

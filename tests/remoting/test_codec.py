@@ -25,21 +25,21 @@ from pocketmq.remoting.codes import LanguageCode, RequestCode, ResponseCode
 from pocketmq.remoting.errors import FrameTooLarge, HeaderIllegal, WrongDirection
 from pocketmq.remoting.frame import BINARY, FRAME_BYTES_MAX, JSON, MSGPACK, Buffer, Frame, FrameDecoder, new_scratch
 from pocketmq.remoting.frame_budget import FrameBudget
-from pocketmq.remoting.headers import (
-    HEADERS,
-    Header,
+from pocketmq.remoting.protocol import PROTOCOL
+from pocketmq.remoting.protocol.offset import TopicQueueRequestHeader
+from pocketmq.remoting.protocol.pull import PullMessageResponseHeader
+from pocketmq.remoting.protocol.send import (
     NativeAppendRequestHeader,
-    PullMessageResponseHeader,
     SendMessageResponseHeader,
     SendMessageV2RequestHeader,
-    TopicQueueRequestHeader,
 )
+from pocketmq.remoting.protocol.spec import Header
 from pocketmq.remoting.string_map import READERS, WRITERS, wire_names
 from tests.profiles import examples
 from tests.remoting.strategies import ANY_HEADER, TEXT
 
 SERIALIZE_TYPES = [JSON, BINARY, MSGPACK]
-CODES = sorted(HEADERS)
+CODES = sorted(PROTOCOL)
 SCRATCH = new_scratch()
 
 
@@ -59,7 +59,7 @@ def msgpack_frame(*parts: object) -> Frame:
 @pytest.mark.parametrize("code", CODES)
 def test_every_request_round_trips_through_every_codec(code: int, serialize_type: int) -> None:
     """What goes in comes out: header, body, opaque, oneway, extra fields."""
-    kind = HEADERS[code].request
+    kind = PROTOCOL[code].request
 
     @examples(8)
     @given(
@@ -88,7 +88,7 @@ def test_every_request_round_trips_through_every_codec(code: int, serialize_type
 @pytest.mark.parametrize("code", CODES)
 def test_every_response_round_trips_through_every_codec(code: int, serialize_type: int) -> None:
     """What goes in comes out: code, header, remark, body."""
-    kind = HEADERS[code].response
+    kind = PROTOCOL[code].response
 
     @examples(8)
     @given(
@@ -119,8 +119,8 @@ def test_every_response_round_trips_through_every_codec(code: int, serialize_typ
 @pytest.mark.parametrize("kind", list(ANY_HEADER))
 def test_msgpack_bytes_are_what_the_msgpack_library_reads(kind: type[Header]) -> None:
     """The independent library sees the same values, and what it packs decodes to the same header."""
-    request_code = next((code for code, spec in HEADERS.items() if spec.request is kind), None)
-    response_code = next((code for code, spec in HEADERS.items() if spec.response is kind), None)
+    request_code = next((code for code, spec in PROTOCOL.items() if spec.request is kind), None)
+    response_code = next((code for code, spec in PROTOCOL.items() if spec.response is kind), None)
 
     @examples(8)
     @given(header=ANY_HEADER[kind])
@@ -170,7 +170,7 @@ def test_the_binary_header_is_rocketmqs() -> None:
 
 def test_special_wire_names() -> None:
     """Names that camelCase does not give."""
-    assert wire_names(HEADERS[RequestCode.UNREGISTER_CLIENT].request or Header)["client_id"] == "clientID"
+    assert wire_names(PROTOCOL[RequestCode.UNREGISTER_CLIENT].request or Header)["client_id"] == "clientID"
     assert wire_names(SendMessageResponseHeader)["msg_region"] == "MSG_REGION"
     assert "".join(wire_names(SendMessageV2RequestHeader).values()) == "abcdefghijklmn"
     written = WRITERS[SendMessageResponseHeader](SendMessageResponseHeader("id", 1, 2))
@@ -237,7 +237,7 @@ def test_a_bad_field_is_named(fields: dict[str, str], field: str, serialize_type
 )
 def test_a_bool_is_what_java_makes_of_it(text: str, value: bool) -> None:
     """Boolean.parseBoolean: all but "true" is false. C++ writes "0"."""
-    header: Any = READERS[HEADERS[RequestCode.GET_BROKER_CONSUME_STATS].request or Header]({"isOrder": text})
+    header: Any = READERS[PROTOCOL[RequestCode.GET_BROKER_CONSUME_STATS].request or Header]({"isOrder": text})
     assert header.is_order is value
 
 

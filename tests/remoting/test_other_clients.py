@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from pocketmq.remoting.bodies import HeartbeatData, MessageQueue, decode_body
 from pocketmq.remoting.codec import Request, decode_request
 from pocketmq.remoting.codes import LanguageCode, RequestCode
-from pocketmq.remoting.consumer_bodies import ConsumerRunningInfo
 from pocketmq.remoting.frame import JSON, Frame
+from pocketmq.remoting.protocol.body import MessageQueue, decode_body
+from pocketmq.remoting.protocol.client import HeartbeatData
+from pocketmq.remoting.protocol.relay import ConsumerRunningInfo
 
 FILE = Path(__file__).parents[1] / "vectors" / "other-clients.json"
 CLIENTS: dict[str, dict[str, dict[str, str]]] = json.loads(FILE.read_text())

@@ -10,7 +10,7 @@ from pocketmq.common.logs import CapturedLog
 from pocketmq.remoting.codec import Request
 from pocketmq.remoting.codes import RequestCode, ResponseCode, version_name
 from pocketmq.remoting.frame import JSON
-from pocketmq.remoting.headers import HEADERS
+from pocketmq.remoting.protocol import PROTOCOL
 from pocketmq.remoting.refused_requests import (
     CAUSES_OF_THE_SERVER,
     KINDS_MAX,
@@ -37,7 +37,7 @@ def note(
 
 
 def request(code: int, body: bytes = b"", fields: dict[str, str] | None = None) -> Request:
-    spec = HEADERS.get(code)
+    spec = PROTOCOL.get(code)
     header = READERS[spec.request](fields) if fields is not None and spec is not None and spec.request else None
     return Request(code, 1, False, 317, GO, JSON, header, body, {})
 

@@ -7,24 +7,17 @@ from typing import Any
 import pytest
 
 from pocketmq.common.record_columns import received_messages
-from pocketmq.remoting.bodies import (
-    ClusterInfo,
-    ConsumeStats,
-    HeartbeatData,
-    KVTable,
-    LockBatchRequestBody,
-    SubscriptionGroupWrapper,
-    TopicList,
-    TopicRouteData,
-    TopicStatsTable,
-    decode_body,
-)
 from pocketmq.remoting.codec import Request, Response, decode_request, decode_response, encode_request, encode_response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.consumer_bodies import ConsumerRunningInfo
 from pocketmq.remoting.frame import BINARY, JSON, FrameDecoder, new_scratch
 from pocketmq.remoting.frame_budget import FrameBudget
-from pocketmq.remoting.lock_bodies import OwnLockBatchResponseBody
+from pocketmq.remoting.protocol.body import KVTable, decode_body
+from pocketmq.remoting.protocol.client import HeartbeatData
+from pocketmq.remoting.protocol.group import ConsumeStats, SubscriptionGroupWrapper
+from pocketmq.remoting.protocol.lock import LockBatchRequestBody, OwnLockBatchResponseBody
+from pocketmq.remoting.protocol.namesrv import ClusterInfo, TopicRouteData
+from pocketmq.remoting.protocol.relay import ConsumerRunningInfo
+from pocketmq.remoting.protocol.topic import TopicList, TopicStatsTable
 from tests.remoting.recorded_frames import Key, RecordedFrame, frames_path, read_frames
 
 VERSIONS = ("4.9", "5.3")

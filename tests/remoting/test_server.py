@@ -21,11 +21,9 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.connection import Connection, host_bytes
 from pocketmq.remoting.errors import AddressInUse, BindFailed, ConnectionLost, RequestTimeout
 from pocketmq.remoting.frame import BINARY, FRAME_BYTES_MAX, JSON, MSGPACK, SCRATCH_BYTES
-from pocketmq.remoting.headers import (
-    ConsumerGroupRequestHeader,
-    GetConsumerRunningInfoRequestHeader,
-    TopicQueueRequestHeader,
-)
+from pocketmq.remoting.protocol.client import ConsumerGroupRequestHeader
+from pocketmq.remoting.protocol.offset import TopicQueueRequestHeader
+from pocketmq.remoting.protocol.relay import GetConsumerRunningInfoRequestHeader
 from pocketmq.remoting.server import ServerConfig
 from tests.remoting.conftest import MemoryLog, Run
 from tests.remoting.harness import EchoHandler, Peer, open_channel, start_server, until

@@ -19,8 +19,7 @@ from pocketmq.client.admin.promotion_rules import counted, lacks, newest_opened
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.epochs import next_promotion
 from pocketmq.namesrv.epochs import EpochRecord, EpochTable
-from pocketmq.remoting.ha_bodies import HaEpochBody, HaStatusBody
-from pocketmq.remoting.headers import HaEpochResponseHeader, HaPromiseResponseHeader
+from pocketmq.remoting.protocol.ha import HaEpochBody, HaEpochResponseHeader, HaPromiseResponseHeader, HaStatusBody
 from pocketmq.store.append_result import PutStatus
 from tests.sim.checkers import fresh_disk
 from tests.sim.crash_file_system import CrashFileSystem, Killed, kill_at

@@ -18,7 +18,7 @@ from pocketmq.cli.bench.cases import closed_loop
 from pocketmq.client import ClientInstance, ClientOptions, Message, Producer
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.frame import BINARY, JSON, MSGPACK
-from pocketmq.remoting.headers import SendMessageV2RequestHeader
+from pocketmq.remoting.protocol.send import SendMessageV2RequestHeader
 
 BODY = bytes(1024)
 IN_FLIGHT = 64

@@ -19,12 +19,12 @@ from bench.base.harness import Row, in_loop, scaled
 from pocketmq.cli.bench import floors
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.events import NullLog
-from pocketmq.remoting.bodies import Announcement
 from pocketmq.remoting.codec import Request, decode_request, encode_request, encode_response
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.frame import FrameDecoder, new_scratch
 from pocketmq.remoting.frame_budget import FrameBudget
-from pocketmq.remoting.headers import NativeAppendRequestHeader, NativeAppendResponseHeader
+from pocketmq.remoting.protocol.hello import Announcement
+from pocketmq.remoting.protocol.send import NativeAppendRequestHeader, NativeAppendResponseHeader
 from pocketmq.remoting.server import Connection, RemotingServer, ServerConfig
 
 BODY_BYTES = 1024

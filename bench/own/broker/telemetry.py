@@ -27,7 +27,7 @@ from pocketmq.common.message import Message
 from pocketmq.common.message_id import UniqueIdGenerator
 from pocketmq.common.record_codec import PlainRecordBuilder
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.headers import NativeAppendRequestHeader
+from pocketmq.remoting.protocol.send import NativeAppendRequestHeader
 from pocketmq.store.config import StoreConfig
 
 BODY_BYTES = 100

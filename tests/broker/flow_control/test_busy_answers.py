@@ -19,11 +19,8 @@ from pocketmq.common.record_group import RecordGroup
 from pocketmq.remoting.codec import Response
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.frame import BINARY, JSON, MSGPACK
-from pocketmq.remoting.headers import (
-    ConsumerSendMsgBackRequestHeader,
-    EndTransactionRequestHeader,
-    SendMessageV2RequestHeader,
-)
+from pocketmq.remoting.protocol.send import ConsumerSendMsgBackRequestHeader, SendMessageV2RequestHeader
+from pocketmq.remoting.protocol.transaction import EndTransactionRequestHeader
 from pocketmq.remoting.server import ServerConfig
 from pocketmq.store.append_result import AppendResult, PutStatus
 from pocketmq.store.message_store import MessageStore

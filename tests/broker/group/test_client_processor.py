@@ -5,16 +5,9 @@ from typing import Any
 import pytest
 
 from pocketmq.broker.app import BrokerApp
-from pocketmq.remoting.bodies import (
-    ConsumerData,
-    HeartbeatData,
-    KVTable,
-    ProducerData,
-    SubscriptionData,
-    decode_body,
-    encode_body,
-)
 from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.protocol.body import KVTable, decode_body, encode_body
+from pocketmq.remoting.protocol.client import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from pocketmq.remoting.telemetry import TELEMETRY_KEY, decode_telemetry
 from tests.broker.conftest import Client, Harness, eventually
 

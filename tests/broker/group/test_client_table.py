@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pocketmq.broker.group.client_table import ClientInfo, ClientTable
 from pocketmq.broker.topic.topic_table import TableFull
-from pocketmq.remoting.bodies import SubscriptionData
+from pocketmq.remoting.protocol.client import SubscriptionData
 
 
 def info(connection: str, client_id: str = "c", now_ns: Any = 0) -> Any:

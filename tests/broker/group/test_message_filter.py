@@ -6,26 +6,25 @@ from typing import Any
 import pytest
 
 from pocketmq.broker.app import BrokerApp
-from pocketmq.remoting.bodies import (
-    CheckClientBody,
-    ConsumerData,
-    HeartbeatData,
-    MessageQueue,
-    SubscriptionData,
-    encode_body,
-)
 from pocketmq.remoting.codec import encode_response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.consumer_bodies import ConsumeMessageDirectlyResult, ConsumerRunningInfo, ConsumerStatusBody
-from pocketmq.remoting.headers import (
-    ConsumeMessageDirectlyRequestHeader,
+from pocketmq.remoting.protocol.body import MessageQueue, encode_body
+from pocketmq.remoting.protocol.client import (
+    CheckClientBody,
+    ConsumerData,
     ConsumerGroupRequestHeader,
+    HeartbeatData,
+    SubscriptionData,
+)
+from pocketmq.remoting.protocol.offset import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
+from pocketmq.remoting.protocol.pull import NativePullRequestHeader, PullMessageRequestHeader
+from pocketmq.remoting.protocol.relay import (
+    ConsumeMessageDirectlyRequestHeader,
+    ConsumeMessageDirectlyResult,
+    ConsumerRunningInfo,
+    ConsumerStatusBody,
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
-    NativePullRequestHeader,
-    PullMessageRequestHeader,
-    QueryConsumerOffsetRequestHeader,
-    UpdateConsumerOffsetRequestHeader,
 )
 from tests.broker.conftest import Client, Harness, eventually, records_of, split_records
 
@@ -210,7 +209,7 @@ async def test_members_that_differ_are_found(harness: Harness, broker: BrokerApp
 
 
 def unregister(client_id: str, group: str) -> Any:
-    from pocketmq.remoting.headers import UnregisterClientRequestHeader
+    from pocketmq.remoting.protocol.client import UnregisterClientRequestHeader
 
     return UnregisterClientRequestHeader(client_id=client_id, consumer_group=group)
 

@@ -15,14 +15,14 @@ from pocketmq.client.admin.ha_admin import HaAdmin
 from pocketmq.client.admin.promotion import promote
 from pocketmq.common.epochs import PROMOTION_STEP
 from pocketmq.common.errors import ConfigError
-from pocketmq.remoting.bodies import decode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.ha_bodies import HaStatusBody
-from pocketmq.remoting.headers import (
+from pocketmq.remoting.protocol.body import decode_body
+from pocketmq.remoting.protocol.ha import (
     HaDemoteRequestHeader,
     HaHoldRequestHeader,
     HaPromiseRequestHeader,
     HaPromoteRequestHeader,
+    HaStatusBody,
 )
 from pocketmq.store.config import StoreConfig
 from tests.broker.conftest import Harness, eventually

@@ -19,7 +19,7 @@ from pocketmq.common.logs import CapturedLog
 from pocketmq.common.runner import SteppedRunner
 from pocketmq.common.sealed_json import unseal
 from pocketmq.common.topics import TopicConfig, retry_topic
-from pocketmq.remoting.bodies import SubscriptionGroupConfigBody
+from pocketmq.remoting.protocol.group import SubscriptionGroupConfigBody
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.disk.os_file_system import OsFileSystem
 from pocketmq.store.message_store import MessageStore

@@ -16,7 +16,8 @@ from pocketmq.common.clock import ManualClock, SystemClock
 from pocketmq.common.logs import CapturedLog
 from pocketmq.remoting.channel_pool import ChannelPool
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.headers import NativeAppendRequestHeader, NativePullRequestHeader, SendMessageV2RequestHeader
+from pocketmq.remoting.protocol.pull import NativePullRequestHeader
+from pocketmq.remoting.protocol.send import NativeAppendRequestHeader, SendMessageV2RequestHeader
 from tests.broker.conftest import Client, eventually, store_config
 from tests.broker.fakes import FakeConnection, make_request
 

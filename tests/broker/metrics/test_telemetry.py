@@ -19,8 +19,8 @@ from pocketmq.broker.stats.stage_times import SEND_PAIR, STAGE_COUNT, Stage, Sta
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.logs import CapturedLog
 from pocketmq.common.runner import SteppedRunner
-from pocketmq.remoting.bodies import KVTable, decode_body
 from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.protocol.body import KVTable, decode_body
 from pocketmq.remoting.refused_requests import RefusedRequests
 from pocketmq.remoting.telemetry import TELEMETRY_KEY, decode_telemetry
 from pocketmq.store.append_result import AppendResult, PutStatus

@@ -23,7 +23,7 @@ from pocketmq.remoting.codec import decode_request, encode_request
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.frame import FRAME_BYTES_MAX, JSON, MSGPACK, FrameDecoder, new_scratch
 from pocketmq.remoting.frame_budget import FrameBudget
-from pocketmq.remoting.headers import NativeAppendRequestHeader
+from pocketmq.remoting.protocol.send import NativeAppendRequestHeader
 from tests.broker.fakes import DirectMailbox, FakeConnection, make_request, parse_response
 
 CODE = RequestCode.GET_BROKER_RUNTIME_INFO

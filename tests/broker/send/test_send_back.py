@@ -12,11 +12,13 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.common.properties import decode_properties
 from pocketmq.common.record_codec import Record, decode_record
 from pocketmq.common.retries import LAST_ERROR_LENGTH_MAX
-from pocketmq.remoting.bodies import LockBatchRequestBody, SubscriptionGroupConfigBody, encode_body
-from pocketmq.remoting.bodies import MessageQueue as MessageQueueBody
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.frame import BINARY, JSON, MSGPACK
-from pocketmq.remoting.headers import ConsumerSendMsgBackRequestHeader
+from pocketmq.remoting.protocol.body import MessageQueue as MessageQueueBody
+from pocketmq.remoting.protocol.body import encode_body
+from pocketmq.remoting.protocol.group import SubscriptionGroupConfigBody
+from pocketmq.remoting.protocol.lock import LockBatchRequestBody
+from pocketmq.remoting.protocol.send import ConsumerSendMsgBackRequestHeader
 from pocketmq.store.append_result import AppendResult, PutStatus
 from tests.broker.conftest import Client, Harness, records_of, store_config
 from tests.broker.raw_client import RawClient

@@ -9,44 +9,44 @@ import pytest
 from pocketmq.broker.app import BrokerApp
 from pocketmq.broker.request.default_processor import NOT_YET
 from pocketmq.common.sealed_json import unseal
-from pocketmq.remoting.bodies import (
-    ConsumerConnection,
-    ConsumerData,
-    ConsumerIdList,
-    ConsumeStats,
-    GroupList,
-    HeartbeatData,
-    KVTable,
-    MessageQueue,
-    ProducerConnection,
-    ProducerData,
-    ResetOffsetBody,
-    SubscriptionData,
-    SubscriptionGroupWrapper,
-    TopicConfigSerializeWrapper,
-    TopicStatsTable,
-    decode_body,
-    encode_body,
-)
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import (
+from pocketmq.remoting.protocol.body import KVTable, MessageQueue, decode_body, encode_body
+from pocketmq.remoting.protocol.client import (
+    ConsumerData,
     ConsumerGroupRequestHeader,
+    ConsumerIdList,
+    HeartbeatData,
+    ProducerData,
+    SubscriptionData,
+    UnregisterClientRequestHeader,
+)
+from pocketmq.remoting.protocol.group import (
+    ConsumerConnection,
+    ConsumeStats,
     ConsumeStatsRequestHeader,
-    CreateTopicRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
-    DeleteTopicRequestHeader,
-    EndTransactionRequestHeader,
+    GroupList,
+    ProducerConnection,
     ProducerGroupRequestHeader,
+    SubscriptionGroupWrapper,
+)
+from pocketmq.remoting.protocol.offset import (
     QueryConsumerOffsetRequestHeader,
-    QueryMessageRequestHeader,
+    ResetOffsetBody,
     ResetOffsetRequestHeader,
     SearchOffsetRequestHeader,
     TopicQueueRequestHeader,
-    TopicRequestHeader,
-    UnregisterClientRequestHeader,
     UpdateConsumerOffsetRequestHeader,
-    ViewMessageRequestHeader,
 )
+from pocketmq.remoting.protocol.pull import QueryMessageRequestHeader, ViewMessageRequestHeader
+from pocketmq.remoting.protocol.topic import (
+    CreateTopicRequestHeader,
+    DeleteTopicRequestHeader,
+    TopicConfigSerializeWrapper,
+    TopicRequestHeader,
+    TopicStatsTable,
+)
+from pocketmq.remoting.protocol.transaction import EndTransactionRequestHeader
 from tests.broker.conftest import Client, Harness, eventually, split_records
 from tests.broker.stories.test_pull import settle
 

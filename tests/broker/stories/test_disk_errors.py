@@ -15,7 +15,7 @@ from pocketmq.common.clock import SystemClock
 from pocketmq.common.errors import CorruptRecord, PocketMQError
 from pocketmq.common.logs import CapturedLog
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.headers import ViewMessageRequestHeader
+from pocketmq.remoting.protocol.pull import ViewMessageRequestHeader
 from pocketmq.store.disk.os_file_system import OsFileSystem
 from pocketmq.store.errors import StoreFull
 from pocketmq.testing.faults import FaultFileSystem, FaultPlan

@@ -12,7 +12,7 @@ from pocketmq.client.admin.admin import Admin
 from pocketmq.client.admin.ha_admin import HaAdmin, HaFailed
 from pocketmq.client.admin.promotion import promote
 from pocketmq.namesrv.epoch_store import EpochFile
-from pocketmq.remoting.headers import HaPromiseRequestHeader
+from pocketmq.remoting.protocol.ha import HaPromiseRequestHeader
 from pocketmq.store.ha.epochs import Epoch
 from tests.broker.conftest import eventually
 from tests.broker.ha_cluster import HaCluster

@@ -11,7 +11,7 @@ from pocketmq.client.admin.ha_admin import HaAdmin, HaFailed
 from pocketmq.client.admin.promotion import promote
 from pocketmq.common.epochs import MEMBERS_STEP, PROMOTION_STEP
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.headers import HaEpochRequestHeader
+from pocketmq.remoting.protocol.ha import HaEpochRequestHeader
 from tests.broker.conftest import Harness, eventually
 from tests.broker.ha.test_ha_roles import append_code
 from tests.broker.ha_cluster import HaCluster

@@ -11,15 +11,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from pocketmq.broker.app import BrokerApp
 from pocketmq.broker.ha.slave_sync import MasterRefused, SlaveSync, TablesFrom
 from pocketmq.broker.metrics.ha_metrics import ha_families
-from pocketmq.remoting.bodies import KVTable, decode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.ha_bodies import HaStatusBody
-from pocketmq.remoting.headers import (
-    CreateTopicRequestHeader,
-    DeleteTopicRequestHeader,
-    QueryConsumerOffsetRequestHeader,
-    UpdateConsumerOffsetRequestHeader,
-)
+from pocketmq.remoting.protocol.body import KVTable, decode_body
+from pocketmq.remoting.protocol.ha import HaStatusBody
+from pocketmq.remoting.protocol.offset import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
+from pocketmq.remoting.protocol.topic import CreateTopicRequestHeader, DeleteTopicRequestHeader
 from tests.broker.conftest import Harness, eventually
 from tests.broker.ha_cluster import HaCluster
 

@@ -9,23 +9,18 @@ from pocketmq.broker.admin.lock_admin import QUEUES_MAX
 from pocketmq.broker.app import BrokerApp
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.events import NullLog
-from pocketmq.remoting.bodies import (
-    ConsumerData,
-    HeartbeatData,
-    MessageQueue,
-    SubscriptionData,
-    decode_body,
-    encode_body,
-)
 from pocketmq.remoting.channel_pool import ChannelPool
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import (
+from pocketmq.remoting.protocol.body import MessageQueue, decode_body, encode_body
+from pocketmq.remoting.protocol.client import ConsumerData, HeartbeatData, SubscriptionData
+from pocketmq.remoting.protocol.lock import (
     LockListRequestHeader,
     LockReleaseRequestHeader,
-    QueryConsumerOffsetRequestHeader,
-    UpdateConsumerOffsetRequestHeader,
+    LockTableBody,
+    OwnLockBatchRequestBody,
+    OwnLockBatchResponseBody,
 )
-from pocketmq.remoting.lock_bodies import LockTableBody, OwnLockBatchRequestBody, OwnLockBatchResponseBody
+from pocketmq.remoting.protocol.offset import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
 from tests.broker.conftest import Client, Harness, eventually
 
 

@@ -8,48 +8,38 @@ import pytest
 
 from pocketmq.broker.admin.ha_runtime_admin import ha_runtime
 from pocketmq.broker.app import BrokerApp
-from pocketmq.remoting.bodies import (
-    BrokerStatsData,
-    ConsumerData,
-    ConsumeStats,
-    HeartbeatData,
-    KVTable,
-    MessageQueue,
-    ProducerData,
-    QueryConsumeTimeSpanBody,
-    ResetOffsetBody,
-    SubscriptionData,
-    SubscriptionGroupConfigBody,
-    TopicConfigBody,
-    TopicList,
-    decode_body,
-    encode_body,
-)
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.ha_bodies import HaSlaveBody, HaStatusBody
-from pocketmq.remoting.headers import (
-    CloneGroupOffsetRequestHeader,
+from pocketmq.remoting.protocol.body import KVTable, MessageQueue, decode_body, encode_body
+from pocketmq.remoting.protocol.broker import BrokerStatsData, ViewBrokerStatsDataRequestHeader
+from pocketmq.remoting.protocol.client import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
+from pocketmq.remoting.protocol.group import (
+    ConsumeStats,
     ConsumeStatsRequestHeader,
     ConsumeTimeSpanRequestHeader,
-    CreateTopicRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
     GetBrokerConsumeStatsRequestHeader,
     GroupRequestHeader,
-    QueryConsumeQueueRequestHeader,
-    QuerySubscriptionRequestHeader,
-    ResetOffsetRequestHeader,
-    TopicRequestHeader,
-    UpdateConsumerOffsetRequestHeader,
-    ViewBrokerStatsDataRequestHeader,
-)
-from pocketmq.remoting.operator_bodies import (
-    CreateTopicListBody,
-    EpochCacheBody,
-    HaRuntimeBody,
     ProducerTableInfo,
-    QueryConsumeQueueBody,
+    QueryConsumeTimeSpanBody,
     QuerySubscriptionBody,
+    QuerySubscriptionRequestHeader,
+    SubscriptionGroupConfigBody,
     SubscriptionGroupListBody,
+)
+from pocketmq.remoting.protocol.ha import EpochCacheBody, HaRuntimeBody, HaSlaveBody, HaStatusBody
+from pocketmq.remoting.protocol.offset import (
+    CloneGroupOffsetRequestHeader,
+    ResetOffsetBody,
+    ResetOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from pocketmq.remoting.protocol.pull import QueryConsumeQueueBody, QueryConsumeQueueRequestHeader
+from pocketmq.remoting.protocol.topic import (
+    CreateTopicListBody,
+    CreateTopicRequestHeader,
+    TopicConfigBody,
+    TopicList,
+    TopicRequestHeader,
 )
 from tests.broker.conftest import Client, eventually
 

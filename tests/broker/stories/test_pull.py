@@ -7,9 +7,11 @@ import msgspec
 import pytest
 
 from pocketmq.broker.app import BrokerApp
-from pocketmq.remoting.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData, encode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import PullMessageRequestHeader, QueryConsumerOffsetRequestHeader
+from pocketmq.remoting.protocol.body import encode_body
+from pocketmq.remoting.protocol.client import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
+from pocketmq.remoting.protocol.offset import QueryConsumerOffsetRequestHeader
+from pocketmq.remoting.protocol.pull import PullMessageRequestHeader
 from tests.broker.conftest import Client, Harness, eventually, records_of, split_records
 
 

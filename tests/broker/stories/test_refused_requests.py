@@ -14,9 +14,9 @@ from pocketmq.common.clock import SystemClock
 from pocketmq.common.errors import Cause
 from pocketmq.common.logs import CapturedLog
 from pocketmq.common.runner import SteppedRunner
-from pocketmq.remoting.bodies import CheckClientBody, KVTable, SubscriptionData, decode_body, encode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import ConsumerGroupRequestHeader
+from pocketmq.remoting.protocol.body import KVTable, decode_body, encode_body
+from pocketmq.remoting.protocol.client import CheckClientBody, ConsumerGroupRequestHeader, SubscriptionData
 from pocketmq.remoting.telemetry import TELEMETRY_KEY, RefusedRequestCount, decode_telemetry
 from tests.broker.conftest import Harness
 from tests.broker.fakes import DirectMailbox, FakeConnection, make_request

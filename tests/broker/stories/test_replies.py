@@ -12,14 +12,11 @@ from pocketmq.broker.app import BrokerApp
 from pocketmq.broker.send.reply_processor import PUSH_TIMEOUT_MS
 from pocketmq.common.properties import decode_properties
 from pocketmq.common.record import COMPRESSED_FLAG
-from pocketmq.remoting.bodies import HeartbeatData, ProducerData, encode_body
 from pocketmq.remoting.codec import encode_response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import (
-    SendMessageRequestHeader,
-    SendMessageV2RequestHeader,
-    UnregisterClientRequestHeader,
-)
+from pocketmq.remoting.protocol.body import encode_body
+from pocketmq.remoting.protocol.client import HeartbeatData, ProducerData, UnregisterClientRequestHeader
+from pocketmq.remoting.protocol.send import SendMessageRequestHeader, SendMessageV2RequestHeader
 from tests.broker.conftest import Client, Harness, eventually
 
 REPLY_TOPIC = "DefaultCluster_REPLY_TOPIC"

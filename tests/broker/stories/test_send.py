@@ -246,7 +246,7 @@ async def test_a_frame_larger_than_a_segment_is_refused_alone(harness: Harness) 
 
 async def test_oneway_sends_are_stored_and_not_answered(client: Client) -> None:
     """The next answer belongs to the next request."""
-    from pocketmq.remoting.headers import NativeAppendRequestHeader
+    from pocketmq.remoting.protocol.send import NativeAppendRequestHeader
 
     record = client.record(body=b"oneway")
     header = NativeAppendRequestHeader("producers", False, [("T", 0, 1)], 0)

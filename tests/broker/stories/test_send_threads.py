@@ -12,7 +12,7 @@ from pocketmq.broker.request.request_task import Refusal
 from pocketmq.broker.send.send_checks import SendChecks
 from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.common.clock import ManualClock
-from pocketmq.remoting.headers import SendMessageV2RequestHeader
+from pocketmq.remoting.protocol.send import SendMessageV2RequestHeader
 from tests.broker.conftest import Client, Harness, eventually
 
 TOPICS = 6

@@ -18,7 +18,7 @@ from pocketmq.broker.pull.pull_checks import SUBSCRIPTION_FLAG
 from pocketmq.broker.request.request_task import Drain
 from pocketmq.common.logs import CapturedLog
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.headers import PullMessageRequestHeader
+from pocketmq.remoting.protocol.pull import PullMessageRequestHeader
 from tests.broker.conftest import Client, eventually, split_records, store_config
 from tests.broker.raw_client import RawClient
 from tests.broker.stalled_disk import StalledDisk

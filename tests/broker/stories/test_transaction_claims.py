@@ -8,7 +8,8 @@ from pocketmq.broker.app import BrokerApp
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.message_id import offset_msg_id
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import NativeAppendRequestHeader, ResumeCheckHalfMessageRequestHeader
+from pocketmq.remoting.protocol.send import NativeAppendRequestHeader
+from pocketmq.remoting.protocol.transaction import ResumeCheckHalfMessageRequestHeader
 from pocketmq.store.append_result import PutStatus
 from tests.broker.conftest import TIMEOUT_MS, Client, Harness, eventually
 from tests.broker.stories.test_transactions import (

@@ -11,14 +11,16 @@ from pocketmq.broker.transaction.transaction_records import parse_op
 from pocketmq.broker.transaction.transaction_service import TRANS_GROUP
 from pocketmq.common.message_id import offset_msg_id, parse_offset_msg_id
 from pocketmq.common.record_codec import decode_record
-from pocketmq.remoting.bodies import HeartbeatData, ProducerData, TransactionList, decode_body, encode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import (
+from pocketmq.remoting.protocol.body import decode_body, encode_body
+from pocketmq.remoting.protocol.client import HeartbeatData, ProducerData
+from pocketmq.remoting.protocol.send import NativeAppendRequestHeader
+from pocketmq.remoting.protocol.transaction import (
     CheckTransactionStateRequestHeader,
     EndTransactionRequestHeader,
-    NativeAppendRequestHeader,
     NativeEndTransactionRequestHeader,
     ResumeCheckHalfMessageRequestHeader,
+    TransactionList,
     TransactionListRequestHeader,
 )
 from tests.broker.conftest import TIMEOUT_MS, Client, Harness, eventually, records_of

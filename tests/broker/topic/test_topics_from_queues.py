@@ -10,7 +10,7 @@ from pocketmq.client.admin.admin import Admin
 from pocketmq.client.admin.ha_admin import HaAdmin
 from pocketmq.client.admin.promotion import promote
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.headers import CreateTopicRequestHeader, DeleteTopicRequestHeader
+from pocketmq.remoting.protocol.topic import CreateTopicRequestHeader, DeleteTopicRequestHeader
 from tests.broker.conftest import Harness, eventually
 from tests.broker.ha_cluster import HaCluster
 

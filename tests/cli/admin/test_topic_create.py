@@ -8,7 +8,7 @@ import pytest
 from pocketmq.cli.admin.topic_create import Asked, MessagesHidden, TopicDiffers, create_topic, settings_text
 from pocketmq.client.admin.admin import QueueStatus
 from pocketmq.client.connection.rebalance import MessageQueue
-from pocketmq.remoting.bodies import TopicConfigBody
+from pocketmq.remoting.protocol.topic import TopicConfigBody
 
 MASTERS = {"a": "a:1", "b": "b:1"}
 

@@ -21,7 +21,7 @@ from pocketmq.client.blocking import PushConsumer as BlockingConsumer
 from pocketmq.client.pull.offsets import ConsumeFromWhere
 from pocketmq.common.record import COMPRESSED_FLAG
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.headers import SendMessageV2RequestHeader
+from pocketmq.remoting.protocol.send import SendMessageV2RequestHeader
 from pocketmq.testing import PocketBroker
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET

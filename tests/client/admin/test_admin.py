@@ -9,8 +9,9 @@ from pocketmq.client import ConsumeFromWhere, Message, NoRoute, NotStarted, Prod
 from pocketmq.client.admin.admin import Admin, GroupOnline, NotFound
 from pocketmq.client.errors import OffsetIllegal
 from pocketmq.common.topics import TopicIllegal
-from pocketmq.remoting.bodies import TopicConfigBody, TopicConfigSerializeWrapper, encode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.protocol.body import encode_body
+from pocketmq.remoting.protocol.topic import TopicConfigBody, TopicConfigSerializeWrapper
 from pocketmq.testing.broker import PocketBroker
 
 

@@ -6,8 +6,7 @@ from pocketmq.client.admin.ha_admin import Group, HaFailed
 from pocketmq.client.admin.promotion import _check_name_servers, _choose
 from pocketmq.client.admin.promotion_rules import Opened, counted, lacks, newest_opened
 from pocketmq.common.epochs import MEMBERS_STEP, PROMOTION_STEP
-from pocketmq.remoting.ha_bodies import HaEpochBody, HaStatusBody
-from pocketmq.remoting.headers import HaEpochResponseHeader, HaPromiseResponseHeader
+from pocketmq.remoting.protocol.ha import HaEpochBody, HaEpochResponseHeader, HaPromiseResponseHeader, HaStatusBody
 
 
 def node(address: str, role: str = "SLAVE", epoch: int = 1, end: int = 100, **fields: object) -> HaStatusBody:

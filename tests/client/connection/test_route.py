@@ -4,7 +4,7 @@ from typing import Any
 
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.connection.route import RouteTable, route_from_data
-from pocketmq.remoting.bodies import BrokerData, QueueData, TopicRouteData
+from pocketmq.remoting.protocol.namesrv import BrokerData, QueueData, TopicRouteData
 
 
 def route_data(**perms: Any) -> Any:

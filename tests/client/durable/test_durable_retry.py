@@ -416,7 +416,7 @@ async def test_one_bad_message_does_not_hold_up_the_rest(cluster: Any) -> None:
 
 
 def _stored(request: Any) -> Any:
-    from pocketmq.remoting.headers import SendMessageResponseHeader
+    from pocketmq.remoting.protocol.send import SendMessageResponseHeader
 
     return SendMessageResponseHeader(msg_id="0" * 32, queue_id=0, queue_offset=0)
 

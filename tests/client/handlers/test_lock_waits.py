@@ -10,8 +10,8 @@ from pocketmq.client.handlers.lock_waits import (
     TOLD_AT_ONCE_MAX,
     LockWaits,
 )
-from pocketmq.remoting.bodies import MessageQueue as QueueBody
-from pocketmq.remoting.lock_bodies import RefusedLock
+from pocketmq.remoting.protocol.body import MessageQueue as QueueBody
+from pocketmq.remoting.protocol.lock import RefusedLock
 
 MS = 1_000_000
 

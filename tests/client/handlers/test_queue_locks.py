@@ -12,10 +12,15 @@ from pocketmq.client.handlers.queue_locks import QUEUES_A_REQUEST, QueueLocks
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.errors import ConfigError
 from pocketmq.common.logs import CapturedLog
-from pocketmq.remoting.bodies import LockBatchResponseBody, decode_body, encode_body
-from pocketmq.remoting.bodies import MessageQueue as QueueBody
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.lock_bodies import OwnLockBatchRequestBody, OwnLockBatchResponseBody, RefusedLock
+from pocketmq.remoting.protocol.body import MessageQueue as QueueBody
+from pocketmq.remoting.protocol.body import decode_body, encode_body
+from pocketmq.remoting.protocol.lock import (
+    LockBatchResponseBody,
+    OwnLockBatchRequestBody,
+    OwnLockBatchResponseBody,
+    RefusedLock,
+)
 from pocketmq.testing.broker import PocketBroker
 
 HEART_BEAT, LOCK, UNLOCK = RequestCode.HEART_BEAT, RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ

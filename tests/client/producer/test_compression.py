@@ -27,7 +27,7 @@ from pocketmq.common.errors import ConfigError
 from pocketmq.common.message import ReceivedMessage
 from pocketmq.common.record import COMPRESSED_FLAG, COMPRESSION_TYPE_MASK, TRANSACTION_PREPARED
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.headers import SendMessageV2RequestHeader
+from pocketmq.remoting.protocol.send import SendMessageV2RequestHeader
 
 TEXT = json.dumps([{"order": number, "customer": f"customer {number}"} for number in range(200)]).encode()
 BIG = TEXT * 12

@@ -33,7 +33,7 @@ from pocketmq.remoting.codec import Request, decode_response
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.frame import JSON, FrameDecoder, new_scratch
 from pocketmq.remoting.frame_budget import FrameBudget
-from pocketmq.remoting.headers import ReplyMessageRequestHeader
+from pocketmq.remoting.protocol.send import ReplyMessageRequestHeader
 from tests.client.real_cluster import RealCluster
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET

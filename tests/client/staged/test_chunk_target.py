@@ -13,8 +13,9 @@ from pocketmq.client import ClientInstance, ClientOptions, NoRoute
 from pocketmq.client.staged.chunk_target import BrokersAway, Patience
 from pocketmq.client.staged.staged_transaction import NamedTransactions
 from pocketmq.common.clock import ManualClock
-from pocketmq.remoting.bodies import BrokerData, ClusterInfo, QueueData, TopicRouteData, encode_body
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.protocol.body import encode_body
+from pocketmq.remoting.protocol.namesrv import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from tests.client.real_cluster import RealCluster
 from tests.client.stories.test_named_transactions import batch, bodies, stage
 

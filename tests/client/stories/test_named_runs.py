@@ -26,7 +26,7 @@ from pocketmq.client.staged.staged_transaction import (
     Part,
     RowsLost,
 )
-from pocketmq.remoting.headers import NamedEndRequestHeader, NamedResponseHeader
+from pocketmq.remoting.protocol.staged import NamedEndRequestHeader, NamedResponseHeader
 from pocketmq.testing.broker import STORE_SETTINGS
 from tests.client import real_cluster
 from tests.client.real_cluster import RealCluster

@@ -22,7 +22,7 @@ from pocketmq.client.staged.staged_transaction import (
     Part,
 )
 from pocketmq.common.record import TRANSACTION_COMMIT, TRANSACTION_MASK
-from pocketmq.remoting.headers import NamedEndRequestHeader
+from pocketmq.remoting.protocol.staged import NamedEndRequestHeader
 from tests.client.real_cluster import RealCluster
 
 QUEUES = 2

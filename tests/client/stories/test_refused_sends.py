@@ -23,7 +23,7 @@ from pocketmq.client import (
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.errors import Cause, Stored
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import NativeAppendResponseHeader, SendMessageResponseHeader
+from pocketmq.remoting.protocol.send import NativeAppendResponseHeader, SendMessageResponseHeader
 
 NATIVE, TYPED = RequestCode.NATIVE_APPEND, RequestCode.SEND_MESSAGE_V2
 BUSY_TEXT = "[OVERLOAD]system busy, start flow control for a while"

@@ -7,7 +7,7 @@ import pytest
 from pocketmq.client import ClientInstance, ClientOptions, Message, NoNameServer, Producer, SendFailed, SendStatus
 from pocketmq.common.errors import Stored
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import NativeAppendResponseHeader, SendMessageResponseHeader
+from pocketmq.remoting.protocol.send import NativeAppendResponseHeader, SendMessageResponseHeader
 
 NATIVE, TYPED, BATCH = RequestCode.NATIVE_APPEND, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
 

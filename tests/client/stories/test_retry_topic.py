@@ -20,7 +20,7 @@ from pocketmq.common.errors import ConfigError, MessageIllegal
 from pocketmq.common.logs import CapturedLog
 from pocketmq.common.retries import LAST_ERROR, LAST_ERROR_LENGTH_MAX, RESENT_FROM, error_line
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import SendMessageResponseHeader
+from pocketmq.remoting.protocol.send import SendMessageResponseHeader
 from pocketmq.testing.broker import PocketBroker
 from tests.client.idempotence.conftest import message_of
 from tests.client.real_cluster import RealCluster

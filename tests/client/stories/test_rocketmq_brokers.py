@@ -13,10 +13,12 @@ from pocketmq.client.connection.rocketmq_limits import RocketMQLacks
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.errors import ConfigError
 from pocketmq.common.record import COMPRESSED_FLAG, COMPRESSION_LZ4
-from pocketmq.remoting.bodies import BrokerData, ClusterInfo, encode_body
 from pocketmq.remoting.channel import ClientChannel
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import OffsetResponseHeader, SendMessageResponseHeader
+from pocketmq.remoting.protocol.body import encode_body
+from pocketmq.remoting.protocol.namesrv import BrokerData, ClusterInfo
+from pocketmq.remoting.protocol.offset import OffsetResponseHeader
+from pocketmq.remoting.protocol.send import SendMessageResponseHeader
 from tests.client.conftest import ScriptedCluster
 from tests.remoting.conftest import MemoryLog
 

@@ -12,7 +12,7 @@ from pocketmq.client import Message, Producer, RemotingTooMuchRequestError, Send
 from pocketmq.common.errors import Stored
 from pocketmq.common.record_columns import received_messages
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.headers import NativeAppendResponseHeader
+from pocketmq.remoting.protocol.send import NativeAppendResponseHeader
 
 pytestmark = pytest.mark.slow
 

@@ -20,7 +20,7 @@ from pocketmq.client import (
 from pocketmq.client.admin.admin import Admin
 from pocketmq.client.connection.route import BrokerAddresses, masters
 from pocketmq.client.message.receipts import SendStatus
-from pocketmq.remoting.bodies import SubscriptionGroupConfigBody
+from pocketmq.remoting.protocol.group import SubscriptionGroupConfigBody
 from tests.broker.conftest import eventually
 from tests.broker.ha_cluster import HaCluster
 

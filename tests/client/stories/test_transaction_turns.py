@@ -11,7 +11,7 @@ from pocketmq.client.message.transaction_message import HalfMessage, LocalTransa
 from pocketmq.client.transaction.transaction_end import ENDS_MAX, End, EndSender
 from pocketmq.common.message import Message
 from pocketmq.remoting.codec import Response
-from pocketmq.remoting.headers import NativeEndTransactionResponseHeader
+from pocketmq.remoting.protocol.transaction import NativeEndTransactionResponseHeader
 
 COMMIT = LocalTransactionState.COMMIT_MESSAGE
 

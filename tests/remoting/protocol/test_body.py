@@ -7,26 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.remoting.bodies import (
-    BrokerData,
-    ConsumerData,
-    ConsumeStats,
-    HeartbeatData,
-    LockBatchResponseBody,
-    MessageQueue,
-    OffsetWrapper,
-    QueueData,
-    RegisterBrokerBody,
-    ResetOffsetBody,
-    SubscriptionData,
-    TopicConfigBody,
-    TopicRouteData,
-    TopicStatsTable,
-    decode_body,
-    encode_body,
-)
 from pocketmq.remoting.errors import BodyIllegal
 from pocketmq.remoting.fastjson import DEPTH_MAX, standard_json
+from pocketmq.remoting.protocol.body import MessageQueue, decode_body, encode_body
+from pocketmq.remoting.protocol.client import ConsumerData, HeartbeatData, SubscriptionData
+from pocketmq.remoting.protocol.group import ConsumeStats, OffsetWrapper
+from pocketmq.remoting.protocol.lock import LockBatchResponseBody
+from pocketmq.remoting.protocol.namesrv import BrokerData, QueueData, RegisterBrokerBody, TopicRouteData
+from pocketmq.remoting.protocol.offset import ResetOffsetBody
+from pocketmq.remoting.protocol.topic import TopicConfigBody, TopicStatsTable
 
 JSON_VALUES = st.recursive(
     st.none()

@@ -1,7 +1,9 @@
-"""Bodies in which a running consumer tells about itself (RocketMQ's ConsumerRunningInfo and its parts).
+"""What an administrator asks of a running consumer, through its broker.
 
-Lives here: the bodies of GET_CONSUMER_RUNNING_INFO, GET_CONSUMER_STATUS_FROM_CLIENT,
-INVOKE_BROKER_TO_GET_CONSUMER_STATUS and CONSUME_MESSAGE_DIRECTLY, and the JSON of tables whose keys are queues.
+Bodies: RocketMQ 4.9.8 ``ConsumerRunningInfo`` and its parts; the JSON of tables whose keys are queues.
+
+Access: the annotations of RocketMQ 5.3.3's headers for 223, 307 and 309, checked by the broker before it asks the
+client. The client checks nothing: it takes 221, 307 and 309 from its broker. RocketMQ serves 209 to 213 nowhere.
 """
 
 from collections.abc import Mapping
@@ -10,10 +12,49 @@ from typing import Any, Final
 import msgspec
 
 from pocketmq.common.errors import DECODE_ERRORS
-from pocketmq.remoting.bodies import Body, MessageQueue, SubscriptionData
+from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import BodyIllegal
 from pocketmq.remoting.fastjson import standard_json
-from pocketmq.remoting.lenient import decode_leniently
+from pocketmq.remoting.protocol.access import (
+    FROM_BROKER,
+    GET_CONSUMER_GROUP,
+    GET_TOPIC_AND_GROUP,
+    PULL,
+    UPDATE_CLUSTER,
+)
+from pocketmq.remoting.protocol.body import Body, MessageQueue
+from pocketmq.remoting.protocol.client import SubscriptionData
+from pocketmq.remoting.protocol.lenient import decode_leniently
+from pocketmq.remoting.protocol.spec import Header, Int, Pool, Raw, Spec
+
+
+class GetConsumerStatusRequestHeader(Header, frozen=True):
+    """GET_CONSUMER_STATUS_FROM_CLIENT, INVOKE_BROKER_TO_GET_CONSUMER_STATUS."""
+
+    topic: str
+    group: str
+    client_addr: str = ""
+
+
+class GetConsumerRunningInfoRequestHeader(Header, frozen=True):
+    """GET_CONSUMER_RUNNING_INFO, relayed to the client."""
+
+    consumer_group: str
+    client_id: str
+    jstack_enable: bool = False
+
+
+class ConsumeMessageDirectlyRequestHeader(Header, frozen=True):
+    """CONSUME_MESSAGE_DIRECTLY, relayed to the client; the body is a record when the broker relays it."""
+
+    consumer_group: str
+    client_id: str = ""
+    msg_id: str = ""
+    broker_name: str = ""
+    topic: str = ""
+    topic_sys_flag: Int | None = None
+    group_sys_flag: Int | None = None
+
 
 RUNNING_INFO_BYTES_MAX: Final = 8 << 20
 
@@ -153,3 +194,44 @@ def _part(raw: Mapping[str, msgspec.Raw], name: str, kind: Any, default: Any) ->
 def _decode_table(raw: Mapping[str, msgspec.Raw], name: str, kind: Any) -> dict[MessageQueue, Any]:
     table = _part(raw, name, dict[str, msgspec.Raw] | None, None) or {}
     return {decode_leniently(key.encode(), MessageQueue): decode_leniently(item, kind) for key, item in table.items()}
+
+
+_R = RequestCode
+SPECS: Final = (
+    Spec(_R.SUSPEND_CONSUMER, Pool.NOBODY, UPDATE_CLUSTER),
+    Spec(_R.RESUME_CONSUMER, Pool.NOBODY, UPDATE_CLUSTER),
+    Spec(_R.RESET_CONSUMER_OFFSET_IN_CONSUMER, Pool.NOBODY, UPDATE_CLUSTER),
+    Spec(_R.RESET_CONSUMER_OFFSET_IN_BROKER, Pool.NOBODY, UPDATE_CLUSTER),
+    Spec(_R.ADJUST_CONSUMER_THREAD_POOL, Pool.NOBODY, UPDATE_CLUSTER),
+    Spec(
+        _R.GET_CONSUMER_STATUS_FROM_CLIENT,
+        Pool.CLIENT,
+        FROM_BROKER,
+        GetConsumerStatusRequestHeader,
+        answer=ConsumerStatusBody,
+    ),
+    Spec(
+        _R.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+        Pool.ADMIN,
+        GET_TOPIC_AND_GROUP,
+        GetConsumerStatusRequestHeader,
+        answer=ConsumerStatusBody,
+    ),
+    Spec(
+        _R.GET_CONSUMER_RUNNING_INFO,
+        Pool.ADMIN,
+        GET_CONSUMER_GROUP,
+        GetConsumerRunningInfoRequestHeader,
+        answer=ConsumerRunningInfo,
+        also_client=True,
+    ),
+    Spec(
+        _R.CONSUME_MESSAGE_DIRECTLY,
+        Pool.ADMIN,
+        PULL,
+        ConsumeMessageDirectlyRequestHeader,
+        body=Raw.RECORDS,
+        answer=ConsumeMessageDirectlyResult,
+        also_client=True,
+    ),
+)

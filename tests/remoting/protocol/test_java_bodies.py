@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from pocketmq.remoting.bodies import CheckClientBody, HeartbeatData, LockBatchRequestBody, MessageQueue, decode_body
-from pocketmq.remoting.consumer_bodies import ConsumerRunningInfo, ConsumerStatusBody
+from pocketmq.remoting.protocol.body import MessageQueue, decode_body
+from pocketmq.remoting.protocol.client import CheckClientBody, HeartbeatData
+from pocketmq.remoting.protocol.lock import LockBatchRequestBody
+from pocketmq.remoting.protocol.relay import ConsumerRunningInfo, ConsumerStatusBody
 
-FILE = Path(__file__).parents[1] / "vectors" / "java-bodies.json"
+FILE = Path(__file__).parents[2] / "vectors" / "java-bodies.json"
 BODIES: dict[str, dict[str, str]] = json.loads(FILE.read_text())
 QUEUE = MessageQueue("Topic", "broker-a", 3)
 

@@ -1,13 +1,52 @@
-"""Bodies about queue locks that RocketMQ does not have: fencing tokens, who holds a queue, the table of locks.
+"""Queue locks of ordered consumption: RocketMQ's two requests with PocketMQ's fencing tokens, and the table of locks.
 
-Lives here: what PocketMQ's own clients add to LOCK_BATCH_MQ (41) and read from its answer, and LOCK_LIST (30600).
 A RocketMQ client asks without the fields of ``OwnLockBatchRequestBody`` and gets RocketMQ's answer; a RocketMQ broker
 ignores them, and its answer decodes as ``OwnLockBatchResponseBody`` without tokens.
+
+Access: RocketMQ 5.3.3 ``DefaultAuthorizationContextBuilder`` for 41 and 42: the group and each topic of the body. Our
+decision: LOCK_LIST shows the locks of all groups and needs Get on the cluster; LOCK_RELEASE disturbs a group as a reset
+of offsets does, and needs what 222 needs.
 """
+
+from typing import Final
 
 import msgspec
 
-from pocketmq.remoting.bodies import Body, LockBatchRequestBody, MessageQueue
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.protocol.access import GET_CLUSTER, SUB_BODY, UPDATE, group, needs, topic
+from pocketmq.remoting.protocol.body import Body, MessageQueue
+from pocketmq.remoting.protocol.spec import Header, Int, Long, Pool, Spec
+
+
+class LockListRequestHeader(Header, frozen=True):
+    """LOCK_LIST; an empty name means all."""
+
+    consumer_group: str = ""
+    topic: str = ""
+    locks_max: Int = 10_000
+
+
+class LockReleaseRequestHeader(Header, frozen=True):
+    """LOCK_RELEASE; ``fencing_token`` names the lock that was seen: a later one is not released."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int
+    fencing_token: Long
+
+
+class LockBatchRequestBody(Body):
+    """LOCK_BATCH_MQ, UNLOCK_BATCH_MQ."""
+
+    consumer_group: str = ""
+    client_id: str = ""
+    mq_set: list[MessageQueue] = []
+
+
+class LockBatchResponseBody(Body):
+    """LOCK_BATCH_MQ: the queues that the client holds now."""
+
+    lock_ok_mq_set: list[MessageQueue] = msgspec.field(name="lockOKMQSet", default_factory=list)
 
 
 class OwnLockBatchRequestBody(LockBatchRequestBody):
@@ -79,3 +118,17 @@ class LockTableBody(Body):
     lock_max_live_time: int = 0
     locks: list[LockInfo] = []
     left_out: int = 0
+
+
+_R = RequestCode
+SPECS: Final = (
+    Spec(_R.LOCK_BATCH_MQ, Pool.ADMIN, SUB_BODY, body=OwnLockBatchRequestBody, answer=OwnLockBatchResponseBody),
+    Spec(_R.UNLOCK_BATCH_MQ, Pool.ADMIN, SUB_BODY, body=LockBatchRequestBody),
+    Spec(_R.LOCK_LIST, Pool.ADMIN, GET_CLUSTER, LockListRequestHeader, answer=LockTableBody),
+    Spec(
+        _R.LOCK_RELEASE,
+        Pool.ADMIN,
+        needs(topic("topic", UPDATE), group("consumer_group", UPDATE)),
+        LockReleaseRequestHeader,
+    ),
+)

@@ -8,21 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.remoting.bodies import (
-    BrokerStatsData,
-    CheckClientBody,
-    ConsumeStats,
-    HeartbeatData,
-    LockBatchRequestBody,
-    RegisterBrokerBody,
-    SubscriptionGroupConfigBody,
-    TopicConfigBody,
-    TopicRouteData,
-    decode_body,
-)
 from pocketmq.remoting.errors import BodyIllegal
-from pocketmq.remoting.ha_bodies import HaStatusBody
-from pocketmq.remoting.lenient import BYTES_MAX
+from pocketmq.remoting.protocol.body import decode_body
+from pocketmq.remoting.protocol.broker import BrokerStatsData
+from pocketmq.remoting.protocol.client import CheckClientBody, HeartbeatData
+from pocketmq.remoting.protocol.group import ConsumeStats, SubscriptionGroupConfigBody
+from pocketmq.remoting.protocol.ha import HaStatusBody
+from pocketmq.remoting.protocol.lenient import BYTES_MAX
+from pocketmq.remoting.protocol.lock import LockBatchRequestBody
+from pocketmq.remoting.protocol.namesrv import RegisterBrokerBody, TopicRouteData
+from pocketmq.remoting.protocol.topic import TopicConfigBody
 
 KINDS: list[type[Any]] = [
     BrokerStatsData,

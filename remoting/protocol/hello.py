@@ -1,0 +1,50 @@
+"""HELLO (30001): what a PocketMQ server can do, in the first answer on a connection.
+
+The connection itself answers it, before any table of handlers. RocketMQ answers "not supported", which says enough.
+
+Access, our decision: anyone, because a client learns from the answer how to prove who it is.
+"""
+
+from typing import Final
+
+import msgspec
+
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.protocol.access import ANYONE
+from pocketmq.remoting.protocol.spec import Pool, Spec
+
+
+class Announcement(msgspec.Struct, frozen=True):
+    """What a PocketMQ server says about itself in its first answer (ext field ``_pmq``, as JSON)."""
+
+    serialize: tuple[int, ...] = (0, 1, 2)
+    native: int = 1
+    """Version of the native append and pull codes; 0: not served (a name server)."""
+    family: int = 4
+    """IP family of the host fields in plain records: 4 or 6."""
+    frame_bytes_max: int = 16 * 1024 * 1024
+    cluster: str = ""
+    message_bytes_max: int = 4 * 1024 * 1024
+    broker: str = ""
+    flush: str = ""
+    """What SEND_OK means: ``SYNC_FLUSH`` (on disk), ``ASYNC_FLUSH`` (in the page cache), ``WRITE_BUFFER`` (in a buffer
+    of the broker's process); empty where the broker does not say.
+    """
+    replication: str = ""
+    """What SEND_OK means beside ``flush``: ``SYNC_MASTER`` (``in_sync_replicas`` copies have it), ``ASYNC_MASTER``
+    (slaves follow later, if there are any), ``SLAVE``; empty where the broker does not say.
+    """
+    in_sync_replicas: int = 1
+    """Copies, the master's included, that have a message before SEND_OK."""
+    trace_on: bool = True
+    """Whether sends are to be traced by producers that can; RocketMQ says so in each answer."""
+    region: str = "DefaultRegion"
+    """The broker's ``region_id``."""
+    transactions: int = 0
+    """Version of the native end of transactions; 0: only END_TRANSACTION, without an answer to count on."""
+    named_transactions: int = 0
+    """Version of named transactions; 0: there are none."""
+
+
+_R = RequestCode
+SPECS: Final = (Spec(_R.HELLO, Pool.CONNECTION, ANYONE),)

@@ -1,0 +1,79 @@
+"""What one row of the protocol says about a request code.
+
+A header is an array-like struct: its field order is the msgpack wire format (append new fields at the end, with a
+default). Its names on RocketMQ's wire (string maps of the JSON and binary codecs) are the field names in camelCase
+unless ``wire_names`` says otherwise. A field without a default is required.
+"""
+
+import enum
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
+
+import msgspec
+
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.protocol.access import Access
+
+Int = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+"""A Java int."""
+Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""A Java long."""
+
+
+class Header(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What all headers share."""
+
+    wire_names: ClassVar[Mapping[str, str]] = {}
+
+
+class Raw(enum.Enum):
+    """A body that is no JSON object of a struct."""
+
+    MESSAGE = "message body"
+    BATCH = "messages, as ``MessageDecoder.encodeMessages`` lays them out"
+    RECORDS = "records"
+    SIZED_RECORDS = "sizes, records"
+    PROPERTIES = "properties text"
+    STATS_LIST = "ConsumeStatsList"
+
+
+class Pool(enum.Enum):
+    """Who serves a request: a pair of queue and threads of the broker, by RocketMQ's name, or another place."""
+
+    SEND = "SendMessageThread"
+    PULL = "PullMessageThread"
+    HEARTBEAT = "HeartbeatThread"
+    CLIENT_MANAGE = "ClientManageThread"
+    CONSUMER_MANAGE = "ConsumerManageThread"
+    QUERY = "QueryMessageThread"
+    REPLY = "ProcessReplyMessageThread"
+    END_TRANSACTION = "EndTransactionThread"
+    STAGED = "NamedTransactionThread"
+    ADMIN = "AdminBrokerThread"
+    CONNECTION = "connection"
+    """The server's connection answers it, at a broker and at a name server."""
+    NAME_SERVER = "name server"
+    CLIENT = "client"
+    """A broker sends it."""
+    NOBODY = "refused"
+    """RocketMQ has the code; PocketMQ refuses it."""
+
+    @property
+    def is_of_broker(self) -> bool:
+        """Whether a pair of the broker serves it."""
+        return self.value.endswith("Thread")
+
+
+class Spec(msgspec.Struct, frozen=True):
+    """One row of the protocol. ``request`` and ``response`` are typed headers, ``body`` and ``answer`` the bodies of
+    request and response; None: it has none."""
+
+    code: RequestCode
+    pool: Pool
+    access: Access
+    request: type[Header] | None = None
+    response: type[Header] | None = None
+    body: type[msgspec.Struct] | Raw | None = None
+    answer: type[msgspec.Struct] | Raw | None = None
+    also_client: bool = False
+    """The broker passes it on to a client, under the same code."""
