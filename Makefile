@@ -5,7 +5,7 @@ JOBS   ?= 2
 BIN     = $(VENV)/bin
 SHELL   = /bin/sh
 
-.PHONY: help run cluster setup test soak check scenarios torture partitions interop bench bench-quick clean
+.PHONY: help run cluster setup test soak check scenarios torture partitions interop bench bench-quick docs-tables clean
 help:           ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -65,6 +65,9 @@ bench: $(VENV)/.bench   ## speed beside the peers and the machine's floor, 35 mi
 
 bench-quick: $(VENV)/.bench ## the same in less than 5 minutes, rougher
 	$(BIN)/python -m bench --quick $(ARGS)
+
+docs-tables: $(VENV)/.dev ## write the tables of request codes into docs/ from remoting/protocol
+	PYTHONPATH=src $(BIN)/python -m docs.tables
 
 clean:                  ## remove what make made
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

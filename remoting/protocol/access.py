@@ -6,8 +6,8 @@ A request has needs, each of which must be granted. A need is a resource and som
 
 The first argument says where the name of the resource stands: a field of the request header, or a ``Place``. A field
 may hold several names (a list, a text with commas, sections whose first item is the topic): each of them counts. An
-empty one counts for nothing. A retry topic (``%RETRY%group``) stands for its group: Pub on it is Sub on the group, and
-a read that needs the group anyhow needs nothing more.
+empty one counts for nothing. A retry topic (``%RETRY%group``) stands for its group: the same actions on the group, with
+Sub in the place of Pub.
 
 Source: RocketMQ 5.3.3 ``RocketMQAction`` and ``RocketMQResource`` at the header classes, and
 ``DefaultAuthorizationContextBuilder``, which overrules them. Nothing here is enforced yet.

@@ -2,10 +2,10 @@
 
 Header structs and bodies: RocketMQ 4.9.8 ``protocol/header/namesrv``, ``protocol/route``, 5.3.3 where marked.
 
-Access: RocketMQ's name server checks nothing. Its headers say what they need, and its proxy enforces it: the
-annotations of RocketMQ 5.3.3's headers for 100 to 104, 205, 216, 217, 219, 224, 322 and 327, and
-``DefaultAuthorizationContextBuilder`` for 105. 106 and 319 have no header: they need Get on the cluster; 318 Update;
-the lists of topics (206, 304, 311 to 313) List on topics, as 224.
+Access: RocketMQ's name server checks nothing, but its headers say what they need, and that is taken: the annotations
+of RocketMQ 5.3.3's headers for 100 to 104, 205, 216, 217, 219, 224, 322 and 327, and
+``DefaultAuthorizationContextBuilder`` for 105. 106 and 319 have no header and need Get on the cluster; 318, which
+changes settings, Update; the lists of topics (206, 304, 311 to 313) List on topics, as 224.
 """
 
 from typing import Final

@@ -30,7 +30,8 @@ class Raw(enum.Enum):
     """A body that is no JSON object of a struct."""
 
     MESSAGE = "message body"
-    BATCH = "messages, as ``MessageDecoder.encodeMessages`` lays them out"
+    BATCH = "messages of a batch"
+    """As RocketMQ's ``MessageDecoder.encodeMessages`` lays them out."""
     RECORDS = "records"
     SIZED_RECORDS = "sizes, records"
     PROPERTIES = "properties text"

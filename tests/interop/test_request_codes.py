@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from tests.broker.stories.test_every_request_code import rocketmq_codes
+from docs.tables import rocketmq_codes
 from tests.interop.toolchain import classpath
 
 CONSTANT = re.compile(r"public static final int (\w+) = (-?\d+);")

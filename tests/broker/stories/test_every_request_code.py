@@ -1,33 +1,26 @@
-"""Every request code of RocketMQ 4.9.8 and 5.3.3: served, or refused in RocketMQ's words; and the table of them all.
+"""Every request code, RocketMQ's and ours: served as its row of ``remoting/protocol`` says, or refused in RocketMQ's
+words.
 
 ``tests/vectors/rocketmq-request-codes.txt`` holds the codes (``tests/interop/test_request_codes.py`` compares it with
 the jars).
 """
 
 import json
-import re
 import socket
 import struct
-from pathlib import Path
 
 import pytest
 
+from docs.tables import rocketmq_codes, served_by
 from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.protocol import PROTOCOL
+from pocketmq.remoting.protocol.spec import Pool
 from pocketmq.testing import PocketBroker
 
-ROOT = Path(__file__).parents[3]
-CODES_FILE = ROOT / "tests" / "vectors" / "rocketmq-request-codes.txt"
-TABLE = ROOT / "docs" / "compatibility.md"
 NOT_SUPPORTED = 3
 UNKNOWN_CODES = (0, -1, 9, 999, 29_999, 32_767, 70_000, 2**31 - 1)
 SENT_TO_CLIENTS = {39, 40, 220, 221, 307, 309, 326}
 """What a broker asks of a client; 307 and 309 are also asked of the broker, which passes them on."""
-
-
-def rocketmq_codes() -> dict[int, tuple[str, list[str]]]:
-    """Return code → (name, versions)."""
-    lines = [line.split() for line in CODES_FILE.read_text().splitlines()]
-    return {int(code): (name, versions) for code, name, *versions in lines}
 
 
 def answers_of(address: str, codes: list[int]) -> dict[int, tuple[int, str]]:
@@ -49,8 +42,8 @@ def answers_of(address: str, codes: list[int]) -> dict[int, tuple[int, str]]:
 
 @pytest.fixture(scope="module")
 def answers() -> dict[str, dict[int, tuple[int, str]]]:
-    """What broker and name server answer to every code of RocketMQ, and to some of nobody."""
-    codes = [*rocketmq_codes(), *UNKNOWN_CODES]
+    """What broker and name server answer to every code of RocketMQ, to ours, and to some of nobody."""
+    codes = [*dict.fromkeys([*rocketmq_codes(), *map(int, RequestCode)]), *UNKNOWN_CODES]
     with PocketBroker() as broker:
         return {"broker": answers_of(broker.address, codes), "name server": answers_of(broker.namesrv, codes)}
 
@@ -72,16 +65,23 @@ def test_our_names_are_rocketmqs() -> None:
             assert known[code][0] == code.name
 
 
-def test_the_table_names_every_code_and_says_what_is_true(answers: dict[str, dict[int, tuple[int, str]]]) -> None:
-    """docs/compatibility.md: one row a code, its versions, who serves it."""
-    section = TABLE.read_text().split("## Request codes\n", 1)[1].split("\n## ", 1)[0]
-    rows = re.findall(r"^\| (\d+) \| `([A-Z_0-9]+)` \| ([^|]*) \| ([^|]*) \|", section, re.MULTILINE)
-    said = {int(code): (name, versions.split(", "), by.strip()) for code, name, versions, by in rows}
-    assert len(rows) == len(said), "no code twice"
-    expected = {}
-    for code, (name, versions) in rocketmq_codes().items():
+def test_the_rows_say_who_serves_each_code(answers: dict[str, dict[int, tuple[int, str]]]) -> None:
+    """The tables of the pages, and later access control, are made from these rows."""
+    said, expected = {}, {}
+    for code in dict.fromkeys([*rocketmq_codes(), *map(int, RequestCode)]):
         by = [server for server in ("broker", "name server") if answers[server][code][0] != NOT_SUPPORTED]
         if code in SENT_TO_CLIENTS:
             by.append("client")
-        expected[code] = (name, versions, ", ".join(by) or "refused")
+        expected[code] = ", ".join(by) or "refused"
+        said[code] = served_by(PROTOCOL.get(code))
     assert said == expected
+
+
+def test_every_pair_of_the_rows_is_a_pair_of_the_broker() -> None:
+    """A pool without a pair would send its codes to the default one, without a sound."""
+    with PocketBroker() as broker:
+        table = broker.app.request_table
+        for code, spec in PROTOCOL.items():
+            if spec.pool.is_of_broker:
+                assert table.pair_for(code).name == spec.pool.value, spec.code
+        assert {pair.name for pair in table.executors()} == {pool.value for pool in Pool if pool.is_of_broker}
