@@ -38,6 +38,7 @@ from pocketmq.client.handlers.consume_result import ConsumeResult, Later
 from pocketmq.client.handlers.process_queue import ProcessLimits
 from pocketmq.client.message.identified_message import IdentifiedMessage
 from pocketmq.client.message.receipts import Receipt, SendStatus
+from pocketmq.client.message.request_message import ReplyIllegal, ReplyMessage, is_request, reply_to
 from pocketmq.client.message.transaction_message import (
     LocalTransactionState,
     TransactionNotBegun,
@@ -46,7 +47,7 @@ from pocketmq.client.message.transaction_message import (
 )
 from pocketmq.client.producer.fault_items import LATENCY_TABLE_4_9, LATENCY_TABLE_5_3, LatencyTable
 from pocketmq.client.producer.producer import Producer
-from pocketmq.client.producer.request_reply import NoReply, ReplyIllegal, ReplyMessage, is_request, reply_to
+from pocketmq.client.producer.request_reply import NoReply
 from pocketmq.client.producer.retry import DEFAULT_RETRY_RESPONSE_CODES, RETRY_RESPONSE_CODES_4_9
 from pocketmq.client.pull.offsets import ConsumeFromWhere
 from pocketmq.client.pull.pull_consumer import PullConsumer

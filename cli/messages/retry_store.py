@@ -125,7 +125,7 @@ def drain(
             before = retry.state.waiting
             loop = asyncio.get_running_loop()
             end_s = loop.time() + timeout_s
-            retry.hurry()
+            retry.resend_now()
             while retry.state.waiting and loop.time() < end_s:  # noqa: ASYNC110 - the count is the store's
                 await asyncio.sleep(0.05)
             left = retry.state.waiting
@@ -166,8 +166,8 @@ def purge(
 
 
 def _open(url: str, name: str, *, read_only: bool) -> "tuple[RetryStore, Summary]":
+    from pocketmq.client.durable.opening import StoreOptions, open_url
     from pocketmq.client.durable.ownership import open_when_free
-    from pocketmq.client.durable.store import StoreOptions, open_url
     from pocketmq.common.clock import SystemClock
 
     store, clock = open_url(url, StoreOptions(name=name), SystemClock()), SystemClock()

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from pocketmq.client.connection.instance import ClientInstance, Link, check_answer
+from pocketmq.client.connection.instance import BrokerConnection, ClientInstance, check_answer
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.connection.route import TopicRoute, route_from_data
 from pocketmq.client.errors import BrokerAnswerError, ClientError, NotStarted, OffsetIllegal
@@ -520,7 +520,7 @@ class Admin(Lifecycle):
 
     async def _link_request(self, address: str, code: int, header: Header | None) -> Any:
         self._check_running()
-        link: Link = await self.instance.link_to(address, address, timeout_ms=self._timeout_ms)
+        link: BrokerConnection = await self.instance.link_to(address, address, timeout_ms=self._timeout_ms)
         return await link.channel.request(code, header, timeout_ms=self._timeout_ms)
 
     async def _ask(self, address: str, code: int, header: Header | None, what: str) -> Any:

@@ -3,9 +3,10 @@
     name_servers    several, one in use, the next when it fails
     route           where a topic lives, cached and refreshed
     instance        one client id: connections, heartbeats, routes, periodic tasks
+    reply_table     requests that wait for the replies that brokers push
     rebalance       RocketMQ's allocation strategies, and ``MessageQueue``
     refusal_facts   what a broker says beside the text of a refusal
-    rocketmq_limits what a RocketMQ broker cannot do, reported once
+    rocketmq_limits what a RocketMQ broker cannot do, logged once
 
 Frames and sockets belong to ``remoting``.
 """

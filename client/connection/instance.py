@@ -10,11 +10,11 @@ import platform
 import random
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, TypeVar, cast
 
 from pocketmq.client.connection.name_servers import NameServers, parse_addresses
 from pocketmq.client.connection.refusal_facts import refusal_facts
-from pocketmq.client.connection.rocketmq_limits import RocketMQLacks
+from pocketmq.client.connection.rocketmq_limits import RocketMQLimits
 from pocketmq.client.connection.route import BrokerAddresses, RouteTable, TopicRoute, route_from_data
 from pocketmq.client.errors import BrokerNotExist, ForkedClient, NoRoute, NotStarted, answer_error
 from pocketmq.client.log import StandardLog
@@ -40,8 +40,7 @@ from pocketmq.remoting.protocol.client import (
 )
 from pocketmq.remoting.protocol.hello import Announcement
 
-if TYPE_CHECKING:
-    from pocketmq.client.producer.request_reply import ReplyTable
+_T = TypeVar("_T")
 
 SERIALIZE_TYPES: Final = {"JSON": JSON, "ROCKETMQ": BINARY, "MSGPACK": MSGPACK}
 """RocketMQ's names (SerializeType.java) and one of our own."""
@@ -59,10 +58,10 @@ _CONSUMER_REQUESTS = frozenset(
 )
 
 
-def _look_away(task: "asyncio.Task[Any]") -> None:
-    """Take the error of a question whose askers may all have given up."""
-    if not task.cancelled():
-        task.exception()
+def retrieve_exception(future: "asyncio.Future[Any]") -> None:
+    """Retrieve the error of a future whose callers may all have given up, so that asyncio does not report it."""
+    if not future.cancelled():
+        future.exception()
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -89,7 +88,7 @@ RequestHandler = Callable[[ClientChannel, Request], None]
 
 
 @dataclass(slots=True, frozen=True)
-class Link:
+class BrokerConnection:
     """An open way to a broker. ``announcement`` is None for a real RocketMQ broker: it takes typed requests only.
 
     ``version``: its version as RocketMQ counts them (MQVersion.java), 0 where it did not say.
@@ -184,15 +183,14 @@ class ClientInstance:
         self._consumer_changes: dict[str, Callable[[], None]] = {}
         self._consumer_asked: dict[str, Callable[[ClientChannel, Request], None]] = {}
         self._fetching: dict[str, asyncio.Task[TopicRoute]] = {}
-        self._opening: dict[str, asyncio.Task[Link]] = {}
-        self._links: dict[str, Link] = {}
+        self._opening: dict[str, asyncio.Task[BrokerConnection]] = {}
+        self._links: dict[str, BrokerConnection] = {}
         self.supervisor = Supervisor(self.log, self.clock)
         self._tasks = TaskSet(self.supervisor)
-        self.lacks = RocketMQLacks(self.log)
+        self.limits = RocketMQLimits(self.log)
         self.on_route_changed: list[Callable[[str], None]] = []
         self._request_handlers: dict[int, list[RequestHandler]] = {}
-        self.reply_table: ReplyTable | None = None
-        """Who waits for replies; made with the first request (``request_reply``)."""
+        self._shared: dict[type[Any], object] = {}
 
     @property
     def addresses(self) -> list[str]:
@@ -203,6 +201,13 @@ class ClientInstance:
     def running(self) -> bool:
         """Whether at least one user has started it."""
         return self._users > 0
+
+    def shared(self, kind: type[_T], make: Callable[[], _T]) -> _T:
+        """Return the one object of ``kind`` that the users of this instance share; ``make`` it if there is none yet."""
+        found = self._shared.get(kind)
+        if found is None:
+            found = self._shared[kind] = make()
+        return cast(_T, found)
 
     def check_process(self) -> None:
         """Raise ``ForkedClient`` in a child process, ``NotStarted`` when nobody started the instance."""
@@ -259,7 +264,7 @@ class ClientInstance:
         route: TopicRoute = await self._wait(self._fetch(topic, for_send), timeout_ms, f"route of {topic}", NoRoute)
         return route
 
-    def doubt_route(self, topic: str) -> None:
+    def invalidate_route(self, topic: str) -> None:
         """Ask for a topic's route anew, in the background: one of its brokers did not answer.
 
         The old one stays in use meanwhile, and if no name server answers. At most every 200 ms.
@@ -281,7 +286,7 @@ class ClientInstance:
         if task is None:
             task = self._tasks.spawn(self._fetch_route(topic, for_send), f"pocketmq-route-{topic}")
             self._fetching[key] = task
-            task.add_done_callback(_look_away)
+            task.add_done_callback(retrieve_exception)
             task.add_done_callback(lambda _: self._fetching.pop(key, None))
         return task
 
@@ -342,13 +347,13 @@ class ClientInstance:
             )
         return found
 
-    def open_link(self, broker_name: str) -> Link | None:
+    def open_link(self, broker_name: str) -> BrokerConnection | None:
         """Return the link to a broker's master if it is open now."""
         found = self.routes.broker(broker_name)
         link = self._links.get(found.master) if found is not None else None
         return link if link is not None and not link.channel.closed else None
 
-    async def link(self, broker_name: str, *, timeout_ms: float, broker_id: int = 0) -> Link:
+    async def link(self, broker_name: str, *, timeout_ms: float, broker_id: int = 0) -> BrokerConnection:
         """Return an open link to a broker; connect and send a heartbeat if there is none yet."""
         self.check_process()
         found = self.broker(broker_name)
@@ -359,7 +364,7 @@ class ClientInstance:
             )
         return await self.link_to(address, broker_name, timeout_ms=timeout_ms)
 
-    async def link_to(self, address: str, broker_name: str, *, timeout_ms: float) -> Link:
+    async def link_to(self, address: str, broker_name: str, *, timeout_ms: float) -> BrokerConnection:
         """Return an open link to ``address``."""
         link = self._links.get(address)
         if link is not None and not link.channel.closed:
@@ -368,20 +373,20 @@ class ClientInstance:
         if task is None:
             task = self._tasks.spawn(self._open(address, broker_name), f"pocketmq-connect-{address}")
             self._opening[address] = task
-            task.add_done_callback(_look_away)
+            task.add_done_callback(retrieve_exception)
             task.add_done_callback(lambda _: self._opening.pop(address, None))
-        opened: Link = await self._wait(task, timeout_ms, f"connection to {address}", ConnectFailed)
+        opened: BrokerConnection = await self._wait(task, timeout_ms, f"connection to {address}", ConnectFailed)
         return opened
 
-    async def _open(self, address: str, broker_name: str) -> Link:
+    async def _open(self, address: str, broker_name: str) -> BrokerConnection:
         channel = await self._pool.get(address)
         response = await channel.request(
             RequestCode.HEART_BEAT, None, self._heartbeat_body(), timeout_ms=self.options.connect_timeout_ms
         )
         check_answer(response, f"heartbeat to {broker_name} refused", address)
-        link = Link(broker_name, address, channel, channel.announcement, response.version)
+        link = BrokerConnection(broker_name, address, channel, channel.announcement, response.version)
         if link.announcement is None:
-            self.lacks.opened(broker_name, address, response.version)
+            self.limits.opened(broker_name, address, response.version)
         self._links[address] = link
         return link
 
@@ -442,7 +447,7 @@ class ClientInstance:
             await self._unregister(UnregisterClientRequestHeader(client_id=self.client_id, consumer_group=group))
 
     async def _unregister(self, header: UnregisterClientRequestHeader) -> None:
-        async def tell(link: Link) -> None:
+        async def tell(link: BrokerConnection) -> None:
             try:
                 await link.channel.request(
                     RequestCode.UNREGISTER_CLIENT, header, timeout_ms=self.options.api_timeout_ms
@@ -474,7 +479,7 @@ class ClientInstance:
 
         await asyncio.gather(*(beat(address, name) for address, name in wanted.items()))
 
-    async def beat(self, link: Link, *, timeout_ms: int) -> None:
+    async def beat(self, link: BrokerConnection, *, timeout_ms: int) -> None:
         """Send one heartbeat, so that a broker knows now which groups this client has. Raises its refusal."""
         response = await link.channel.request(
             RequestCode.HEART_BEAT, None, self._heartbeat_body(), timeout_ms=timeout_ms
@@ -495,7 +500,7 @@ class ClientInstance:
             await asyncio.sleep(self.options.heartbeat_broker_interval_ms / 1000)
             await self.heartbeat()
 
-    def link_of(self, channel: ClientChannel) -> Link | None:
+    def link_of(self, channel: ClientChannel) -> BrokerConnection | None:
         """Return the open link that uses ``channel``."""
         link = self._links.get(channel.address)
         return link if link is not None and link.channel is channel and not channel.closed else None

@@ -1,6 +1,6 @@
-"""What a RocketMQ broker does not give, told once for each broker and thing.
+"""What a RocketMQ broker does not offer, logged once for each broker and limit.
 
-Lives here: ``RocketMQLacks``: who was told what; the words.
+Lives here: ``RocketMQLimits``: what was logged of which broker; the words.
 """
 
 from collections.abc import Iterable
@@ -15,10 +15,10 @@ V4_9_4: Final = 401
 V5_0_0: Final = 413
 """MQVersion.java of 5.0.0: timers are known from here on."""
 BROKERS_MAX: Final = 4_096
-"""More brokers than this are not remembered: then some are told again."""
+"""More brokers than this are not remembered: then some limits are logged again."""
 
 
-class RocketMQLacks:
+class RocketMQLimits:
     """Belongs to one client instance and its event loop."""
 
     def __init__(self, log: EventLog) -> None:

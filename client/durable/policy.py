@@ -8,8 +8,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from pocketmq.client.message.request_message import ReplyMessage, RequestMessage
 from pocketmq.client.message.transaction_message import HalfMessage
-from pocketmq.client.producer.request_reply import ReplyMessage, RequestMessage
 from pocketmq.common.errors import ConfigError
 from pocketmq.common.message import Message
 

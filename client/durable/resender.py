@@ -125,7 +125,7 @@ class Resender:
             state.dirty, state.next_seq = True, 0
         self._wake.set()
 
-    def hurry(self) -> None:
+    def resend_now(self) -> None:
         """Try everything once before its time."""
         self._sweep_at_ms = self._swept_ms = self._port.clock.now_ms()
         self._wake.set()
@@ -172,7 +172,7 @@ class Resender:
         """Start what is due; return the ms until more is."""
         now_ms = self._port.clock.now_ms()
         if now_ms < self._looked_ms - CLOCK_SLACK_MS:  # it was put back: nothing would be due for as long
-            self.hurry()
+            self.resend_now()
         self._looked_ms = now_ms
         wait_ms = float(IDLE_MS)
         for lane, state in list(self._lanes.items()):
@@ -372,7 +372,7 @@ class Resender:
             self._failing.clear()
         topic = items[0].kept.topic
         self._failing.add(topic)
-        self._port.instance.doubt_route(topic)  # its broker may be back, while the route we have does not name it
+        self._port.instance.invalidate_route(topic)  # its broker may be back, while the route we have does not name it
         self._sweep_at_ms = None
 
     # -- afterwards --------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ Lives here: ``DurableRetry``: which failures are kept, the way into the store, r
 """
 
 import asyncio
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,12 +18,13 @@ from pocketmq.client.durable.entry import Entry, KeptMessage
 from pocketmq.client.durable.errors import GivenUp, NotSafe, RetryStoreError, StoreUnreachable, not_safe
 from pocketmq.client.durable.keys import KeyedItem, KeyedSends, KeyState
 from pocketmq.client.durable.metrics import RetryState
+from pocketmq.client.durable.opening import StoreOptions, open_url
 from pocketmq.client.durable.options import RetryOptions
 from pocketmq.client.durable.ownership import StoreWait
 from pocketmq.client.durable.policy import RetryRule, kind_of, rule_for
 from pocketmq.client.durable.receipt import StoredForRetry
 from pocketmq.client.durable.resender import Resender, ask, is_permanent
-from pocketmq.client.durable.store import RetryStore, StoreOptions, Summary, open_url
+from pocketmq.client.durable.store import RetryStore, Summary
 from pocketmq.client.durable.worker import StoreWorker, ToKeep
 from pocketmq.client.errors import NotStarted
 from pocketmq.client.message.identified_message import uniq_keys_of
@@ -273,10 +275,15 @@ class DurableRetry:
         self._receipts.clear()
         self._store_failed(NotStarted("producer stopped while its retry store was being opened"))
 
-    def hurry(self) -> None:
-        """Try what waits now, before its time: the brokers are known to be back."""
+    def resend_now(self) -> None:
+        """Resend what waits now, before its time: the brokers are known to be back."""
         if self._resender is not None:
-            self._resender.hurry()
+            self._resender.resend_now()
+
+    def hurry(self) -> None:
+        """Do what ``resend_now`` does: its former name."""
+        warnings.warn("DurableRetry.hurry is now resend_now", DeprecationWarning, stacklevel=2)
+        self.resend_now()
 
     # -- what is kept ------------------------------------------------------------------------------------------
 

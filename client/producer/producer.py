@@ -15,6 +15,7 @@ from pocketmq.client.errors import NotStarted, WrongLoop
 from pocketmq.client.lifecycle import Lifecycle
 from pocketmq.client.message.identified_message import uniq_keys_of
 from pocketmq.client.message.receipts import Receipt
+from pocketmq.client.message.request_message import ReplyMessage
 from pocketmq.client.message.transaction_message import HalfMessage
 from pocketmq.client.message.validation import MAX_MESSAGE_SIZE, check_message
 from pocketmq.client.producer.accumulator import FRAME_BYTES_TARGET, UNBUILT_EXTRA_BYTES, Accumulator, Frame, Section
@@ -24,11 +25,17 @@ from pocketmq.client.producer.compression import OVER_HOWMUCH_BYTES, Compression
 from pocketmq.client.producer.fault_items import LATENCY_TABLE_5_3, FaultItems, LatencyTable
 from pocketmq.client.producer.in_flight import ASYNC_PERMITS, IN_FLIGHT_BYTES_MAX, ONEWAY_PERMITS, InFlight
 from pocketmq.client.producer.producer_options import SEND_TIMEOUT_MS_MAX, ProducerOptions, check_range
-from pocketmq.client.producer.request_reply import ReplyDone, ReplyMessage, Requests
+from pocketmq.client.producer.request_reply import ReplyDone, Requests
 from pocketmq.client.producer.retry import DEFAULT_RETRY_RESPONSE_CODES, RetryPolicy
 from pocketmq.client.producer.retry_budget import FLOOR, RATIO, RetryBudget
 from pocketmq.client.producer.retry_gate import RetryGate
-from pocketmq.client.producer.selectors import QueueChooser, QueueSelector, select_by_hash, select_by_user
+from pocketmq.client.producer.selectors import (
+    QueueChooser,
+    QueueSelector,
+    select_by_hash,
+    select_by_user,
+    select_for_reply,
+)
 from pocketmq.client.producer.sender import SectionSender
 from pocketmq.client.trace.trace import SendTrace, TraceDispatcher, trace_group
 from pocketmq.common.body_codec import LEVEL_DEFAULT, CompressionType
@@ -676,7 +683,7 @@ class Producer(Lifecycle):
         if parked.selector is not None:
             queue = select_by_user(parked.selector, route.write_queues, message)
         elif isinstance(message, ReplyMessage):
-            queue = message.queue_of(route.write_queues)
+            queue = select_for_reply(message.broker_name, route.write_queues)
         elif message.sharding_key:
             queue = select_by_hash(message.sharding_key, route.write_queues)
         if queue is not None:

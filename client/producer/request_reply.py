@@ -1,46 +1,29 @@
-"""Request-reply: a message whose sender waits for an answer from whoever consumes it.
+"""Requests: messages whose sender waits for the reply of whoever consumes them.
 
-Lives here: ``reply_to`` for consumers, ``Requests`` behind ``Producer.request``, the table of those that wait
-(``ReplyTable``, one for a client instance), the errors.
-
-As RocketMQ's (RequestFutureHolder, MessageUtil, ClientRemotingProcessor): the request carries a correlation id, the
-client id of its sender and a time to live; the reply goes to the topic ``<cluster>_REPLY_TOPIC`` as
-SEND_REPLY_MESSAGE_V2, and the broker pushes it to the connection of that client.
+Lives here: ``Requests`` behind ``Producer.request``, ``NoReply``. The message kinds are in
+``message.request_message``, the table of waiting requests is ``connection.reply_table``.
 """
 
 import asyncio
 import uuid
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Protocol
 
-from pocketmq.client.connection.instance import ClientInstance, Link, TaskSet
-from pocketmq.client.connection.rebalance import MessageQueue
+from pocketmq.client.connection.instance import BrokerConnection, ClientInstance, TaskSet, retrieve_exception
+from pocketmq.client.connection.reply_table import REQUESTS_MAX, reply_table
 from pocketmq.client.errors import ClientError, NotStarted, SendTimeout
 from pocketmq.client.message.receipts import Receipt
+from pocketmq.client.message.request_message import RequestMessage
 from pocketmq.client.message.validation import check_message
 from pocketmq.client.producer.producer_options import SEND_TIMEOUT_MS_MAX, check_range
 from pocketmq.client.producer.selectors import QueueSelector
 from pocketmq.common import properties as names
-from pocketmq.common.errors import Cause, MessageIllegal, PocketMQError, Stored
+from pocketmq.common.errors import Cause, PocketMQError, Stored
 from pocketmq.common.message import Message, ReceivedMessage
-from pocketmq.common.properties import decode_properties, encode_properties
-from pocketmq.common.record import HOST_ZERO_V4, encode_host
-from pocketmq.common.record_codec import encode_record, received_message
-from pocketmq.common.topics import REPLY_SUFFIX
 from pocketmq.remoting.channel import ClientChannel
-from pocketmq.remoting.codec import Request, encode_response
-from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.errors import RemotingTooMuchRequestError, RequestTimeout
-from pocketmq.remoting.protocol.send import ReplyMessageRequestHeader
-
-if TYPE_CHECKING:
-    from pocketmq.client.producer.producer import Producer
-
-REPLY_FLAG: Final = "reply"
-"""Value of MSG_TYPE of a reply (RocketMQ MixAll.REPLY_MESSAGE_FLAG)."""
-REQUESTS_MAX: Final = 10_000
-"""Requests of one client instance that wait for their replies."""
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import RequestTimeout
 
 ReplyDone = Callable[[ReceivedMessage | PocketMQError], None]
 """Gets the reply or the error, once, on the event loop."""
@@ -63,201 +46,24 @@ class NoReply(RequestTimeout):
         self.correlation_id = correlation_id
 
 
-class ReplyIllegal(ClientError):
-    """A message cannot be replied to: it is no request (RocketMQ CREATE_REPLY_MESSAGE_EXCEPTION, code 10007)."""
+class Sends(Protocol):
+    """What requests need of their producer."""
 
-    code = ResponseCode.CREATE_REPLY_MESSAGE_EXCEPTION
-    default_cause = Cause.BAD_REQUEST
+    instance: ClientInstance
+    send_msg_timeout_ms: int
+    max_message_size: int
 
-
-class _Linked(Message):
-    """A message with properties of the system's own."""
-
-    __slots__ = ("system_properties",)
-
-    is_plain_kind = False
-
-    def __init__(self, message: Message, topic: str, system_properties: Mapping[str, str]) -> None:
-        if message.delay_time_level or message.is_timed:
-            raise MessageIllegal(
-                "message refused", why="a request or reply cannot be delayed", hint="send it without the delay"
-            )
-        super().__init__(
-            topic,
-            message.body,
-            tags=message.tags,
-            keys=message.keys,
-            properties=message.properties,
-            flag=message.flag,
-            wait_store_msg_ok=message.wait_store_msg_ok,
-            sharding_key=message.sharding_key,
-        )
-        self.system_properties = dict(system_properties)
-
-    def property_map(self, uniq_key: str = "") -> dict[str, str]:
-        """Return the message's properties and those of the system."""
-        return {**super().property_map(uniq_key), **self.system_properties}
-
-
-class RequestMessage(_Linked):
-    """A message whose sender waits for a reply. Only ``Producer.request`` makes one."""
-
-    __slots__ = ()
-
-
-class ReplyMessage(_Linked):
-    """The reply to a request; send it with any producer of the same cluster."""
-
-    __slots__ = ("broker_name",)
-
-    def __init__(self, message: Message, topic: str, system_properties: Mapping[str, str], broker_name: str) -> None:
-        super().__init__(message, topic, system_properties)
-        self.broker_name = broker_name
-
-    def queue_of(self, queues: Sequence[MessageQueue]) -> MessageQueue | None:
-        """Return a queue of the broker that had the request: there its sender is surely connected. None: any."""
-        return next((queue for queue in queues if queue.broker_name == self.broker_name), None)
-
-
-def reply_to(
-    request: ReceivedMessage,
-    body: bytes,
-    *,
-    tags: str = "",
-    keys: Sequence[str] | str = (),
-    properties: Mapping[str, str] | None = None,
-) -> ReplyMessage:
-    """Return the reply to a request that was consumed (RocketMQ MessageUtil.createReplyMessage).
-
-    Raises ``ReplyIllegal`` for a message that is no request. Use: ``await producer.send(reply_to(message, b"..."))``.
-    """
-    if not isinstance(request, ReceivedMessage):
-        raise ReplyIllegal(
-            "create reply message fail", why=f"{type(request).__name__} is no received message", hint="pass the request"
-        )
-    known = request.properties
-    for name in (names.CLUSTER, names.REPLY_TO_CLIENT, names.CORRELATION_ID):
-        if not known.get(name):
-            raise ReplyIllegal(
-                "create reply message fail",
-                why=f"requestMessage error, property[{name}] is null.",
-                hint="reply only to what Producer.request has sent",
-            )
-    system = {
-        names.MSG_TYPE: REPLY_FLAG,
-        names.CORRELATION_ID: known[names.CORRELATION_ID],
-        names.REPLY_TO_CLIENT: known[names.REPLY_TO_CLIENT],
-    }
-    if names.TTL in known:
-        system[names.TTL] = known[names.TTL]
-    topic = known[names.CLUSTER] + REPLY_SUFFIX
-    message = Message(topic, body, tags=tags, keys=keys, properties=properties)
-    return ReplyMessage(message, topic, system, request.broker_name)
-
-
-def is_request(message: ReceivedMessage) -> bool:
-    """Tell whether the sender of a message waits for a reply."""
-    known = message.properties
-    return bool(known.get(names.CORRELATION_ID) and known.get(names.REPLY_TO_CLIENT)) and names.MSG_TYPE not in known
-
-
-class ReplyTable:
-    """Who waits for which reply, in one client instance: it answers the pushes of all brokers. Loop thread only."""
-
-    def __init__(self, instance: ClientInstance, count_max: int = REQUESTS_MAX) -> None:
-        self._instance = instance
-        self._count_max = count_max
-        self._waiting: dict[str, asyncio.Future[ReceivedMessage]] = {}
-        self.late = 0
-        """Replies that nobody waited for any more."""
-        instance.add_request_handler(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._on_request)
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def add(self, correlation_id: str, future: "asyncio.Future[ReceivedMessage]") -> None:
-        """Let ``future`` wait. Raises ``RemotingTooMuchRequestError`` when too many do."""
-        if len(self._waiting) >= self._count_max:
-            raise RemotingTooMuchRequestError(
-                "request refused", why=f"{len(self._waiting)} wait for their replies", hint="wait for some of them"
-            )
-        self._waiting[correlation_id] = future
-
-    def remove(self, correlation_id: str) -> None:
-        """Wait no longer."""
-        self._waiting.pop(correlation_id, None)
-
-    def _on_request(self, channel: ClientChannel, request: Request) -> None:
-        """Take a reply, and tell the broker whether somebody got it."""
-        remark = self._take(channel, request)
-        if remark:
-            self._instance.log.info("reply_not_taken", address=channel.address, why=remark)
-        if not request.oneway:
-            channel.respond(
-                encode_response(
-                    ResponseCode.SYSTEM_ERROR if remark else ResponseCode.SUCCESS,
-                    request.opaque,
-                    request.code,
-                    remark=remark,
-                    serialize_type=request.serialize_type,
-                )
-            )
-
-    def _take(self, channel: ClientChannel, request: Request) -> str:
-        """Hand a reply to who waits for it; return why that was not possible, or nothing."""
-        header = request.header
-        if not isinstance(header, ReplyMessageRequestHeader):
-            return "it has no header"
-        link = self._instance.link_of(channel)
-        try:
-            reply = _received(header, request.body, "" if link is None else link.broker_name, self._instance)
-        except PocketMQError as error:
-            return f"process reply message fail: {error}"
-        correlation_id = reply.properties.get(names.CORRELATION_ID, "")
-        future = self._waiting.pop(correlation_id, None)
-        if future is None or future.done():
-            self.late += 1
-            return f"receive reply message, but not matched any request, CorrelationId: {correlation_id[:100]}"
-        future.set_result(reply)
-        return ""
-
-
-def _received(
-    header: ReplyMessageRequestHeader, body: Any, broker_name: str, instance: ClientInstance
-) -> ReceivedMessage:
-    """Return a pushed reply as a message; it has no place in a queue of its own. Raises ``PocketMQError``."""
-    properties = decode_properties(header.properties.encode("utf-8", "replace"))
-    properties[names.ARRIVE_TIME] = str(instance.clock.now_ms())
-    record = encode_record(
-        header.topic,
-        body,
-        queue_id=header.queue_id,
-        properties=encode_properties(properties),
-        flag=header.flag,
-        sys_flag=header.sys_flag,
-        born_timestamp=header.born_timestamp,
-        born_host=_host(header.born_host),
-        store_timestamp=header.store_timestamp,
-        store_host=_host(header.store_host),
-        reconsume_times=header.reconsume_times,
-    )
-    return received_message(record, broker_name)
-
-
-def _host(text: str) -> bytes:
-    """Return an address as a record holds it; zeros for what is none. Java writes ``/1.2.3.4:5``."""
-    address, _, port = text.rpartition(":")
-    address = address.rpartition("/")[2].strip("[]")
-    try:
-        return encode_host(address, int(port)) if 0 <= int(port) < 65_536 else HOST_ZERO_V4
-    except (ValueError, MessageIllegal):
-        return HOST_ZERO_V4
+    def send_nowait(
+        self, message: Message, *, selector: QueueSelector | None = None, timeout_ms: int | None = None
+    ) -> "asyncio.Future[Receipt]":
+        """Send and return the receipt's future."""
+        ...
 
 
 class Requests:
     """The requests of one producer."""
 
-    def __init__(self, producer: "Producer") -> None:
+    def __init__(self, producer: Sends) -> None:
         self._producer = producer
         self._instance = producer.instance
         self._told: weakref.WeakSet[ClientChannel] = weakref.WeakSet()
@@ -282,9 +88,7 @@ class Requests:
             names.TTL: str(timeout_ms),
         }
         request = RequestMessage(message, message.topic, system)
-        table = instance.reply_table
-        if table is None:
-            table = instance.reply_table = ReplyTable(instance)
+        table = reply_table(instance)
         loop = asyncio.get_running_loop()
         reply: asyncio.Future[ReceivedMessage] = loop.create_future()
         table.add(correlation_id, reply)
@@ -292,7 +96,7 @@ class Requests:
         try:
             await self._introduce(message.topic, timeout_ms)
             sending = producer.send_nowait(request, selector=selector, timeout_ms=self._left_ms(deadline_ns))
-            sending.add_done_callback(_look_away)
+            sending.add_done_callback(retrieve_exception)
             await asyncio.wait(
                 (reply, sending), timeout=self._left_ms(deadline_ns) / 1000, return_when=asyncio.FIRST_COMPLETED
             )
@@ -346,7 +150,7 @@ class Requests:
         connection are connected in the background: one that is dead must not hold up a request to another.
         """
         route = await self._instance.route(topic, timeout_ms=timeout_ms, for_send=True)
-        untold: list[Link] = []
+        untold: list[BrokerConnection] = []
         for broker in route.brokers.values():
             link = self._instance.open_link(broker.broker_name)
             if link is not None:
@@ -363,18 +167,12 @@ class Requests:
         except PocketMQError as error:
             self._instance.log.info("request_broker_not_connected", broker=broker_name, error=str(error))
 
-    async def _tell(self, link: Link, timeout_ms: int) -> None:
+    async def _tell(self, link: BrokerConnection, timeout_ms: int) -> None:
         try:
             await self._instance.beat(link, timeout_ms=min(timeout_ms, self._instance.options.api_timeout_ms))
             self._told.add(link.channel)
         except PocketMQError as error:
             self._instance.log.info("request_broker_not_told", address=link.address, error=str(error))
-
-
-def _look_away(future: "asyncio.Future[Receipt]") -> None:
-    """Take the error of a send whose reply, or end of time, came first."""
-    if not future.cancelled():
-        future.exception()
 
 
 def _no_reply(topic: str, timeout_ms: int, correlation_id: str, sending: "asyncio.Future[Receipt]") -> NoReply:

@@ -6,9 +6,9 @@ Batches travel unpacked, as RocketMQ's do.
 
 import struct
 
+from pocketmq.client.message.request_message import ReplyMessage
 from pocketmq.client.message.transaction_message import HalfMessage
 from pocketmq.client.producer.accumulator import Section
-from pocketmq.client.producer.request_reply import ReplyMessage
 from pocketmq.common import properties as names
 from pocketmq.common.errors import MessageIllegal
 from pocketmq.common.message import Message
@@ -22,7 +22,7 @@ _ITEM = struct.Struct(">iiiii")
 _U16 = struct.Struct(">H")
 
 
-def typed_request(
+def rocketmq_request(
     section: Section, producer_group: str, queue_nums: int
 ) -> tuple[int, SendMessageV2RequestHeader, bytes]:
     """Return (request code, header, body) of a section: one message, or a batch of one topic."""

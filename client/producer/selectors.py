@@ -128,3 +128,8 @@ def select_by_user(selector: QueueSelector, queues: Sequence[MessageQueue], mess
         why=f"{chosen!r} for {len(queues)} queues of {message.topic}",
         hint="return one of the queues, or an index from 0 to len(queues) - 1",
     )
+
+
+def select_for_reply(broker_name: str, queues: Sequence[MessageQueue]) -> MessageQueue | None:
+    """Return a queue of the broker that had the request: the requester is connected there. None: any queue will do."""
+    return next((queue for queue in queues if queue.broker_name == broker_name), None)

@@ -5,7 +5,7 @@ one connection, may be stored the other way round (SendMessageProcessor, ``sendM
 what waits longer than 200 ms for a thread (BrokerFastFailure). So what must keep its order has one request of its queue
 on the way, and the rest of a broker's sends ``WINDOW`` together.
 
-Lives here: ``TypedLanes``: who may leave now, who waits, who has waited too long.
+Lives here: ``SendWindows``: who may leave now, who waits, who has waited too long.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from pocketmq.client.connection.instance import Link
+from pocketmq.client.connection.instance import BrokerConnection
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.producer.accumulator import Section
 from pocketmq.common.clock import Clock
@@ -25,7 +25,7 @@ LOOK_MS: Final = 50
 
 Lane = MessageQueue | str
 """A queue whose sends keep their order, or a broker's address for all others."""
-_Waiting = tuple[Section, Link, int]
+_Waiting = tuple[Section, BrokerConnection, int]
 
 
 class _Track:
@@ -40,7 +40,7 @@ class _Track:
         self.is_pumped = False
 
 
-class TypedLanes:
+class SendWindows:
     """Belongs to one producer and its event loop.
 
     ``send(section, link, until_ns, lane)`` sends a request now; ``leave(lane)`` must be called exactly once for each,
@@ -50,8 +50,8 @@ class TypedLanes:
 
     def __init__(
         self,
-        send: Callable[[Section, Link, int, Lane], None],
-        late: Callable[[Section, Link, int], None],
+        send: Callable[[Section, BrokerConnection, int, Lane], None],
+        late: Callable[[Section, BrokerConnection, int], None],
         clock: Clock,
     ) -> None:
         self._send = send
@@ -64,7 +64,7 @@ class TypedLanes:
         """How many sections wait for a place."""
         return sum(len(track.waiting) for track in self._tracks.values())
 
-    def enter(self, section: Section, link: Link, until_ns: int, *, in_order: bool) -> None:
+    def enter(self, section: Section, link: BrokerConnection, until_ns: int, *, in_order: bool) -> None:
         """Send now if there is a place, else when there is one. ``in_order``: behind those before it for its queue."""
         lane: Lane = section.queue if in_order else link.address
         track = self._tracks.get(lane)
@@ -74,7 +74,7 @@ class TypedLanes:
         self._pump(lane, track)
         self._look_later(track)
 
-    def put_back(self, sections: Sequence[Section], link: Link, until_ns: int, lane: Lane) -> None:
+    def put_back(self, sections: Sequence[Section], link: BrokerConnection, until_ns: int, lane: Lane) -> None:
         """Let sections leave before all that wait: they are parts of one that was on the way and was refused whole.
 
         Before ``leave``: the lane still has its place.

@@ -10,19 +10,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pocketmq.client.arrow.packed import PackedRecords, packed_ids
-from pocketmq.client.connection.instance import ClientInstance, Link, TaskSet
+from pocketmq.client.connection.instance import BrokerConnection, ClientInstance, TaskSet
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.connection.refusal_facts import CODES_NEVER_STORED, refusal_facts, remark_text
 from pocketmq.client.connection.route import DEFAULT_TOPIC_QUEUE_NUMS
 from pocketmq.client.errors import ROLE_CAUSES, Attempt, BrokerNotExist, ClientError, NotStarted
 from pocketmq.client.message.receipts import STATUS_OF_CODE, Receipt, SectionOutcome, SectionReceipts, SendStatus
+from pocketmq.client.message.request_message import ReplyMessage
 from pocketmq.client.producer.accumulator import Frame, Section, native_body
 from pocketmq.client.producer.attempt_log import AttemptLog
 from pocketmq.client.producer.attempt_plan import OVERTAKEN, AttemptPlan
-from pocketmq.client.producer.request_reply import ReplyMessage
 from pocketmq.client.producer.retry import NO_ANSWER, Decision, send_failed
-from pocketmq.client.producer.rocketmq_send import can_batch, typed_request
-from pocketmq.client.producer.send_windows import Lane, TypedLanes
+from pocketmq.client.producer.rocketmq_send import can_batch, rocketmq_request
+from pocketmq.client.producer.send_windows import Lane, SendWindows
 from pocketmq.common.errors import PocketMQError, Stored
 from pocketmq.common.plain_batch import build_alike
 from pocketmq.common.record import encode_host
@@ -70,14 +70,14 @@ class SectionSender:
         self._in_flight: set[Section] = set()
         self._tails: dict[MessageQueue, asyncio.Event] = {}
         self._tasks = TaskSet(instance.supervisor)
-        self._lanes = TypedLanes(self._send_request, self._late, self._clock)
+        self._windows = SendWindows(self._send_request, self._late, self._clock)
         self._attempts = AttemptLog(producer_group, instance.log)
 
     def __len__(self) -> int:
         """How many sections are not settled."""
         return len(self._in_flight)
 
-    def builder(self, link: Link, half: bool = False) -> PlainRecordBuilder | None:
+    def builder(self, link: BrokerConnection, half: bool = False) -> PlainRecordBuilder | None:
         """Return the record builder for a broker, or None if it takes typed requests only (for ``half`` messages)."""
         announcement = link.announcement
         if announcement is None or not announcement.native or (half and not announcement.transactions):
@@ -190,7 +190,7 @@ class SectionSender:
         except Exception as error:  # a fault of ours must not leave a future waiting
             self._finish(section, error)
 
-    def _send_to(self, section: Section, link: Link, until_ns: int) -> None:
+    def _send_to(self, section: Section, link: BrokerConnection, until_ns: int) -> None:
         builder = self.builder(link, section.half) if section.plain else None
         if builder is None:
             self._send_typed(section, link, until_ns)
@@ -216,7 +216,7 @@ class SectionSender:
         self._send_native(link, [section], section.wait, section.oneway, self._clock.monotonic_ns(), until_ns)
 
     def _send_native(
-        self, link: Link, sections: list[Section], wait: bool, oneway: bool, now_ns: int, until_ns: int
+        self, link: BrokerConnection, sections: list[Section], wait: bool, oneway: bool, now_ns: int, until_ns: int
     ) -> None:
         left_ms = (until_ns - now_ns) / 1e6
         header = NativeAppendRequestHeader(
@@ -236,17 +236,17 @@ class SectionSender:
 
         self._request(link, code, header, body, left_ms, done)
 
-    def _send_typed(self, section: Section, link: Link, until_ns: int) -> None:
+    def _send_typed(self, section: Section, link: BrokerConnection, until_ns: int) -> None:
         """Send as RocketMQ's clients do: one request per message, or one for a batch."""
         section.unpack()
         if link.announcement is None:
-            self._instance.lacks.sent(link.broker_name, link.address, link.version, section.messages)
+            self._instance.limits.sent(link.broker_name, link.address, link.version, section.messages)
         if section.count > 1 and section.batch_future is None and not can_batch(section):
             for part in self._parts(section):
                 self._send_typed(part, link, until_ns)
         elif not link.is_native and not section.oneway:
             in_order = not section.may_move and not isinstance(section.messages[0], ReplyMessage)
-            self._lanes.enter(section, link, until_ns, in_order=in_order)
+            self._windows.enter(section, link, until_ns, in_order=in_order)
         else:
             self._send_request(section, link, until_ns, None)
 
@@ -263,10 +263,10 @@ class SectionSender:
                 part.charged = section.charged
         return parts
 
-    def _send_request(self, section: Section, link: Link, until_ns: int, lane: "Lane | None") -> None:
+    def _send_request(self, section: Section, link: BrokerConnection, until_ns: int, lane: "Lane | None") -> None:
         """Send the request of one message or batch. ``lane``: whose place it gives back with its answer."""
         now_ns = self._clock.monotonic_ns()
-        code, header, body = typed_request(section, self._group, DEFAULT_TOPIC_QUEUE_NUMS)
+        code, header, body = rocketmq_request(section, self._group, DEFAULT_TOPIC_QUEUE_NUMS)
         if section.oneway:
             self._send_oneway(link, code, header, body, [section])
             return
@@ -284,21 +284,21 @@ class SectionSender:
                     self._typed_answer(link, section, now_ns, result)
             finally:
                 if lane is not None:
-                    self._lanes.leave(lane)
+                    self._windows.leave(lane)
 
         self._request(link, code, header, body, (until_ns - now_ns) / 1e6, done)
 
-    def _again_apart(self, section: Section, link: Link, until_ns: int, lane: "Lane | None") -> None:
+    def _again_apart(self, section: Section, link: BrokerConnection, until_ns: int, lane: "Lane | None") -> None:
         """Send a batch's messages one by one, in its place: the broker takes no batch, or none of its size."""
         parts = self._parts(section)
         if lane is not None:
-            self._lanes.put_back(parts, link, until_ns, lane)
+            self._windows.put_back(parts, link, until_ns, lane)
             return
         for part in parts:
             self._send_request(part, link, until_ns, None)
 
-    def _late(self, section: Section, link: Link, ahead: int) -> None:
-        """End an attempt whose time was over before it could leave (``typed_lanes``)."""
+    def _late(self, section: Section, link: BrokerConnection, ahead: int) -> None:
+        """End an attempt whose time was over before it could leave (``send_windows``)."""
         error = RemotingTooMuchRequestError(
             "not sent",
             why=f"its time was over while {ahead} earlier sends to {link.address} had no answer yet",
@@ -308,7 +308,7 @@ class SectionSender:
 
     def _request(
         self,
-        link: Link,
+        link: BrokerConnection,
         code: int,
         header: Header,
         body: bytes,
@@ -320,7 +320,9 @@ class SectionSender:
         except PocketMQError as error:
             done(error)
 
-    def _send_oneway(self, link: Link, code: int, header: Header, body: bytes, sections: Sequence[Section]) -> None:
+    def _send_oneway(
+        self, link: BrokerConnection, code: int, header: Header, body: bytes, sections: Sequence[Section]
+    ) -> None:
         """Send without an answer. What a peer does not read stays counted until it has left."""
         try:
             link.channel.send_oneway(code, header, body)
@@ -334,7 +336,7 @@ class SectionSender:
         for section in sections:
             self._release(section)
 
-    async def _release_when_written(self, link: Link, sections: list[Section]) -> None:
+    async def _release_when_written(self, link: BrokerConnection, sections: list[Section]) -> None:
         try:
             await link.channel.drain()
         except PocketMQError as error:
@@ -347,7 +349,7 @@ class SectionSender:
     # -- answers -----------------------------------------------------------------------------------------------
 
     def _native_answer(
-        self, link: Link, sections: list[Section], sent_ns: int, result: Response | PocketMQError
+        self, link: BrokerConnection, sections: list[Section], sent_ns: int, result: Response | PocketMQError
     ) -> None:
         header: Any = result.header if isinstance(result, Response) else None
         if isinstance(result, Response) and header is not None:
@@ -397,7 +399,9 @@ class SectionSender:
         if stored_ok:
             self._plan.budget.stored(link.broker_name)
 
-    def _typed_answer(self, link: Link, section: Section, sent_ns: int, result: Response | PocketMQError) -> None:
+    def _typed_answer(
+        self, link: BrokerConnection, section: Section, sent_ns: int, result: Response | PocketMQError
+    ) -> None:
         if not isinstance(result, Response):
             self._failed(section, link.broker_name, link.address, result, sent_ns)
             return
@@ -425,7 +429,7 @@ class SectionSender:
             self._plan.budget.stored(link.broker_name)
         self._stored(section, link, outcome, sent_ns)
 
-    def _stored(self, section: Section, link: Link, outcome: SectionOutcome, sent_ns: int) -> None:
+    def _stored(self, section: Section, link: BrokerConnection, outcome: SectionOutcome, sent_ns: int) -> None:
         """Take a receipt; or keep it and look for a better one (``retry_another_broker_when_not_store_ok``)."""
         plan = self._plan
         if plan.faults is not None:
@@ -479,7 +483,7 @@ class SectionSender:
             self._finish(section, result)
             return
         if isinstance(result, ConnectFailed | ConnectionLost | RequestTimeout):
-            self._instance.doubt_route(section.queue.topic)
+            self._instance.invalidate_route(section.queue.topic)
         if isinstance(result, ConnectFailed):
             phase = "connect"
         elif isinstance(result, RemotingTooMuchRequestError):
@@ -528,7 +532,7 @@ class SectionSender:
         if attempt.answer_code == ResponseCode.TOPIC_NOT_EXIST:
             self._instance.routes.forget(section.queue.topic)
         elif attempt.cause in ROLE_CAUSES or attempt.answer_code == ResponseCode.SERVICE_NOT_AVAILABLE:
-            self._instance.doubt_route(section.queue.topic)  # another broker may lead this name by now
+            self._instance.invalidate_route(section.queue.topic)  # another broker may lead this name by now
         decision = self._plan.failed(section, attempt, now_ns)
         self._attempts.note(attempt, section.count, again=decision.again and not section.oneway)
         if section.oneway:
@@ -636,24 +640,24 @@ class SectionSender:
 
     async def close(self) -> None:
         """End every task; what is still unsettled fails with ``NotStarted``."""
-        self._lanes.take_all()
+        self._windows.take_all()
         await self._tasks.cancel()
         for section in list(self._in_flight):
             self._give_up(section)
         self._attempts.tell()
 
 
-def _copies_of(link: Link) -> int:
+def _copies_of(link: BrokerConnection) -> int:
     """Return how many copies a synchronous master's SEND_OK stands for; 1 for every other broker."""
     told = link.announcement
     return told.in_sync_replicas if told is not None and told.replication == "SYNC_MASTER" else 1
 
 
-def _region_of(link: Link) -> str:
+def _region_of(link: BrokerConnection) -> str:
     return "DefaultRegion" if link.announcement is None else link.announcement.region
 
 
-def _flush_of(link: Link) -> str:
+def _flush_of(link: BrokerConnection) -> str:
     return "" if link.announcement is None else link.announcement.flush
 
 

@@ -6,7 +6,7 @@ Lives here: ``ReadLinks``: the order of a name's brokers, who is left out for a 
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from pocketmq.client.connection.instance import ClientInstance, Link
+from pocketmq.client.connection.instance import BrokerConnection, ClientInstance
 from pocketmq.client.connection.route import MASTER_ID
 from pocketmq.client.errors import BrokerAnswerError
 from pocketmq.common.errors import PocketMQError
@@ -32,7 +32,7 @@ class ReadLinks:
         self._avoided: dict[str, tuple[int, int]] = {}  # address -> (until, monotonic ns; ms of that wait)
 
     async def ask(
-        self, broker_name: str, request: Callable[[int, Link], Awaitable[_T]], *, broker_id: int = MASTER_ID
+        self, broker_name: str, request: Callable[[int, BrokerConnection], Awaitable[_T]], *, broker_id: int = MASTER_ID
     ) -> _T:
         """Return what ``request(broker id, link)`` returns for the first broker that answers, ``broker_id`` first.
 

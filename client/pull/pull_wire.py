@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketmq.client.connection.instance import ClientInstance, Link, check_answer
+from pocketmq.client.connection.instance import BrokerConnection, ClientInstance, check_answer
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.connection.route import MASTER_ID
 from pocketmq.client.errors import ClientError, answer_error
@@ -124,7 +124,7 @@ class PullWire:
             suspend_ms = 0  # a hold at one broker would keep what the others have
 
         async def pull_from(wanted_id: int) -> list[PullResult]:
-            async def ask(broker_id: int, link: Link) -> list[PullResult]:
+            async def ask(broker_id: int, link: BrokerConnection) -> list[PullResult]:
                 results = await self._pull_at(link, by_id[wanted_id], subscription, max_messages, max_bytes, suspend_ms)
                 return results if broker_id == MASTER_ID else [_not_back(result, positions) for result in results]
 
@@ -147,7 +147,7 @@ class PullWire:
 
     async def _pull_at(
         self,
-        link: Link,
+        link: BrokerConnection,
         positions: Sequence[tuple[MessageQueue, int]],
         subscription: Subscription | None,
         max_messages: int,
@@ -165,7 +165,7 @@ class PullWire:
 
     async def _pull_native(
         self,
-        link: Link,
+        link: BrokerConnection,
         positions: Sequence[tuple[MessageQueue, int]],
         subscription: Subscription | None,
         max_messages: int,
@@ -207,7 +207,7 @@ class PullWire:
 
     async def _pull_typed(
         self,
-        link: Link,
+        link: BrokerConnection,
         queue: MessageQueue,
         offset: int,
         subscription: Subscription | None,
@@ -263,7 +263,7 @@ class PullWire:
         return await self._offset(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header, queue)
 
     async def _offset(self, code: int, header: Any, queue: MessageQueue) -> int:
-        async def ask(broker_id: int, link: Link) -> int:
+        async def ask(broker_id: int, link: BrokerConnection) -> int:
             response = await link.channel.request(code, header, timeout_ms=self._timeout_ms)
             answer: Any = check_answer(response, f"offset of {queue} refused", link.address).header
             return int(answer.offset)
@@ -286,7 +286,7 @@ class PullWire:
             set_zero_if_not_found=None if zero_if_young else False,
         )
 
-        async def ask(broker_id: int, link: Link) -> int:
+        async def ask(broker_id: int, link: BrokerConnection) -> int:
             code = RequestCode.QUERY_CONSUMER_OFFSET
             response = await link.channel.request(code, header, timeout_ms=self._timeout_ms)
             check_answer(response, f"offset of {self._group} refused", link.address, ResponseCode.QUERY_NOT_FOUND)
@@ -312,7 +312,7 @@ class PullWire:
             fencing_token=fencing_token or None,
         )
 
-        async def ask(broker_id: int, link: Link) -> int:
+        async def ask(broker_id: int, link: BrokerConnection) -> int:
             code = RequestCode.UPDATE_CONSUMER_OFFSET
             response = await link.channel.request(code, header, timeout_ms=self._timeout_ms)
             check_answer(response, f"commit of {queue} refused", link.address)
@@ -346,7 +346,7 @@ def _not_back(result: PullResult, positions: Sequence[tuple[MessageQueue, int]])
     return PullResult(result.broker_name, queues, result.body, result.sizes, result.suggested_id)
 
 
-def _checked(response: Response, what: str, link: Link) -> Response:
+def _checked(response: Response, what: str, link: BrokerConnection) -> Response:
     """Return a pull's response unless its code says that something is wrong."""
     if response.code not in _PULL_CODES:
         after = response.extra.get("retry_after_ms", "")
@@ -360,5 +360,5 @@ def _checked(response: Response, what: str, link: Link) -> Response:
     return response
 
 
-def _illegal(link: Link, why: str) -> PullAnswerIllegal:
+def _illegal(link: BrokerConnection, why: str) -> PullAnswerIllegal:
     return PullAnswerIllegal("pull answer refused", why=f"{link.address}: {why}", hint="check the broker's version")

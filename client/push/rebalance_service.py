@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pocketmq.client.connection.instance import ClientInstance, Link, TaskSet, check_answer
+from pocketmq.client.connection.instance import BrokerConnection, ClientInstance, TaskSet, check_answer
 from pocketmq.client.connection.rebalance import AllocateStrategy, MessageQueue, rebalance
 from pocketmq.client.connection.route import MASTER_ID, TopicRoute
 from pocketmq.client.handlers.consumer_statistics import ConsumerStatistics
@@ -194,7 +194,7 @@ class QueueSharing:
         """Ask any broker of the topic who is in the group."""
         failure: PocketMQError | None = None
 
-        async def ask(broker_id: int, link: Link) -> list[str]:
+        async def ask(broker_id: int, link: BrokerConnection) -> list[str]:
             response = await link.channel.request(
                 RequestCode.GET_CONSUMER_LIST_BY_GROUP,
                 ConsumerGroupRequestHeader(consumer_group=self._group),

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
-from pocketmq.client.connection.instance import ClientInstance, Link, check_answer
+from pocketmq.client.connection.instance import BrokerConnection, ClientInstance, check_answer
 from pocketmq.client.connection.refusal_facts import refusal_facts, remark_text
 from pocketmq.client.connection.route import TopicRoute
 from pocketmq.client.errors import BrokerAnswerError, ClientError, NoRoute, answer_error
@@ -127,19 +127,19 @@ class Patience:
         info = decode_body(response.body, ClusterInfo)
         return any(MASTER in each.broker_addrs for each in info.broker_addr_table.values())
 
-    async def link(self, broker: str, topic: str) -> Link:
+    async def link(self, broker: str, topic: str) -> BrokerConnection:
         """Return an open connection to a broker's master."""
         opened = self._instance.open_link(broker)
         if opened is not None:
             return opened
 
-        async def ask() -> Link:
+        async def ask() -> BrokerConnection:
             return await self._instance.link(broker, timeout_ms=self._instance.options.connect_timeout_ms)
 
         return await self.run(ask, f"no connection to {broker}", topic)
 
 
-def check_named(link: Link) -> None:
+def check_named(link: BrokerConnection) -> None:
     """Raise ``NotTaken`` for a broker without named transactions."""
     if link.announcement is None or not link.announcement.named_transactions:
         raise NotTaken(
@@ -184,7 +184,7 @@ class StageTarget:
         """See ``ChunkTarget``."""
         return await self._patience.route(topic)
 
-    async def link(self, broker: str, topic: str) -> Link:
+    async def link(self, broker: str, topic: str) -> BrokerConnection:
         """See ``ChunkTarget``. Raises ``NotTaken``."""
         link = await self._patience.link(broker, topic)
         check_named(link)
@@ -225,7 +225,7 @@ class AppendTarget:
         """See ``ChunkTarget``."""
         return await self._patience.route(topic)
 
-    async def link(self, broker: str, topic: str) -> Link:
+    async def link(self, broker: str, topic: str) -> BrokerConnection:
         """See ``ChunkTarget``. Raises ``NotTaken``."""
         link = await self._patience.link(broker, topic)
         if link.announcement is None or not link.announcement.native:

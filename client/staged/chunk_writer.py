@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pocketmq.client.arrow.row_records import Int64s, MessageRows
-from pocketmq.client.connection.instance import ClientInstance, Link
+from pocketmq.client.connection.instance import BrokerConnection, ClientInstance
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.connection.route import TopicRoute
 from pocketmq.client.message.validation import MAX_MESSAGE_SIZE
@@ -87,7 +87,7 @@ class ChunkTarget(Protocol):
         """Return the queues that a topic's rows may go to; raise ``NoRoute`` where waiting would not help."""
         ...
 
-    async def link(self, broker: str, topic: str) -> Link:
+    async def link(self, broker: str, topic: str) -> BrokerConnection:
         """Return a connection to a broker that takes chunks; raise what tells why it does not."""
         ...
 

@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from pocketmq.client.connection.instance import ClientInstance
 from pocketmq.client.message.receipts import Receipt, SendStatus
@@ -21,9 +21,6 @@ from pocketmq.common import properties as names
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.message import Message, ReceivedMessage
 from pocketmq.common.topics import GROUP_LENGTH_MAX, TRACE_TOPIC, check_topic_name
-
-if TYPE_CHECKING:
-    from pocketmq.client.producer.producer import Producer
 
 GROUP_PREFIX: Final = "_INNER_TRACE_PRODUCER-"
 """RocketMQ TraceConstants.GROUP_NAME_PREFIX."""
@@ -41,13 +38,31 @@ LINGER_S: Final = 0.01
 """How long the first record of a batch waits for others (RocketMQ: up to 0.5 s)."""
 
 
+class Sends(Protocol):
+    """What sends the trace messages: a producer that belongs to the dispatcher."""
+
+    instance: ClientInstance
+
+    async def start(self) -> None:
+        """Start it."""
+        ...
+
+    async def stop(self) -> None:
+        """Deliver what was sent, then stop it."""
+        ...
+
+    def send_nowait(self, message: Message, *, timeout_ms: int | None = None) -> "asyncio.Future[Receipt]":
+        """Send and return the receipt's future."""
+        ...
+
+
 class TraceDispatcher:
     """Sends records to the trace topic in the background. Loop thread only.
 
     Life: ``start`` and ``stop`` of its owner, a producer or consumer, whose instance it shares.
     """
 
-    def __init__(self, producer: "Producer", trace_topic: str = TRACE_TOPIC, *, queue_max: int = QUEUE_MAX) -> None:
+    def __init__(self, producer: Sends, trace_topic: str = TRACE_TOPIC, *, queue_max: int = QUEUE_MAX) -> None:
         """``producer`` is the internal one; it is started and stopped here."""
         check_topic_name(trace_topic)
         self.trace_topic = trace_topic

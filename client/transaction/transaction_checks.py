@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pocketmq.client.connection.instance import ClientInstance, Link, TaskSet
+from pocketmq.client.connection.instance import BrokerConnection, ClientInstance, TaskSet
 from pocketmq.client.message.transaction_message import LocalTransactionState, TransactionRefused, as_state
 from pocketmq.client.transaction.transaction_end import End, EndSender
 from pocketmq.common.errors import PocketMQError
@@ -40,7 +40,7 @@ Check = Callable[[ReceivedMessage], Any]
 class _Asked:
     """One check that waits."""
 
-    link: Link
+    link: BrokerConnection
     header: CheckTransactionStateRequestHeader
     message: ReceivedMessage
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pocketmq.client.connection.instance import ClientInstance, Link
+from pocketmq.client.connection.instance import BrokerConnection, ClientInstance
 from pocketmq.client.errors import ClientError
 from pocketmq.client.message.transaction_message import LocalTransactionState, TransactionRefused
 from pocketmq.common.errors import Cause, PocketMQError
@@ -99,7 +99,7 @@ class EndSender:
         *,
         timeout_ms: int,
         attempts: int,
-        link: Link | None = None,
+        link: BrokerConnection | None = None,
         first: "asyncio.Future[tuple[int, str]] | None" = None,
         deadline_ns: int | None = None,
     ) -> bool:
@@ -161,7 +161,7 @@ class EndSender:
             msg_id=end.msg_id,
         )
 
-    def _oneway(self, link: Link, end: End) -> None:
+    def _oneway(self, link: BrokerConnection, end: End) -> None:
         header = EndTransactionRequestHeader(
             producer_group=self._group,
             tran_state_table_offset=end.queue_offset,
@@ -175,7 +175,7 @@ class EndSender:
         self.sent += 1
         link.channel.send_oneway(RequestCode.END_TRANSACTION, header)
 
-    def _ask(self, link: Link, end: End, left_ms: float) -> "asyncio.Future[tuple[int, str]]":
+    def _ask(self, link: BrokerConnection, end: End, left_ms: float) -> "asyncio.Future[tuple[int, str]]":
         """Put the decision into this turn's request; the channel ends the wait after the shortest ``left_ms``."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[tuple[int, str]] = loop.create_future()
@@ -188,7 +188,7 @@ class EndSender:
         turn.left_ms = min(turn.left_ms, left_ms)
         return future
 
-    def _flush(self, link: Link) -> None:
+    def _flush(self, link: BrokerConnection) -> None:
         turn = self._turn.pop(link.address)
         self._turn_of.clear()  # whose turns still go on are looked up anew
         for first in range(0, len(turn.ends), ENDS_MAX):

@@ -20,7 +20,7 @@ import msgspec
 from bench.base.harness import Row, in_loop, medians, own_broker, scaled
 from pocketmq.cli.bench import cases as bench_cases
 from pocketmq.client import Message, PullConsumer, TransactionProducer
-from pocketmq.client.connection.instance import Link
+from pocketmq.client.connection.instance import BrokerConnection
 from pocketmq.common.message import ReceivedMessage
 
 COUNT = int(os.environ.get("TRANSACTIONS", scaled("20000", "2000")))
@@ -64,17 +64,17 @@ async def pair(producer: TransactionProducer, topic: str, in_flight: int, count:
 
 def native(producer: TransactionProducer) -> bool:
     """Tell whether the producer's broker answers decisions."""
-    links: dict[str, Link] = producer.instance._links
+    links: dict[str, BrokerConnection] = producer.instance._links
     return all(link.announcement is not None and link.announcement.transactions for link in links.values())
 
 
 def without_native(producer: TransactionProducer) -> None:
     """Let the producer speak to its broker as to one without native transactions."""
-    links: dict[str, Link] = producer.instance._links
+    links: dict[str, BrokerConnection] = producer.instance._links
     for address, link in list(links.items()):
         assert link.announcement is not None
         plain = msgspec.structs.replace(link.announcement, transactions=0, native=0)
-        links[address] = Link(link.broker_name, address, link.channel, plain)
+        links[address] = BrokerConnection(link.broker_name, address, link.channel, plain)
 
 
 async def delivered(namesrv: str, topic: str, count: int) -> int:

@@ -17,7 +17,7 @@ from pocketmq.client import Message, Producer
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.durable import DurableRetry, RetryRule
 from pocketmq.client.durable.entry import KeptMessage, lane_of
-from pocketmq.client.durable.store import StoreOptions, open_url
+from pocketmq.client.durable.opening import StoreOptions, open_url
 from pocketmq.client.durable.worker import StoreWorker, ToKeep
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.events import NullLog

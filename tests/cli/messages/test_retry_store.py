@@ -11,7 +11,8 @@ from pocketmq.cli.main import RootOptions, build_app
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.durable.entry import SEQ_TIME_SHIFT, Entry, KeptMessage, encode_kept, lane_of
 from pocketmq.client.durable.errors import StoreLocked
-from pocketmq.client.durable.store import Changes, StoreOptions, open_url
+from pocketmq.client.durable.opening import StoreOptions, open_url
+from pocketmq.client.durable.store import Changes
 from pocketmq.common.clock import SystemClock
 from pocketmq.testing.broker import PocketBroker
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from pocketmq.client.durable.memory_store import MemoryStore
-from pocketmq.client.durable.store import RetryStore, StoreOptions, open_url
+from pocketmq.client.durable.opening import StoreOptions, open_url
+from pocketmq.client.durable.store import RetryStore
 from pocketmq.common.clock import SystemClock
 from tests.servers import mariadb_server, redis_server
 

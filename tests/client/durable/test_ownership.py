@@ -10,8 +10,9 @@ import pytest
 
 from pocketmq.client.durable.entry import Entry
 from pocketmq.client.durable.errors import StoreLocked, StoreUnreachable
+from pocketmq.client.durable.opening import StoreOptions, open_url
 from pocketmq.client.durable.ownership import LEASE_MS_MAX, MARGIN_MS, Owner, Patience, StoreWait, open_when_free
-from pocketmq.client.durable.store import Changes, RetryStore, StoreOptions, Summary, open_url
+from pocketmq.client.durable.store import Changes, RetryStore, Summary
 from pocketmq.common.clock import ManualClock
 from tests.client.durable.conftest import url_of
 from tests.client.durable.fakes import FaultyStore

@@ -32,7 +32,7 @@ class Port:
         self.random = rng
         self.clock, self.log = SystemClock(), NullLog()
         self.supervisor = Supervisor(self.log, self.clock)
-        self.instance = SimpleNamespace(doubt_route=lambda topic: None)
+        self.instance = SimpleNamespace(invalidate_route=lambda topic: None)
         self.retry_response_codes: set[int] = set()
         self.failing = 0.4
         self.taken: list[tuple[MessageQueue, bytes]] = []

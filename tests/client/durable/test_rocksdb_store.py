@@ -11,7 +11,8 @@ import pytest
 
 from pocketmq.client.durable.entry import Entry, KeptMessage, decode_kept, encode_kept
 from pocketmq.client.durable.errors import StoreCorrupt, StoreLocked
-from pocketmq.client.durable.store import DUE_MS_MAX, Changes, StoreOptions, open_url
+from pocketmq.client.durable.opening import StoreOptions, open_url
+from pocketmq.client.durable.store import DUE_MS_MAX, Changes
 from pocketmq.common.clock import SystemClock
 
 pytest.importorskip("rocksdict")
@@ -19,7 +20,8 @@ pytest.importorskip("rocksdict")
 WRITER = """
 import sys
 from pocketmq.client.durable.entry import Entry, KeptMessage, encode_kept
-from pocketmq.client.durable.store import Changes, StoreOptions, open_url
+from pocketmq.client.durable.opening import StoreOptions, open_url
+from pocketmq.client.durable.store import Changes
 from pocketmq.common.clock import SystemClock
 store = open_url(sys.argv[1], StoreOptions(), SystemClock())
 store.open()

@@ -17,7 +17,7 @@ import pytest
 
 from pocketmq.client import Message, SendStatus
 from pocketmq.client.durable import DurableRetry, StoreLocked
-from pocketmq.client.durable.store import StoreOptions, open_url
+from pocketmq.client.durable.opening import StoreOptions, open_url
 from pocketmq.common.clock import SystemClock
 from tests.client.durable.conftest import url_of
 from tests.client.durable.test_durable_retry import SOON, bodies, producer_of, real

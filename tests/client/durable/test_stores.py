@@ -10,7 +10,8 @@ import pytest
 from pocketmq.client.durable.entry import Entry
 from pocketmq.client.durable.errors import RetryStoreError, StoreLocked, StoreRefused, StoreUnreachable
 from pocketmq.client.durable.memory_store import MemoryStore
-from pocketmq.client.durable.store import DUE_MS_MAX, Changes, RetryStore, StoreOptions, open_url, split_name
+from pocketmq.client.durable.opening import StoreOptions, open_url, split_name
+from pocketmq.client.durable.store import DUE_MS_MAX, Changes, RetryStore
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.errors import ConfigError
 from tests.servers import free_port, redis_at

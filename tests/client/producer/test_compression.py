@@ -20,7 +20,7 @@ from pocketmq.client import (
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.producer.accumulator import Section
 from pocketmq.client.producer.compression import OFF_LOOP_BYTES, Compression
-from pocketmq.client.producer.rocketmq_send import typed_request
+from pocketmq.client.producer.rocketmq_send import rocketmq_request
 from pocketmq.client.transaction.transaction_producer import TransactionProducer
 from pocketmq.common.body_codec import decompress_body
 from pocketmq.common.errors import ConfigError
@@ -132,12 +132,12 @@ def test_a_typed_send_has_the_flags_and_the_packed_body() -> None:
     )
     section.messages.append(message)
     section.uniq_keys.append(b"U" * 32)
-    code, header, body = typed_request(section, "p", 4)
+    code, header, body = rocketmq_request(section, "p", 4)
     assert (code, header.sys_flag) == (RequestCode.SEND_MESSAGE_V2, 0x301)
     assert not header.sys_flag & TRANSACTION_PREPARED
     assert decompress_body(body, header.sys_flag) == TEXT
     message.body = b"other" * 2000
-    _, header, body = typed_request(section, "p", 4)
+    _, header, body = rocketmq_request(section, "p", 4)
     assert (header.sys_flag, body) == (0, message.body)
 
 

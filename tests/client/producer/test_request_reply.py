@@ -23,8 +23,9 @@ from pocketmq.client import (
     reply_to,
 )
 from pocketmq.client.blocking import Producer as BlockingProducer
+from pocketmq.client.connection.reply_table import ReplyTable, reply_table
 from pocketmq.client.durable.policy import REQUEST, kind_of
-from pocketmq.client.producer.request_reply import ReplyTable, RequestMessage
+from pocketmq.client.message.request_message import RequestMessage
 from pocketmq.client.pull.offsets import ConsumeFromWhere
 from pocketmq.common.errors import MessageIllegal, PocketMQError, Stored
 from pocketmq.common.message import ReceivedMessage
@@ -95,7 +96,7 @@ async def test_a_request_gets_its_reply(broker: Any, topic: str, group: str) -> 
             *(asker.request(Message(topic, b"%d" % number), timeout_ms=20_000) for number in range(50))
         )
         assert [each.body for each in replies] == [b"echo:%d" % number for number in range(50)]
-        table = asker.instance.reply_table
+        table = reply_table(asker.instance)
         assert table is not None
         assert len(table) == 0
         assert not echo.errors
@@ -164,7 +165,7 @@ async def test_a_late_reply_is_refused_to_who_sends_it(broker: Any, topic: str, 
         assert isinstance(error, SendFailed)
         assert error.stored is Stored.YES
         assert "not matched any request" in str(error)
-        table = asker.instance.reply_table
+        table = reply_table(asker.instance)
         assert table is not None
         assert table.late >= 1
 
@@ -208,14 +209,14 @@ async def test_waiting_requests_are_bounded(broker: Any, topic: str) -> None:
     """One too many is refused before anything is sent."""
     instance = ClientInstance(broker.namesrv)
     async with Producer(group="asker", instance=instance) as asker:
-        instance.reply_table = ReplyTable(instance, 1)
+        table = instance.shared(ReplyTable, lambda: ReplyTable(instance, 1))
         first = asker.request_nowait(Message(topic, b"x"), timeout_ms=20_000)
         await asyncio.sleep(0)
         with pytest.raises(RemotingTooMuchRequestError):
             await asker.request(Message(topic, b"y"), timeout_ms=20_000)
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
-        assert len(instance.reply_table) == 0
+        assert len(table) == 0
 
 
 async def test_a_shared_instance_that_was_connected_before_is_known(broker: Any, topic: str, group: str) -> None:

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from pocketmq.client.connection.instance import Link
+from pocketmq.client.connection.instance import BrokerConnection
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.producer.accumulator import Section
-from pocketmq.client.producer.send_windows import WINDOW, TypedLanes
+from pocketmq.client.producer.send_windows import WINDOW, SendWindows
 from pocketmq.common.clock import ManualClock
 
 CHANNEL: Any = None
-LINK = Link("b", "127.0.0.1:1", CHANNEL, None)
+LINK = BrokerConnection("b", "127.0.0.1:1", CHANNEL, None)
 FOREVER = 1 << 62
 
 
@@ -21,12 +21,15 @@ class Rig:
         self.sent: list[Section] = []
         self.late: list[tuple[Section, int]] = []
         self.fails_at_once = False
-        self.lanes = TypedLanes(self._send, lambda section, link, ahead: self.late.append((section, ahead)), self.clock)
+        self.windows = SendWindows(self._send, self._late, self.clock)
 
-    def _send(self, section: Section, link: Link, until_ns: int, lane: Any) -> None:
+    def _late(self, section: Section, link: BrokerConnection, ahead: int) -> None:
+        self.late.append((section, ahead))
+
+    def _send(self, section: Section, link: BrokerConnection, until_ns: int, lane: Any) -> None:
         self.sent.append(section)
         if self.fails_at_once:
-            self.lanes.leave(lane)
+            self.windows.leave(lane)
 
     def enter(self, queue_id: int = 0, *, in_order: bool = True, until_ns: int = FOREVER) -> Section:
         section = Section(
@@ -39,7 +42,7 @@ class Rig:
             attempts_max=1,
             may_move=not in_order,
         )
-        self.lanes.enter(section, LINK, until_ns, in_order=in_order)
+        self.windows.enter(section, LINK, until_ns, in_order=in_order)
         return section
 
 
@@ -49,12 +52,12 @@ async def test_one_send_of_a_queue_is_on_the_way_and_the_others_follow_in_order(
     first, second, third = (rig.enter(0) for _ in range(3))
     other = rig.enter(1)
     assert rig.sent == [first, other]
-    rig.lanes.leave(first.queue)
-    rig.lanes.leave(first.queue)
+    rig.windows.leave(first.queue)
+    rig.windows.leave(first.queue)
     assert rig.sent == [first, other, second, third]
-    rig.lanes.leave(first.queue)
-    rig.lanes.leave(other.queue)
-    assert not rig.lanes._tracks, "an idle lane is forgotten"
+    rig.windows.leave(first.queue)
+    rig.windows.leave(other.queue)
+    assert not rig.windows._tracks, "an idle lane is forgotten"
 
 
 async def test_free_sends_have_a_window_for_each_broker() -> None:
@@ -62,11 +65,11 @@ async def test_free_sends_have_a_window_for_each_broker() -> None:
     rig = Rig()
     sections = [rig.enter(number % 4, in_order=False) for number in range(WINDOW + 5)]
     assert rig.sent == sections[:WINDOW]
-    assert len(rig.lanes) == 5
+    assert len(rig.windows) == 5
     for _ in range(WINDOW + 5):
-        rig.lanes.leave(LINK.address)
+        rig.windows.leave(LINK.address)
     assert rig.sent == sections
-    assert not rig.lanes._tracks
+    assert not rig.windows._tracks
 
 
 async def test_the_parts_of_a_refused_batch_go_before_what_waits() -> None:
@@ -74,9 +77,9 @@ async def test_the_parts_of_a_refused_batch_go_before_what_waits() -> None:
     rig = Rig()
     batch, behind = rig.enter(), rig.enter()
     parts = [Rig().enter() for _ in range(3)]
-    rig.lanes.put_back(parts, LINK, FOREVER, batch.queue)
+    rig.windows.put_back(parts, LINK, FOREVER, batch.queue)
     for _ in range(5):
-        rig.lanes.leave(batch.queue)
+        rig.windows.leave(batch.queue)
     assert rig.sent == [batch, *parts, behind]
 
 
@@ -86,7 +89,7 @@ async def test_sends_that_fail_at_once_do_not_nest() -> None:
     first = rig.enter()
     waiting = [rig.enter() for _ in range(2_000)]
     rig.fails_at_once = True
-    rig.lanes.leave(first.queue)
+    rig.windows.leave(first.queue)
     assert rig.sent == [first, *waiting]
 
 
@@ -96,12 +99,12 @@ async def test_who_waited_too_long_is_told_and_never_sent() -> None:
     first = rig.enter()
     late, patient = rig.enter(until_ns=rig.clock.monotonic_ns() + 10), rig.enter()
     rig.clock.advance_ms(1)
-    rig.lanes._look()
+    rig.windows._look()
     assert rig.late == [(late, 1)]
     also_late = rig.enter(until_ns=rig.clock.monotonic_ns() + 10)
     rig.clock.advance_ms(1)
-    rig.lanes.leave(first.queue)
-    rig.lanes.leave(first.queue)
+    rig.windows.leave(first.queue)
+    rig.windows.leave(first.queue)
     assert rig.sent == [first, patient]
     assert [section for section, _ in rig.late] == [late, also_late]
 
@@ -111,6 +114,6 @@ async def test_at_the_end_of_the_producer_nothing_waits_any_more() -> None:
     rig = Rig()
     first = rig.enter()
     waiting = [rig.enter() for _ in range(3)]
-    assert rig.lanes.take_all() == waiting
-    rig.lanes.leave(first.queue)
+    assert rig.windows.take_all() == waiting
+    rig.windows.leave(first.queue)
     assert rig.sent == [first]

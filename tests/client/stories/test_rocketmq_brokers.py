@@ -9,7 +9,7 @@ from pocketmq.client import ClientInstance, Message, Producer
 from pocketmq.client.admin.admin import Admin
 from pocketmq.client.admin.ha_admin import HaAdmin, HaFailed
 from pocketmq.client.admin.transaction_admin import TransactionsUnknown, open_transactions
-from pocketmq.client.connection.rocketmq_limits import RocketMQLacks
+from pocketmq.client.connection.rocketmq_limits import RocketMQLimits
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.errors import ConfigError
 from pocketmq.common.record import COMPRESSED_FLAG, COMPRESSION_LZ4
@@ -139,13 +139,13 @@ async def test_commands_for_masters_and_transactions_say_that_it_is_a_rocketmq(r
 def test_what_a_broker_lacks_is_told_once_and_only_of_versions_that_lack_it() -> None:
     """Timers came with 5.0, other compression than ZLIB with 4.9.4."""
     log = MemoryLog()
-    lacks = RocketMQLacks(log)
+    limits = RocketMQLimits(log)
     packed = Message("T", b"x")
     packed.packed = (packed.body, COMPRESSED_FLAG | COMPRESSION_LZ4, b"y")
     messages = [packed, Message("T", b"x", delay_time_ms=5)]
     for version in (479, 407, 407, 300):
-        lacks.opened("b", "a:1", version)
-        lacks.sent("b", f"a:{version}", version, messages)
+        limits.opened("b", "a:1", version)
+        limits.sent("b", f"a:{version}", version, messages)
     assert [event for event, _ in log.events] == [
         "rocketmq_broker",
         "timed_message_delivered_at_once",

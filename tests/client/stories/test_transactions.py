@@ -20,7 +20,7 @@ from pocketmq.client import (
     TransactionRefused,
 )
 from pocketmq.client.blocking_transaction import TransactionProducer as BlockingProducer
-from pocketmq.client.connection.instance import ClientInstance, Link
+from pocketmq.client.connection.instance import BrokerConnection, ClientInstance
 from pocketmq.client.message.transaction_message import HalfMessage, TransactionNotBegun, as_state
 from pocketmq.common.errors import ConfigError, MessageIllegal, PocketMQError
 from pocketmq.common.logs import CapturedLog
@@ -230,11 +230,11 @@ async def test_a_broker_without_native_transactions_gets_rocketmqs_requests(brok
     """Typed half messages and oneway ends: what a real RocketMQ takes; the receipt does not claim a confirmation."""
     async with TransactionProducer("typed", broker.namesrv, check=never) as producer:
         await producer.send(Message("TxTyped", b"open"))
-        links: dict[str, Link] = producer.instance._links
+        links: dict[str, BrokerConnection] = producer.instance._links
         for address, link in list(links.items()):
             assert link.announcement is not None
             announcement = msgspec.structs.replace(link.announcement, transactions=0, native=0)
-            links[address] = Link(link.broker_name, address, link.channel, announcement)
+            links[address] = BrokerConnection(link.broker_name, address, link.channel, announcement)
         result = await producer.send_in_transaction(Message("TxTyped", b"typed"), lambda message: True)
         assert (result.state, result.acknowledged) == (STATE.COMMIT_MESSAGE, False)
         await eventually_bodies(broker.namesrv, "TxTyped", [b"open", b"typed"])
