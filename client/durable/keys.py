@@ -10,29 +10,17 @@ waits, the key stays at its queue.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
 
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.durable.entry import UNROUTED, lane_of, queue_of
 from pocketmq.client.message.identified_message import uniq_keys_of
 from pocketmq.client.message.receipts import Receipt
 from pocketmq.client.producer.accumulator import FRAME_BYTES_TARGET, UNBUILT_EXTRA_BYTES
+from pocketmq.client.producer.pending_send import PendingSend
 from pocketmq.client.producer.retry import ATTEMPT_MS_MIN
 from pocketmq.client.producer.section_port import SendPort
 from pocketmq.common.errors import PocketMQError
-from pocketmq.common.message import Message
 from pocketmq.remoting.errors import RemotingTooMuchRequestError
-
-
-class Send(Protocol):
-    """A checked message on its way (``producer._Parked``)."""
-
-    message: Message
-    plain: bool
-    selector: Any
-    started_ns: int
-    deadline_ns: int
-    attempts_max: int
 
 
 class KeyedItem:
@@ -40,7 +28,7 @@ class KeyedItem:
 
     __slots__ = ("key", "send", "uniq_key")
 
-    def __init__(self, send: Send, key: str, uniq_key: bytes) -> None:
+    def __init__(self, send: PendingSend, key: str, uniq_key: bytes) -> None:
         self.send = send
         self.key = key
         self.uniq_key = uniq_key
@@ -103,7 +91,7 @@ class KeyedSends:
 
     # -- sends -------------------------------------------------------------------------------------------------
 
-    def behind(self, send: Send) -> bool:
+    def behind(self, send: PendingSend) -> bool:
         """Take a send whose key waits in the store, whatever its route; return whether it was taken."""
         key = send.message.sharding_key
         if not key or send.selector is not None:
@@ -114,7 +102,7 @@ class KeyedSends:
         self.send(send, state.queue)
         return True
 
-    def send(self, send: Send, queue: MessageQueue | None, *, held: bool = False) -> None:
+    def send(self, send: PendingSend, queue: MessageQueue | None, *, held: bool = False) -> None:
         """Send to ``queue``, or to the one that holds the send's key; or keep it behind what waits of its key.
 
         ``held``: it is counted as in flight already.
@@ -145,10 +133,10 @@ class KeyedSends:
             lane.busy = True
             asyncio.get_running_loop().call_soon(self._next, state.queue, lane)
 
-    def _item(self, send: Send, key: str) -> KeyedItem:
+    def _item(self, send: PendingSend, key: str) -> KeyedItem:
         return KeyedItem(send, key, uniq_keys_of((send.message,), self._port.instance.ids)[0])
 
-    def keep_unrouted(self, send: Send, error: PocketMQError) -> None:
+    def keep_unrouted(self, send: PendingSend, error: PocketMQError) -> None:
         """Keep a send with a sharding key whose queue is not known."""
         topic, key = send.message.topic, send.message.sharding_key or ""
         state = self._keys.get((topic, key))

@@ -11,7 +11,7 @@ import asyncio
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.durable.entry import Entry, KeptMessage
@@ -30,13 +30,12 @@ from pocketmq.client.errors import NotStarted
 from pocketmq.client.message.identified_message import uniq_keys_of
 from pocketmq.client.message.receipts import Receipt
 from pocketmq.client.producer.accumulator import Section
+from pocketmq.client.producer.failed_sends import SectionSettled, SendSettled
+from pocketmq.client.producer.pending_send import PendingSend
 from pocketmq.client.producer.section_port import SendPort
 from pocketmq.common.errors import ConfigError, PocketMQError, Stored
 from pocketmq.common.message import Message
 from pocketmq.common.runner import LoopMailbox, Runner, ThreadRunner
-
-if TYPE_CHECKING:
-    from pocketmq.client.producer.producer import Producer
 
 WHY_CHARS_MAX = 500
 """Of the send's error, as it is kept beside a message."""
@@ -89,11 +88,11 @@ class DurableRetry:
 
     # -- life --------------------------------------------------------------------------------------------------
 
-    def attach(self, producer: "Producer") -> None:
-        """Become the retry of a producer. Raises ``ConfigError`` for a store that cannot be."""
+    def attach(self, port: SendPort) -> None:
+        """Become the retry of the producer behind ``port``. Raises ``ConfigError`` for a store that cannot be."""
         if self._running:
             raise ConfigError("durable retry refused", why="another producer uses it", hint="give each one of its own")
-        self._port = port = SendPort(producer)
+        self._port = port
         options = self.options
         if isinstance(self._given, str):
             store_options = StoreOptions(
@@ -134,6 +133,15 @@ class DurableRetry:
         """Return the producer's wall time."""
         assert self._port is not None
         return self._port.clock.now_ms()
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether later messages of a key stay behind those that wait (``order_by_key``)."""
+        return self._keyed is not None
+
+    def take_behind(self, send: PendingSend) -> bool:
+        """Take a send whose key waits in the store, before its route is looked up; return whether it was taken."""
+        return self._keyed is not None and not send.oneway and self._keyed.behind(send)
 
     @property
     def keyed(self) -> KeyedSends | None:
@@ -300,17 +308,14 @@ class DurableRetry:
         """Return the rule that keeps such messages, or None."""
         return rule_for(self.options.rules, message.topic, kind_of(message))
 
-    def take_section(
-        self, section: Section, error: Exception, done: "Callable[[Section, list[Receipt] | Exception], None]"
-    ) -> bool:
+    def take_section(self, section: Section, error: Exception, done: SectionSettled) -> bool:
         """Keep the messages of a section that failed; return False if they are not to be kept.
 
         ``done`` gets their receipts, or the error that says that they are not safe.
         """
         if section in self._saving:
             return True
-        assert self._port is not None
-        if section.oneway or self._port.owns(section) or not self.wants(error):
+        if section.oneway or section.is_resend or not self.wants(error):
             return False
         messages = section.rows.messages() if section.rows is not None else section.messages
         rules = [self.rule(message) for message in messages]
@@ -336,9 +341,7 @@ class DurableRetry:
         )
         return True
 
-    def take_parked(
-        self, send: Any, error: PocketMQError, settle: "Callable[[Any, Receipt | PocketMQError], None]", *, early: bool
-    ) -> bool:
+    def take_parked(self, send: PendingSend, error: PocketMQError, settle: SendSettled, *, early: bool) -> bool:
         """Keep a send that found no route; return False if it is not to be kept. ``early``: others wait before it."""
         rule = self.rule(send.message)
         if send.oneway or send.selector is not None or rule is None or not self.wants(error):
@@ -358,7 +361,7 @@ class DurableRetry:
         self._keep([kept], [""], [rule], error, done)
         return True
 
-    def send_in_order(self, send: Any, queue: MessageQueue) -> bool:
+    def send_in_order(self, send: PendingSend, queue: MessageQueue) -> bool:
         """Take over a send with an order whose queue was chosen; return False if it is sent as usual."""
         message, keyed = send.message, self._keyed
         if keyed is None or not (send.selector is not None or _has_order(message)):

@@ -57,7 +57,7 @@ class Section:
 
     ``may_move``: a retry may choose another queue; where it may not, ``order`` numbers the sections of the queue.
     ``permits``: how many sends are held as in flight. ``charged``: the broker whose retry token is out, or empty.
-    ``half``: its messages are halves of transactions.
+    ``half``: its messages are halves of transactions. ``is_resend``: the durable retry sends it.
     ``doubtful``: the first outcome that was stored with a status other than SEND_OK, while a better one is sought.
     """
 
@@ -75,6 +75,7 @@ class Section:
         "futures",
         "half",
         "ids",
+        "is_resend",
         "key",
         "may_move",
         "messages",
@@ -108,8 +109,10 @@ class Section:
         wait: bool = True,
         oneway: bool = False,
         half: bool = False,
+        is_resend: bool = False,
     ) -> None:
         self.half = half
+        self.is_resend = is_resend
         self.key = key
         self.queue = queue
         self.queue_id = queue.queue_id
@@ -195,6 +198,7 @@ class Section:
                 wait=self.wait,
                 oneway=self.oneway,
                 half=self.half,
+                is_resend=self.is_resend,
             )
             part.messages.append(message)
             part.uniq_keys.append(uniq_key)

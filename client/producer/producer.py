@@ -18,17 +18,21 @@ from pocketmq.client.message.receipts import Receipt
 from pocketmq.client.message.request_message import ReplyMessage
 from pocketmq.client.message.transaction_message import HalfMessage
 from pocketmq.client.message.validation import MAX_MESSAGE_SIZE, check_message
-from pocketmq.client.producer.accumulator import FRAME_BYTES_TARGET, UNBUILT_EXTRA_BYTES, Accumulator, Frame, Section
+from pocketmq.client.producer.accumulator import FRAME_BYTES_TARGET, Accumulator, Frame, Section
 from pocketmq.client.producer.attempt_plan import AttemptPlan
 from pocketmq.client.producer.batches import Places, collect, cut_into_parts, sort_by_queue
 from pocketmq.client.producer.compression import OVER_HOWMUCH_BYTES, Compression
+from pocketmq.client.producer.failed_sends import FailedSends
 from pocketmq.client.producer.fault_items import LATENCY_TABLE_5_3, FaultItems, LatencyTable
 from pocketmq.client.producer.in_flight import ASYNC_PERMITS, IN_FLIGHT_BYTES_MAX, ONEWAY_PERMITS, InFlight
+from pocketmq.client.producer.pending_send import PendingSend
 from pocketmq.client.producer.producer_options import SEND_TIMEOUT_MS_MAX, ProducerOptions, check_range
 from pocketmq.client.producer.request_reply import ReplyDone, Requests
 from pocketmq.client.producer.retry import DEFAULT_RETRY_RESPONSE_CODES, RetryPolicy
 from pocketmq.client.producer.retry_budget import FLOOR, RATIO, RetryBudget
 from pocketmq.client.producer.retry_gate import RetryGate
+from pocketmq.client.producer.section_port import SendPort
+from pocketmq.client.producer.sections import Sections
 from pocketmq.client.producer.selectors import (
     QueueChooser,
     QueueSelector,
@@ -48,8 +52,6 @@ from pocketmq.remoting.errors import RemotingTooMuchRequestError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pocketmq.client.durable.retry import DurableRetry
-
 STOP_SLACK_S = 0.25
 """How much longer than the send timeout a stop waits: timeouts are noticed a little late."""
 IDS_AT_ONCE = 256
@@ -57,50 +59,6 @@ ALIKE_MIN = 16
 """From here on messages that are alike are cheaper to build together."""
 _DEADLINE_STEP_NS = 10_000_000
 """Sends whose own deadlines are no further apart than this may share a frame, which ends at the earliest."""
-
-
-class _Parked:
-    """A send that waits for the route of its topic, or for its body to be compressed."""
-
-    __slots__ = (
-        "attempts_max",
-        "deadline_ns",
-        "future",
-        "message",
-        "oneway",
-        "own_time",
-        "packing",
-        "plain",
-        "selector",
-        "started_ns",
-    )
-
-    def __init__(
-        self,
-        message: Message,
-        plain: bool,
-        selector: QueueSelector | None,
-        oneway: bool,
-        future: "asyncio.Future[Receipt] | None",
-        started_ns: int,
-        deadline_ns: int,
-        own_time: bool,
-        attempts_max: int,
-    ) -> None:
-        self.message = message
-        self.plain = plain
-        self.selector = selector
-        self.oneway = oneway
-        self.future = future
-        self.started_ns = started_ns
-        self.deadline_ns = deadline_ns
-        self.own_time = own_time
-        self.attempts_max = attempts_max
-        self.packing: asyncio.Future[None] | None = None  # a thread compresses the body
-
-    @property
-    def size_bytes(self) -> int:
-        return len(self.message.body) + UNBUILT_EXTRA_BYTES
 
 
 class Producer(Lifecycle):
@@ -136,7 +94,7 @@ class Producer(Lifecycle):
         in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX,
         in_flight_sends_max: int = ASYNC_PERMITS,
         in_flight_oneways_max: int = ONEWAY_PERMITS,
-        durable_retry: "DurableRetry | None" = None,
+        durable_retry: FailedSends | None = None,
         compress_type: CompressionType | str | None = None,
         compress_level: int = LEVEL_DEFAULT,
         compress_msg_body_over_howmuch: int = OVER_HOWMUCH_BYTES,
@@ -199,14 +157,24 @@ class Producer(Lifecycle):
         self.durable_retry = durable_retry
         rescue = durable_retry.take_section if durable_retry is not None else None
         self._sender = SectionSender(self.instance, group, plan, self._settled, rescue)
+        self._sections = Sections(self.instance, self._sender, self.in_flight, self._check_running)
         self._ids: list[bytes] = []
-        self._parked: dict[str, list[_Parked]] = {}
+        self._parked: dict[str, list[PendingSend]] = {}
         self._tasks = TaskSet(self.instance.supervisor)
         self._flush_handle: asyncio.Handle | None = None
         self._loop: asyncio.AbstractEventLoop
         self._running = False
         if durable_retry is not None:
-            durable_retry.attach(self)
+            durable_retry.attach(
+                SendPort(
+                    self._sections,
+                    self._chooser,
+                    self.in_flight,
+                    options,
+                    self.retry.retry_response_codes,
+                    self._settle_pending,
+                )
+            )
 
     # -- life --------------------------------------------------------------------------------------------------
 
@@ -403,17 +371,15 @@ class Producer(Lifecycle):
                 for part in cut_into_parts(batch, chosen):
                     started_ns = self._clock.monotonic_ns()
                     await self._wait_for_room(timeout_ms)
-                    may_move = queue is None
-                    section = self._new_section(
+                    section = self._sections.new(
                         None,
                         queue or self._chooser.first(route),
-                        started_ns,
-                        timeout_ms,
-                        self._sync_attempts,
-                        plain,
-                        wait,
-                        False,
-                        may_move,
+                        started_ns=started_ns,
+                        deadline_ns=started_ns + self._timeout_ms(timeout_ms) * 1_000_000,
+                        attempts_max=self._sync_attempts,
+                        plain=plain,
+                        wait=wait,
+                        may_move=queue is None,
                     )
                     section.messages = [batch[index] for index in part]
                     if tags is not None:
@@ -421,7 +387,7 @@ class Producer(Lifecycle):
                         section.alike = tags if ids.width == UNIQ_KEY_V4_CHARS else None
                     else:
                         section.uniq_keys = uniq_keys_of(section.messages, self.instance.ids)
-                    waits.append((part, self._send_whole(section)))
+                    waits.append((part, self._sections.send(section)))
                     await asyncio.sleep(0)  # this part leaves while the next is built
         stored = await collect(waits)
         if self._trace is not None:
@@ -460,28 +426,26 @@ class Producer(Lifecycle):
                 for part in cut(rows, of_queue, FRAME_BYTES_TARGET):
                     started_ns = self._clock.monotonic_ns()
                     await self._wait_for_room(timeout_ms)
-                    may_move = queue is None
-                    section = self._new_section(
+                    section = self._sections.new(
                         None,
                         queue or self._chooser.first(route),
-                        started_ns,
-                        timeout_ms,
-                        self._sync_attempts,
-                        is_plain_topic(name),
-                        True,
-                        False,
-                        may_move,
+                        started_ns=started_ns,
+                        deadline_ns=started_ns + self._timeout_ms(timeout_ms) * 1_000_000,
+                        attempts_max=self._sync_attempts,
+                        plain=is_plain_topic(name),
+                        wait=True,
+                        may_move=queue is None,
                     )
                     section.ids = ids = PackedIds.new(self.instance.ids, len(part))
                     section.rows = ArrowRows(rows, name, part, ids)
-                    waits.append((part, self._send_whole(section)))
+                    waits.append((part, self._sections.send(section)))
                     await asyncio.sleep(0)  # this part leaves while the next is built
         return await collect(waits)
 
     @property
     def _in_order(self) -> bool:
         """Whether the durable retry keeps the order of keys: then no batch may go past what waits."""
-        return self.durable_retry is not None and self.durable_retry.keyed is not None
+        return self.durable_retry is not None and self.durable_retry.keeps_order
 
     async def _send_each(self, batch: list[Message], timeout_ms: int | None) -> list[Receipt]:
         """Send messages in order, each by itself as far as its fate goes; those for a queue still travel together."""
@@ -579,19 +543,18 @@ class Producer(Lifecycle):
                 self.in_flight.check(oneway)
             started_ns = self._clock.monotonic_ns()
         deadline_ns = started_ns + self._timeout_ms(timeout_ms) * 1_000_000
-        parked = _Parked(message, plain, selector, oneway, future, started_ns, deadline_ns, own_time, attempts_max)
+        parked = PendingSend(message, plain, selector, oneway, future, started_ns, deadline_ns, own_time, attempts_max)
         if self._compression is not None:
-            parked.packing = self._compression.pack(message, self._loop)
+            parked.ready = self._compression.pack(message, self._loop)
         if self._trace is not None and future is not None:
             self._trace.watch(message, future)
         topic = message.topic
         waiting = self._parked.get(topic)
-        if waiting is None and parked.packing is not None:
+        if waiting is None and parked.ready is not None:
             waiting = self._parked[topic] = []
             self._tasks.spawn(self._unpark(topic), f"pocketmq-unpark-{topic}")
         if waiting is None:
-            keyed = self.durable_retry.keyed if self.durable_retry is not None else None
-            if keyed is not None and not oneway and keyed.behind(parked):
+            if self.durable_retry is not None and self.durable_retry.take_behind(parked):
                 return
             route = self.instance.routes.get(topic)
             if route is not None and route.write_queues:
@@ -606,7 +569,7 @@ class Producer(Lifecycle):
             timer = self._loop.call_later(max(left_s, 0), self._expire_parked, parked)
             future.add_done_callback(lambda _: timer.cancel())
 
-    def _expire_parked(self, parked: _Parked) -> None:
+    def _expire_parked(self, parked: PendingSend) -> None:
         """End a send whose own time is over while the route of its topic is awaited."""
         waiting = self._parked.get(parked.message.topic)
         if waiting is None or parked not in waiting:
@@ -620,13 +583,13 @@ class Producer(Lifecycle):
         )
         self._unparked(parked, error, early=True)
 
-    def _unparked(self, parked: _Parked, error: PocketMQError, *, early: bool = False) -> None:
+    def _unparked(self, parked: PendingSend, error: PocketMQError, *, early: bool = False) -> None:
         """End a send that found no route; or let the durable retry keep it. ``early``: those before it still wait."""
         retry = self.durable_retry
-        if retry is None or not retry.take_parked(parked, error, self.settle_parked, early=early):
-            self.settle_parked(parked, error)
+        if retry is None or not retry.take_parked(parked, error, self._settle_pending, early=early):
+            self._settle_pending(parked, error)
 
-    def settle_parked(self, parked: _Parked, result: Receipt | PocketMQError) -> None:
+    def _settle_pending(self, parked: PendingSend, result: Receipt | PocketMQError) -> None:
         """End a send that was held in memory by itself."""
         self.in_flight.remove(parked.size_bytes, 1, parked.oneway)
         if parked.future is not None and not parked.future.done():
@@ -653,19 +616,19 @@ class Producer(Lifecycle):
     async def _packed(self, topic: str, route: TopicRoute) -> None:
         """Let in what waits, in order, as long as a thread compresses some of it."""
         waiting = self._parked.get(topic, [])
-        while any(parked.packing is not None and not parked.packing.done() for parked in waiting):
+        while any(parked.ready is not None and not parked.ready.done() for parked in waiting):
             first = waiting[0]
-            if first.packing is not None and not first.packing.done():
-                await asyncio.wait((first.packing,))
+            if first.ready is not None and not first.ready.done():
+                await asyncio.wait((first.ready,))
             else:
                 waiting.pop(0)
                 self._enter(first, route)
 
-    def _enter(self, parked: _Parked, route: TopicRoute) -> None:
+    def _enter(self, parked: PendingSend, route: TopicRoute) -> None:
         """Let in a send that was held in memory by itself."""
         self.in_flight.remove(parked.size_bytes, 1, parked.oneway)
-        if parked.packing is not None and parked.packing.exception() is not None:
-            error = parked.packing.exception()
+        if parked.ready is not None and parked.ready.exception() is not None:
+            error = parked.ready.exception()
             self.instance.log.error("compression_failed", topic=parked.message.topic, error=repr(error))
         try:
             self._put(parked, route)
@@ -673,7 +636,7 @@ class Producer(Lifecycle):
             if parked.future is not None and not parked.future.done():
                 parked.future.set_exception(error)
 
-    def _put(self, parked: _Parked, route: TopicRoute) -> None:
+    def _put(self, parked: PendingSend, route: TopicRoute) -> None:
         """Choose the queue of a checked message and add it to the section for that."""
         message = parked.message
         wait, oneway, plain = bool(message.wait_store_msg_ok), parked.oneway, parked.plain
@@ -700,12 +663,18 @@ class Producer(Lifecycle):
         section = self._open.get(key)
         if section is None:
             chosen = queue if queue is not None else self._chooser.first(route)
-            started_ns = parked.started_ns
-            section = self._new_section(
-                key, chosen, started_ns, None, attempts_max, plain, wait, oneway, queue is None, half=half
+            section = self._sections.new(
+                key,
+                chosen,
+                started_ns=parked.started_ns,
+                deadline_ns=parked.deadline_ns,
+                attempts_max=attempts_max,
+                plain=plain,
+                wait=wait,
+                may_move=queue is None,
+                oneway=oneway,
+                half=half,
             )
-            if parked.own_time:
-                section.deadline_ns = parked.deadline_ns
             if self._accumulator.begin(section):
                 self._schedule_flush()
         elif parked.own_time and parked.deadline_ns < section.deadline_ns:
@@ -713,50 +682,6 @@ class Producer(Lifecycle):
         uniq_key = uniq_keys_of((message,), self.instance.ids)[0]
         if self._accumulator.add(section, message, uniq_key, parked.future):
             self._cut(section)
-
-    def _new_section(
-        self,
-        key: Any,
-        queue: MessageQueue,
-        started_ns: int,
-        timeout_ms: int | None,
-        attempts_max: int,
-        plain: bool,
-        wait: bool,
-        oneway: bool,
-        may_move: bool,
-        *,
-        half: bool = False,
-    ) -> Section:
-        """Return an empty section; ``may_move``: a retry may choose another queue."""
-        build = None
-        if plain:
-            link = self.instance.open_link(queue.broker_name)
-            builder = self._sender.builder(link, half) if link is not None else None
-            build = builder.build if builder is not None else None
-        return Section(
-            key,
-            queue,
-            build=build,
-            started_ns=started_ns,
-            deadline_ns=started_ns + self._timeout_ms(timeout_ms) * 1_000_000,
-            born_ms=self._clock.now_ms(),
-            attempts_max=1 if oneway else attempts_max,
-            may_move=may_move,
-            plain=plain,
-            wait=wait,
-            oneway=oneway,
-            half=half,
-        )
-
-    def _send_whole(self, section: Section) -> "asyncio.Future[Sequence[Receipt]]":
-        """Send a section that is complete; its receipts come together."""
-        self._check_running()
-        section.batch_future = future = self._loop.create_future()
-        section.permits = 1
-        self.in_flight.add(section.measure(), 1, False)
-        self._sender.send_section(section)
-        return future
 
     async def _route(self, topic: str, timeout_ms: int | None) -> TopicRoute:
         self._check_running()

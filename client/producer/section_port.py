@@ -5,58 +5,60 @@ Lives here: ``SendPort``.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
 
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.connection.route import TopicRoute
 from pocketmq.client.message.receipts import Receipt
-from pocketmq.client.producer.accumulator import Rows, Section
+from pocketmq.client.producer.accumulator import Rows
+from pocketmq.client.producer.in_flight import InFlight
+from pocketmq.client.producer.pending_send import PendingSend
+from pocketmq.client.producer.producer_options import ProducerOptions
+from pocketmq.client.producer.sections import Sections
+from pocketmq.client.producer.selectors import QueueChooser
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.message import Message
 
-if TYPE_CHECKING:
-    from pocketmq.client.producer.producer import Producer
-
 
 class SendPort:
-    """One producer, seen from its retry component. Sections sent here are not handed to the retry store again."""
+    """One producer, seen from its retry component. Sections sent here are not handed to the retry store again.
 
-    def __init__(self, producer: "Producer") -> None:
-        self._producer = producer
-        self.instance = producer.instance
-        self.clock = producer.instance.clock
-        self.log = producer.instance.log
-        self.supervisor = producer.instance.supervisor
-        self.random = producer.instance.random
-        self.settle: Callable[[Any, Receipt | PocketMQError], None] = producer.settle_parked
-        """Ends a send that is in memory: called once with it and its receipt or error."""
-        self._own: set[Section] = set()
+    ``settle(send, result)`` ends a send that is in memory, once. ``retry_response_codes``: answers that are worth
+    another attempt.
+    """
 
-    def hold(self, send: Any) -> None:
+    def __init__(
+        self,
+        sections: Sections,
+        chooser: QueueChooser,
+        in_flight: InFlight,
+        options: ProducerOptions,
+        retry_response_codes: set[int],
+        settle: Callable[[PendingSend, Receipt | PocketMQError], None],
+    ) -> None:
+        self.instance = instance = sections.instance
+        self.clock = instance.clock
+        self.log = instance.log
+        self.supervisor = instance.supervisor
+        self.random = instance.random
+        self.retry_response_codes = retry_response_codes
+        self.settle = settle
+        self._sections = sections
+        self._chooser = chooser
+        self._in_flight = in_flight
+        self._timeout_ms = options.send_msg_timeout_ms
+        self._attempts_max = 1 + options.retry_times_when_send_failed
+
+    def hold(self, send: PendingSend) -> None:
         """Count a send as in flight until it is settled."""
-        self._producer.in_flight.add(send.size_bytes, 1, False)
-
-    @property
-    def timeout_ms(self) -> int:
-        """The producer's send timeout."""
-        return self._producer.send_msg_timeout_ms
-
-    @property
-    def retry_response_codes(self) -> set[int]:
-        """Answers that are worth another attempt."""
-        return self._producer.retry.retry_response_codes
-
-    def owns(self, section: Section) -> bool:
-        """Tell whether a section was sent here."""
-        return section in self._own
+        self._in_flight.add(send.size_bytes, 1, False)
 
     async def route(self, topic: str) -> TopicRoute:
         """Return a route with write queues, asked for where it is not known."""
-        return await self.instance.route(topic, timeout_ms=self.timeout_ms, for_send=True)
+        return await self.instance.route(topic, timeout_ms=self._timeout_ms, for_send=True)
 
     def any_queue(self, route: TopicRoute) -> MessageQueue:
         """Choose a queue as for a send without a key."""
-        return self._producer._chooser.first(route)
+        return self._chooser.first(route)
 
     def send(
         self,
@@ -75,30 +77,22 @@ class SendPort:
 
         Rows need ``wait`` (whether the answer waits for disk and slaves) and ``uniq_keys``; messages say it themselves.
         """
-        producer = self._producer
-        producer._check_running()
         if started_ns is None:
             started_ns = self.clock.monotonic_ns()
-        section = producer._new_section(
+        section = self._sections.new(
             None,
             queue,
-            started_ns,
-            None,
-            producer._sync_attempts if attempts_max is None else attempts_max,
-            plain,
-            bool(messages[0].wait_store_msg_ok) if isinstance(messages, Sequence) else wait is not False,
-            False,
-            may_move,
+            started_ns=started_ns,
+            deadline_ns=started_ns + self._timeout_ms * 1_000_000 if deadline_ns is None else deadline_ns,
+            attempts_max=self._attempts_max if attempts_max is None else attempts_max,
+            plain=plain,
+            wait=bool(messages[0].wait_store_msg_ok) if isinstance(messages, Sequence) else wait is not False,
+            may_move=may_move,
+            is_resend=True,
         )
-        if deadline_ns is not None:
-            section.deadline_ns = deadline_ns
         if isinstance(messages, Sequence):
             section.messages = list(messages)
         else:
             section.rows = messages
         section.uniq_keys = uniq_keys if uniq_keys is not None else self.instance.ids.next_bytes(len(messages))
-        section.batch_future = future = asyncio.get_running_loop().create_future()
-        self._own.add(section)
-        future.add_done_callback(lambda _: self._own.discard(section))
-        producer._sender.send_section(section)
-        return future
+        return self._sections.send(section)

@@ -90,7 +90,7 @@ async def test_any_answers_in_any_order_keep_the_order_of_each_key(round_number:
     sends: list[Any] = []
     for number in range(200):
         message = Message("T", b"%d" % number, sharding_key=f"k{rng.randrange(4)}")
-        send = SimpleNamespace(
+        send: Any = SimpleNamespace(
             message=message,
             plain=True,
             selector=None,
