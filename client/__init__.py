@@ -6,7 +6,7 @@ The packages in the order of the data flow:
 
     message, connection      messages and receipts; name servers, routes, one instance a process and name server
     arrow, trace             columns instead of objects; message trace
-    producer, transaction, staged, durable   messages out
+    sender, producer, transaction, staged, durable   messages out
     pull, handlers, push, idempotence        messages in
     admin                    administration
 
@@ -45,13 +45,13 @@ from pocketmq.client.message.transaction_message import (
     TransactionReceipt,
     TransactionRefused,
 )
-from pocketmq.client.producer.fault_items import LATENCY_TABLE_4_9, LATENCY_TABLE_5_3, LatencyTable
 from pocketmq.client.producer.producer import Producer
 from pocketmq.client.producer.request_reply import NoReply
-from pocketmq.client.producer.retry import DEFAULT_RETRY_RESPONSE_CODES, RETRY_RESPONSE_CODES_4_9
 from pocketmq.client.pull.offsets import ConsumeFromWhere
 from pocketmq.client.pull.pull_consumer import PullConsumer
 from pocketmq.client.push.push_consumer import PushConsumer
+from pocketmq.client.sender.fault_items import LATENCY_TABLE_4_9, LATENCY_TABLE_5_3, LatencyTable
+from pocketmq.client.sender.retry import DEFAULT_RETRY_RESPONSE_CODES, RETRY_RESPONSE_CODES_4_9
 from pocketmq.client.transaction.transaction_producer import Transaction, TransactionProducer
 from pocketmq.common.body_codec import BodyUnreadable, CompressionType
 from pocketmq.common.message import Message, ReceivedMessage

@@ -16,9 +16,9 @@ from typing import Final
 from pocketmq.client.admin.admin import Admin
 from pocketmq.client.admin.query import TOOLS_GROUP, MessageFinder
 from pocketmq.client.errors import NoRoute
-from pocketmq.client.producer.copy_sender import CopySender, StoredCopy
 from pocketmq.client.pull.pull_consumer import PullConsumer
 from pocketmq.client.push.send_back import PRODUCER_GROUP
+from pocketmq.client.sender.copy_sender import CopySender, StoredCopy
 from pocketmq.common.errors import MessageIllegal, PocketMQError
 from pocketmq.common.message import ReceivedMessage
 from pocketmq.common.properties import (

@@ -29,10 +29,10 @@ from pocketmq.client.durable.worker import StoreWorker, ToKeep
 from pocketmq.client.errors import NotStarted
 from pocketmq.client.message.identified_message import uniq_keys_of
 from pocketmq.client.message.receipts import Receipt
-from pocketmq.client.producer.accumulator import Section
 from pocketmq.client.producer.failed_sends import SectionSettled, SendSettled
 from pocketmq.client.producer.pending_send import PendingSend
 from pocketmq.client.producer.section_port import SendPort
+from pocketmq.client.sender.section import Section
 from pocketmq.common.errors import ConfigError, PocketMQError, Stored
 from pocketmq.common.message import Message
 from pocketmq.common.runner import LoopMailbox, Runner, ThreadRunner

@@ -27,7 +27,7 @@ class RecordBuilders:
 
 
 class KeptRows:
-    """``Rows`` of a section (``client.producer.accumulator``). All of one topic, and plain or all not."""
+    """``Rows`` of a section (``client.sender.section``). All of one topic, and plain or all not."""
 
     __slots__ = ("_builders", "_kept", "size_bytes")
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.connection.route import TopicRoute
 from pocketmq.client.message.receipts import Receipt, Receipts
-from pocketmq.client.producer.accumulator import FRAME_BYTES_TARGET, UNBUILT_EXTRA_BYTES
 from pocketmq.client.producer.selectors import select_by_hash
+from pocketmq.client.sender.section import FRAME_BYTES_TARGET, UNBUILT_EXTRA_BYTES
 from pocketmq.common.message import Message
 
 Places = list[int] | NDArray[np.int64]

@@ -8,9 +8,9 @@ from typing import Protocol
 
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.message.receipts import Receipt
-from pocketmq.client.producer.accumulator import Section
 from pocketmq.client.producer.pending_send import PendingSend
 from pocketmq.client.producer.section_port import SendPort
+from pocketmq.client.sender.section import Section
 from pocketmq.common.errors import PocketMQError
 
 SectionSettled = Callable[[Section, list[Receipt] | Exception], None]

@@ -7,8 +7,8 @@ from asyncio import Future
 from dataclasses import dataclass
 
 from pocketmq.client.message.receipts import Receipt
-from pocketmq.client.producer.accumulator import UNBUILT_EXTRA_BYTES
 from pocketmq.client.producer.selectors import QueueSelector
+from pocketmq.client.sender.section import UNBUILT_EXTRA_BYTES
 from pocketmq.common.message import Message
 
 

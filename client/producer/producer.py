@@ -18,29 +18,25 @@ from pocketmq.client.message.receipts import Receipt
 from pocketmq.client.message.request_message import ReplyMessage
 from pocketmq.client.message.transaction_message import HalfMessage
 from pocketmq.client.message.validation import MAX_MESSAGE_SIZE, check_message
-from pocketmq.client.producer.accumulator import FRAME_BYTES_TARGET, Accumulator, Frame, Section
-from pocketmq.client.producer.attempt_plan import AttemptPlan
+from pocketmq.client.producer.accumulator import Accumulator
 from pocketmq.client.producer.batches import Places, collect, cut_into_parts, sort_by_queue
 from pocketmq.client.producer.compression import OVER_HOWMUCH_BYTES, Compression
 from pocketmq.client.producer.failed_sends import FailedSends
-from pocketmq.client.producer.fault_items import LATENCY_TABLE_5_3, FaultItems, LatencyTable
-from pocketmq.client.producer.in_flight import ASYNC_PERMITS, IN_FLIGHT_BYTES_MAX, ONEWAY_PERMITS, InFlight
 from pocketmq.client.producer.pending_send import PendingSend
 from pocketmq.client.producer.producer_options import SEND_TIMEOUT_MS_MAX, ProducerOptions, check_range
 from pocketmq.client.producer.request_reply import ReplyDone, Requests
-from pocketmq.client.producer.retry import DEFAULT_RETRY_RESPONSE_CODES, RetryPolicy
-from pocketmq.client.producer.retry_budget import FLOOR, RATIO, RetryBudget
-from pocketmq.client.producer.retry_gate import RetryGate
 from pocketmq.client.producer.section_port import SendPort
 from pocketmq.client.producer.sections import Sections
-from pocketmq.client.producer.selectors import (
-    QueueChooser,
-    QueueSelector,
-    select_by_hash,
-    select_by_user,
-    select_for_reply,
-)
-from pocketmq.client.producer.sender import SectionSender
+from pocketmq.client.producer.selectors import QueueSelector, select_by_hash, select_by_user, select_for_reply
+from pocketmq.client.sender.attempt_plan import AttemptPlan
+from pocketmq.client.sender.fault_items import LATENCY_TABLE_5_3, FaultItems, LatencyTable
+from pocketmq.client.sender.in_flight import ASYNC_PERMITS, IN_FLIGHT_BYTES_MAX, ONEWAY_PERMITS, InFlight
+from pocketmq.client.sender.queue_choice import QueueChooser
+from pocketmq.client.sender.retry import DEFAULT_RETRY_RESPONSE_CODES, RetryPolicy
+from pocketmq.client.sender.retry_budget import FLOOR, RATIO, RetryBudget
+from pocketmq.client.sender.retry_gate import RetryGate
+from pocketmq.client.sender.section import FRAME_BYTES_TARGET, Frame, Section
+from pocketmq.client.sender.sender import SectionSender
 from pocketmq.client.trace.trace import SendTrace, TraceDispatcher, trace_group
 from pocketmq.common.body_codec import LEVEL_DEFAULT, CompressionType
 from pocketmq.common.errors import MessageIllegal, PocketMQError

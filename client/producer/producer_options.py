@@ -7,9 +7,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, fields
 
 from pocketmq.client.message.validation import MAX_MESSAGE_SIZE
-from pocketmq.client.producer.fault_items import LATENCY_TABLE_5_3, LatencyTable
-from pocketmq.client.producer.in_flight import ASYNC_PERMITS, IN_FLIGHT_BYTES_MAX, ONEWAY_PERMITS
-from pocketmq.client.producer.retry_budget import FLOOR, RATIO
+from pocketmq.client.sender.fault_items import LATENCY_TABLE_5_3, LatencyTable
+from pocketmq.client.sender.in_flight import ASYNC_PERMITS, IN_FLIGHT_BYTES_MAX, ONEWAY_PERMITS
+from pocketmq.client.sender.retry_budget import FLOOR, RATIO
 from pocketmq.common.errors import ConfigError
 
 SEND_TIMEOUT_MS_MAX = 24 * 3600 * 1000

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.connection.route import TopicRoute
 from pocketmq.client.message.receipts import Receipt
-from pocketmq.client.producer.accumulator import Rows
-from pocketmq.client.producer.in_flight import InFlight
 from pocketmq.client.producer.pending_send import PendingSend
 from pocketmq.client.producer.producer_options import ProducerOptions
 from pocketmq.client.producer.sections import Sections
-from pocketmq.client.producer.selectors import QueueChooser
+from pocketmq.client.sender.in_flight import InFlight
+from pocketmq.client.sender.queue_choice import QueueChooser
+from pocketmq.client.sender.section import Rows
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.message import Message
 

@@ -10,9 +10,9 @@ from typing import Any
 from pocketmq.client.connection.instance import ClientInstance
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.message.receipts import Receipt
-from pocketmq.client.producer.accumulator import Section
-from pocketmq.client.producer.in_flight import InFlight
-from pocketmq.client.producer.sender import SectionSender
+from pocketmq.client.sender.in_flight import InFlight
+from pocketmq.client.sender.section import Section
+from pocketmq.client.sender.sender import SectionSender
 
 
 class Sections:

@@ -11,7 +11,7 @@ from typing import Final
 
 from pocketmq.client.connection.instance import ClientInstance, check_answer
 from pocketmq.client.errors import BrokerNotExist
-from pocketmq.client.producer.copy_sender import CopySender
+from pocketmq.client.sender.copy_sender import CopySender
 from pocketmq.common.delay_levels import LEVELS_MAX
 from pocketmq.common.errors import ConfigError, PocketMQError
 from pocketmq.common.message import ReceivedMessage

@@ -3,7 +3,8 @@
 from typing import Any
 
 from pocketmq.client.connection.rebalance import MessageQueue
-from pocketmq.client.producer.accumulator import Accumulator, Section, native_body
+from pocketmq.client.producer.accumulator import Accumulator
+from pocketmq.client.sender.section import Section, native_body
 from pocketmq.common.message import Message
 from pocketmq.common.record_codec import PlainRecordBuilder
 

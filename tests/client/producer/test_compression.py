@@ -18,9 +18,9 @@ from pocketmq.client import (
     PushConsumer,
 )
 from pocketmq.client.connection.rebalance import MessageQueue
-from pocketmq.client.producer.accumulator import Section
 from pocketmq.client.producer.compression import OFF_LOOP_BYTES, Compression
-from pocketmq.client.producer.rocketmq_send import rocketmq_request
+from pocketmq.client.sender.rocketmq_send import rocketmq_request
+from pocketmq.client.sender.section import Section
 from pocketmq.client.transaction.transaction_producer import TransactionProducer
 from pocketmq.common.body_codec import decompress_body
 from pocketmq.common.errors import ConfigError

@@ -6,7 +6,7 @@ Lives here: ``RetryGate``: waits for tokens of the budget that are out with othe
 import asyncio
 from collections import deque
 
-from pocketmq.client.producer.retry_budget import RetryBudget, Room
+from pocketmq.client.sender.retry_budget import RetryBudget, Room
 
 
 class RetryGate:

@@ -11,11 +11,11 @@ from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.connection.route import RouteTable, TopicRoute
 from pocketmq.client.errors import Attempt
 from pocketmq.client.message.receipts import SendStatus
-from pocketmq.client.producer.accumulator import Section
-from pocketmq.client.producer.retry import Decision, RetryPolicy
-from pocketmq.client.producer.retry_budget import Room
-from pocketmq.client.producer.retry_gate import RetryGate
-from pocketmq.client.producer.selectors import QueueChooser
+from pocketmq.client.sender.queue_choice import QueueChooser
+from pocketmq.client.sender.retry import Decision, RetryPolicy
+from pocketmq.client.sender.retry_budget import Room
+from pocketmq.client.sender.retry_gate import RetryGate
+from pocketmq.client.sender.section import Section
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import Stored
 

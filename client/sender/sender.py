@@ -17,12 +17,12 @@ from pocketmq.client.connection.route import DEFAULT_TOPIC_QUEUE_NUMS
 from pocketmq.client.errors import ROLE_CAUSES, Attempt, BrokerNotExist, ClientError, NotStarted
 from pocketmq.client.message.receipts import STATUS_OF_CODE, Receipt, SectionOutcome, SectionReceipts, SendStatus
 from pocketmq.client.message.request_message import ReplyMessage
-from pocketmq.client.producer.accumulator import Frame, Section, native_body
-from pocketmq.client.producer.attempt_log import AttemptLog
-from pocketmq.client.producer.attempt_plan import OVERTAKEN, AttemptPlan
-from pocketmq.client.producer.retry import NO_ANSWER, Decision, send_failed
-from pocketmq.client.producer.rocketmq_send import can_batch, rocketmq_request
-from pocketmq.client.producer.send_windows import Lane, SendWindows
+from pocketmq.client.sender.attempt_log import AttemptLog
+from pocketmq.client.sender.attempt_plan import OVERTAKEN, AttemptPlan
+from pocketmq.client.sender.retry import NO_ANSWER, Decision, send_failed
+from pocketmq.client.sender.rocketmq_send import can_batch, rocketmq_request
+from pocketmq.client.sender.section import Frame, Section, native_body
+from pocketmq.client.sender.send_windows import Lane, SendWindows
 from pocketmq.common.errors import PocketMQError, Stored
 from pocketmq.common.plain_batch import build_alike
 from pocketmq.common.record import encode_host

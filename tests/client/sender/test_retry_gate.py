@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from pocketmq.client.producer.retry_budget import RetryBudget
-from pocketmq.client.producer.retry_gate import RetryGate
+from pocketmq.client.sender.retry_budget import RetryBudget
+from pocketmq.client.sender.retry_gate import RetryGate
 
 
 async def settle() -> None:

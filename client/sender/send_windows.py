@@ -15,7 +15,7 @@ from typing import Final
 
 from pocketmq.client.connection.instance import BrokerConnection
 from pocketmq.client.connection.rebalance import MessageQueue
-from pocketmq.client.producer.accumulator import Section
+from pocketmq.client.sender.section import Section
 from pocketmq.common.clock import Clock
 
 WINDOW: Final = 64

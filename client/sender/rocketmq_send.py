@@ -8,7 +8,7 @@ import struct
 
 from pocketmq.client.message.request_message import ReplyMessage
 from pocketmq.client.message.transaction_message import HalfMessage
-from pocketmq.client.producer.accumulator import Section
+from pocketmq.client.sender.section import Section
 from pocketmq.common import properties as names
 from pocketmq.common.errors import MessageIllegal
 from pocketmq.common.message import Message

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pocketmq.client.errors import Attempt
-from pocketmq.client.producer.attempt_log import KINDS_MAX, AttemptLog
+from pocketmq.client.sender.attempt_log import KINDS_MAX, AttemptLog
 from pocketmq.common.errors import Cause
 from pocketmq.common.logs import CapturedLog
 
@@ -72,7 +72,7 @@ async def test_it_tells_by_itself_after_a_while(monkeypatch: pytest.MonkeyPatch)
     """The first failure sets the timer, and telling ends it."""
     log = ToldLog()
     attempts = AttemptLog("group", log)
-    monkeypatch.setattr("pocketmq.client.producer.attempt_log.INTERVAL_S", 0.005)
+    monkeypatch.setattr("pocketmq.client.sender.attempt_log.INTERVAL_S", 0.005)
     attempts.note(attempt(), 1, again=True)
     attempts.note(attempt(), 1, again=True)
     async with asyncio.timeout(5):

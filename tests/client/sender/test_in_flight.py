@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from pocketmq.client.producer.in_flight import InFlight
+from pocketmq.client.sender.in_flight import InFlight
 from pocketmq.remoting.errors import RemotingTooMuchRequestError
 
 

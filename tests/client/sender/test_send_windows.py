@@ -4,8 +4,8 @@ from typing import Any
 
 from pocketmq.client.connection.instance import BrokerConnection
 from pocketmq.client.connection.rebalance import MessageQueue
-from pocketmq.client.producer.accumulator import Section
-from pocketmq.client.producer.send_windows import WINDOW, SendWindows
+from pocketmq.client.sender.section import Section
+from pocketmq.client.sender.send_windows import WINDOW, SendWindows
 from pocketmq.common.clock import ManualClock
 
 CHANNEL: Any = None

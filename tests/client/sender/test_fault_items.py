@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.client.producer.fault_items import (
+from pocketmq.client.sender.fault_items import (
     ITEMS_MAX,
     LATENCY_TABLE_4_9,
     LATENCY_TABLE_5_3,

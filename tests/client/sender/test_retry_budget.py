@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.client.producer.retry_budget import BROKERS_MAX, TOKENS_MAX, RetryBudget, Room
+from pocketmq.client.sender.retry_budget import BROKERS_MAX, TOKENS_MAX, RetryBudget, Room
 
 
 class ModelBroker:

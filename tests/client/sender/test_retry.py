@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pocketmq.client.connection.refusal_facts import REMARK_CHARS_MAX, remark_text
 from pocketmq.client.errors import Attempt, SendFailed, SendTimeout
-from pocketmq.client.producer.retry import (
+from pocketmq.client.sender.retry import (
     ATTEMPT_MS_MIN,
     BACKOFF_MS_MAX,
     DEFAULT_RETRY_RESPONSE_CODES,
