@@ -52,7 +52,7 @@ class Sections:
         build = None
         if plain:
             link = self.instance.open_link(queue.broker_name)
-            builder = self._sender.builder(link, half) if link is not None else None
+            builder = self._sender.native.builder(link, half) if link is not None else None
             build = builder.build if builder is not None else None
         return Section(
             key,

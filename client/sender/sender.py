@@ -1,36 +1,31 @@
-"""What becomes of a closed frame: sent natively or typed, answered, tried again elsewhere, or failed.
+"""What becomes of a closed frame: sent natively or as RocketMQ's clients send, answered, tried again, or failed.
 
-Lives here: ``SectionSender``: one request per frame (native) or per message or batch (typed), receipts from the
-answers, the loop of attempts. A task exists only for a section that needs a route, a connection or another attempt;
-never for a message.
+Lives here: ``SectionSender``: where sections go and when, the loop of attempts, the end of each section. A task exists
+only for a section that needs a route, a connection or another attempt; never for a message.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from pocketmq.client.arrow.packed import PackedRecords, packed_ids
 from pocketmq.client.connection.instance import BrokerConnection, ClientInstance, TaskSet
 from pocketmq.client.connection.rebalance import MessageQueue
-from pocketmq.client.connection.refusal_facts import CODES_NEVER_STORED, refusal_facts, remark_text
 from pocketmq.client.connection.route import DEFAULT_TOPIC_QUEUE_NUMS
-from pocketmq.client.errors import ROLE_CAUSES, Attempt, BrokerNotExist, ClientError, NotStarted
-from pocketmq.client.message.receipts import STATUS_OF_CODE, Receipt, SectionOutcome, SectionReceipts, SendStatus
+from pocketmq.client.errors import ROLE_CAUSES, Attempt, BrokerNotExist, NotStarted
+from pocketmq.client.message.receipts import Receipt, SectionOutcome, SectionReceipts
 from pocketmq.client.message.request_message import ReplyMessage
+from pocketmq.client.sender.answers import Answers
 from pocketmq.client.sender.attempt_log import AttemptLog
 from pocketmq.client.sender.attempt_plan import OVERTAKEN, AttemptPlan
-from pocketmq.client.sender.retry import NO_ANSWER, Decision, send_failed
+from pocketmq.client.sender.native_send import NativeSend
+from pocketmq.client.sender.retry import Decision, send_failed
 from pocketmq.client.sender.rocketmq_send import can_batch, rocketmq_request
-from pocketmq.client.sender.section import Frame, Section, native_body
+from pocketmq.client.sender.section import Frame, Section
 from pocketmq.client.sender.send_windows import Lane, SendWindows
 from pocketmq.common.errors import PocketMQError, Stored
-from pocketmq.common.plain_batch import build_alike
-from pocketmq.common.record import encode_host
-from pocketmq.common.record_codec import PlainRecordBuilder
 from pocketmq.remoting.codec import Response
-from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.errors import ConnectFailed, ConnectionLost, RemotingTooMuchRequestError, RequestTimeout
-from pocketmq.remoting.protocol.send import NativeAppendRequestHeader
+from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.errors import ConnectFailed, RemotingTooMuchRequestError
 from pocketmq.remoting.protocol.spec import Header
 
 Rescue = Callable[[Section, Exception, Callable[[Section, list[Receipt] | Exception], None]], bool]
@@ -65,8 +60,8 @@ class SectionSender:
         self.oneway_lost = 0
         """Oneway messages that found no connection, or a full one."""
         self._clock = instance.clock
-        self._builders: dict[tuple[str, int], PlainRecordBuilder] = {}
-        self._hosts: dict[str, bytes] = {}
+        self.native = NativeSend(producer_group)
+        self._answers = Answers(instance, plan, self)
         self._in_flight: set[Section] = set()
         self._tails: dict[MessageQueue, asyncio.Event] = {}
         self._tasks = TaskSet(instance.supervisor)
@@ -76,17 +71,6 @@ class SectionSender:
     def __len__(self) -> int:
         """How many sections are not settled."""
         return len(self._in_flight)
-
-    def builder(self, link: BrokerConnection, half: bool = False) -> PlainRecordBuilder | None:
-        """Return the record builder for a broker, or None if it takes typed requests only (for ``half`` messages)."""
-        announcement = link.announcement
-        if announcement is None or not announcement.native or (half and not announcement.transactions):
-            return None
-        key = (announcement.cluster, announcement.family)
-        builder = self._builders.get(key)
-        if builder is None:
-            builder = self._builders[key] = PlainRecordBuilder(*key)
-        return builder
 
     # -- sending -----------------------------------------------------------------------------------------------
 
@@ -150,7 +134,7 @@ class SectionSender:
             await self._place(section)
         except TimeoutError:
             error = ConnectFailed("not sent", why="an earlier message for its queue still waits for the connection")
-            self._failed(section, section.queue.broker_name, "", error, section.started_ns)
+            self._answers.failed(section, section.queue.broker_name, "", error, section.started_ns)
         except asyncio.CancelledError:
             self._give_up(section)
             raise
@@ -178,7 +162,7 @@ class SectionSender:
             except PocketMQError as error:
                 if isinstance(error, BrokerNotExist):
                     phase = "route"
-                self._failed(section, section.queue.broker_name, "", error, placed_ns, phase=phase)
+                self._answers.failed(section, section.queue.broker_name, "", error, placed_ns, phase=phase)
                 return
             if section.attempts and not section.may_move and self._plan.overtaken(section):
                 self._end(section, Decision(False, OVERTAKEN))
@@ -188,62 +172,41 @@ class SectionSender:
             self._give_up(section)
             raise
         except Exception as error:  # a fault of ours must not leave a future waiting
-            self._finish(section, error)
+            self.finish(section, error)
 
     def _send_to(self, section: Section, link: BrokerConnection, until_ns: int) -> None:
-        builder = self.builder(link, section.half) if section.plain else None
+        builder = self.native.builder(link, section.half) if section.plain else None
         if builder is None:
-            self._send_typed(section, link, until_ns)
+            self._send_rocketmq(section, link, until_ns)
             return
-        announcement = link.announcement
-        assert announcement is not None
-        if section.rows is not None:
-            made = section.rows.records(announcement.cluster, announcement.family, section.queue_id, section.born_ms)
-            if isinstance(made, PackedRecords):
-                section.packed = made
-            else:
-                section.records = made
-        elif section.alike is not None:
-            topic, bodies = section.queue.topic, [message.body for message in section.messages]
-            ids = packed_ids(section.all_ids).rows()
-            sizes, data = build_alike(builder, topic, section.alike, bodies, section.queue_id, ids, section.born_ms)
-            section.packed = PackedRecords(memoryview(data), sizes)
-        else:
-            section.records = [
-                builder.build(message, section.queue_id, uniq_key, section.born_ms)
-                for message, uniq_key in zip(section.messages, section.uniq_keys, strict=True)
-            ]
+        self.native.build(builder, section, link)
         self._send_native(link, [section], section.wait, section.oneway, self._clock.monotonic_ns(), until_ns)
 
     def _send_native(
         self, link: BrokerConnection, sections: list[Section], wait: bool, oneway: bool, now_ns: int, until_ns: int
     ) -> None:
         left_ms = (until_ns - now_ns) / 1e6
-        header = NativeAppendRequestHeader(
-            producer_group=self._group,
-            wait=wait,
-            sections=[(section.queue.topic, section.queue_id, section.count) for section in sections],
-            timeout_ms=max(int(left_ms), 1),
-        )
-        code = RequestCode.NATIVE_HALF_APPEND if sections[0].half else RequestCode.NATIVE_APPEND
-        body = native_body(sections)
+        code, header, body = self.native.request(sections, wait, left_ms)
         if oneway:
             self._send_oneway(link, code, header, body, sections)
             return
 
         def done(result: Response | PocketMQError) -> None:
-            self._native_answer(link, sections, now_ns, result)
+            self._answers.native(link, sections, now_ns, result)
 
-        self._request(link, code, header, body, left_ms, done)
+        try:
+            link.channel.request_nowait(code, header, body, timeout_ms=header.timeout_ms, done=done)
+        except PocketMQError as error:
+            done(error)
 
-    def _send_typed(self, section: Section, link: BrokerConnection, until_ns: int) -> None:
+    def _send_rocketmq(self, section: Section, link: BrokerConnection, until_ns: int) -> None:
         """Send as RocketMQ's clients do: one request per message, or one for a batch."""
         section.unpack()
         if link.announcement is None:
             self._instance.limits.sent(link.broker_name, link.address, link.version, section.messages)
         if section.count > 1 and section.batch_future is None and not can_batch(section):
             for part in self._parts(section):
-                self._send_typed(part, link, until_ns)
+                self._send_rocketmq(part, link, until_ns)
         elif not link.is_native and not section.oneway:
             in_order = not section.may_move and not isinstance(section.messages[0], ReplyMessage)
             self._windows.enter(section, link, until_ns, in_order=in_order)
@@ -281,12 +244,16 @@ class SectionSender:
                 ):
                     self._again_apart(section, link, until_ns, lane)
                 else:
-                    self._typed_answer(link, section, now_ns, result)
+                    self._answers.rocketmq(link, section, now_ns, result)
             finally:
                 if lane is not None:
                     self._windows.leave(lane)
 
-        self._request(link, code, header, body, (until_ns - now_ns) / 1e6, done)
+        timeout_ms = max(int((until_ns - now_ns) / 1e6), 1)
+        try:
+            link.channel.request_nowait(code, header, body, timeout_ms=timeout_ms, done=done)
+        except PocketMQError as error:
+            done(error)
 
     def _again_apart(self, section: Section, link: BrokerConnection, until_ns: int, lane: "Lane | None") -> None:
         """Send a batch's messages one by one, in its place: the broker takes no batch, or none of its size."""
@@ -304,21 +271,7 @@ class SectionSender:
             why=f"its time was over while {ahead} earlier sends to {link.address} had no answer yet",
             hint="a RocketMQ broker is sent 64 at once, and one a queue where order counts: send slower, or in batches",
         )
-        self._failed(section, link.broker_name, link.address, error, section.started_ns)
-
-    def _request(
-        self,
-        link: BrokerConnection,
-        code: int,
-        header: Header,
-        body: bytes,
-        left_ms: float,
-        done: Callable[[Response | PocketMQError], None],
-    ) -> None:
-        try:
-            link.channel.request_nowait(code, header, body, timeout_ms=max(int(left_ms), 1), done=done)
-        except PocketMQError as error:
-            done(error)
+        self._answers.failed(section, link.broker_name, link.address, error, section.started_ns)
 
     def _send_oneway(
         self, link: BrokerConnection, code: int, header: Header, body: bytes, sections: Sequence[Section]
@@ -346,115 +299,10 @@ class SectionSender:
             for section in sections:
                 self._release(section)
 
-    # -- answers -----------------------------------------------------------------------------------------------
+    # -- ends --------------------------------------------------------------------------------------------------
 
-    def _native_answer(
-        self, link: BrokerConnection, sections: list[Section], sent_ns: int, result: Response | PocketMQError
-    ) -> None:
-        header: Any = result.header if isinstance(result, Response) else None
-        if isinstance(result, Response) and header is not None:
-            if result.code != ResponseCode.SUCCESS:  # then no section may claim to be stored
-                if len(header.results) != len(sections) or any(each[0] in STATUS_OF_CODE for each in header.results):
-                    header = None
-            elif len(header.results) != len(sections):
-                result = ClientError(
-                    "answer refused",
-                    why=f"{len(header.results)} results for {len(sections)} sections",
-                    hint="check the broker",
-                )
-                header = None
-        if header is None:
-            for section in sections:
-                self._failed(section, link.broker_name, link.address, result, sent_ns)
-            return
-        assert isinstance(result, Response)
-        stored_ok = False
-        for section, (code, first_offset, runs, remark) in zip(sections, header.results, strict=True):
-            status = STATUS_OF_CODE.get(code)
-            if status is None:
-                # the fields beside the text speak of the answer as a whole: of this section if its code is the same
-                extra = result.extra if result.code in (code, ResponseCode.SUCCESS) else {}
-                self._refused(section, link.broker_name, link.address, code, remark, extra, sent_ns, Stored.NO)
-                continue
-            stored_ok |= status is SendStatus.SEND_OK
-            attempts = section.attempts
-            outcome = SectionOutcome(
-                section.queue.topic,
-                link.broker_name,
-                section.queue_id,
-                first_offset,
-                status,
-                attempts=len(attempts) + 1,
-                waited=section.wait,
-                runs=runs,
-                sizes=section.record_sizes(),
-                store_host=self._store_host(link.address),
-                duplicate_possible=bool(attempts) and _maybe_stored(attempts),
-                flush=_flush_of(link),
-                in_sync_replicas=_copies_of(link),
-                region=_region_of(link),
-                trace_on=link.announcement is None or link.announcement.trace_on,
-            )
-            self._stored(section, link, outcome, sent_ns)
-        if stored_ok:
-            self._plan.budget.stored(link.broker_name)
-
-    def _typed_answer(
-        self, link: BrokerConnection, section: Section, sent_ns: int, result: Response | PocketMQError
-    ) -> None:
-        if not isinstance(result, Response):
-            self._failed(section, link.broker_name, link.address, result, sent_ns)
-            return
-        status = STATUS_OF_CODE.get(result.code)
-        header: Any = result.header
-        if status is None or header is None:
-            self._failed(section, link.broker_name, link.address, result, sent_ns)
-            return
-        outcome = SectionOutcome(
-            section.queue.topic,
-            link.broker_name,
-            header.queue_id,
-            header.queue_offset,
-            status,
-            attempts=len(section.attempts) + 1,
-            waited=section.wait,
-            offset_ids=header.msg_id.split(","),
-            duplicate_possible=_maybe_stored(section.attempts),
-            flush=_flush_of(link),
-            in_sync_replicas=_copies_of(link),
-            region=header.msg_region,
-            trace_on=header.trace_on,
-        )
-        if status is SendStatus.SEND_OK:
-            self._plan.budget.stored(link.broker_name)
-        self._stored(section, link, outcome, sent_ns)
-
-    def _stored(self, section: Section, link: BrokerConnection, outcome: SectionOutcome, sent_ns: int) -> None:
-        """Take a receipt; or keep it and look for a better one (``retry_another_broker_when_not_store_ok``)."""
-        plan = self._plan
-        if plan.faults is not None:
-            plan.answered(link.broker_name, sent_ns, self._clock.monotonic_ns())
-        status = outcome.status
-        if status is not SendStatus.SEND_OK and plan.wants_better(section, status):
-            if section.doubtful is None:
-                section.doubtful = outcome
-            code = next(code for code, meant in STATUS_OF_CODE.items() if meant is status)
-            now_ns = self._clock.monotonic_ns()
-            attempt = Attempt(
-                link.broker_name,
-                link.address,
-                "stored",
-                (now_ns - sent_ns) / 1e6,
-                int(code),
-                status.value,
-                stored=Stored.YES,
-            )
-            self._attempted(section, attempt, now_ns)
-            return
-        plan.delivered(section)
-        self._succeeded(section, outcome)
-
-    def _succeeded(self, section: Section, outcome: SectionOutcome) -> None:
+    def succeeded(self, section: Section, outcome: SectionOutcome) -> None:
+        """Settle a section with its receipts."""
         if section.batch_future is not None:
             if not section.batch_future.done():
                 section.batch_future.set_result(SectionReceipts(outcome, section.all_ids))
@@ -464,71 +312,8 @@ class SectionSender:
                     future.set_result(Receipt(outcome, index, key))
         self._release(section)
 
-    def _failed(
-        self,
-        section: Section,
-        broker: str,
-        address: str,
-        result: Response | PocketMQError,
-        sent_ns: int,
-        *,
-        phase: str = "send",
-    ) -> None:
-        """Take a failure without a section's own answer: of the route, the connection, the request as a whole."""
-        if isinstance(result, Response):
-            stored = Stored.NO if result.code in CODES_NEVER_STORED else Stored.UNKNOWN
-            self._refused(section, broker, address, result.code, result.remark, result.extra, sent_ns, stored)
-            return
-        if not result.retriable and section.doubtful is None:
-            self._finish(section, result)
-            return
-        if isinstance(result, ConnectFailed | ConnectionLost | RequestTimeout):
-            self._instance.invalidate_route(section.queue.topic)
-        if isinstance(result, ConnectFailed):
-            phase = "connect"
-        elif isinstance(result, RemotingTooMuchRequestError):
-            phase = "local"
-        elif phase == "send" and result.stored is Stored.NO:
-            phase = "connect"  # the connection was gone before the request left
-        now_ns = self._clock.monotonic_ns()
-        elapsed_ms = (now_ns - sent_ns) / 1e6
-        stored = Stored.UNKNOWN if phase == "send" else Stored.NO
-        attempt = Attempt(
-            broker, address, phase, elapsed_ms, NO_ANSWER, str(result), None, stored, result.retry_after_ms
-        )
-        self._attempted(section, attempt, now_ns)
-
-    def _refused(
-        self,
-        section: Section,
-        broker: str,
-        address: str,
-        code: int,
-        remark: str,
-        extra: Mapping[str, str],
-        sent_ns: int,
-        stored: Stored,
-    ) -> None:
-        """Take a refusal: what the broker said beside its text, and ``stored`` where it did not say."""
-        facts = refusal_facts(extra)
-        now_ns = self._clock.monotonic_ns()
-        elapsed_ms = (now_ns - sent_ns) / 1e6
-        said = facts.stored if facts.stored is not None else stored
-        attempt = Attempt(
-            broker,
-            address,
-            "answer",
-            elapsed_ms,
-            code,
-            remark_text(remark),
-            facts.cause,
-            said,
-            facts.retry_after_ms,
-            facts.stages,
-        )
-        self._attempted(section, attempt, now_ns)
-
-    def _attempted(self, section: Section, attempt: Attempt, now_ns: int) -> None:
+    def attempted(self, section: Section, attempt: Attempt, now_ns: int) -> None:
+        """Take note of a failed attempt: try the section again, or let it fail."""
         if attempt.answer_code == ResponseCode.TOPIC_NOT_EXIST:
             self._instance.routes.forget(section.queue.topic)
         elif attempt.cause in ROLE_CAUSES or attempt.answer_code == ResponseCode.SERVICE_NOT_AVAILABLE:
@@ -557,15 +342,16 @@ class SectionSender:
             late=decision.late,
             chosen=not section.may_move,
         )
-        self._finish(section, error)
+        self.finish(section, error)
 
     def _accept(self, section: Section, outcome: SectionOutcome) -> None:
         """Settle with the first receipt: no later attempt was better, but one may have stored the message too."""
         outcome.attempts = len(section.attempts)
         outcome.duplicate_possible = sum(attempt.stored is not Stored.NO for attempt in section.attempts) > 1
-        self._succeeded(section, outcome)
+        self.succeeded(section, outcome)
 
-    def _finish(self, section: Section, error: Exception) -> None:
+    def finish(self, section: Section, error: Exception) -> None:
+        """End a section that is not tried again; the durable retry may take it."""
         if self._rescue is None or not self._rescue(section, error, self._rescued):
             self._fail(section, error)
 
@@ -607,19 +393,7 @@ class SectionSender:
             return
         why = f"no receipt after {len(section.attempts)} failed attempts; the present one may still be carried out"
         error = NotStarted("producer stopped before the message was delivered", why=why, stored=Stored.UNKNOWN)
-        self._finish(section, error)
-
-    def _store_host(self, address: str) -> bytes:
-        """Return the broker's address as records hold it, or nothing if it is a name."""
-        host = self._hosts.get(address)
-        if host is None:
-            name, _, port = address.rpartition(":")
-            try:
-                host = encode_host(name.strip("[]"), int(port))
-            except (PocketMQError, ValueError):
-                host = b""
-            self._hosts[address] = host
-        return host
+        self.finish(section, error)
 
     # -- end ---------------------------------------------------------------------------------------------------
 
@@ -645,21 +419,3 @@ class SectionSender:
         for section in list(self._in_flight):
             self._give_up(section)
         self._attempts.tell()
-
-
-def _copies_of(link: BrokerConnection) -> int:
-    """Return how many copies a synchronous master's SEND_OK stands for; 1 for every other broker."""
-    told = link.announcement
-    return told.in_sync_replicas if told is not None and told.replication == "SYNC_MASTER" else 1
-
-
-def _region_of(link: BrokerConnection) -> str:
-    return "DefaultRegion" if link.announcement is None else link.announcement.region
-
-
-def _flush_of(link: BrokerConnection) -> str:
-    return "" if link.announcement is None else link.announcement.flush
-
-
-def _maybe_stored(attempts: Sequence[Attempt]) -> bool:
-    return any(attempt.stored is not Stored.NO for attempt in attempts)
