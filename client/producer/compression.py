@@ -1,4 +1,4 @@
-"""Compressing what a producer sends: which bodies, and where.
+"""Compressing what a producer sends, as a stage: which bodies, and where.
 
 Lives here: ``Compression``: the settings, whether a message is worth it, packing here or in a thread.
 
@@ -10,6 +10,8 @@ Ours: a body that does not get smaller is sent as it is, and no type is the defa
 import asyncio
 from typing import Final
 
+from pocketmq.client.producer.pending_send import PendingSend
+from pocketmq.client.producer.stages import SendStage
 from pocketmq.common.body_codec import LEVEL_DEFAULT, CompressionType, compress_body, load_library
 from pocketmq.common.errors import ConfigError
 from pocketmq.common.message import Message
@@ -38,7 +40,7 @@ def compression_type_of(value: object) -> CompressionType:
     )
 
 
-class Compression:
+class Compression(SendStage):
     """How one producer compresses. Raises ``ConfigError``, or ``CompressionMissing`` for a library that is not there:
     now, not at the first large message.
     """
@@ -60,13 +62,15 @@ class Compression:
         self._level = level
         self._sys_flag = COMPRESSED_FLAG | self.kind.value
         self.over_howmuch_bytes = over_howmuch_bytes
+        self.body_bytes_max = over_howmuch_bytes - 1
         self._off_loop_bytes = OFF_LOOP_BYTES[self.kind]
 
-    def pack(self, message: Message, loop: asyncio.AbstractEventLoop) -> "asyncio.Future[None] | None":
+    def enter(self, send: PendingSend) -> "asyncio.Future[None] | None":
         """Compress the body of a checked message where that is worth it; return a future if a thread does it.
 
         What is sent is ``message.packed`` as long as ``message.body`` is the same object.
         """
+        message = send.message
         body = message.body
         if len(body) < self.over_howmuch_bytes:
             message.packed = None
@@ -77,7 +81,7 @@ class Compression:
         if len(body) < self._off_loop_bytes:
             self._pack(message, body)
             return None
-        return loop.run_in_executor(None, self._pack, message, body)
+        return asyncio.get_running_loop().run_in_executor(None, self._pack, message, body)
 
     def _pack(self, message: Message, body: bytes) -> None:
         smaller = compress_body(body, self.kind, self._level)

@@ -1,17 +1,17 @@
 """The producer: messages in, receipts out.
 
-Lives here: ``Producer``: the four ways to send, checks, choice of queue, start and stop.
+Lives here: ``Producer``: the ways to send, checks, choice of queue, start and stop. ``parking``, ``batch_send`` and the
+stages (``stages``) have what not every send needs.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pocketmq.client.arrow.packed import PackedIds
-from pocketmq.client.connection.instance import ClientInstance, TaskSet
+from pocketmq.client.connection.instance import ClientInstance, retrieve_exception
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.connection.route import TopicRoute
-from pocketmq.client.errors import NotStarted, WrongLoop
+from pocketmq.client.errors import WrongLoop
 from pocketmq.client.lifecycle import Lifecycle
 from pocketmq.client.message.identified_message import uniq_keys_of
 from pocketmq.client.message.receipts import Receipt
@@ -19,15 +19,18 @@ from pocketmq.client.message.request_message import ReplyMessage
 from pocketmq.client.message.transaction_message import HalfMessage
 from pocketmq.client.message.validation import MAX_MESSAGE_SIZE, check_message
 from pocketmq.client.producer.accumulator import Accumulator
-from pocketmq.client.producer.batches import Places, collect, cut_into_parts, sort_by_queue
+from pocketmq.client.producer.batch_send import BatchSend
 from pocketmq.client.producer.compression import OVER_HOWMUCH_BYTES, Compression
 from pocketmq.client.producer.failed_sends import FailedSends
+from pocketmq.client.producer.parking import Parking, not_running
 from pocketmq.client.producer.pending_send import PendingSend
 from pocketmq.client.producer.producer_options import SEND_TIMEOUT_MS_MAX, ProducerOptions, check_range
 from pocketmq.client.producer.request_reply import ReplyDone, Requests
 from pocketmq.client.producer.section_port import SendPort
 from pocketmq.client.producer.sections import Sections
 from pocketmq.client.producer.selectors import QueueSelector, select_by_hash, select_by_user, select_for_reply
+from pocketmq.client.producer.send_trace import SendTrace
+from pocketmq.client.producer.stages import SendChain, SendStage
 from pocketmq.client.sender.attempt_plan import AttemptPlan
 from pocketmq.client.sender.fault_items import LATENCY_TABLE_5_3, FaultItems, LatencyTable
 from pocketmq.client.sender.in_flight import ASYNC_PERMITS, IN_FLIGHT_BYTES_MAX, ONEWAY_PERMITS, InFlight
@@ -37,13 +40,11 @@ from pocketmq.client.sender.retry_budget import FLOOR, RATIO, RetryBudget
 from pocketmq.client.sender.retry_gate import RetryGate
 from pocketmq.client.sender.section import FRAME_BYTES_TARGET, Frame, Section
 from pocketmq.client.sender.sender import SectionSender
-from pocketmq.client.trace.trace import SendTrace, TraceDispatcher, trace_group
+from pocketmq.client.trace.trace import TraceDispatcher, trace_group
 from pocketmq.common.body_codec import LEVEL_DEFAULT, CompressionType
-from pocketmq.common.errors import MessageIllegal, PocketMQError
+from pocketmq.common.errors import PocketMQError
 from pocketmq.common.message import Message, ReceivedMessage
-from pocketmq.common.message_id import UNIQ_KEY_V4_CHARS
-from pocketmq.common.topics import TRACE_TOPIC, check_group_name, is_plain_topic
-from pocketmq.remoting.errors import RemotingTooMuchRequestError
+from pocketmq.common.topics import TRACE_TOPIC, check_group_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -96,6 +97,7 @@ class Producer(Lifecycle):
         compress_msg_body_over_howmuch: int = OVER_HOWMUCH_BYTES,
         enable_message_trace: bool = False,
         trace_topic: str = TRACE_TOPIC,
+        stages: Sequence[SendStage] = (),
         instance: ClientInstance | None = None,
     ) -> None:
         check_group_name(group)
@@ -141,22 +143,26 @@ class Producer(Lifecycle):
             self.instance.random,
             retry_another_broker_when_not_store_ok=retry_another_broker_when_not_store_ok,
         )
-        self._compression: Compression | None = None
+        chosen: list[SendStage] = []
         if compress_type is not None:
-            self._compression = Compression(compress_type, compress_level, compress_msg_body_over_howmuch)
-        self._trace: SendTrace | None = None
+            chosen.append(Compression(compress_type, compress_level, compress_msg_body_over_howmuch))
         if enable_message_trace:
             inner = Producer(trace_group(group, "PRODUCE"), instance=self.instance)
-            self._trace = SendTrace(group, self.instance, TraceDispatcher(inner, trace_topic))
-        self._simple_bytes_max = self._simple_bytes()
+            chosen.append(SendTrace(group, self.instance, TraceDispatcher(inner, trace_topic)))
+        self._chain = chain = SendChain([*chosen, *stages])
+        self._entering = bool(chain.entering)
+        self._simple_bytes_max = chain.body_bytes_max(max_message_size)
         self._requests = Requests(self)
         self.durable_retry = durable_retry
         rescue = durable_retry.take_section if durable_retry is not None else None
-        self._sender = SectionSender(self.instance, group, plan, self._settled, rescue)
+        self._sender = SectionSender(self.instance, group, plan, self._settled, rescue, chain.cutting, chain.settling)
         self._sections = Sections(self.instance, self._sender, self.in_flight, self._check_running)
+        self._batches = BatchSend(
+            self._sections, self._chooser, self.in_flight, self._sync_attempts, max_message_size, self._is_simple
+        )
+        self._parking = Parking(self.instance, self.in_flight, send_msg_timeout_ms, self._put, durable_retry)
+        self._parked = self._parking.waiting
         self._ids: list[bytes] = []
-        self._parked: dict[str, list[PendingSend]] = {}
-        self._tasks = TaskSet(self.instance.supervisor)
         self._flush_handle: asyncio.Handle | None = None
         self._loop: asyncio.AbstractEventLoop
         self._running = False
@@ -168,7 +174,7 @@ class Producer(Lifecycle):
                     self.in_flight,
                     options,
                     self.retry.retry_response_codes,
-                    self._settle_pending,
+                    self._parking.settle,
                 )
             )
 
@@ -182,8 +188,8 @@ class Producer(Lifecycle):
         self.instance.add_producer(self.group)
         self._loop = asyncio.get_running_loop()
         self._running = True
-        if self._trace is not None:
-            await self._trace.dispatcher.start()
+        for stage in self._chain.stages:
+            await stage.start()
         if self.durable_retry is not None:
             try:
                 await self.durable_retry.start()
@@ -202,19 +208,19 @@ class Producer(Lifecycle):
         durable_retry = self.durable_retry
         if durable_retry is not None:
             await durable_retry.stop_resending(timeout_s)
-            await self._tasks.wait(timeout_s)
+            await self._parking.tasks.wait(timeout_s)
             await durable_retry.quiesce(timeout_s)
         self._running = False
-        await self._tasks.wait(timeout_s)
+        await self._parking.tasks.wait(timeout_s)
         self._flush()
         await self._sender.drain(timeout_s + STOP_SLACK_S)
-        await self._tasks.cancel()
+        await self._parking.tasks.cancel()
         await self._sender.close()
-        self.in_flight.fail_waiting(_stopped())
+        self.in_flight.fail_waiting(not_running())
         if durable_retry is not None:
             await durable_retry.stop()
-        if self._trace is not None:
-            await self._trace.dispatcher.stop(timeout_s)
+        for stage in self._chain.stages:
+            await stage.stop(timeout_s)
         await self.instance.remove_producer(self.group)
         await self.instance.stop()
 
@@ -322,73 +328,17 @@ class Producer(Lifecycle):
         before the next.
         """
         batch = list(messages)
-        groups: dict[tuple[str, bool, bool], list[int]] = {}
-        judged: dict[tuple[str, str], list[int]] = {}
-        alike: dict[tuple[str, bool, bool], str | None] = {}
-        # The group of a simple message with this topic and these tags: one like it was checked.
-        for index, message in enumerate(batch):
-            is_simple = type(message) is Message and type(message.topic) is str and self._is_simple(message)
-            if is_simple:
-                group = judged.get((message.topic, message.tags))
-                if group is not None:
-                    group.append(index)
-                    continue
-            plain = check_message(message, self.max_message_size)
-            if not message.is_plain_kind:
-                raise MessageIllegal(
-                    "batch refused",
-                    why=f"message {index} is a {type(message).__name__}",
-                    hint="send requests and replies by themselves",
-                )
-            if message.delay_time_level or message.is_timed:
-                raise MessageIllegal(
-                    "batch refused",
-                    why=f"message {index} is delayed",
-                    hint="send delayed messages by themselves",
-                )
-            kind = message.topic, message.wait_store_msg_ok, plain
-            tags = message.tags if is_simple and plain else None
-            if alike.setdefault(kind, tags) != tags:
-                alike[kind] = None
-            group = groups.setdefault(kind, [])
-            group.append(index)
-            if is_simple:
-                judged[message.topic, message.tags] = group
+        groups = self._batches.group(batch)
         if self._in_order and any(message.sharding_key for message in batch):
             return await self._send_each(batch, timeout_ms)
-        begun_ms, begun_ns = self._clock.now_ms(), self._clock.monotonic_ns()
-        waits: list[tuple[Places, asyncio.Future[Sequence[Receipt]]]] = []
-        for kind, indexes in groups.items():
-            topic, wait, plain = kind
-            tags = alike[kind] if len(indexes) >= ALIKE_MIN else None
-            route = await self._route(topic, timeout_ms)
-            keys = [batch[index].sharding_key or "" for index in indexes] if tags is None else None
-            for queue, chosen in sort_by_queue(route, indexes, keys):
-                for part in cut_into_parts(batch, chosen):
-                    started_ns = self._clock.monotonic_ns()
-                    await self._wait_for_room(timeout_ms)
-                    section = self._sections.new(
-                        None,
-                        queue or self._chooser.first(route),
-                        started_ns=started_ns,
-                        deadline_ns=started_ns + self._timeout_ms(timeout_ms) * 1_000_000,
-                        attempts_max=self._sync_attempts,
-                        plain=plain,
-                        wait=wait,
-                        may_move=queue is None,
-                    )
-                    section.messages = [batch[index] for index in part]
-                    if tags is not None:
-                        section.ids = ids = PackedIds.new(self.instance.ids, len(part))
-                        section.alike = tags if ids.width == UNIQ_KEY_V4_CHARS else None
-                    else:
-                        section.uniq_keys = uniq_keys_of(section.messages, self.instance.ids)
-                    waits.append((part, self._sections.send(section)))
-                    await asyncio.sleep(0)  # this part leaves while the next is built
-        stored = await collect(waits)
-        if self._trace is not None:
-            self._trace.batch(batch, stored, begun_ms, begun_ns)
-        return stored
+        limit_ms = self._timeout_ms(timeout_ms)
+        if not self._chain.entering_batch:
+            return await self._batches.send(batch, groups, limit_ms)
+        self._check_running()
+        future: asyncio.Future[Sequence[Receipt]] = self._loop.create_future()
+        for enter in self._chain.entering_batch:
+            enter(batch, future)
+        return await _settle_with(self._batches.send(batch, groups, limit_ms), future)
 
     async def send_arrow(
         self,
@@ -404,7 +354,7 @@ class Producer(Lifecycle):
         Other columns are refused
         (``ColumnUnknown``).
         """
-        from pocketmq.client.arrow.arrow_records import ArrowRows, by_topic, cut, read_rows
+        from pocketmq.client.arrow.arrow_records import ArrowRows, by_topic, read_rows
 
         rows = read_rows(data, topic, self.max_message_size)
         if self._in_order and rows.sharding_keys is not None and any(rows.sharding_keys):
@@ -413,30 +363,7 @@ class Producer(Lifecycle):
                 for index, message in zip(chosen.tolist(), ArrowRows(rows, name, chosen, ()).messages(), strict=True):
                     batch[index] = message
             return await self._send_each([message for message in batch if message is not None], timeout_ms)
-        waits: list[tuple[Places, asyncio.Future[Sequence[Receipt]]]] = []
-        for name, of_topic in by_topic(rows).items():
-            route = await self._route(name, timeout_ms)
-            shards = rows.sharding_keys
-            keys = None if shards is None else [shards[index] for index in of_topic.tolist()]
-            for queue, of_queue in sort_by_queue(route, of_topic, keys):
-                for part in cut(rows, of_queue, FRAME_BYTES_TARGET):
-                    started_ns = self._clock.monotonic_ns()
-                    await self._wait_for_room(timeout_ms)
-                    section = self._sections.new(
-                        None,
-                        queue or self._chooser.first(route),
-                        started_ns=started_ns,
-                        deadline_ns=started_ns + self._timeout_ms(timeout_ms) * 1_000_000,
-                        attempts_max=self._sync_attempts,
-                        plain=is_plain_topic(name),
-                        wait=True,
-                        may_move=queue is None,
-                    )
-                    section.ids = ids = PackedIds.new(self.instance.ids, len(part))
-                    section.rows = ArrowRows(rows, name, part, ids)
-                    waits.append((part, self._sections.send(section)))
-                    await asyncio.sleep(0)  # this part leaves while the next is built
-        return await collect(waits)
+        return await self._batches.send_rows(rows, self._timeout_ms(timeout_ms))
 
     @property
     def _in_order(self) -> bool:
@@ -466,14 +393,6 @@ class Producer(Lifecycle):
 
     # -- the way in --------------------------------------------------------------------------------------------
 
-    def _simple_bytes(self) -> int:
-        """Return up to which size a body needs nothing but a record: none does while sends are traced."""
-        if self._trace is not None:
-            return 0
-        if self._compression is not None:
-            return min(self.max_message_size, self._compression.over_howmuch_bytes - 1)
-        return self.max_message_size
-
     def _is_simple(self, message: Message) -> bool:
         """Tell whether the hot path may take ``message``: nothing to check that the record builder does not check."""
         body = message.body
@@ -494,7 +413,7 @@ class Producer(Lifecycle):
 
     def _check_running(self) -> None:
         if not self._running:
-            raise _stopped()
+            raise not_running()
         loop: asyncio.AbstractEventLoop | None
         try:
             loop = asyncio.get_running_loop()
@@ -539,131 +458,51 @@ class Producer(Lifecycle):
                 self.in_flight.check(oneway)
             started_ns = self._clock.monotonic_ns()
         deadline_ns = started_ns + self._timeout_ms(timeout_ms) * 1_000_000
-        parked = PendingSend(message, plain, selector, oneway, future, started_ns, deadline_ns, own_time, attempts_max)
-        if self._compression is not None:
-            parked.ready = self._compression.pack(message, self._loop)
-        if self._trace is not None and future is not None:
-            self._trace.watch(message, future)
+        send = PendingSend(message, plain, selector, oneway, future, started_ns, deadline_ns, own_time, attempts_max)
+        if self._entering:
+            self._chain.enter(send)
         topic = message.topic
-        waiting = self._parked.get(topic)
-        if waiting is None and parked.ready is not None:
-            waiting = self._parked[topic] = []
-            self._tasks.spawn(self._unpark(topic), f"pocketmq-unpark-{topic}")
-        if waiting is None:
-            if self.durable_retry is not None and self.durable_retry.take_behind(parked):
+        if send.ready is None and topic not in self._parked:
+            if self.durable_retry is not None and self.durable_retry.take_behind(send):
                 return
             route = self.instance.routes.get(topic)
             if route is not None and route.write_queues:
-                self._put(parked, route)
+                self._put(send, route)
                 return
-            waiting = self._parked[topic] = []
-            self._tasks.spawn(self._unpark(topic), f"pocketmq-unpark-{topic}")
-        waiting.append(parked)  # behind the others: sends to a topic keep their order
-        self.in_flight.add(parked.size_bytes, 1, oneway)
-        if own_time and future is not None:
-            left_s = (deadline_ns - self._clock.monotonic_ns()) / 1e9
-            timer = self._loop.call_later(max(left_s, 0), self._expire_parked, parked)
-            future.add_done_callback(lambda _: timer.cancel())
+        self._parking.park(send)
 
-    def _expire_parked(self, parked: PendingSend) -> None:
-        """End a send whose own time is over while the route of its topic is awaited."""
-        waiting = self._parked.get(parked.message.topic)
-        if waiting is None or parked not in waiting:
-            return
-        waiting.remove(parked)
-        elapsed_ms = (self._clock.monotonic_ns() - parked.started_ns) / 1e6
-        error = RemotingTooMuchRequestError(
-            "sendDefaultImpl call timeout",
-            why=f"no route of {parked.message.topic} after {elapsed_ms:.0f} ms",
-            hint="it was not sent; check the name server",
-        )
-        self._unparked(parked, error, early=True)
-
-    def _unparked(self, parked: PendingSend, error: PocketMQError, *, early: bool = False) -> None:
-        """End a send that found no route; or let the durable retry keep it. ``early``: those before it still wait."""
-        retry = self.durable_retry
-        if retry is None or not retry.take_parked(parked, error, self._settle_pending, early=early):
-            self._settle_pending(parked, error)
-
-    def _settle_pending(self, parked: PendingSend, result: Receipt | PocketMQError) -> None:
-        """End a send that was held in memory by itself."""
-        self.in_flight.remove(parked.size_bytes, 1, parked.oneway)
-        if parked.future is not None and not parked.future.done():
-            if isinstance(result, Receipt):
-                parked.future.set_result(result)
-            else:
-                parked.future.set_exception(result)
-
-    async def _unpark(self, topic: str) -> None:
-        """Wait for a topic's route, then let its messages in."""
-        try:
-            route = await self.instance.route(topic, timeout_ms=self.send_msg_timeout_ms, for_send=True)
-            await self._packed(topic, route)
-        except (PocketMQError, asyncio.CancelledError) as error:
-            refusal = error if isinstance(error, PocketMQError) else _stopped()
-            for parked in self._parked.pop(topic, []):
-                self._unparked(parked, refusal)
-            if isinstance(error, asyncio.CancelledError):
-                raise
-            return
-        for parked in self._parked.pop(topic, []):
-            self._enter(parked, route)
-
-    async def _packed(self, topic: str, route: TopicRoute) -> None:
-        """Let in what waits, in order, as long as a thread compresses some of it."""
-        waiting = self._parked.get(topic, [])
-        while any(parked.ready is not None and not parked.ready.done() for parked in waiting):
-            first = waiting[0]
-            if first.ready is not None and not first.ready.done():
-                await asyncio.wait((first.ready,))
-            else:
-                waiting.pop(0)
-                self._enter(first, route)
-
-    def _enter(self, parked: PendingSend, route: TopicRoute) -> None:
-        """Let in a send that was held in memory by itself."""
-        self.in_flight.remove(parked.size_bytes, 1, parked.oneway)
-        if parked.ready is not None and parked.ready.exception() is not None:
-            error = parked.ready.exception()
-            self.instance.log.error("compression_failed", topic=parked.message.topic, error=repr(error))
-        try:
-            self._put(parked, route)
-        except PocketMQError as error:
-            if parked.future is not None and not parked.future.done():
-                parked.future.set_exception(error)
-
-    def _put(self, parked: PendingSend, route: TopicRoute) -> None:
+    def _put(self, send: PendingSend, route: TopicRoute) -> None:
         """Choose the queue of a checked message and add it to the section for that."""
-        message = parked.message
-        wait, oneway, plain = bool(message.wait_store_msg_ok), parked.oneway, parked.plain
-        attempts_max, half = parked.attempts_max, type(message) is HalfMessage
+        message = send.message
+        wait, oneway, plain = bool(message.wait_store_msg_ok), send.oneway, send.plain
+        attempts_max, half = send.attempts_max, type(message) is HalfMessage
         key: Any
         queue: MessageQueue | None = None
-        if parked.selector is not None:
-            queue = select_by_user(parked.selector, route.write_queues, message)
+        if send.selector is not None:
+            queue = select_by_user(send.selector, route.write_queues, message)
         elif isinstance(message, ReplyMessage):
             queue = select_for_reply(message.broker_name, route.write_queues)
         elif message.sharding_key:
             queue = select_by_hash(message.sharding_key, route.write_queues)
         if queue is not None:
             retry = self.durable_retry
-            if retry is not None and not oneway and retry.send_in_order(parked, queue):
+            if retry is not None and not oneway and retry.send_in_order(send, queue):
                 return
             key = (queue, wait, oneway, plain, attempts_max, half)
         elif wait and not oneway and plain and not half and attempts_max == self._async_attempts:
             key = message.topic  # the key of the hot path
         else:
             key = (message.topic, wait, oneway, plain, attempts_max, half)
-        if parked.own_time:
-            key = (key, parked.deadline_ns // _DEADLINE_STEP_NS)
+        if send.own_time:
+            key = (key, send.deadline_ns // _DEADLINE_STEP_NS)
         section = self._open.get(key)
         if section is None:
             chosen = queue if queue is not None else self._chooser.first(route)
             section = self._sections.new(
                 key,
                 chosen,
-                started_ns=parked.started_ns,
-                deadline_ns=parked.deadline_ns,
+                started_ns=send.started_ns,
+                deadline_ns=send.deadline_ns,
                 attempts_max=attempts_max,
                 plain=plain,
                 wait=wait,
@@ -673,15 +512,11 @@ class Producer(Lifecycle):
             )
             if self._accumulator.begin(section):
                 self._schedule_flush()
-        elif parked.own_time and parked.deadline_ns < section.deadline_ns:
-            section.deadline_ns = parked.deadline_ns
+        elif send.own_time and send.deadline_ns < section.deadline_ns:
+            section.deadline_ns = send.deadline_ns
         uniq_key = uniq_keys_of((message,), self.instance.ids)[0]
-        if self._accumulator.add(section, message, uniq_key, parked.future):
+        if self._accumulator.add(section, message, uniq_key, send.future):
             self._cut(section)
-
-    async def _route(self, topic: str, timeout_ms: int | None) -> TopicRoute:
-        self._check_running()
-        return await self.instance.route(topic, timeout_ms=self._timeout_ms(timeout_ms), for_send=True)
 
     def _timeout_ms(self, timeout_ms: int | None) -> int:
         if timeout_ms is None:
@@ -732,5 +567,18 @@ class Producer(Lifecycle):
             await self.in_flight.wait(self._loop.time() + self._timeout_ms(timeout_ms) / 1000)
 
 
-def _stopped() -> NotStarted:
-    return NotStarted("producer is not running", hint='use "async with Producer(...)", or await start() first')
+async def _settle_with(
+    sending: Coroutine[Any, Any, Sequence[Receipt]], future: "asyncio.Future[Sequence[Receipt]]"
+) -> Sequence[Receipt]:
+    """Return what ``sending`` returns, and let ``future`` end as it does."""
+    try:
+        receipts = await sending
+    except asyncio.CancelledError:
+        future.cancel()
+        raise
+    except Exception as error:
+        future.set_exception(error)
+        retrieve_exception(future)
+        raise
+    future.set_result(receipts)
+    return receipts

@@ -28,7 +28,7 @@ class Sections:
         self._clock = instance.clock
         self._sender = sender
         self._in_flight = in_flight
-        self._check_running = check_running
+        self.check_running = check_running
 
     def new(
         self,
@@ -75,7 +75,7 @@ class Sections:
 
         A resend is not counted as in flight: what the durable retry holds has limits of its own.
         """
-        self._check_running()
+        self.check_running()
         section.batch_future = future = asyncio.get_running_loop().create_future()
         if not section.is_resend:
             section.permits = 1

@@ -51,12 +51,17 @@ class SectionSender:
         plan: AttemptPlan,
         settled: Callable[[Section], None],
         rescue: "Rescue | None" = None,
+        cutting: Sequence[Callable[[Section], None]] = (),
+        settling: Sequence[Callable[[Section, Sequence[Receipt] | Exception], None]] = (),
     ) -> None:
+        """``cutting`` is called with each section before it is first sent, ``settling`` with what became of it."""
         self._instance = instance
         self._group = producer_group
         self._plan = plan
         self._settled = settled
         self._rescue = rescue
+        self._cutting = cutting
+        self._settling = settling
         self.oneway_lost = 0
         """Oneway messages that found no connection, or a full one."""
         self._clock = instance.clock
@@ -111,6 +116,8 @@ class SectionSender:
         self._in_flight.add(section)
         if not section.may_move and not section.oneway:
             self._plan.entered(section)
+        for cut in self._cutting:
+            cut(section)
 
     def _place_again(self, section: Section) -> None:
         name = f"pocketmq-send-{section.queue.topic}"
@@ -311,6 +318,8 @@ class SectionSender:
                 if not future.done():  # cancelled by the caller meanwhile
                     future.set_result(Receipt(outcome, index, key))
         self._release(section)
+        if self._settling:
+            self._tell(section, SectionReceipts(outcome, section.all_ids))
 
     def attempted(self, section: Section, attempt: Attempt, now_ns: int) -> None:
         """Take note of a failed attempt: try the section again, or let it fail."""
@@ -366,6 +375,8 @@ class SectionSender:
             if not future.done():
                 future.set_result(receipt)
         self._release(section)
+        if self._settling:
+            self._tell(section, result)
 
     def _fail(self, section: Section, error: Exception) -> None:
         futures: list[asyncio.Future[Any]] = list(section.futures)
@@ -375,6 +386,16 @@ class SectionSender:
             if not future.done():
                 future.set_exception(error)
         self._release(section)
+        if self._settling:
+            self._tell(section, error)
+
+    def _tell(self, section: Section, result: Sequence[Receipt] | Exception) -> None:
+        """Let the stages see how a section ended; their faults are not its callers'."""
+        for settled in self._settling:
+            try:
+                settled(section, result)
+            except Exception as fault:
+                self._instance.log.error("send_stage_failed", error=repr(fault), exc_info=fault)
 
     def _release(self, section: Section) -> None:
         if section in self._in_flight:

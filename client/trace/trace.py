@@ -1,7 +1,7 @@
 """Message trace: who sent a message, who consumed it, how long that took, written to a topic of its own.
 
-Lives here: ``TraceDispatcher`` (a bounded queue, batches, an internal producer), ``SendTrace`` for producers,
-``TraceHook`` and ``ConsumeTrace`` for consumers.
+Lives here: ``TraceDispatcher`` (a bounded queue, batches, an internal producer), ``TraceHook`` and ``ConsumeTrace`` for
+consumers. Producers trace by a stage, ``client.producer.send_trace``.
 
 Tracing never holds up what is traced: a record that finds the queue full is dropped and counted, and so is one whose
 trace message could not be sent. The internal producer traces nothing itself.
@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from pocketmq.client.connection.instance import ClientInstance
-from pocketmq.client.message.receipts import Receipt, SendStatus
-from pocketmq.client.message.transaction_message import HalfMessage
-from pocketmq.client.trace.trace_format import ContextCode, TracedKind, TraceRecord, TraceType
+from pocketmq.client.message.receipts import Receipt
+from pocketmq.client.trace.trace_format import ContextCode, TraceRecord, TraceType
 from pocketmq.common import properties as names
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.message import Message, ReceivedMessage
@@ -183,63 +182,6 @@ class TraceDispatcher:
 def trace_group(group: str, what: str) -> str:
     """Return the group of the internal producer of a group's producers or consumers (``what``)."""
     return f"{GROUP_PREFIX}{group}-{what}"[:GROUP_LENGTH_MAX]
-
-
-class SendTrace:
-    """Traces the sends of one producer: those that the broker stored and wants traced (TRACE_ON)."""
-
-    def __init__(self, group: str, instance: ClientInstance, dispatcher: TraceDispatcher) -> None:
-        self._group = group
-        self._instance = instance
-        self.dispatcher = dispatcher
-
-    def watch(self, message: Message, future: "asyncio.Future[Receipt]") -> None:
-        """Trace ``message`` once its receipt is there."""
-        if message.topic == self.dispatcher.trace_topic:
-            return
-        clock = self._instance.clock
-        started_ms, started_ns = clock.now_ms(), clock.monotonic_ns()
-
-        def done(sent: "asyncio.Future[Receipt]") -> None:
-            if not sent.cancelled() and sent.exception() is None:
-                self.stored(message, sent.result(), started_ms, (clock.monotonic_ns() - started_ns) // 1_000_000)
-
-        future.add_done_callback(done)
-
-    def batch(self, messages: Sequence[Message], receipts: Sequence[Receipt], started_ms: int, started_ns: int) -> None:
-        """Trace a batch; each message costs its share of the time (RocketMQ)."""
-        took_ms = (self._instance.clock.monotonic_ns() - started_ns) // 1_000_000
-        for message, receipt in zip(messages, receipts, strict=True):
-            if message.topic != self.dispatcher.trace_topic:
-                self.stored(message, receipt, started_ms, took_ms // max(len(messages), 1))
-
-    def stored(self, message: Message, receipt: Receipt, started_ms: int, cost_ms: int) -> None:
-        """Trace one message."""
-        if type(receipt) is not Receipt or not receipt.trace_on:
-            return
-        found = self._instance.routes.broker(receipt.broker)
-        if isinstance(message, HalfMessage):
-            kind = TracedKind.TRANSACTION_HALF
-        else:
-            kind = TracedKind.DELAY if message.delay_time_level or message.is_timed else TracedKind.NORMAL
-        self.dispatcher.put(
-            TraceRecord(
-                trace_type=TraceType.PUB,
-                timestamp_ms=started_ms,
-                region=receipt.region,
-                group=self._group,
-                topic=message.topic,
-                msg_id=receipt.msg_id,
-                tags=message.tags,
-                keys=message.keys_text,
-                store_host="" if found is None else found.master,
-                body_bytes=len(message.body),
-                cost_ms=cost_ms,
-                kind=kind,
-                offset_msg_id=receipt.offset_msg_id,
-                success=receipt.status is SendStatus.SEND_OK,
-            )
-        )
 
 
 @dataclass(slots=True, frozen=True)

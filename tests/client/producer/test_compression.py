@@ -19,6 +19,7 @@ from pocketmq.client import (
 )
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.producer.compression import OFF_LOOP_BYTES, Compression
+from pocketmq.client.producer.pending_send import PendingSend
 from pocketmq.client.sender.rocketmq_send import rocketmq_request
 from pocketmq.client.sender.section import Section
 from pocketmq.client.transaction.transaction_producer import TransactionProducer
@@ -83,11 +84,10 @@ async def test_a_send_whose_time_ends_while_it_is_compressed_says_so(
     async with Producer(group="p", namesrv=broker.namesrv, compress_type="zlib") as producer:
         await producer.send(Message(topic, b"start"))
         gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        compression = producer._compression
-        assert compression is not None
-        real = compression.pack
+        (compression,) = producer._chain.stages
+        real = compression.enter
         monkeypatch.setattr(
-            compression, "pack", lambda message, loop: gate if message.body == BIG else real(message, loop)
+            producer._chain, "entering", (lambda send: gate if send.message.body == BIG else real(send),)
         )
         late = producer.send_nowait(Message(topic, BIG), timeout_ms=20)
         behind = producer.send_nowait(Message(topic, TEXT))
@@ -125,8 +125,8 @@ def test_a_typed_send_has_the_flags_and_the_packed_body() -> None:
     """What a real RocketMQ broker gets; a body that was changed since is not sent in its old form."""
     compression = Compression("zlib")
     message = Message("T", TEXT)
-    loop: Any = None
-    assert compression.pack(message, loop) is None
+    send = PendingSend(message, False, None, False, None, 0, 1, False, 1)
+    assert compression.enter(send) is None
     section = Section(
         None, MessageQueue("T", "b", 0), build=None, started_ns=0, deadline_ns=1, born_ms=1, attempts_max=1
     )

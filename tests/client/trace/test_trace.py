@@ -11,8 +11,9 @@ from pocketmq.client import ClientInstance, Later, Message, Producer, PullConsum
 from pocketmq.client.admin.admin import Admin
 from pocketmq.client.admin.query import MessageFinder
 from pocketmq.client.admin.trace_path import TracePath, find_path
+from pocketmq.client.producer.send_trace import SendTrace
 from pocketmq.client.pull.offsets import ConsumeFromWhere
-from pocketmq.client.trace.trace import BATCH_BYTES, BATCH_RECORDS, SendTrace, TraceDispatcher
+from pocketmq.client.trace.trace import BATCH_BYTES, BATCH_RECORDS, TraceDispatcher
 from pocketmq.client.trace.trace_format import TracedKind, TraceRecord, TraceType, decode_records
 from pocketmq.client.transaction.transaction_producer import TransactionProducer
 from pocketmq.common.errors import MessageIllegal
@@ -130,7 +131,7 @@ async def test_a_broker_that_wants_no_trace_gets_none(topic: str) -> None:
 
 
 def dispatcher_of(producer: Producer) -> TraceDispatcher:
-    trace = producer._trace
+    trace = producer._chain.stages[-1]
     assert isinstance(trace, SendTrace)
     return trace.dispatcher
 

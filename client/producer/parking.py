@@ -1,0 +1,128 @@
+"""Sends that cannot enter a section yet: their topic's route is looked up, or a stage still works on their body.
+
+Lives here: ``Parking``. Behind a send that waits, all later ones of its topic wait too: they keep their order.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from pocketmq.client.connection.instance import ClientInstance, TaskSet
+from pocketmq.client.connection.route import TopicRoute
+from pocketmq.client.errors import NotStarted
+from pocketmq.client.message.receipts import Receipt
+from pocketmq.client.producer.failed_sends import FailedSends
+from pocketmq.client.producer.pending_send import PendingSend
+from pocketmq.client.sender.in_flight import InFlight
+from pocketmq.common.errors import PocketMQError
+from pocketmq.remoting.errors import RemotingTooMuchRequestError
+
+
+class Parking:
+    """The parked sends of one producer, by topic. Belongs to its event loop.
+
+    ``place(send, route)`` puts a send into a section. ``retry`` may keep a send that found no route. What is parked is
+    counted as in flight.
+    """
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        in_flight: InFlight,
+        timeout_ms: int,
+        place: Callable[[PendingSend, TopicRoute], None],
+        retry: FailedSends | None,
+    ) -> None:
+        self._instance = instance
+        self._clock = instance.clock
+        self._in_flight = in_flight
+        self._timeout_ms = timeout_ms
+        self._place = place
+        self._retry = retry
+        self.waiting: dict[str, list[PendingSend]] = {}
+        """By topic; a topic without an entry has none."""
+        self.tasks = TaskSet(instance.supervisor)
+
+    def park(self, send: PendingSend) -> None:
+        """Hold a send until the route of its topic is known and those before it have left."""
+        topic = send.message.topic
+        waiting = self.waiting.get(topic)
+        if waiting is None:
+            waiting = self.waiting[topic] = []
+            self.tasks.spawn(self._unpark(topic), f"pocketmq-unpark-{topic}")
+        waiting.append(send)
+        self._in_flight.add(send.size_bytes, 1, send.oneway)
+        if send.own_time and send.future is not None:
+            left_s = (send.deadline_ns - self._clock.monotonic_ns()) / 1e9
+            timer = asyncio.get_running_loop().call_later(max(left_s, 0), self._expire, send)
+            send.future.add_done_callback(lambda _: timer.cancel())
+
+    def settle(self, send: PendingSend, result: Receipt | PocketMQError) -> None:
+        """End a send that was held in memory by itself."""
+        self._in_flight.remove(send.size_bytes, 1, send.oneway)
+        if send.future is not None and not send.future.done():
+            if isinstance(result, Receipt):
+                send.future.set_result(result)
+            else:
+                send.future.set_exception(result)
+
+    def _expire(self, send: PendingSend) -> None:
+        """End a send whose own time is over while it is parked."""
+        waiting = self.waiting.get(send.message.topic)
+        if waiting is None or send not in waiting:
+            return
+        waiting.remove(send)
+        elapsed_ms = (self._clock.monotonic_ns() - send.started_ns) / 1e6
+        error = RemotingTooMuchRequestError(
+            "sendDefaultImpl call timeout",
+            why=f"no route of {send.message.topic} after {elapsed_ms:.0f} ms",
+            hint="it was not sent; check the name server",
+        )
+        self._fail(send, error, early=True)
+
+    def _fail(self, send: PendingSend, error: PocketMQError, *, early: bool = False) -> None:
+        """End a send that found no route, or let the durable retry keep it. ``early``: those before it still wait."""
+        if self._retry is None or not self._retry.take_parked(send, error, self.settle, early=early):
+            self.settle(send, error)
+
+    async def _unpark(self, topic: str) -> None:
+        """Wait for a topic's route, then let its messages in."""
+        try:
+            route = await self._instance.route(topic, timeout_ms=self._timeout_ms, for_send=True)
+            await self._wait_ready(topic, route)
+        except (PocketMQError, asyncio.CancelledError) as error:
+            refusal = error if isinstance(error, PocketMQError) else not_running()
+            for send in self.waiting.pop(topic, []):
+                self._fail(send, refusal)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            return
+        for send in self.waiting.pop(topic, []):
+            self._enter(send, route)
+
+    async def _wait_ready(self, topic: str, route: TopicRoute) -> None:
+        """Let in what waits, in order, as long as some of it is not ready."""
+        waiting = self.waiting.get(topic, [])
+        while any(send.ready is not None and not send.ready.done() for send in waiting):
+            first = waiting[0]
+            if first.ready is not None and not first.ready.done():
+                await asyncio.wait((first.ready,))
+            else:
+                waiting.pop(0)
+                self._enter(first, route)
+
+    def _enter(self, send: PendingSend, route: TopicRoute) -> None:
+        """Let in a send that was held in memory by itself."""
+        self._in_flight.remove(send.size_bytes, 1, send.oneway)
+        error = send.ready.exception() if send.ready is not None else None
+        if error is not None:  # only compression needs time so far; the body is sent as it is
+            self._instance.log.error("compression_failed", topic=send.message.topic, error=repr(error))
+        try:
+            self._place(send, route)
+        except PocketMQError as refused:
+            if send.future is not None and not send.future.done():
+                send.future.set_exception(refused)
+
+
+def not_running() -> NotStarted:
+    """Return the error of a call to a producer that was not started, or was stopped."""
+    return NotStarted("producer is not running", hint='use "async with Producer(...)", or await start() first')

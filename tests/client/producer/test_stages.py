@@ -1,0 +1,114 @@
+"""Stages of a producer: what they see, and that a producer without them does nothing for them."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from pocketmq.client import Message, Producer, SendFailed
+from pocketmq.client.connection.instance import ClientInstance
+from pocketmq.client.message.receipts import Receipt
+from pocketmq.client.producer.pending_send import PendingSend
+from pocketmq.client.producer.stages import SendChain, SendStage
+from pocketmq.client.sender.section import Section
+
+
+class Seeing(SendStage):
+    """Notes what it sees, as a stage that writes spans would; ``faulty``: raises at the end of each section."""
+
+    body_bytes_max = 0
+
+    def __init__(self, *, faulty: bool = False) -> None:
+        self.faulty = faulty
+        self.seen: list[tuple[str, Any]] = []
+        self.futures: list[asyncio.Future[Any]] = []
+
+    async def start(self) -> None:
+        self.seen.append(("start", None))
+
+    async def stop(self, timeout_s: float) -> None:
+        self.seen.append(("stop", None))
+
+    def enter(self, send: PendingSend) -> None:
+        self.seen.append(("enter", send.message.body))
+
+    def enter_batch(self, messages: Sequence[Message], future: "asyncio.Future[Sequence[Receipt]]") -> None:
+        self.seen.append(("enter_batch", len(messages)))
+        self.futures.append(future)
+
+    def cut(self, section: Section) -> None:
+        self.seen.append(("cut", section.count))
+
+    def settled(self, section: Section, result: Sequence[Receipt] | Exception) -> None:
+        if self.faulty:
+            raise RuntimeError("a fault of the stage")
+        self.seen.append(("settled", type(result).__name__ if isinstance(result, Exception) else len(result)))
+
+
+class Stamping(SendStage):
+    """Puts a property into each message and lets it wait a turn, as a stage that signs elsewhere would."""
+
+    body_bytes_max = 0
+
+    def enter(self, send: PendingSend) -> "asyncio.Future[None]":
+        async def stamp() -> None:
+            send.message.properties = {"stamp": "yes"}
+
+        return asyncio.ensure_future(stamp())
+
+
+async def test_a_stage_sees_each_send_enter_leave_and_end(broker: Any, topic: str) -> None:
+    """Its start, the message, its section, the receipts, a batch as one, its stop; nothing of it is in the producer."""
+    stage = Seeing()
+    async with Producer("seen", broker.namesrv, stages=[stage]) as producer:
+        await producer.send(Message(topic, b"one"))
+        batch = await producer.send_batch([Message(topic, b"2"), Message(topic, b"3")])
+        producer.send_oneway(Message(topic, b"4"))
+    assert [name for name, _ in stage.seen] == [
+        "start", "enter", "cut", "settled", "enter_batch", "cut", "settled", "enter", "cut", "stop",
+    ]  # fmt: skip
+    assert [value for name, value in stage.seen if name == "settled"] == [1, 2]
+    assert [receipt.msg_id for receipt in stage.futures[0].result()] == [receipt.msg_id for receipt in batch]
+
+
+async def test_a_stage_sees_a_failed_section_with_its_error(broker: Any, topic: str) -> None:
+    """The batch's future ends with the error that its caller gets."""
+    stage = Seeing()
+    async with Producer("failed", broker.namesrv, stages=[stage], retry_times_when_send_failed=0) as producer:
+        await producer.send(Message(topic, b"route"))
+
+        async def no_connection(*_: Any, **__: Any) -> Any:
+            raise SendFailed("no connection")
+
+        producer.instance.link = no_connection  # type: ignore[method-assign]
+        with pytest.raises(SendFailed):
+            await producer.send_batch([Message(topic, b"2")])
+    assert ("settled", "SendFailed") in stage.seen
+    assert isinstance(stage.futures[0].exception(), SendFailed)
+
+
+async def test_the_fault_of_a_stage_is_no_fault_of_the_send(broker: Any, topic: str) -> None:
+    """What it raises is logged; receipts come, and nothing stays counted."""
+    async with Producer("faulty", broker.namesrv, stages=[Seeing(faulty=True)]) as producer:
+        await producer.send(Message(topic, b"one"))
+        assert producer.in_flight_bytes == 0
+
+
+async def test_stages_that_need_time_keep_the_order_of_their_topic(broker: Any, topic: str) -> None:
+    """Two of them: a message leaves when both are ready, those behind it wait, and it carries what they added."""
+    async with Producer("stamped", broker.namesrv, stages=[Stamping(), Stamping()]) as producer:
+        messages = [Message(topic, b"%d" % number, sharding_key="k") for number in range(5)]
+        receipts = await asyncio.gather(*[producer.send_nowait(message) for message in messages])
+    offsets = [receipt.queue_offset for receipt in receipts]
+    assert offsets == sorted(offsets)
+    assert all(message.properties == {"stamp": "yes"} for message in messages)
+
+
+async def test_a_producer_without_stages_calls_none() -> None:
+    """Only overridden methods are kept: nothing is called for a stage that has none, and the short path stays open."""
+    producer = Producer("none", instance=ClientInstance("127.0.0.1:1"), stages=[SendStage()])
+    chain = producer._chain
+    assert (chain.entering, chain.entering_batch, chain.cutting, chain.settling) == ((), (), (), ())
+    assert chain.body_bytes_max(100) == 100
+    assert SendChain([Stamping(), SendStage()]).body_bytes_max(100) == 0
