@@ -505,3 +505,9 @@ def test_the_blocking_face_has_it_too(broker: Any, topic: str) -> None:
             receipt.wait_delivered(0.01)
     with pytest.raises(NotStarted):
         receipt.wait_delivered(1)
+
+
+def test_the_former_name_of_resend_now_works_with_a_warning() -> None:
+    """Programs that call it get the same, and learn the new name."""
+    with pytest.warns(DeprecationWarning, match="resend_now"):
+        DurableRetry("memory:").hurry()
