@@ -1,6 +1,6 @@
 """Java's ``String.hashCode``: the tags code of a consume-queue entry and the key hash of the index file.
 
-Lives here: the hash of one string, of one byte string, and of many byte rows at once.
+Lives here: the hash of one string, and of many byte rows at once.
 
 The hash is ``s[0]*31^(n-1) + ... + s[n-1]`` over UTF-16 units, cut to a signed 32-bit integer (Java language library,
 ``String.hashCode``).
@@ -22,11 +22,6 @@ def java_string_hash(text: str) -> int:
     for unit in units:
         value = (value * 31 + unit) & _MASK
     return value - 0x1_0000_0000 if value & 0x8000_0000 else value
-
-
-def java_hash_bytes(data: bytes) -> int:
-    """Return the Java hash of UTF-8 text; bytes that are no UTF-8 count as U+FFFD, as a Java reader sees them."""
-    return java_string_hash(data.decode("utf-8", "replace"))
 
 
 def _powers(width: int) -> NDArray[np.uint32]:

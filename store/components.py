@@ -81,7 +81,7 @@ def build(environment: StoreEnvironment, memory: Memory) -> StoreComponents:
     queues = ConsumeQueues(config, files, clock, runner, tags_code_of=deliver_times, log=error_log)
     log = CommitLog(environment, segments, allocator, checksums, queues.next_offset, pool=pool)
     index = KeyIndex(config, files, clock, runner, log, log=error_log)
-    dispatcher = Dispatcher(queues, log, runner, clock, index=index, log=error_log)
+    dispatcher = Dispatcher(queues, log, runner, index=index, log=error_log)
     checkpointer = Checkpointer(environment, log, queues, index, dispatcher)
     return StoreComponents(
         environment=environment,

@@ -139,15 +139,12 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     # Consume queues
     mapped_file_size_consume_queue: int = 300_000 * CONSUME_QUEUE_ENTRY_BYTES
     flush_interval_consume_queue: int = 1000
-    flush_consume_queue_least_pages: int = 2
-    flush_consume_queue_thorough_interval: int = 60_000
 
     # Index
     message_index_enable: bool = True
     message_index_safe: bool = False
     max_hash_slot_num: int = 5_000_000
     max_index_num: int = 20_000_000
-    default_query_max_num: int = 32
 
     # Reads
     max_transfer_bytes_on_message_in_memory: int = 262_144
@@ -155,7 +152,6 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_transfer_bytes_on_message_in_disk: int = 65_536
     max_transfer_count_on_message_in_disk: int = 8
     access_message_in_memory_max_ratio: int = 40
-    max_msgs_num_batch: int = 64
 
     # Retention
     file_reserved_time: int = 72
@@ -231,6 +227,12 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     check_crc_on_recover: bool = True
     recovery_quarantine_bytes_max: int = 1 << 30
     """Ours: most bytes of cut or damaged log that one recovery copies to ``pocketmq/quarantine``."""
+
+    # Checked, and without meaning here: known because RocketMQ's own files contain them
+    flush_consume_queue_least_pages: int = 2
+    flush_consume_queue_thorough_interval: int = 60_000
+    default_query_max_num: int = 32
+    max_msgs_num_batch: int = 64
 
     def __post_init__(self) -> None:
         """Refuse impossible values; the error names the key."""

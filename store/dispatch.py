@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Final
 
-from pocketmq.common.clock import Clock
 from pocketmq.common.errors import CorruptRecord, PocketMQError
 from pocketmq.common.events import EventLog, NullLog
 from pocketmq.common.record_group import RecordGroup
@@ -34,9 +33,8 @@ class Dispatcher:
 
     ``dispatched_offset``: every record below it is in its consume queue (RocketMQ reputFromOffset). It only grows.
     ``feed`` is O(1) and does no I/O: what does not fit into the feed is read again from the log later.
-    Counters: ``dispatched_records``, ``passes``, ``pass_ns_total`` (entries, hand-over to the index, callbacks).
-    Callbacks in ``on_dispatched`` run in the thread of the pass (the worker's, or that of ``dispatch_here``), once a
-    pass, after the entries can be read. One pass runs at a time.
+    ``passes`` counts. Callbacks in ``on_dispatched`` run in the thread of the pass (the worker's, or that of
+    ``dispatch_here``), once a pass, after the entries can be read. One pass runs at a time.
     """
 
     def __init__(
@@ -44,7 +42,6 @@ class Dispatcher:
         queues: ConsumeQueues,
         log_source: LogSource,
         runner: Runner,
-        clock: Clock,
         *,
         index: KeyIndex | None = None,
         groups_max: int = FEED_GROUPS_MAX,
@@ -53,13 +50,10 @@ class Dispatcher:
     ) -> None:
         self.on_dispatched: list[OnDispatched] = []
         self.dispatched_offset = 0
-        self.dispatched_records = 0
         self.passes = 0
-        self.pass_ns_total = 0
         self._queues = queues
         self._log_source = log_source
         self._runner = runner
-        self._clock = clock
         self._index = index
         self._log: EventLog = NullLog() if log is None else log
         self.feed_queue = GroupFeed(log_source, groups_max=groups_max, bytes_max=bytes_max, on_damage=self._damaged)
@@ -189,7 +183,6 @@ class Dispatcher:
         limit = self._log_source.committed_offset
         groups, end = self.feed_queue.take(self.dispatched_offset, limit, PASS_RECORDS_MAX)
         if groups:
-            begin_ns = self._clock.monotonic_ns()
             updates = self._queues.put_groups(groups)
             self.dispatched_offset = end
             if self._index is not None:
@@ -197,9 +190,7 @@ class Dispatcher:
                     self._index.put_columns(group)
             if updates:
                 self._tell(updates)
-            self.dispatched_records += sum(group.count for group in groups)
             self.passes += 1
-            self.pass_ns_total += self._clock.monotonic_ns() - begin_ns
         self.dispatched_offset = end
         return bool(groups) and self.feed_queue.known_end > end
 

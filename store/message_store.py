@@ -52,8 +52,7 @@ class MessageStore:
 
     ``append`` and reads are thread-safe, touch the disk and must stay off the event loop. ``store_host`` (8 or 20
     bytes) is written into every record; set it before ``open``. Callbacks in ``on_dispatched`` run in the dispatch
-    worker. Counters: ``log.appended_records``, ``.appended_bytes``, ``.appended_groups``, ``.flush_count``,
-    ``.last_flush_ns``, ``.commit_count``, ``.last_commit_ns``; of ``log.lock``: ``held_ns_total``, ``holds``,
+    worker. Counters: ``log.flush_count``, ``log.last_flush_ns``; of ``log.lock``: ``held_ns_total``, ``holds``,
     ``busy_episodes``, ``busy_refusals``, ``longest_hold_ns()``.
     """
 

@@ -6,7 +6,7 @@
     write_buffer_pool, commit   appends to RAM, written to the files by a commit thread
     group_feed       appended columns on their way to dispatch and replication
     flush, group_commit   timed flush; many waiting sends, one sync
-    checksums, held_checksums   one CRC for each append group
+    checksums        one CRC for each append group
     log_reader       records by offset
 
 Always: appended >= committed >= flushed. What is appended was checked before (``broker.send``).

@@ -14,6 +14,7 @@ The check tells an entry from garbage, zeros and torn writes; a bad one is skipp
 """
 
 import threading
+from collections import deque
 from typing import Final
 
 import numpy as np
@@ -178,3 +179,40 @@ class ChecksumLog:
         """Close the file; the next write opens it again."""
         self._file = None
         self._file_base = -1
+
+
+class HeldChecksums:
+    """Checksums of groups that are appended but not yet committed: an entry is handed on only when its bytes are in the
+    log's file, since an entry of bytes that a killed process took with it would speak of others later.
+
+    In about the order of the log: one that came too early keeps those behind it until its own commit.
+
+    Thread-safe, no I/O; beyond ``PENDING_MAX`` entries are dropped.
+    """
+
+    def __init__(self, checksums: ChecksumLog) -> None:
+        self._checksums = checksums
+        self._lock = threading.Lock()
+        self._held: deque[tuple[int, int, int]] = deque()
+        self._committed_offset = 0
+
+    def add(self, offset: int, length: int, crc: int) -> None:
+        """Note a group within one segment; hand it on at once if it is committed already."""
+        with self._lock:
+            if offset + length > self._committed_offset:
+                if len(self._held) < PENDING_MAX:
+                    self._held.append((offset, length, crc))
+                else:
+                    self._checksums.dropped += 1
+                return
+        self._checksums.add(offset, length, crc)
+
+    def release(self, committed_offset: int) -> None:
+        """Hand on what is committed now."""
+        with self._lock:
+            self._committed_offset = max(self._committed_offset, committed_offset)
+            held, ready = self._held, []
+            while held and held[0][0] + held[0][1] <= committed_offset:
+                ready.append(held.popleft())
+        for entry in ready:
+            self._checksums.add(*entry)

@@ -16,8 +16,7 @@ from pocketmq.common.record_group import RecordGroup
 from pocketmq.store.append_result import AppendResult, PutStatus, PutTimes
 from pocketmq.store.commitlog.allocate import SegmentAllocator
 from pocketmq.store.commitlog.append_lock import AppendLock
-from pocketmq.store.commitlog.checksums import ChecksumLog
-from pocketmq.store.commitlog.held_checksums import HeldChecksums
+from pocketmq.store.commitlog.checksums import ChecksumLog, HeldChecksums
 from pocketmq.store.commitlog.log_reader import DamagedRange, LogReader
 from pocketmq.store.commitlog.log_writer import LogWriter
 from pocketmq.store.commitlog.queue_offsets import NextOffset, QueueOffsets
@@ -81,17 +80,12 @@ class CommitLog:
         self.flushed_offset = 0
         self.last_store_timestamp = 0
         self.last_group_offset = 0
-        self.appended_records = 0
-        self.appended_bytes = 0
-        self.appended_groups = 0
         self.flush_count = 0
         self.last_flush_ns = 0
         self.flush_ns_total = 0
         self.fenced_by: StoreError | None = None
         self.commit_failed_by: StoreError | None = None
         """Why the last commit failed; None again after one that succeeded."""
-        self.commit_count = 0
-        self.last_commit_ns = 0
         self._record_bytes_max = config.record_bytes_max
         self._file_system = environment.file_system
         self._clock = clock
@@ -236,9 +230,6 @@ class CommitLog:
         self._queue_offsets.move(moved)
         self.last_store_timestamp = store_timestamp
         self.last_group_offset = pieces[-1][0]
-        self.appended_records += len(group.starts)
-        self.appended_bytes += size_bytes
-        self.appended_groups += 1
         self._advance(end, is_buffered)
         if self.on_appended is not None:
             self.on_appended(group)
@@ -262,8 +253,6 @@ class CommitLog:
             if store_timestamp:
                 self.last_store_timestamp = max(store_timestamp, self.last_store_timestamp)
                 self.last_group_offset = offset
-                self.appended_bytes += len(data)
-                self.appended_groups += 1
             self._advance(end_offset, segment.is_buffered)
             if end_offset == segment.end_offset:
                 self._writer.active = None  # it is full, and the next flush seals it
@@ -332,7 +321,6 @@ class CommitLog:
         """
         if self.committed_offset == self.appended_offset:
             return self.committed_offset
-        begin_ns = self._monotonic_ns()
         before = self.committed_offset
         try:
             with self._commit_lock:
@@ -346,8 +334,6 @@ class CommitLog:
         finally:
             committed = self.committed_offset
             if committed > before:
-                self.commit_count += 1
-                self.last_commit_ns = self._monotonic_ns() - begin_ns
                 if self._held is not None:
                     self._held.release(committed)
                 for callback in self.on_committed:

@@ -66,11 +66,6 @@ class LogTransfer:
         self._pending: list[memoryview] = []
 
     @property
-    def is_blocked(self) -> bool:
-        """Whether bytes wait for the socket."""
-        return bool(self._pending)
-
-    @property
     def lag_bytes(self) -> int:
         """How much of the log is not framed yet."""
         return self._log.committed_offset - self.sent_offset

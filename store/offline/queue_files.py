@@ -33,11 +33,6 @@ class QueueFiles:
         return QueueFiles(self.topic, self.queue_id, directory, self._sizes, self._cache)
 
     @property
-    def first_entry(self) -> int:
-        """Return the queue offset at which the first file begins."""
-        return self._starts[0] // ENTRY_BYTES if self._starts else 0
-
-    @property
     def end_entry(self) -> int:
         """Return the queue offset behind the last file, written or not."""
         return max(((start + self._sizes[start]) // ENTRY_BYTES for start in self._starts), default=0)

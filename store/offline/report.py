@@ -127,8 +127,3 @@ class VerifyReport(msgspec.Struct):
     """Records whose topic or queue id no queue can have: how many, which, where the first lies, and why."""
     notes: list[str] = []
     duration_s: float = 0.0
-
-    @property
-    def damaged_bytes(self) -> int:
-        """Bytes of all damage that is listed."""
-        return sum(each.end - each.start for each in self.findings if each.kind == "damage")

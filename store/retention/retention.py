@@ -34,7 +34,6 @@ from pocketmq.store.disk.disk_limits import DiskLimits
 from pocketmq.store.environment import StoreEnvironment
 from pocketmq.store.errors import StoreFull
 from pocketmq.store.index.index import KeyIndex
-from pocketmq.store.retention.running_flags import RunningFlags
 
 FILES_PER_ROUND: Final = 10
 """RocketMQ MappedFileQueue.DELETE_FILES_BATCH_MAX."""
@@ -59,10 +58,34 @@ class Reason(enum.Enum):
     MANUAL = "manual"
 
 
+DISK_FULL: Final = 16
+"""RocketMQ's bit of RunningFlags. Its others are never set: a queue or an index that cannot be written is tried again,
+and the log, which has everything they need, goes on."""
+
+
+class RunningFlags:
+    """Why the store takes no messages now, as RocketMQ keeps it. Reading never blocks; one thread sets each bit."""
+
+    __slots__ = ("bits",)
+
+    def __init__(self) -> None:
+        self.bits = 0
+
+    @property
+    def is_disk_full(self) -> bool:
+        """Whether the disk is above the warning level."""
+        return bool(self.bits & DISK_FULL)
+
+    def set_disk_full(self, is_full: bool) -> bool:
+        """Set or clear DISK_FULL; return whether that changed it."""
+        before = self.bits
+        self.bits = before | DISK_FULL if is_full else before & ~DISK_FULL
+        return self.bits != before
+
+
 class Retention:
     """One worker. ``commit_log_ratio`` and ``consume_queue_ratio``: used part of their disks at the last look, 0 to 1;
-    -1 where it is not known. Since the start: ``removed_segments``, ``removed_files`` (of all other kinds),
-    ``freed_bytes`` (of segments).
+    -1 where it is not known. Since the start: ``removed_segments`` and their ``freed_bytes``.
     """
 
     def __init__(
@@ -91,7 +114,6 @@ class Retention:
         self.commit_log_ratio = -1.0
         self.consume_queue_ratio = -1.0
         self.removed_segments = 0
-        self.removed_files = 0
         self.freed_bytes = 0
         self._file_system = environment.file_system
         self._paths = environment.paths
@@ -344,7 +366,6 @@ class Retention:
                     self._tell_failure("expired_files_not_removed", self._paths.root, error)
             if not failed:
                 self._cleaned_offset = first_offset
-        self.removed_files += len(removed)
         for path in removed:
             self._log.info("expired_file_removed", path=path, reason="below the log", min_offset=first_offset)
         return removed

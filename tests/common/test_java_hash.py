@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.common.java_hash import hash_rows, java_hash_bytes, java_hash_columns, java_string_hash
+from pocketmq.common.java_hash import hash_rows, java_hash_columns, java_string_hash
 
 KNOWN = {
     "": 0,
@@ -26,7 +26,6 @@ ascii_text = st.text(st.characters(min_codepoint=1, max_codepoint=126), max_size
 def test_known_values(text: str, value: int) -> None:
     """Values computed by Java, a surrogate pair and the smallest integer among them."""
     assert java_string_hash(text) == value
-    assert java_hash_bytes(text.encode()) == value
 
 
 @given(st.text(max_size=30))

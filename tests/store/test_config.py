@@ -89,3 +89,14 @@ def test_addresses_of_rocketmq_slaves_are_checked_at_the_start() -> None:
     for wrong in ("localhost", "10.1.0.1/16", "10.0.0.7,10.0.0.8"):
         with pytest.raises(ConfigError, match="ha_rocketmq_allowed_slaves"):
             StoreConfig(ha_rocketmq_allowed_slaves=wrong)
+
+
+def test_settings_of_rocketmqs_files_without_meaning_here_are_known() -> None:
+    """A file with RocketMQ's names stays readable."""
+    settings = {
+        "flush_consume_queue_least_pages": 4,
+        "flush_consume_queue_thorough_interval": 0,
+        "default_query_max_num": 64,
+        "max_msgs_num_batch": 128,
+    }
+    assert msgspec.convert(settings, StoreConfig).max_msgs_num_batch == 128

@@ -44,7 +44,6 @@ class Fixture:
             self.queues,
             self.log,
             self.runner,
-            self.clock,
             index=self.index,
             groups_max=groups_max,
             log=self.events,
@@ -405,7 +404,7 @@ def test_readers_and_writers_share_queues_safely(tmp_path: Path) -> None:
     runner, disk = ThreadRunner(), OsFileSystem()
     queues = ConsumeQueues(config, disk, SystemClock(), runner, files_open_max=3)
     index = KeyIndex(config, disk, SystemClock(), runner, log)
-    dispatcher = Dispatcher(queues, log, runner, SystemClock(), index=index, groups_max=20)
+    dispatcher = Dispatcher(queues, log, runner, index=index, groups_max=20)
     queues.start()
     index.load()
     dispatcher.start(0)

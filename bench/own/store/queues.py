@@ -80,7 +80,7 @@ def bench_dispatch(root: Path, log: FileLog) -> Figures:
     for count, together in ((1000, 1), (1, 1), (1, 32)):
         runner = SteppedRunner()
         queues = ConsumeQueues(StoreConfig(store_path_root_dir=str(root)), OsFileSystem(), SystemClock(), runner)
-        dispatcher = Dispatcher(queues, log, runner, SystemClock())  # type: ignore[arg-type]
+        dispatcher = Dispatcher(queues, log, runner)  # type: ignore[arg-type]
         log.committed_offset = 0
         dispatcher.start(0)
         log.committed_offset = 1 << 60

@@ -76,7 +76,7 @@ def test_the_slave_gets_the_log_whatever_the_socket_takes(
         pumped = transfer.pump(3)
         if pumped is Pumped.DONE:
             assert transfer.sent_offset == log.committed_offset
-            assert not transfer.is_blocked
+            assert not transfer._pending
         assert sum(map(len, transfer._pending)) <= batch_bytes + wire.DATA_HEAD_BYTES
     for _ in range(100_000):
         if transfer.pump(8) is Pumped.DONE:
