@@ -9,13 +9,13 @@ from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.logs import CapturedLog
 from pocketmq.common.properties import encode_properties
-from pocketmq.common.record_codec import Record, decode_record, encode_record
+from pocketmq.common.record_codec import Record, encode_record
 from pocketmq.common.record_group import RecordGroup, RecordMeta, record_meta
 from pocketmq.common.runner import SteppedRunner
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.disk.file_system import FileSystem
 from pocketmq.store.message_store import MessageStore
-from tests.store.log_fakes import HOST
+from tests.store.log_fakes import HOST, read_queue
 
 
 class DelayFixture:
@@ -79,16 +79,7 @@ class DelayFixture:
 
     def delivered(self, topic: str = "T", queue_id: int = 0) -> list[Record]:
         """Read a whole queue."""
-        found: list[Record] = []
-        offset = self.store.min_offset(topic, queue_id)
-        while offset < self.store.max_offset(topic, queue_id):
-            got = self.store.get(topic, queue_id, offset, max_messages=1000, max_bytes=1 << 22)
-            data, at = got.body.tobytes(), 0
-            for size in got.sizes.tolist():
-                found.append(decode_record(data[at : at + size]))
-                at += size
-            offset = got.next_begin_offset
-        return found
+        return read_queue(self.store, topic, queue_id)
 
     def bodies(self, topic: str = "T", queue_id: int = 0) -> list[bytes]:
         """Return what arrived in a queue."""

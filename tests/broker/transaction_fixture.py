@@ -20,7 +20,7 @@ from pocketmq.remoting.protocol.transaction import CheckTransactionStateRequestH
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.disk.file_system import FileSystem
 from pocketmq.store.message_store import MessageStore
-from tests.store.log_fakes import HOST
+from tests.store.log_fakes import HOST, read_queue
 
 GROUP = "g"
 
@@ -131,16 +131,7 @@ class TransactionFixture:
 
     def delivered(self, topic: str = "T") -> list[Record]:
         """Read queue 0 of a topic whole."""
-        found: list[Record] = []
-        offset = self.store.min_offset(topic, 0)
-        while offset < self.store.max_offset(topic, 0):
-            got = self.store.get(topic, 0, offset, max_messages=1000, max_bytes=1 << 22)
-            data, at = got.body.tobytes(), 0
-            for size in got.sizes.tolist():
-                found.append(decode_record(data[at : at + size]))
-                at += size
-            offset = got.next_begin_offset
-        return found
+        return read_queue(self.store, topic, 0)
 
     def stop(self) -> None:
         """Stop cleanly."""

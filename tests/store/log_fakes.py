@@ -53,6 +53,20 @@ def bodies(*texts: bytes, topic: str = "T", queue_id: int = 0) -> RecordGroup:
     return group_of([put(text, topic, queue_id) for text in texts])
 
 
+def read_queue(store: MessageStore, topic: str, queue_id: int = 0) -> list[Record]:
+    """Read a whole queue, as pulls do."""
+    found: list[Record] = []
+    offset = store.min_offset(topic, queue_id)
+    while offset < store.max_offset(topic, queue_id):
+        got = store.get(topic, queue_id, offset, max_messages=1000, max_bytes=1 << 22)
+        data, at = got.body.tobytes(), 0
+        for size in got.sizes.tolist():
+            found.append(decode_record(data[at : at + size]))
+            at += size
+        offset = got.next_begin_offset
+    return found
+
+
 def store_config(root: Path, **changes: object) -> StoreConfig:
     small: dict[str, object] = {
         "store_path_root_dir": str(root),
