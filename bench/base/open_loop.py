@@ -10,6 +10,7 @@ import json
 import random
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 
@@ -188,14 +189,11 @@ async def run_load(load: Load) -> Outcome:
 
 def offer(load: Load) -> Outcome:
     """Run ``load`` in a process of its own and return what became of it."""
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.base.open_loop"],
-        input=json.dumps(asdict(load)),
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    return Outcome(**json.loads(done.stdout))
+    with tempfile.TemporaryFile("w+") as out:  # every latency of a phase: more than a pipe holds
+        command = [sys.executable, "-m", "bench.base.open_loop"]
+        subprocess.run(command, input=json.dumps(asdict(load)), stdout=out, text=True, check=True)
+        out.seek(0)
+        return Outcome(**json.load(out))
 
 
 def main() -> None:

@@ -6,7 +6,8 @@ Lives here: ``CATALOG``: names, incidents and questions, so that ``list`` and ``
 import importlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pocketmq.cli.scenario.harness.cluster import Cluster
@@ -27,9 +28,13 @@ class Scenario:
     """Its times are scaled down unless ``--full`` is given."""
 
     def load(self, *, full: bool = False) -> tuple[Run, str, str]:
-        """Return how it runs, its cure, and the cure's price."""
+        """Return how it runs, its cure, and the cure's price.
+
+        A module has ``plans``, which are run one after the other, or a ``run`` of its own.
+        """
         module = importlib.import_module(f"pocketmq.cli.scenario.incidents.{self.name.replace('-', '_')}")
-        return module.run_full if full else module.run, module.CURE, module.PRICE
+        run = module.run_full if full else getattr(module, "run", None) or partial(_run_plans, module.plans)
+        return run, module.CURE, module.PRICE
 
 
 CATALOG: Final[tuple[Scenario, ...]] = (
@@ -95,6 +100,17 @@ CATALOG: Final[tuple[Scenario, ...]] = (
         "What does a cut between master and slave cost when the master's machine is lost in it?",
     ),
 )
+
+
+async def _run_plans(
+    plans: Callable[[bool], list[Any]], cluster: "Cluster", quick: bool, progress: Callable[[str], None]
+) -> list["Phase"]:
+    from pocketmq.cli.scenario.harness.phase import run_plans
+    from pocketmq.cli.scenario.harness.replicas import GroupPlan, run_groups
+
+    chosen = plans(quick)
+    run = run_groups if isinstance(chosen[0], GroupPlan) else run_plans
+    return await run(cluster, chosen, progress)
 
 
 def find(name: str) -> Scenario | None:

@@ -31,7 +31,7 @@ from pocketmq.pipeline.source.source import PocketMQSource
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ROWS = int(os.environ.get("ROWS", scaled("1000", "20"))) * 1000
+ROWS = int(os.environ.get("ROWS", scaled("1000", "60"))) * 1000
 ROUNDS = scaled(3, 1)
 QUEUES = 8
 TRIGGERS = scaled(20, 5)

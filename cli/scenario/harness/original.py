@@ -10,7 +10,10 @@ import sys
 from collections import deque
 from typing import Final
 
+import typer
+
 from pocketmq.broker.ha.replication import Replication
+from pocketmq.cli.daemon import daemon_commands
 from pocketmq.store.append_result import PutStatus
 from pocketmq.store.errors import StoreError
 from pocketmq.store.ha.group_transfer import GroupTransfer
@@ -116,12 +119,17 @@ class StubbornSlave(HaSlave):
 
 
 def main() -> None:
-    """Run ``pocketmq`` with RocketMQ's way."""
-    from pocketmq.cli.main import main as run
-
+    """Run ``broker`` with RocketMQ's way."""
     HaService.transfer_class = SerialTransfer
     Replication.slave_class = StubbornSlave
-    run()
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.callback()(_one_of_several)
+    app.command()(daemon_commands.broker)
+    app()
+
+
+def _one_of_several() -> None:
+    """Keep ``broker`` a subcommand, as ``pocketmq`` has it."""
 
 
 if __name__ == "__main__":

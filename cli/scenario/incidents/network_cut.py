@@ -5,9 +5,8 @@ Lives here: the four runs.
 
 from typing import Final
 
-from pocketmq.cli.scenario.harness.cluster import Cluster
 from pocketmq.cli.scenario.harness.load import Load, Options
-from pocketmq.cli.scenario.harness.phase import Progress, Settings, expect
+from pocketmq.cli.scenario.harness.phase import Settings, expect
 from pocketmq.cli.scenario.harness.replicas import (
     Act,
     GroupMeasured,
@@ -15,9 +14,8 @@ from pocketmq.cli.scenario.harness.replicas import (
     all_safe_after,
     judged,
     nobody_fails,
-    run_groups,
 )
-from pocketmq.cli.scenario.report.report import Check, Phase
+from pocketmq.cli.scenario.report.report import Check
 
 CURE: Final = "broker_role=SYNC_MASTER: SEND_OK means that the slave has it, so no promotion can lose it"
 PRICE: Final = (
@@ -30,11 +28,6 @@ TIMES: Final[Settings] = {
     "store.ha_housekeeping_interval": "1000",
 }
 """Short, so that a cut is noticed within the run."""
-
-
-async def run(cluster: Cluster, quick: bool, progress: Progress) -> list[Phase]:
-    """Run all four."""
-    return await run_groups(cluster, plans(quick), progress)
 
 
 def plans(quick: bool) -> list[GroupPlan]:

@@ -5,20 +5,17 @@ Lives here: the four runs.
 
 from typing import Final
 
-from pocketmq.cli.scenario.harness.cluster import Cluster
 from pocketmq.cli.scenario.harness.load import Options
 from pocketmq.cli.scenario.harness.phase import (
     Measured,
     Plan,
-    Progress,
     Settings,
     all_delivered,
     expect,
     provoked,
-    run_plans,
 )
 from pocketmq.cli.scenario.incidents.pcbusy import POOL, stall
-from pocketmq.cli.scenario.report.report import Check, Phase
+from pocketmq.cli.scenario.report.report import Check
 
 CURE: Final = (
     "the write-buffer pool, or a second broker with SYSTEM_BUSY in the retry codes; one send thread (the default) does "
@@ -29,11 +26,6 @@ PRICE: Final = (
 )
 TEXT: Final = "[PC_SYNCHRONIZED]"
 TWO: Final[Settings] = {"broker.send_message_thread_pool_nums": "2"}
-
-
-async def run(cluster: Cluster, quick: bool, progress: Progress) -> list[Phase]:
-    """Run all four."""
-    return await run_plans(cluster, plans(quick), progress)
 
 
 def plans(quick: bool) -> list[Plan]:

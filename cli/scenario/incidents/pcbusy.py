@@ -6,21 +6,19 @@ Lives here: the five runs, the stall that other scenarios use, too.
 from dataclasses import dataclass
 from typing import Final
 
-from pocketmq.cli.scenario.harness.cluster import APPENDS, Cluster
+from pocketmq.cli.scenario.harness.cluster import APPENDS
 from pocketmq.cli.scenario.harness.load import Load, Options
 from pocketmq.cli.scenario.harness.phase import (
     Measured,
     Plan,
-    Progress,
     Settings,
     Switch,
     all_delivered,
     expect,
     provoked,
-    run_plans,
     switches,
 )
-from pocketmq.cli.scenario.report.report import Check, Phase
+from pocketmq.cli.scenario.report.report import Check
 
 CURE: Final = (
     "the write-buffer pool (transient_store_pool_enable): appends go to memory and a thread takes the stall; or a "
@@ -64,11 +62,6 @@ def stall(quick: bool) -> Stall:
     if quick:
         return Stall(0.1, 1200, Load(rate=100, seconds=1.5), 800, 400)
     return Stall(0.5, 3500, Load(rate=100, seconds=5), 3000, 1000)
-
-
-async def run(cluster: Cluster, quick: bool, progress: Progress) -> list[Phase]:
-    """Run all five."""
-    return await run_plans(cluster, plans(quick), progress)
 
 
 def plans(quick: bool) -> list[Plan]:

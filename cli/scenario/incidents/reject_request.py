@@ -5,11 +5,10 @@ Lives here: the three runs.
 
 from typing import Final
 
-from pocketmq.cli.scenario.harness.cluster import Cluster
 from pocketmq.cli.scenario.harness.load import Options
-from pocketmq.cli.scenario.harness.phase import Measured, Plan, Progress, all_delivered, expect, provoked, run_plans
+from pocketmq.cli.scenario.harness.phase import Measured, Plan, all_delivered, expect, provoked
 from pocketmq.cli.scenario.incidents.pcbusy import POOL, REJECT, stall
-from pocketmq.cli.scenario.report.report import Check, Phase
+from pocketmq.cli.scenario.report.report import Check
 
 CURE: Final = (
     "look at the cause beside the text. page_cache_busy: the write-buffer pool or a second broker. no_write_buffer: "
@@ -19,11 +18,6 @@ PRICE: Final = (
     "each buffer is locked memory of one segment (1 GiB by default); its uncommitted part dies with the process"
 )
 BUFFERS: Final = "store.transient_store_pool_size"
-
-
-async def run(cluster: Cluster, quick: bool, progress: Progress) -> list[Phase]:
-    """Run all three."""
-    return await run_plans(cluster, plans(quick), progress)
 
 
 def plans(quick: bool) -> list[Plan]:

@@ -5,20 +5,18 @@ Lives here: the three runs.
 
 from typing import Final
 
-from pocketmq.cli.scenario.harness.cluster import APPENDS, Cluster
+from pocketmq.cli.scenario.harness.cluster import APPENDS
 from pocketmq.cli.scenario.harness.load import Load, Options
 from pocketmq.cli.scenario.harness.phase import (
     Checks,
     Measured,
     Plan,
-    Progress,
     all_delivered,
     expect,
     provoked,
-    run_plans,
     switches,
 )
-from pocketmq.cli.scenario.report.report import Check, Phase
+from pocketmq.cli.scenario.report.report import Check
 from pocketmq.client import RETRY_RESPONSE_CODES_4_9
 from pocketmq.remoting.codes import ResponseCode
 
@@ -28,11 +26,6 @@ CURE: Final = (
 )
 PRICE: Final = "blind retries amplify an overload: the producer has a retry budget, backoff, and honors retry-after"
 APPEND_MS: Final = 100
-
-
-async def run(cluster: Cluster, quick: bool, progress: Progress) -> list[Phase]:
-    """Run all three."""
-    return await run_plans(cluster, plans(quick), progress)
 
 
 def plans(quick: bool) -> list[Plan]:

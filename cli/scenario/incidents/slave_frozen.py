@@ -5,9 +5,8 @@ Lives here: the four runs.
 
 from typing import Final
 
-from pocketmq.cli.scenario.harness.cluster import Cluster
 from pocketmq.cli.scenario.harness.load import Load, Options
-from pocketmq.cli.scenario.harness.phase import Progress, expect
+from pocketmq.cli.scenario.harness.phase import expect
 from pocketmq.cli.scenario.harness.replicas import (
     Act,
     GroupMeasured,
@@ -16,10 +15,9 @@ from pocketmq.cli.scenario.harness.replicas import (
     all_safe_after,
     judged,
     nobody_fails,
-    run_groups,
 )
 from pocketmq.cli.scenario.incidents.slave_killed import THREE
-from pocketmq.cli.scenario.report.report import Check, Phase
+from pocketmq.cli.scenario.report.report import Check
 
 CURE: Final = (
     "a second slave (total_replicas=3, in_sync_replicas=2); with one slave a smaller ha_slave_fallbehind_max, or "
@@ -33,11 +31,6 @@ SLAVE_TIMEOUT_MS: Final = 500
 TIMEOUT: Final = {"store.slave_timeout": str(SLAVE_TIMEOUT_MS)}
 SMALL: Final = {"store.ha_slave_fallbehind_max": "8192"}
 SHORT: Final = {"store.ha_send_heartbeat_interval": "100", "store.ha_housekeeping_interval": "500"}
-
-
-async def run(cluster: Cluster, quick: bool, progress: Progress) -> list[Phase]:
-    """Run all four."""
-    return await run_groups(cluster, plans(quick), progress)
 
 
 def plans(quick: bool) -> list[GroupPlan]:

@@ -5,9 +5,8 @@ Lives here: the two runs.
 
 from typing import Final
 
-from pocketmq.cli.scenario.harness.cluster import Cluster
 from pocketmq.cli.scenario.harness.load import Load, Options
-from pocketmq.cli.scenario.harness.phase import Progress, Settings, expect
+from pocketmq.cli.scenario.harness.phase import Settings, expect
 from pocketmq.cli.scenario.harness.replicas import (
     Act,
     GroupMeasured,
@@ -16,20 +15,14 @@ from pocketmq.cli.scenario.harness.replicas import (
     all_safe_after,
     judged,
     nobody_fails,
-    run_groups,
 )
-from pocketmq.cli.scenario.report.report import Check, Phase
+from pocketmq.cli.scenario.report.report import Check
 
 CURE: Final = "a second slave (total_replicas=3, in_sync_replicas=2): either one's confirmation is enough"
 PRICE: Final = "a third machine and disk; and a promotion needs the promises of two nodes"
 THREE: Final[Settings] = {"store.total_replicas": "3", "store.in_sync_replicas": "2"}
 AT_ONCE_MS: Final = 1000
 """Far below ``slave_timeout`` (3 s), far above what an answer takes on a busy machine."""
-
-
-async def run(cluster: Cluster, quick: bool, progress: Progress) -> list[Phase]:
-    """Run both."""
-    return await run_groups(cluster, plans(quick), progress)
 
 
 def plans(quick: bool) -> list[GroupPlan]:

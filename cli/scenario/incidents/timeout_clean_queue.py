@@ -5,19 +5,17 @@ Lives here: the four runs side by side.
 
 from typing import Final
 
-from pocketmq.cli.scenario.harness.cluster import APPENDS, Cluster
+from pocketmq.cli.scenario.harness.cluster import APPENDS
 from pocketmq.cli.scenario.harness.load import Load, Options
 from pocketmq.cli.scenario.harness.phase import (
     Measured,
     Plan,
-    Progress,
     all_delivered,
     expect,
     provoked,
-    run_plans,
     switches,
 )
-from pocketmq.cli.scenario.report.report import Check, Phase
+from pocketmq.cli.scenario.report.report import Check
 
 CURE: Final = (
     "fast failure (on by default) with SYSTEM_BUSY in the producer's retry codes (default since 5.3) and a second "
@@ -31,11 +29,6 @@ APPEND_MS: Final = 100
 SWEPT: Final = "[TIMEOUT_CLEAN_QUEUE]"
 LEAST: Final = 0.85
 """Share of the sends that must meet the fate a run is about; the others are served before it, or come after it."""
-
-
-async def run(cluster: Cluster, quick: bool, progress: Progress) -> list[Phase]:
-    """Run all four."""
-    return await run_plans(cluster, plans(quick), progress)
 
 
 def plans(quick: bool) -> list[Plan]:

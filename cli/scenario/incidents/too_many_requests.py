@@ -5,19 +5,17 @@ Lives here: the three runs.
 
 from typing import Final
 
-from pocketmq.cli.scenario.harness.cluster import APPENDS, Cluster
+from pocketmq.cli.scenario.harness.cluster import APPENDS
 from pocketmq.cli.scenario.harness.load import Load, Options
 from pocketmq.cli.scenario.harness.phase import (
     Measured,
     Plan,
-    Progress,
     all_delivered,
     expect,
     provoked,
-    run_plans,
     switches,
 )
-from pocketmq.cli.scenario.report.report import Check, Phase
+from pocketmq.cli.scenario.report.report import Check
 
 CURE: Final = "a second broker with SYSTEM_BUSY in the retry codes, and a client that sends slower when it is told so"
 PRICE: Final = (
@@ -29,11 +27,6 @@ SWEPT: Final = "[TIMEOUT_CLEAN_QUEUE]"
 LOG_LINE: Final = "too many requests and system thread pool busy, RejectedExecutionException"
 STALL_MS: Final = 800
 """Of each append; below the 1,000 ms of a busy page cache: nothing but the queue refuses."""
-
-
-async def run(cluster: Cluster, quick: bool, progress: Progress) -> list[Phase]:
-    """Run all three."""
-    return await run_plans(cluster, plans(quick), progress)
 
 
 def plans(quick: bool) -> list[Plan]:
