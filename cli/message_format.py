@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from pocketmq.cli.time_text import time_text
+from pocketmq.cli.output import time_text
 from pocketmq.common.errors import ConfigError
 from pocketmq.common.message import ReceivedMessage
 

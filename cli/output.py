@@ -1,9 +1,10 @@
 """What the command prints: results on standard output, everything else on standard error.
 
-Lives here: tables (drawn on a terminal, tab-separated in a pipe), JSON, errors with their hint, progress bars.
+Lives here: tables (drawn on a terminal, tab-separated in a pipe), JSON, times, errors with their hint, progress bars.
 """
 
 import contextlib
+import datetime
 import os
 import sys
 import time
@@ -173,3 +174,12 @@ def quiet_broken_pipe() -> Iterator[None]:
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter's last flush must not fail too
+
+
+def time_text(timestamp_ms: int) -> str:
+    """Return ms since 1970 as text in UTC, or as a number where the calendar ends."""
+    try:
+        when = datetime.datetime.fromtimestamp(timestamp_ms / 1000, datetime.UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(timestamp_ms)
+    return when.strftime("%Y-%m-%dT%H:%M:%S.") + f"{timestamp_ms % 1000:03d}Z"

@@ -9,7 +9,7 @@ import typer
 
 from pocketmq.cli import options
 from pocketmq.cli.admin.group_running import ask_members, print_running, running_json
-from pocketmq.cli.output import print_json, print_note, print_table
+from pocketmq.cli.output import print_json, print_note, print_table, time_text
 from pocketmq.cli.run import run_async
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.errors import ConfigError
@@ -66,7 +66,6 @@ def describe(
     """Show how far a group has consumed each queue; its members go to standard error."""
 
     async def body() -> None:
-        from pocketmq.cli.time_text import time_text
         from pocketmq.client.admin.admin import Admin
 
         async with Admin(namesrv) as admin:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pocketmq.cli import options
-from pocketmq.cli.output import print_json, print_note, print_table
+from pocketmq.cli.output import print_json, print_note, print_table, time_text
 from pocketmq.cli.run import run_async
 from pocketmq.common.errors import ConfigError
 
@@ -104,7 +104,6 @@ def describe(topic: Name, as_json: options.Json = False, namesrv: options.Namesr
     """Show the queues of a topic: broker, permission, offsets, time of the newest message."""
 
     async def body() -> None:
-        from pocketmq.cli.time_text import time_text
         from pocketmq.client.admin.admin import Admin
         from pocketmq.common.topics import perm_string
 

@@ -12,8 +12,7 @@ import typer
 
 from pocketmq.cli.exit_codes import CommandFailed, ExitCode
 from pocketmq.cli.log.selecting import Wanted, messages_of, safe_json_line
-from pocketmq.cli.output import print_json, print_table
-from pocketmq.cli.time_text import time_text
+from pocketmq.cli.output import print_json, print_table, time_text
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.message import ReceivedMessage
 

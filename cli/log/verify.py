@@ -10,8 +10,7 @@ import typer
 from pocketmq.cli import options
 from pocketmq.cli.exit_codes import ExitCode
 from pocketmq.cli.log.opening import BytesBar, Directory, IndexNumbers, locked_by_broker, open_store
-from pocketmq.cli.output import print_json, print_table, quiet_broken_pipe
-from pocketmq.cli.time_text import time_text
+from pocketmq.cli.output import print_json, print_table, quiet_broken_pipe, time_text
 
 if TYPE_CHECKING:
     from pocketmq.store.offline.report import FindingReport, VerifyReport

@@ -12,9 +12,8 @@ import typer
 
 from pocketmq.cli import options
 from pocketmq.cli.exit_codes import CommandFailed
-from pocketmq.cli.output import ProgressBar, print_json, print_note, print_table
+from pocketmq.cli.output import ProgressBar, print_json, print_note, print_table, time_text
 from pocketmq.cli.run import run_async
-from pocketmq.cli.time_text import time_text
 from pocketmq.common.errors import ConfigError, PocketMQError
 
 if TYPE_CHECKING:

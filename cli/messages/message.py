@@ -12,9 +12,9 @@ import typer
 
 from pocketmq.cli import options
 from pocketmq.cli.exit_codes import CommandFailed
+from pocketmq.cli.output import time_text
 from pocketmq.cli.run import run_async
 from pocketmq.cli.start_position import parse_start
-from pocketmq.cli.time_text import time_text
 from pocketmq.common.errors import Cause, ConfigError, PocketMQError
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ import typer
 from pocketmq.cli import options
 from pocketmq.cli.exit_codes import CommandFailed
 from pocketmq.cli.messages.message import clean
-from pocketmq.cli.output import print_json
+from pocketmq.cli.output import print_json, time_text
 from pocketmq.cli.run import run_async
-from pocketmq.cli.time_text import time_text
 from pocketmq.common.errors import Cause
 from pocketmq.common.topics import TRACE_TOPIC
 

@@ -9,9 +9,8 @@ from typing import Annotated
 import typer
 
 from pocketmq.cli import options
-from pocketmq.cli.output import print_json, print_note, print_table
+from pocketmq.cli.output import print_json, print_note, print_table, time_text
 from pocketmq.cli.run import run_async
-from pocketmq.cli.time_text import time_text
 
 
 def build_app() -> typer.Typer:
