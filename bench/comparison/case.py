@@ -94,6 +94,8 @@ class Bench:
         if not self.peaks.get(peer.name):
             job = {"op": "closed", "topics": [topic], "size_bytes": 1024, "in_flight": MESSAGES_IN_FLIGHT}
             answer = self.ask(peer, variant, {**job, "seconds": self.scale.seconds})
+            if not answer["count"]:
+                raise RuntimeError(f"no send was acknowledged: {answer.get('first_error', '')}")
             self.peaks[peer.name] = [answer["count"] / answer["elapsed_s"]]
         return median(self.peaks[peer.name])
 

@@ -53,7 +53,7 @@ def phases(directory: Path, pace: str, fast_failure: bool) -> Iterator[Row]:
                 "case": pace,
                 "fast_failure": fast_failure,
                 "level": level,
-                "capacity_per_s": round(capacity),
+                "capacity_per_s": round(capacity, 1),
                 "append_delay_ms": APPEND_DELAY_MS,
                 **figures,
                 "broker_cpu": round((broker.cpu_s() - cpu_s) / PHASE_S, 2),
