@@ -22,7 +22,7 @@ from pocketmq.remoting.protocol.pull import NativePullRequestHeader, PullMessage
 from pocketmq.remoting.protocol.send import NativeAppendRequestHeader, SendMessageV2RequestHeader
 from pocketmq.store.config import StoreConfig
 
-TIMEOUT_MS = 10_000
+TIMEOUT_MS = 60_000
 
 
 def store_config(path: Path, **settings: Any) -> StoreConfig:

@@ -19,8 +19,8 @@ MINORS: Final = (14, 13, 12)
 """Newest first: what the suite is known to pass on."""
 FAST: Final = "not slow and not soak and not scenario and not interop"
 NO_ANSWER: Final = re.compile(
-    r"Temporary failure in name resolution|Connection (?:refused|reset|aborted)|NewConnectionError"
-    r"|timed out|HTTP error 5"
+    r"Temporary failure in name resolution|Connection (?:refused|reset|aborted)|NewConnectionError|timed out"
+    r"|HTTP error 5"
 )
 
 

@@ -125,7 +125,7 @@ class Bench:
             threads.shutdown()
 
 
-async def until(condition: Any, timeout_s: float = 10) -> None:
+async def until(condition: Any, timeout_s: float = 100) -> None:
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.001)

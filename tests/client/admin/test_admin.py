@@ -1,5 +1,6 @@
 """The admin client against a real broker."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -96,11 +97,18 @@ async def test_progress_of_a_group(admin: Admin, broker: PocketBroker, topic: st
         await admin.describe_group("nobody-knows-this-group")
 
 
+async def eventually_indexed(broker: PocketBroker, topic: str, key: str) -> None:
+    """Wait until the index has the last message sent: it is built behind the answer."""
+    while not broker.app.store.query(topic, key, 0, 1 << 60, 1):  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+
+
 async def test_messages_are_found_by_id_and_key(admin: Admin, broker: PocketBroker, topic: str, group: str) -> None:
     """By offset id, by unique id, by key; what is not there is told."""
     async with Producer(group, broker.namesrv) as producer:
         receipt = await producer.send(Message(topic, b"wanted", keys=["needle", "other"]))
         await producer.send(Message(topic, b"else", keys="hay"))
+    await eventually_indexed(broker, topic, "hay")
     by_offset = await admin.view_message(receipt.offset_msg_id)
     by_unique = await admin.view_message(receipt.msg_id, topic=topic)
     (by_key,) = await admin.query_messages(topic, "needle")

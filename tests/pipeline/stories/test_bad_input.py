@@ -171,7 +171,9 @@ def test_a_topic_made_anew_while_a_task_reads_is_noticed(broker: PocketBroker) -
 
 
 @pytest.mark.slow
-def test_a_broker_that_goes_is_waited_for(broker: PocketBroker, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_broker_that_goes_is_waited_for(
+    broker: PocketBroker, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The task says that it waits and for how long, yields so that it can be cancelled, and goes on where it was."""
     fill(broker, "waits", 1000)
     reader = stream(broker, "waits", pullBytes="50000", brokerWaitMs="60000")
@@ -179,13 +181,25 @@ def test_a_broker_that_goes_is_waited_for(broker: PocketBroker, capfd: pytest.Ca
     end = reader.latestOffset(start, ReadAllAvailable())
     tasks = reader.partitions(start, end)
     parts: list[pa.RecordBatch] = []
+    is_down, waits = threading.Event(), threading.Event()
+    launch = broker._launch
+
+    def launch_when_it_is_missed(data_dir: str | None) -> Any:
+        is_down.set()
+        waits.wait()
+        return launch(data_dir)
+
+    monkeypatch.setattr(broker, "_launch", launch_when_it_is_missed)
     again = threading.Thread(target=broker.restart)
     for task in tasks:
         for part in reader.read(task):
             if not parts:
                 again.start()
-                again.join()
+                is_down.wait()
+            elif not part.num_rows:  # the task has nothing: it waits
+                waits.set()
             parts.append(part)
+    again.join()
     numbers = [int(body.as_py()[:6]) for part in parts for body in part.column("body")]
     assert sorted(numbers) == list(range(1000))
     assert reader.latestOffset(start, ReadAllAvailable()) == end  # the driver's own connections, too
