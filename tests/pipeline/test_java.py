@@ -69,7 +69,9 @@ def test_a_missing_java_is_explained(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("ci", "outcome"), [("", "1 skipped"), ("true", "1 error")])
+@pytest.mark.parametrize(
+    ("ci", "outcome"), [pytest.param("", "1 skipped", marks=pytest.mark.soak), ("true", "1 error")]
+)
 def test_spark_tests_without_java_do_not_vanish(ci: str, outcome: str) -> None:
     """They are skipped with a section of their own in the summary; in CI they fail."""
     program = (

@@ -159,7 +159,7 @@ def test_a_wrong_checkpoint_loses_nothing(content: bytes) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("append_mode", ["mapped", "written"])
+@pytest.mark.parametrize("append_mode", ["mapped", pytest.param("written", marks=pytest.mark.soak)])
 def test_no_old_record_comes_back(append_mode: str) -> None:
     """Crash, recover, append one record of the same size, crash, recover: nothing of the first life's end is there."""
     for seed in range(12):

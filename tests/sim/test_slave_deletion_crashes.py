@@ -78,7 +78,7 @@ def without_power(disk: CrashFileSystem, rng: random.Random) -> list[CrashFileSy
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("others", [0, 40])
+@pytest.mark.parametrize("others", [0, pytest.param(40, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("left", [killed, without_power])
 def test_a_deletion_that_dies_at_every_change(left: Left, others: int) -> None:
     """Between the list of deleted topics, the removal of the queues and the new dispatch, and behind them."""

@@ -44,12 +44,19 @@ async def test_rocketmqs_codes_for_offsets_outside_the_queue(broker: BrokerApp, 
 
 async def test_a_lite_pull_is_a_pull(broker: BrokerApp, client: Client) -> None:
     """LITE_PULL_MESSAGE, 5.3's code for its lite pull consumer: found at once, and held until something comes."""
-    header = PullMessageRequestHeader("group", "T", 0, 0, 32, 2 | 4 | 16, 0, 5000, 0, subscription="*")
-    held = asyncio.ensure_future(client.ask(RequestCode.LITE_PULL_MESSAGE, header))
-    await client.put(b"hello")
-    for found in (await held, await client.ask(RequestCode.LITE_PULL_MESSAGE, header)):
-        assert (found.code, found.remark, found.header.next_begin_offset) == (0, "FOUND", 1)
-        assert [record.body for record in split_records(found.body)] == [b"hello"]
+
+    def pull(offset: int) -> Any:
+        header = PullMessageRequestHeader("group", "T", 0, offset, 32, 2 | 4 | 16, 0, 50_000, 0, subscription="*")
+        return client.ask(RequestCode.LITE_PULL_MESSAGE, header)
+
+    await client.put(b"0")
+    await settle(broker)
+    held = asyncio.ensure_future(pull(1))
+    await eventually(lambda: broker.pulls_held)
+    await client.put(b"1")
+    for found, offset in ((await held, 1), (await pull(1), 1)):
+        assert (found.code, found.remark, found.header.next_begin_offset) == (0, "FOUND", offset + 1)
+        assert [record.body for record in split_records(found.body)] == [b"%d" % offset]
 
 
 async def test_rocketmqs_limits(broker: BrokerApp, client: Client) -> None:
