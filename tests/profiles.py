@@ -49,9 +49,9 @@ def hypothesis_seed() -> int:
     return base_seed() if profile() == "fast" else fresh_seed()
 
 
-def examples(count: int) -> settings:
-    """Return settings of a dear property: ``count`` examples in the fast profile, in proportion in the soak."""
-    return settings(max_examples=count * EXAMPLES[profile()] // EXAMPLES["fast"])
+def examples(count: int, soak: int | None = None) -> settings:
+    """Return settings of a dear property: ``count`` examples in the fast profile, ``soak`` or in proportion in a soak."""
+    return settings(max_examples=count if profile() == "fast" else soak or count * EXAMPLES["soak"] // EXAMPLES["fast"])
 
 
 def lives(soak: int) -> range:
