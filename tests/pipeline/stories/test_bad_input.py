@@ -9,6 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -184,7 +185,7 @@ def test_a_broker_that_goes_is_waited_for(
     is_down, waits = threading.Event(), threading.Event()
     launch = broker._launch
 
-    def launch_when_it_is_missed(data_dir: str | None) -> Any:
+    def launch_when_it_is_missed(data_dir: Path | None) -> Any:
         is_down.set()
         waits.wait()
         return launch(data_dir)
