@@ -50,7 +50,7 @@ def hypothesis_seed() -> int:
 
 
 def examples(count: int, soak: int | None = None) -> settings:
-    """Return settings of a dear property: ``count`` examples in the fast profile, ``soak`` or in proportion in a soak."""
+    """Return settings of a dear property: ``count`` examples, in a soak ``soak`` or in proportion."""
     in_proportion = count * EXAMPLES["soak"] // EXAMPLES["fast"]
     return settings(max_examples=count if profile() == "fast" else soak or in_proportion)
 
