@@ -6,6 +6,7 @@ Lives here: ``send_planner``, ``reply_processor``.
 from pocketmq.broker.assembly.environment import Parts
 from pocketmq.broker.delay.delay_plan import DelayPlan
 from pocketmq.broker.delay.delay_service import DelayService
+from pocketmq.broker.flow_control.put_outcome import confirm_topics
 from pocketmq.broker.group.client_table import ClientTable
 from pocketmq.broker.group.retry_topics import RetryTopics
 from pocketmq.broker.persisted_table import PersistedTable
@@ -18,7 +19,6 @@ from pocketmq.broker.send.send_checks import SendChecks
 from pocketmq.broker.send.send_planner import SendPlanner
 from pocketmq.broker.transaction.transaction_plan import HalfPlan
 from pocketmq.broker.transaction.transaction_table import TransactionTable
-from pocketmq.common.errors import PocketMQError
 from pocketmq.common.plain_check import PlainRules
 from pocketmq.common.runner import LoopMailbox
 from pocketmq.remoting.server import Connection
@@ -61,21 +61,11 @@ def reply_processor(
     halves = HalfPlan(parts.config, transactions)
     message_size_max = parts.store_config.max_message_size
     typed = TypedSends(parts.config, checks, parts.store_host, message_size_max, plan, retries, halves)
-
-    def confirm_topics() -> None:
-        if checks.is_unsure:
-            try:
-                topics_file.persist()
-            except PocketMQError:
-                checks.forget()
-                raise
-            checks.confirm()
-
     return ReplyProcessor(
         parts.config,
         store,
         typed,
-        confirm_topics,
+        lambda: confirm_topics(checks, topics_file.persist),
         clients.producer_connection,
         mailbox,
         parts.counters,

@@ -2,7 +2,8 @@
 
 ``admission`` decides on the event loop, at once, whether a request may enter its queue. ``fast_failure`` looks every
 10 ms at the requests that wait and answers those that waited too long. ``busy_answers`` holds RocketMQ's texts with
-cause, stored or not, and when to come back. ``refusal_stats`` counts each refusal by cause and logs them at a bounded
+cause, stored or not, and when to come back; ``put_outcome`` turns the store's put statuses into them, at the door and
+behind it, for sends, decisions and staged transactions alike. ``refusal_stats`` counts each refusal by cause and logs them at a bounded
 rate.
 
 The signal "page cache busy" comes from ``store.commitlog.append_lock``; the queues belong to ``request``. What a

@@ -7,17 +7,8 @@ for the flush, the answers.
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from pocketmq.broker.flow_control.busy_answers import (
-    APPEND,
-    LOCK_WAIT,
-    QUEUE_WAIT,
-    RETRY_AFTER_ERROR_MS,
-    put_remark,
-    reject_no_write_buffer,
-    reject_page_cache_busy,
-    reject_slave,
-    retry_after_busy_ms,
-)
+from pocketmq.broker.flow_control.busy_answers import APPEND, LOCK_WAIT, QUEUE_WAIT, put_remark, reject_slave
+from pocketmq.broker.flow_control.put_outcome import PutOutcome, confirm_topics
 from pocketmq.broker.flow_control.refusal_stats import RefusalBook
 from pocketmq.broker.request.request_task import Answer, AnswerPort, Drain, Refusal, encode_refusal, refusal_of
 from pocketmq.broker.send.send_back import send_back_refusal
@@ -27,7 +18,7 @@ from pocketmq.broker.send.send_times import PutMoments, SendTimes
 from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.broker.stats.stage_times import Passage, Stage
 from pocketmq.common.clock import Clock
-from pocketmq.common.errors import Cause, PocketMQError, Stored
+from pocketmq.common.errors import PocketMQError, Stored
 from pocketmq.common.events import EventLog
 from pocketmq.common.record_group import RecordGroup
 from pocketmq.remoting.codes import RequestCode
@@ -72,18 +63,11 @@ class SendProcessor:
         self._refusals = refusals
         self._clock = clock
         self._log = log
-        self._is_slave = store.config.broker_role == "SLAVE"
         self._refused_by_role = refused_by_role or (lambda: None)
-
-    def reject_request(self) -> Refusal | None:
-        """Refuse while the page cache is busy or no write buffer is free (RocketMQ SendMessageProcessor), and on a
-        slave (5.3)."""
-        store = self._store
-        if store.is_os_page_cache_busy():
-            return reject_page_cache_busy(store.lock_time_mills())
-        if store.is_transient_store_pool_deficient():
-            return reject_no_write_buffer(store.config.commit_interval_commit_log)
-        return reject_slave() if self._is_slave else self._refused_by_role()
+        is_slave = store.config.broker_role == "SLAVE"
+        self._outcome = PutOutcome(store, self._refused_by_role)
+        self.reject_request = PutOutcome(store, reject_slave).at_door if is_slave else self._outcome.at_door
+        """The refusal at the door (on a slave as RocketMQ 5.3 does it), or None. Bound here: it costs no call more."""
 
     def process(self, drain: Drain) -> None:
         """Append what was drained, in order, as one group where it fits; answer now or when it is flushed.
@@ -95,16 +79,13 @@ class SendProcessor:
         planner = self._planners.pop()
         try:
             batches = planner.plan(drain, started_ns)
-            checks = planner.checks
-            if checks.is_unsure:  # before any answer speaks of a topic that a crash would forget
+            if planner.checks.is_unsure:
                 try:
-                    self._persist_topics()
+                    confirm_topics(planner.checks, self._persist_topics)
                 except PocketMQError as error:
-                    checks.forget()
                     self._log.error("topics_not_persisted", error=str(error))
                     self._refuse_all(_sends(batches), drain, refusal_of(error, Stored.NO), started_ns)
                     return
-                checks.confirm()
         finally:
             self._planners.append(planner)
         for batch in batches:
@@ -172,7 +153,7 @@ class SendProcessor:
     ) -> None:
         passage = None if self._times is None else self._times.answering(sends, result, moments, waited)
         if not status.is_stored:
-            self._post_refusals(sends, self._put_refusal(result, status), result, moments.drained_ns, passage)
+            self._post_refusals(sends, self._outcome.refusal(status, result), result, moments.drained_ns, passage)
             return
         remark = put_remark(status.name, result.error)
         appended = Appended(status.code, remark, result.store_timestamp, result.first_queue_offsets, result.runs)
@@ -188,24 +169,6 @@ class SendProcessor:
                 self._log.error("answer_failed", code=task.request.code, error=refusal.remark)
                 answers.append((task.connection, encode_refusal(task.request, refusal)))
         self._answers.post(answers, passage)
-
-    def _put_refusal(self, result: AppendResult, status: PutStatus) -> Refusal:
-        """Return the refusal for what the store did not take, or may have lost before it was flushed."""
-        stored = Stored.NO if result.status is status else Stored.UNKNOWN
-        cause, retry_after_ms, error = result.cause, result.retry_after_ms, result.error
-        replaced = self._refused_by_role() if stored is Stored.UNKNOWN else None
-        if replaced is not None:
-            return Refusal(replaced.code, replaced.remark, replaced.cause, stored, replaced.retry_after_ms)
-        fenced = self._store.log.fence_error
-        if cause is Cause.NONE and fenced is not None:
-            cause, error = fenced.cause, str(fenced)
-        remark = put_remark(status.name, error)
-        if status is PutStatus.OS_PAGE_CACHE_BUSY:
-            cause = Cause.PAGE_CACHE_BUSY
-            retry_after_ms = retry_after_ms or retry_after_busy_ms(self._store.lock_time_mills())
-        elif cause is Cause.NONE:
-            cause = Cause.DISK_ERROR
-        return Refusal(status.code, remark, cause, stored, retry_after_ms or RETRY_AFTER_ERROR_MS)
 
     def _refuse_all(self, sends: list[PlannedSend], drain: Drain, refusal: Refusal, drained_ns: int) -> None:
         """Refuse what did not reach the store."""

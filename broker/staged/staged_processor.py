@@ -17,16 +17,12 @@ What is answered, always with what the transaction is now:
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.flow_control.busy_answers import (
-    RETRY_AFTER_ERROR_MS,
-    put_remark,
-    reject_no_write_buffer,
-    reject_page_cache_busy,
-    retry_after_busy_ms,
-)
+from pocketmq.broker.flow_control.busy_answers import RETRY_AFTER_ERROR_MS
+from pocketmq.broker.flow_control.put_outcome import PutOutcome, confirm_topics
 from pocketmq.broker.flow_control.refusal_stats import RefusalBook
 from pocketmq.broker.request.request_task import (
     AnswerPort,
@@ -72,6 +68,14 @@ SEAL_SPARE_HOURS: Final = 24
 """So much longer than a seal a commit over several brokers is remembered."""
 
 
+@dataclass(slots=True)
+class _Asked:
+    """A request and its answer, which goes out once the log is safe."""
+
+    task: Task
+    answer: NamedResponseHeader
+
+
 class NamedProcessor:
     """Serves its codes with one thread. ``service`` None: a slave, or a master that was replaced. ``topic_home``: as of
     ``NamedChecks``.
@@ -102,15 +106,9 @@ class NamedProcessor:
         self._answers = answers
         self._refusals = refusals
         self._refused_by_role = refused_by_role
-
-    def reject_request(self) -> Refusal | None:
-        """Refuse as sends are refused."""
-        store = self._store
-        if store.is_os_page_cache_busy():
-            return reject_page_cache_busy(store.lock_time_mills())
-        if store.is_transient_store_pool_deficient():
-            return reject_no_write_buffer(store.config.commit_interval_commit_log)
-        return self._refused_by_role()
+        self._outcome = PutOutcome(store, refused_by_role)
+        self.reject_request = self._outcome.at_door
+        """As sends are refused."""
 
     def process(self, drain: Drain) -> None:
         """Serve what was drained, one after the other."""
@@ -139,13 +137,7 @@ class NamedProcessor:
         topics = sorted({topic for topic, _, _ in header.sections})
         if len(topics) > CHUNK_TOPICS_MAX:
             raise refused(f"a chunk with messages of {len(topics)} topics, at most {CHUNK_TOPICS_MAX}")
-        if self._checks.is_unsure:  # a topic that a crash would forget
-            try:
-                self._persist_topics()
-            except PocketMQError:
-                self._checks.forget()
-                raise
-            self._checks.confirm()
+        confirm_topics(self._checks, self._persist_topics)
         group = self._native.check_alone(send)
         homes = self._rules.homes(header.sections, topics)
         named = self._named
@@ -265,10 +257,10 @@ class NamedProcessor:
 
             def delivered(end_offset: int) -> None:
                 with named.lock:
-                    answer = self._state(header.name, header.sequence)
+                    asked = _Asked(task, self._state(header.name, header.sequence))
 
                 def safe(status: PutStatus) -> None:
-                    buffers = self._encode(task, answer, status)
+                    buffers = self._encode(asked, status)
                     if not request.oneway:
                         self._answers.post([(connection, buffers)])
 
@@ -328,42 +320,16 @@ class NamedProcessor:
         """Return the end of what was stored; raise what was not."""
         if result.status.is_stored:
             return result.end_offset
-        cause, retry_after_ms = result.cause, result.retry_after_ms
-        if result.status is PutStatus.OS_PAGE_CACHE_BUSY:
-            cause = Cause.PAGE_CACHE_BUSY
-            retry_after_ms = retry_after_ms or retry_after_busy_ms(self._store.lock_time_mills())
-        elif cause is Cause.NONE:
-            cause = Cause.DISK_ERROR
-        remark = put_remark(result.status.name, result.error)
-        raise NotStored(Refusal(result.status.code, remark, cause, Stored.NO, retry_after_ms or RETRY_AFTER_ERROR_MS))
+        raise NotStored(self._outcome.refusal(result.status, result))
 
     def _acknowledge(self, task: Task, drain: Drain, end: int, answer: NamedResponseHeader) -> None:
         """Answer when the log is as safe up to ``end`` as a send's would be."""
-        if self._store.acknowledges_later:
-            drain.release(task)
+        self._outcome.acknowledge(drain, self._answers, [_Asked(task, answer)], end, self._encode)
 
-            def safe(status: PutStatus) -> None:
-                if not task.request.oneway:
-                    self._answers.post([(task.connection, self._encode(task, answer, status))])
-
-            self._store.acknowledge(end, True, safe)
-            return
-        told = [PutStatus.PUT_OK]
-        self._store.acknowledge(end, True, told.append)
-        drain.answer(task, self._encode(task, answer, told[-1]))
-
-    def _encode(self, task: Task, answer: NamedResponseHeader, status: PutStatus) -> Buffers:
+    def _encode(self, asked: "_Asked", status: PutStatus) -> Buffers:
         if status is PutStatus.PUT_OK:
-            return encode_answer(task.request, header=answer)
-        is_slaves = status in (PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.SLAVE_NOT_AVAILABLE)
-        refusal = Refusal(
-            status.code,
-            put_remark(status.name, ""),
-            Cause.TIMEOUT if is_slaves else Cause.DISK_ERROR,
-            Stored.YES if status.is_stored else Stored.UNKNOWN,
-            RETRY_AFTER_ERROR_MS,
-        )
-        return encode_refusal(task.request, refusal)
+            return encode_answer(asked.task.request, header=asked.answer)
+        return encode_refusal(asked.task.request, self._outcome.refusal(status))
 
     def _refuse(self, drain: Drain, task: Task, refusal: Refusal) -> None:
         self._refusals.note(refusal.cause.value, refusal.code, refusal.remark)

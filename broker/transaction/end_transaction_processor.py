@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pocketmq.broker.flow_control.busy_answers import RETRY_AFTER_ERROR_MS, put_remark, retry_after_busy_ms
+from pocketmq.broker.flow_control.busy_answers import RETRY_AFTER_ERROR_MS
+from pocketmq.broker.flow_control.put_outcome import PutOutcome
 from pocketmq.broker.flow_control.refusal_stats import RefusalBook
 from pocketmq.broker.request.request_task import (
     AnswerPort,
@@ -39,7 +40,7 @@ from pocketmq.common.record_codec import decode_record
 from pocketmq.common.topics import HALF_TOPIC
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.protocol.transaction import NativeEndTransactionResponseHeader
-from pocketmq.store.append_result import AppendResult, PutStatus
+from pocketmq.store.append_result import PutStatus
 from pocketmq.store.message_store import MessageStore
 
 ENDS_MAX: Final = 4096
@@ -47,12 +48,29 @@ ENDS_MAX: Final = 4096
 BUSY_RETRY_MS: Final = 100
 NOT_FOUND: Final = "Find prepared transaction message failed"
 _OUTCOME: Final = {TRANSACTION_COMMIT: Outcome.COMMITTED, TRANSACTION_ROLLBACK: Outcome.ROLLED_BACK}
-_OK: Final = Refusal(int(ResponseCode.SUCCESS), "", Cause.NONE)
-_AS_BEFORE: Final = {
-    outcome: Refusal(int(ResponseCode.SUCCESS), f"the transaction was {outcome.value} before", Cause.NONE)
-    for outcome in Outcome
-}
-"""Verdicts on decisions that came before. They are as true as the flush of the first one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one decision is answered with: SUCCESS and ``remark``, or ``refusal``.
+
+    ``waits``: it speaks of what was written to the log, now or for the same decision before, and is as true as the
+    flush of that.
+    """
+
+    remark: str = ""
+    refusal: Refusal | None = None
+    waits: bool = False
+
+    @property
+    def code(self) -> int:
+        """Response code."""
+        return int(ResponseCode.SUCCESS) if self.refusal is None else self.refusal.code
+
+
+WRITTEN: Final = Verdict(waits=True)
+BEFORE: Final = {outcome: Verdict(f"the transaction was {outcome.value} before", waits=True) for outcome in Outcome}
+ASKED_AGAIN: Final = Verdict("unknown: its producers will be asked again")
 
 
 @dataclass(slots=True)
@@ -60,7 +78,7 @@ class _Work:
     """One request: its decisions and their verdicts so far, None where one is still to be written."""
 
     task: Task
-    verdicts: list[Refusal | None]
+    verdicts: list[Verdict | None]
 
 
 @dataclass(slots=True)
@@ -86,7 +104,9 @@ class EndTransactionProcessor:
         refusal: Callable[[], Refusal | None] = lambda: None,
     ) -> None:
         """``refusal``: why this broker must not write now, because another one leads."""
-        self._must_not_write = refusal
+        self.reject_request = refusal
+        """Only what a master that was replaced must not decide is refused; a decision that waits costs little."""
+        self._outcome = PutOutcome(store, refusal)
         self._store = store
         self._table = table
         self._writer = writer
@@ -101,10 +121,6 @@ class EndTransactionProcessor:
         self.from_checks = 0
         """Decisions that answered a check."""
 
-    def reject_request(self) -> Refusal | None:
-        """Refuse only what a master that was replaced must not decide; what waits costs little."""
-        return self._must_not_write()
-
     def process(self, drain: Drain) -> None:
         """Judge, write and answer what was drained."""
         works: list[_Work] = []
@@ -118,16 +134,7 @@ class EndTransactionProcessor:
         if self._repeated:  # the first decision may still be on its way to the disk, or to a slave
             self._repeated = False
             stored_end = self._store.appended_offset
-        if stored_end and self._store.acknowledges_later:
-            for work in works:
-                drain.release(work.task)
-            self._store.acknowledge(stored_end, True, lambda status: self._post(works, status))
-            return
-        told = [PutStatus.PUT_OK]
-        if stored_end:  # answered at once: PUT_OK, or that the log is fenced
-            self._store.acknowledge(stored_end, True, told.append)
-        for work in works:
-            drain.answer(work.task, self._encode(work, told[-1]))
+        self._outcome.acknowledge(drain, self._answers, works, stored_end, self._encode)
 
     # ---- judging
 
@@ -168,7 +175,7 @@ class EndTransactionProcessor:
         work: _Work,
         index: int,
         decisions: dict[int, _Decision],
-    ) -> Refusal | None:
+    ) -> Verdict | None:
         """Return a verdict, or None when the decision has joined ``decisions``."""
         if self._is_slave:
             text = "Transaction message is not ended on a slave broker"
@@ -185,7 +192,7 @@ class EndTransactionProcessor:
         if half.physical_offset != physical_offset:
             return _no("The commit log offset wrong")
         if outcome is None:
-            return Refusal(int(ResponseCode.SUCCESS), "unknown: its producers will be asked again", Cause.NONE)
+            return ASKED_AGAIN
         if joined is not None:
             if joined.outcome is not outcome:
                 return _other(joined.outcome)
@@ -198,7 +205,7 @@ class EndTransactionProcessor:
         decisions[offset] = _Decision(claimed, outcome, [(work, index)])
         return None
 
-    def _ended(self, offset: int, physical_offset: int, outcome: Outcome | None) -> Refusal:
+    def _ended(self, offset: int, physical_offset: int, outcome: Outcome | None) -> Verdict:
         """Return the verdict on a decision about a half message that is not open."""
         known, half_at = self._table.outcome(offset) or (None, physical_offset)
         if half_at != physical_offset:  # that of another half message: the log was cut off, or the place is made up
@@ -211,7 +218,7 @@ class EndTransactionProcessor:
         if known is not None:
             if outcome in (known, None):
                 self._repeated = True
-                return _AS_BEFORE[known]
+                return BEFORE[known]
             return _other(known)
         if self._table.is_known(offset):
             return _no(f"{NOT_FOUND}: the transaction of half message {offset} ended before, how is not remembered")
@@ -240,7 +247,7 @@ class EndTransactionProcessor:
                 refusal = refusal_of(error, Stored.UNKNOWN)
                 for decision in part:
                     self._table.release(decision.half)
-                self._settle(part, refusal)
+                self._settle(part, Verdict(refusal.remark, refusal))
                 self._log.error("transactions_not_ended", count=len(part), error=refusal.remark)
         return end
 
@@ -271,48 +278,36 @@ class EndTransactionProcessor:
             return 0
         result = self._writer.end_commits(messages, [(each.half, each.outcome) for each in ended])
         if not result.status.is_stored:
-            self._settle(ended, self._put_refusal(result))
+            refusal = self._outcome.refusal(result.status, result)
+            self._settle(ended, Verdict(refusal.remark, refusal))
             return 0
-        self._settle(ended, _OK)
+        self._settle(ended, WRITTEN)
         return result.end_offset
 
-    def _settle(self, decisions: Sequence[_Decision], verdict: Refusal) -> None:
+    def _settle(self, decisions: Sequence[_Decision], verdict: Verdict) -> None:
         for decision in decisions:
             for work, index in decision.asked:
                 work.verdicts[index] = verdict
-                if verdict is not _OK:
+                if verdict is not WRITTEN:
                     self._note(verdict)
-
-    def _put_refusal(self, result: AppendResult) -> Refusal:
-        status, cause, retry_after_ms = result.status, result.cause, result.retry_after_ms
-        if status is PutStatus.OS_PAGE_CACHE_BUSY:
-            cause = Cause.PAGE_CACHE_BUSY
-            retry_after_ms = retry_after_ms or retry_after_busy_ms(self._store.lock_time_mills())
-        elif cause is Cause.NONE:
-            cause = Cause.DISK_ERROR
-        remark = put_remark(status.name, result.error)
-        return Refusal(status.code, remark, cause, Stored.NO, retry_after_ms or RETRY_AFTER_ERROR_MS)
 
     # ---- answering
 
-    def _note(self, verdict: Refusal) -> None:
-        if verdict.code != ResponseCode.SUCCESS:
-            self.refused += 1
-            self._refusals.note(verdict.cause.value, verdict.code, verdict.remark)
+    def _note(self, verdict: Verdict) -> None:
+        if verdict.refusal is not None:
+            self._count(verdict.refusal)
+
+    def _count(self, refusal: Refusal) -> None:
+        self.refused += 1
+        self._refusals.note(refusal.cause.value, refusal.code, refusal.remark)
 
     def _refuse_task(self, drain: Drain, task: Task, refusal: Refusal) -> None:
-        self._note(refusal)
+        self._count(refusal)
         drain.refuse(task, refusal)
-
-    def _post(self, works: list[_Work], status: PutStatus) -> None:
-        """Answer when what was written is safe, or is not (``status``). Flush thread."""
-        self._answers.post(
-            [(work.task.connection, self._encode(work, status)) for work in works if not work.task.request.oneway]
-        )
 
     def _encode(self, work: _Work, status: PutStatus) -> Buffers:
         request = work.task.request
-        if status is PutStatus.PUT_OK and work.verdicts.count(_OK) == len(work.verdicts):
+        if status is PutStatus.PUT_OK and work.verdicts.count(WRITTEN) == len(work.verdicts):
             if request.code != RequestCode.NATIVE_END_TRANSACTION:
                 return encode_answer(request)
             return encode_answer(request, header=NativeEndTransactionResponseHeader([(0, "")] * len(work.verdicts)))
@@ -320,28 +315,26 @@ class EndTransactionProcessor:
         if request.code == RequestCode.NATIVE_END_TRANSACTION:
             header = NativeEndTransactionResponseHeader([(each.code, each.remark) for each in verdicts])
             return encode_answer(request, header=header)
-        if verdicts[0].code == ResponseCode.SUCCESS:
+        refusal = verdicts[0].refusal
+        if refusal is None:
             return encode_answer(request, remark=verdicts[0].remark)
-        return encode_refusal(request, verdicts[0])
+        return encode_refusal(request, refusal)
 
-    @staticmethod
-    def _final(verdict: Refusal | None, status: PutStatus) -> Refusal:
+    def _final(self, verdict: Verdict | None, status: PutStatus) -> Verdict:
         assert verdict is not None
-        if status is PutStatus.PUT_OK or not (verdict is _OK or verdict in _AS_BEFORE.values()):
+        if status is PutStatus.PUT_OK or not verdict.waits:
             return verdict
-        stored = Stored.YES if status.is_stored else Stored.UNKNOWN
-        is_slaves = status in (PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.SLAVE_NOT_AVAILABLE)
-        cause = Cause.TIMEOUT if is_slaves else Cause.DISK_ERROR
-        return Refusal(status.code, put_remark(status.name, ""), cause, stored, RETRY_AFTER_ERROR_MS)
+        refusal = self._outcome.refusal(status)
+        return Verdict(refusal.remark, refusal)
 
 
 def _no(
     text: str, code: int = ResponseCode.SYSTEM_ERROR, cause: Cause = Cause.BAD_REQUEST, retry_after_ms: int = 0
-) -> Refusal:
-    return Refusal(int(code), text, cause, retry_after_ms=retry_after_ms)
+) -> Verdict:
+    return Verdict(text, Refusal(int(code), text, cause, retry_after_ms=retry_after_ms))
 
 
-def _other(known: Outcome) -> Refusal:
+def _other(known: Outcome) -> Verdict:
     """Return the verdict on a decision against the one that was taken."""
     if known is Outcome.COMMITTED:
         return _no("the transaction was committed before", ResponseCode.TRANSACTION_SHOULD_COMMIT)

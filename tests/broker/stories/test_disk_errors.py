@@ -3,6 +3,7 @@
 import contextlib
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,16 @@ from pocketmq.broker.housekeeping import Housekeeping
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.errors import CorruptRecord, PocketMQError
 from pocketmq.common.logs import CapturedLog
+from pocketmq.common.record import TRANSACTION_COMMIT
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.protocol.pull import ViewMessageRequestHeader
+from pocketmq.remoting.protocol.staged import NamedEndRequestHeader
+from pocketmq.remoting.protocol.transaction import NativeEndTransactionRequestHeader
 from pocketmq.store.disk.os_file_system import OsFileSystem
 from pocketmq.store.errors import StoreFull
 from pocketmq.testing.faults import FaultFileSystem, FaultPlan
 from tests.broker.conftest import Client, Harness, eventually, records_of, store_config
+from tests.broker.stories.test_transactions import end, half
 
 WRITES = ["write_at", "reserve", "resize", "zero", "rename", "replace"]
 LOG_SYNC = {"operations": ["sync"], "path": "commitlog/*"}
@@ -119,6 +124,35 @@ async def test_a_failed_sync_is_told_to_everybody(harness: Harness, tmp_path: Pa
     assert found[3:] in ([], [b"nobody knows"])
     assert (await again.put(b"goes on")).code == 0
     assert again.health() == []
+
+
+async def test_a_failed_sync_is_the_same_refusal_for_every_request_that_waits(harness: Harness, tmp_path: Path) -> None:
+    """A send, a decision, several decisions in one request and a staged transaction get one code, cause and text."""
+    sick = await SickBroker(harness, tmp_path, flush_disk_type="SYNC_FLUSH").start()
+    first, *others = [await half(sick.client, body) for body in (b"first", b"second", b"third")]
+    native = NativeEndTransactionRequestHeader(
+        "producers", [(place[0], place[1], TRANSACTION_COMMIT, False) for place in others]
+    )
+    enlist = NamedEndRequestHeader("producers", "daily", 1, 4, [], brokers=["broker-a"])
+    waiting: dict[str, Callable[[], Any]] = {
+        "send": lambda: sick.put(b"nobody knows"),
+        "decision": lambda: end(sick.client, first, TRANSACTION_COMMIT),
+        "decisions": lambda: sick.client.ask(RequestCode.NATIVE_END_TRANSACTION, native),
+        "staged": lambda: sick.client.ask(RequestCode.NAMED_TRANSACTION_END, enlist),
+    }
+    answers = {}
+    for name, ask in waiting.items():
+        sick.rules({**LOG_SYNC, "error": "EIO"})
+        answers[name] = await ask()
+        await sick.stop()
+        await sick.start()
+    several = answers.pop("decisions").header.results
+    assert {refusal_of(answer) for answer in answers.values()} == {(14, "fenced", "unknown")}
+    assert {code for code, _ in several} == {14}
+    remarks = [answer.remark for answer in answers.values()] + [remark for _, remark in several]
+    assert {remark.partition(": a sync failed: ")[0] for remark in remarks} == {
+        "service not available now: service not available"
+    }
 
 
 async def test_a_full_disk_refuses_until_there_is_space(harness: Harness, tmp_path: Path) -> None:
