@@ -1,4 +1,6 @@
-"""Write the tables of request codes into the pages, from the rows of ``remoting/protocol``: ``make docs-tables``.
+"""Write the tables that are made from the code into the pages: ``make docs-tables``.
+
+Request codes come from the rows of ``remoting/protocol``, refusals from ``common/refusals.py`` (``refusal_table``).
 
 A page marks where a table goes; all between the two lines is written here, but for the last column of
 docs/compatibility.md (which test shows a code, or why it is refused): that is written by hand, and kept.
@@ -14,6 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from docs.refusal_table import refusals
 from pocketmq.remoting.protocol import FAMILIES, PROTOCOL
 from pocketmq.remoting.protocol.spec import Pool, Raw, Spec
 
@@ -78,12 +81,13 @@ def _parts(header: type | None, body: type | Raw | None) -> str:
 TABLES: Final[Mapping[str, Callable[[str], str]]] = {
     "request-codes-of-rocketmq": codes_of_rocketmq,
     "request-codes-by-family": codes_by_family,
+    "refusals": refusals,
 }
-PAGES: Final = ("docs/compatibility.md", "docs/protocol.md")
+PAGES: Final = ("docs/compatibility.md", "docs/protocol.md", "docs/sending.md")
 
 
 def generated(page: str) -> str:
-    """Return the text of a page with its tables made anew."""
+    """Return the text of a page with its tables made again."""
 
     def fill(match: re.Match[str]) -> str:
         return match[1] + TABLES[match[2]](match[3]) + match[4]

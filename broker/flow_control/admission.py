@@ -10,11 +10,11 @@ from pocketmq.broker.flow_control.refusal_stats import RefusalBook
 from pocketmq.broker.request.executor import DrainExecutor
 from pocketmq.broker.request.request_table import RequestTable
 from pocketmq.broker.request.request_task import OVERLOAD, SHUTTING_DOWN, Refusal, Task, encode_refusal
+from pocketmq.common import refusals
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import Cause
 from pocketmq.common.events import EventLog
 from pocketmq.remoting.codec import Request
-from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.server import Connection
 
 TASK_BYTES: Final = 1024
@@ -26,11 +26,13 @@ _ENTRY_BYTES: Final = 128
 """What one field or one section of a longer header takes as an object: it may have come in five bytes."""
 
 LOG_INTERVAL_NS: Final = 1_000_000_000
-"""RocketMQ writes its line when the clock's ms are a multiple of 10,000: by chance (facts §2.4)."""
+"""RocketMQ writes its line when the clock's ms are a multiple of 10,000: by chance."""
 STARTING: Final = Refusal(
-    int(ResponseCode.SERVICE_NOT_AVAILABLE), "the broker is starting", Cause.SHUTTING_DOWN, retry_after_ms=200
+    refusals.STARTING.code,
+    refusals.STARTING.template,
+    Cause.SHUTTING_DOWN,
+    retry_after_ms=refusals.AFTER_START.ms_max,
 )
-"""``retry_after_ms``: see ``flow_control``."""
 
 
 class Admission:
@@ -42,10 +44,10 @@ class Admission:
         on_connection_closed: Callable[[Connection], None],
         clock: Clock,
         log: EventLog,
-        refusals: RefusalBook | None = None,
+        book: RefusalBook | None = None,
     ) -> None:
-        """``refusals``: the broker's book; without it this door keeps one of its own."""
-        self._refusals = refusals or RefusalBook(clock, log)
+        """``book``: the broker's; without it this door keeps one of its own."""
+        self._refusals = book or RefusalBook(clock, log)
         self._table: RequestTable | None = None
         self._on_connection_closed = on_connection_closed
         self._clock = clock

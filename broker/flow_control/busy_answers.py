@@ -1,17 +1,11 @@
 """The words of flow control: RocketMQ's busy answers, each with its cause and with the moment to try again.
 
-Lives here: one function per busy answer of facts §2.4, and the rule for ``retry_after_ms``, all of it.
+Lives here: one function per busy answer of RocketMQ. Texts, codes and the bounds of ``retry_after_ms`` come from the
+table in ``pocketmq.common.refusals``.
 
-``retry_after_ms`` is the earliest moment at which this broker may serve the same request, as far as it can know:
-
-- ``queue_full``: 100. A full send queue has room again when its younger half has been served or swept: half of the
-  200 ms that a send may wait.
-- ``queue_timeout``: the longest wait of that queue, at most a second: then all that waits there now is served or swept.
-- ``page_cache_busy``: as long as the present holder of the append lock has had it already (a stall that has lasted
-  long will last), between 100 and 3000.
-- ``no_write_buffer``: the commit interval, after which buffers come back.
-- ``disk_error``, ``disk_full`` and the like: what the store says, else 1000.
-- ``not_master``, ``shutting_down``: 1000: by then a client knows the route to another broker. ``starting``: 200.
+``retry_after_ms`` is the earliest moment at which this broker may serve the same request, as far as it can know. After
+``queue_full`` a send queue has room again when its younger half has been served or swept; after ``queue_timeout`` all
+that waits there now has been; a stall of the append lock that has lasted long will last.
 
 It is the same for all that are refused together, so a client must spread what it does at that moment: the producer
 waits a random time on top, and tries another broker first.
@@ -22,55 +16,61 @@ from typing import Final
 from pocketmq.broker.request.request_task import Refusal
 from pocketmq.broker.stats.stage_times import Stage
 from pocketmq.common.errors import Cause
-from pocketmq.remoting.codes import ResponseCode
+from pocketmq.common.refusals import (
+    AFTER_ERROR,
+    CREATE_FILE_FAILED,
+    NOT_AVAILABLE,
+    PAGE_CACHE_SWEPT,
+    PAGE_CACHE_SYNCHRONIZED,
+    REFUSALS,
+    REJECT_REQUEST,
+    TIMEOUT_SWEPT,
+    Text,
+)
 
 QUEUE_WAIT: Final = Stage.QUEUE_WAIT.label
 LOCK_WAIT: Final = Stage.LOCK_WAIT.label
 APPEND: Final = Stage.APPEND.label
-RETRY_AFTER_TIMEOUT_MS_MAX: Final = 1000
-RETRY_AFTER_BUSY_MS_MIN: Final = 100
-RETRY_AFTER_BUSY_MS_MAX: Final = 3000
-RETRY_AFTER_ERROR_MS: Final = 1000
-
-_REJECT: Final = "[REJECTREQUEST]system busy, start flow control for a while"
-_PC_SYNCHRONIZED: Final = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
+RETRY_AFTER_TIMEOUT_MS_MAX: Final = REFUSALS[Cause.QUEUE_TIMEOUT].retry_after.ms_max
+RETRY_AFTER_BUSY_MS_MIN: Final = REFUSALS[Cause.PAGE_CACHE_BUSY].retry_after.ms_min
+RETRY_AFTER_BUSY_MS_MAX: Final = REFUSALS[Cause.PAGE_CACHE_BUSY].retry_after.ms_max
+RETRY_AFTER_ERROR_MS: Final = AFTER_ERROR.ms_max
 
 
 def reject_page_cache_busy(held_ms: int) -> Refusal:
     """Return the answer at the door while the append lock has been held for ``held_ms``, too long."""
-    return Refusal(
-        int(ResponseCode.SYSTEM_BUSY), _REJECT, Cause.PAGE_CACHE_BUSY, retry_after_ms=retry_after_busy_ms(held_ms)
-    )
+    return _rejected(Cause.PAGE_CACHE_BUSY, retry_after_busy_ms(held_ms))
 
 
 def reject_no_write_buffer(commit_interval_ms: int) -> Refusal:
     """Return the answer at the door while the write-buffer pool has no free buffer."""
-    return Refusal(
-        int(ResponseCode.SYSTEM_BUSY), _REJECT, Cause.NO_WRITE_BUFFER, retry_after_ms=max(1, commit_interval_ms)
-    )
+    return _rejected(Cause.NO_WRITE_BUFFER, max(1, commit_interval_ms))
 
 
 def reject_slave() -> Refusal:
     """Return the answer at the door of a slave (RocketMQ 5.3)."""
-    return Refusal(int(ResponseCode.SYSTEM_BUSY), _REJECT, Cause.NOT_MASTER, retry_after_ms=RETRY_AFTER_ERROR_MS)
+    return _rejected(Cause.NOT_MASTER, RETRY_AFTER_ERROR_MS)
+
+
+def _rejected(cause: Cause, retry_after_ms: int) -> Refusal:
+    return Refusal(REJECT_REQUEST.code, REJECT_REQUEST.template, cause, retry_after_ms=retry_after_ms)
 
 
 def swept_page_cache_busy(held_ms: int, waited_ns: int, queue_size: int) -> Refusal:
     """Return the answer to a send that waited ``waited_ns`` and was taken out of its queue; ``queue_size`` is left."""
-    return _swept("PCBUSY_CLEAN_QUEUE", waited_ns, queue_size, Cause.PAGE_CACHE_BUSY, retry_after_busy_ms(held_ms))
+    return _swept(PAGE_CACHE_SWEPT, waited_ns, queue_size, Cause.PAGE_CACHE_BUSY, retry_after_busy_ms(held_ms))
 
 
 def swept_timeout(max_wait_ms: int, waited_ns: int, queue_size: int) -> Refusal:
     """Return the answer to a request that waited longer than ``max_wait_ms``."""
     retry_after_ms = min(max_wait_ms, RETRY_AFTER_TIMEOUT_MS_MAX)
-    return _swept("TIMEOUT_CLEAN_QUEUE", waited_ns, queue_size, Cause.QUEUE_TIMEOUT, retry_after_ms)
+    return _swept(TIMEOUT_SWEPT, waited_ns, queue_size, Cause.QUEUE_TIMEOUT, retry_after_ms)
 
 
-def _swept(tag: str, waited_ns: int, queue_size: int, cause: Cause, retry_after_ms: int) -> Refusal:
+def _swept(text: Text, waited_ns: int, queue_size: int, cause: Cause, retry_after_ms: int) -> Refusal:
     return Refusal(
-        int(ResponseCode.SYSTEM_BUSY),
-        f"[{tag}]broker busy, start flow control for a while, "
-        f"period in queue: {waited_ns // 1_000_000}ms, size of queue: {queue_size}",
+        text.code,
+        text.template % (waited_ns // 1_000_000, queue_size),
         cause,
         retry_after_ms=retry_after_ms,
         stages=((QUEUE_WAIT, waited_ns),),
@@ -91,9 +91,9 @@ def put_remark(status: str, error: str) -> str:
     if status == "PUT_OK":
         return ""
     if status == "OS_PAGE_CACHE_BUSY":
-        return _PC_SYNCHRONIZED
+        return PAGE_CACHE_SYNCHRONIZED.template
     if status == "CREATE_MAPEDFILE_FAILED":
-        return "create mapped file failed, server is busy or broken."
+        return CREATE_FILE_FAILED.template
     if status == "SERVICE_NOT_AVAILABLE":
-        return f"service not available now: {error}" if error else "service not available now"
+        return f"{NOT_AVAILABLE.template}: {error}" if error else NOT_AVAILABLE.template
     return error or status

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from pocketmq.common.clock import Clock
-from pocketmq.common.errors import Cause
 from pocketmq.common.events import EventLog
+from pocketmq.common.refusals import CLIENTS_OWN
 from pocketmq.remoting.telemetry import RefusalCount
 
 KINDS_MAX: Final = 256
@@ -20,11 +20,6 @@ EVENTS_PER_SECOND_MAX: Final = 10
 MINUTE_S: Final = 60
 _SECOND_NS: Final = 1_000_000_000
 _TAG_CHARACTERS_MAX: Final = 24
-
-CLIENTS_OWN: Final = frozenset(
-    cause.value for cause in (Cause.BAD_REQUEST, Cause.CODEC, Cause.NO_PERMISSION, Cause.NO_ROUTE)
-)
-"""Causes that are a client's mistake, no trouble of the broker: told at level info."""
 
 
 class _Kind:

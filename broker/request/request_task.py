@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pocketmq.broker.stats.stage_times import STAGE_COUNT, Passage
+from pocketmq.common import refusals
 from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.errors import Cause, PocketMQError, Stored
 from pocketmq.common.histogram import SampledHistogram
@@ -76,16 +77,16 @@ class Refusal:
 
 
 SHUTTING_DOWN: Final = Refusal(
-    ResponseCode.SERVICE_NOT_AVAILABLE,
-    "the broker is shutting down",
+    refusals.SHUTTING_DOWN.code,
+    refusals.SHUTTING_DOWN.template,
     Cause.SHUTTING_DOWN,
-    retry_after_ms=1000,
+    retry_after_ms=refusals.ELSEWHERE.ms_max,
 )
 OVERLOAD: Final = Refusal(
-    ResponseCode.SYSTEM_BUSY,
-    "[OVERLOAD]system busy, start flow control for a while",
+    refusals.OVERLOAD.code,
+    refusals.OVERLOAD.template,
     Cause.QUEUE_FULL,
-    retry_after_ms=100,
+    retry_after_ms=refusals.REFUSALS[Cause.QUEUE_FULL].retry_after.ms_max,
 )
 """The answer when the queue of a pair is full (RocketMQ NettyRemotingAbstract)."""
 

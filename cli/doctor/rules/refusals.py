@@ -1,7 +1,7 @@
 """Rules: which refusal fires, and why.
 
-Lives here: the five refusals of flow control, failed puts, limits on memory and connections, and what old clients make
-of a refusal.
+Lives here: the refusals of flow control, whose figures say more than the table of refusals does; all other causes, as
+the table has them; and what old clients make of a refusal.
 """
 
 from collections.abc import Iterator
@@ -11,6 +11,8 @@ from pocketmq.cli.doctor.figures import SEND_PAIR, Figures, Refused
 from pocketmq.cli.doctor.finding import Advice, Area, Finding, Severity
 from pocketmq.cli.doctor.rules.slow_stage import explain_wait, pool_advice, wait_limit_ms
 from pocketmq.cli.doctor.words import bytes_text, clean, count_text, ms_text, plural
+from pocketmq.common.errors import Cause
+from pocketmq.common.refusals import CLIENTS_OWN, REFUSALS
 
 SYSTEM_BUSY: Final = 2
 POOL_SIZE: Final = 5
@@ -29,7 +31,7 @@ def refusal_rules(figures: Figures) -> Iterator[Finding]:
     yield from _no_buffer(figures)
     yield from _overload(figures)
     yield from _timeout(figures)
-    yield from _put_failures(figures)
+    yield from _others(figures)
     yield from _without_telemetry(figures)
     yield from _old_clients(figures)
 
@@ -69,10 +71,8 @@ def _page_cache(figures: Figures) -> Iterator[Finding]:
                 Area.ADMISSION if tag == "REJECTREQUEST" else Area.PAGE_CACHE,
                 f"[{tag}] {title}" if tag else title,
                 (seen(figures, refused), *page_cache_lines(figures)),
-                "One append has held the append lock for longer than the limit, so everything behind it would wait as "
-                "long. Refusing at once lets producers go to another broker.",
-                "Do not raise the limit, the queue or switch fast failure off: they only hide that one append takes "
-                "this long. Cure the append: write-buffer pool, faster or less busy disk, more brokers.",
+                REFUSALS[Cause.PAGE_CACHE_BUSY].why,
+                REFUSALS[Cause.PAGE_CACHE_BUSY].advice,
                 () if _has_pool(figures) else (pool_advice(figures),),
                 scenario,
             )
@@ -102,12 +102,10 @@ def _no_buffer(figures: Figures) -> Iterator[Finding]:
                 Area.POOL,
                 "[REJECTREQUEST] sends are refused: no free write buffer",
                 (seen(figures, refused), *more),
-                "Every buffer of the write-buffer pool is full and not committed to its file yet: the disk takes less "
-                "than producers send.",
-                "Find why the commit is slow (pocketmq doctor disk DIR). More buffers ride out a longer burst, not a "
-                "disk that is too slow.",
+                REFUSALS[Cause.NO_WRITE_BUFFER].why,
+                REFUSALS[Cause.NO_WRITE_BUFFER].advice,
                 (more_buffers(figures),),
-                "reject-request",
+                REFUSALS[Cause.NO_WRITE_BUFFER].scenario,
             )
 
 
@@ -143,10 +141,10 @@ def _overload(figures: Figures) -> Iterator[Finding]:
             Area.SEND_QUEUE,
             "[OVERLOAD] requests are refused: a queue is full (too many requests and system thread pool busy)",
             (seen(figures, refused), *full, *why.evidence),
-            f"The queue in front of a worker is at its limit of requests or bytes. {why.cause}",
-            f"{why.cure} A longer queue delays the same end.",
+            f"{REFUSALS[Cause.QUEUE_FULL].why} {why.cause}",
+            f"{why.cure} No cure: {'; '.join(REFUSALS[Cause.QUEUE_FULL].bad_cures)}.",
             why.settings,
-            "too-many-requests",
+            REFUSALS[Cause.QUEUE_FULL].scenario,
             why.concerns,
         )
 
@@ -188,118 +186,40 @@ def _timeout(figures: Figures) -> Iterator[Finding]:
             "another broker.",
             why.cure,
             why.settings,
-            "timeout-clean-queue",
+            REFUSALS[Cause.QUEUE_TIMEOUT].scenario,
             why.concerns,
         )
 
 
-_PUT_FAILURES: Final = {
-    "disk_full": (
-        Area.DISK,
-        Severity.ERROR,
-        "puts are refused: the disk is full",
-        "The file system of the store has no space, or its use is above the limit.",
-        "Free space; writing resumes by itself. Consumers go on meanwhile.",
-    ),
-    "read_only": (
-        Area.DISK,
-        Severity.ERROR,
-        "puts are refused: the file system is read-only",
-        "The kernel has remounted the file system read-only, most often after an error of the disk.",
-        "See the kernel log (dmesg), repair or replace the disk, remount it.",
-    ),
-    "disk_error": (
-        Area.DISK,
-        Severity.ERROR,
-        "puts are refused: the disk fails calls",
-        "A call to the disk ended with an error.",
-        "See the store_error log and the kernel log; check the disk.",
-    ),
-    "fenced": (
-        Area.FLUSH,
-        Severity.ERROR,
-        "puts are refused: the log is fenced",
-        "A sync failed, so what was written before it may not be on disk; nothing is acknowledged since.",
-        "See the store_error log and the kernel log, repair the disk, then restart the broker: it reads the log anew.",
-    ),
-    "fenced_by_epoch": (
-        Area.REPLICATION,
-        Severity.ERROR,
-        "sends are refused: this master was replaced",
-        "Another broker was promoted under this name; producers with an old route still come here.",
-        "Let it follow: pocketmq ha demote BROKER_NAME.",
-    ),
-    "not_master": (
-        Area.ADMISSION,
-        Severity.ERROR,
-        "sends are refused: this broker is a slave",
-        "Producers reached a broker that takes no writes.",
-        "Check broker_id and broker_role, and the route of the topic.",
-    ),
-    "memory_limit": (
-        Area.ADMISSION,
-        Severity.ERROR,
-        "requests are refused: memory for requests or answers is used up",
-        "Clients send large frames, or do not read their answers.",
-        "Find the connections in the remoting log; smaller batches, fewer bytes a pull.",
-    ),
-    "connection_limit": (
-        Area.ADMISSION,
-        Severity.ERROR,
-        "connections are refused: there are too many",
-        "The limit of connections is reached.",
-        "Share one client instance among producers and consumers of a process; look for clients that leak connections.",
-    ),
-    "shutting_down": (
-        Area.ADMISSION,
-        Severity.WARNING,
-        "requests came while the broker was starting or stopping",
-        "The broker was starting or stopping; producers go to another broker meanwhile.",
-        "Nothing, if it was meant.",
-    ),
-    "no_permission": (
-        Area.ADMISSION,
-        Severity.NOTE,
-        "requests without permission were refused",
-        "A topic or the broker does not allow what a client asked for.",
-        "Look at the topic's permission: pocketmq topic describe TOPIC.",
-    ),
-    "bad_request": (
-        Area.ADMISSION,
-        Severity.NOTE,
-        "bad requests were refused",
-        "A client sends what is not allowed, or what this version does not serve.",
-        "Look at the last text; it is the client that must change.",
-    ),
-}
+OF_THEIR_OWN: Final = (Cause.PAGE_CACHE_BUSY, Cause.NO_WRITE_BUFFER, Cause.QUEUE_FULL, Cause.QUEUE_TIMEOUT)
+"""Causes with a rule of their own, which looks at figures; of all others the table of refusals says what there is."""
+_SEVERITIES: Final = {Cause.SHUTTING_DOWN: Severity.WARNING}
+"""Where it is not an ERROR, nor the NOTE of a client's mistake."""
 
 
-def _put_failures(figures: Figures) -> Iterator[Finding]:
-    handled = ("page_cache_busy", "no_write_buffer", "queue_full", "queue_timeout")
-    by_client = {each.cause for each in figures.refused_requests}  # ``rules_requests`` says whose they are
+def _others(figures: Figures) -> Iterator[Finding]:
+    """Causes that the table of refusals explains."""
+    handled = {cause.value for cause in OF_THEIR_OWN}
+    by_client = {each.cause for each in figures.refused_requests}  # ``rules.requests`` says whose they are
     for refused in figures.refusals:
         if refused.cause in handled or refused.cause in by_client or refused.tag == "OVERLOAD":
             continue
-        area, severity, title, cause, cure = _PUT_FAILURES.get(
-            refused.cause,
-            (
-                Area.ADMISSION,
-                Severity.ERROR,
-                f"requests failed: {clean(refused.cause) or 'no cause given'}",
-                "The broker refused these requests for a reason of their own; the last text says which.",
-                "See the broker's log at the time of the last one.",
-            ),
-        )
+        row = _KNOWN.get(refused.cause)
+        severity = Severity.NOTE if refused.cause in CLIENTS_OWN else Severity.ERROR
         yield Finding(
             key=f"refused-{clean(refused.cause) or 'other'}".replace("_", "-"),
-            area=area,
-            severity=severity,
-            title=title,
+            area=Area.ADMISSION if row is None else Area(row.area),
+            severity=severity if row is None else _SEVERITIES.get(row.cause, severity),
+            title=f"requests are refused: {f'cause {clean(refused.cause)}' if row is None else row.what}",
             evidence=(seen(figures, refused),),
-            cause=cause,
-            cure=cure,
+            cause="This version does not know the cause; the last text says more." if row is None else row.why,
+            cure="See the broker's log at the time of the last one." if row is None else row.advice,
+            reference=f"pocketmq scenario {row.scenario}" if row is not None and row.scenario else "",
             concerns=(Area.ADMISSION,),
         )
+
+
+_KNOWN: Final = {row.cause.value: row for row in REFUSALS.values()}
 
 
 def _without_telemetry(figures: Figures) -> Iterator[Finding]:
@@ -317,7 +237,7 @@ def _without_telemetry(figures: Figures) -> Iterator[Finding]:
             "Look at the append (page cache, disk) and at the rate of the producers. A longer queue delays the same "
             "end.",
             (),
-            "too-many-requests",
+            REFUSALS[Cause.QUEUE_FULL].scenario,
         )
     if failed:
         yield _refusal(

@@ -9,6 +9,8 @@ from typing import Final
 from pocketmq.cli.doctor.figures import Figures
 from pocketmq.cli.doctor.finding import Area, Finding, Severity
 from pocketmq.cli.doctor.words import clean, count_text, plural
+from pocketmq.common.errors import Cause
+from pocketmq.common.refusals import REFUSALS
 from pocketmq.remoting.telemetry import RefusedRequestCount
 
 _NOT_SUPPORTED: Final = 3
@@ -34,15 +36,7 @@ _LANGUAGES: Final = {
     "PYTHON": "Python",
     "RUST": "Rust",
 }
-_CURES: Final = {
-    "codec": "The client sends what this broker cannot read. Compare it and its version with the clients in "
-    "docs/compatibility.md, take another version, or report it with the text.",
-    "no_permission": "Look at the permission of the topic (pocketmq topic describe TOPIC) and of the broker.",
-    "no_route": "Create the topic (pocketmq topic create TOPIC), or correct its name in the client.",
-    "memory_limit": "A table of the broker is full: the text names its limit.",
-    "internal": "This is a fault of the broker: report it with the text, which names the place.",
-}
-_CURE: Final = "The text says what is wrong with the request; it is the client, or its settings, that must change."
+_CURES: Final = {row.cause.value: row.cure for row in REFUSALS.values()}
 
 
 def request_rules(figures: Figures) -> Iterator[Finding]:
@@ -64,7 +58,7 @@ def request_rules(figures: Figures) -> Iterator[Finding]:
             else "The broker refused these requests for what is in them, so a repetition is refused, too.",
             cure="See the request codes in docs/compatibility.md: an option of the client may avoid the request."
             if unserved
-            else _CURES.get(refused.cause, _CURE),
+            else _CURES.get(refused.cause, REFUSALS[Cause.BAD_REQUEST].cure),
             concerns=(Area.ADMISSION,),
         )
 

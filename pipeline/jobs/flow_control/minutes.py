@@ -8,13 +8,15 @@ several in one minute, p50 is their mean weighted by counts, and p99 the highest
 
 from typing import TYPE_CHECKING, Final
 
+from pocketmq.common.errors import Cause
+from pocketmq.common.refusals import CLIENTS_OWN
 from pocketmq.pipeline.jobs.flow_control.facts import STAGES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-CLIENTS_OWN: Final = ("bad_request", "codec", "no_permission", "no_route", "none")
-"""Refusals that are a client's mistake: in the table, but no incident."""
+NO_INCIDENT: Final = (*sorted(CLIENTS_OWN), Cause.NONE.value)
+"""Causes of refusals that are a client's mistake: in the table, but no incident."""
 
 
 def refusals(facts: "DataFrame") -> "DataFrame":
@@ -115,7 +117,7 @@ def minute_table(facts: "DataFrame", refused: "DataFrame") -> "DataFrame":
         .groupBy("broker", "minute")
         .agg(
             f.sum("count").alias("refused"),
-            f.sum(f.when(~f.col("cause").isin(*CLIENTS_OWN), f.col("count")).otherwise(0)).alias("refused_in_trouble"),
+            f.sum(f.when(~f.col("cause").isin(*NO_INCIDENT), f.col("count")).otherwise(0)).alias("refused_in_trouble"),
             f.map_from_entries(f.sort_array(f.collect_list(f.struct("text", "count")))).alias("refused_by"),
         )
     )

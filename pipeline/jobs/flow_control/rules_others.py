@@ -6,9 +6,10 @@ Lives here: ``chains``, ``unexplained``.
 from collections.abc import Iterator
 from typing import Final
 
+from pocketmq.common.refusals import REFUSALS
 from pocketmq.pipeline.jobs.flow_control.chain import Case, Chain, Step, cite, ms
-from pocketmq.pipeline.jobs.flow_control.minutes import CLIENTS_OWN
-from pocketmq.pipeline.jobs.flow_control.rules_send import clients
+from pocketmq.pipeline.jobs.flow_control.minutes import NO_INCIDENT
+from pocketmq.pipeline.jobs.flow_control.rules_send import SEND_CAUSES, clients
 
 SLAVE_ROOTS: Final = (
     ("slave_disk_failed", "The slave's disk failed: it takes no more of the log"),
@@ -25,27 +26,14 @@ LOCK_EVENTS: Final = (
     "queue_lock_taken_away",
     "queue_locks_full",
 )
-OTHER_CAUSES: Final = {
-    "disk_full": (
-        "The disk is full: puts were refused",
-        "Free space, or keep fewer messages (store.file_reserved_time).",
-    ),
-    "disk_error": ("The disk failed: puts were refused", "Look at the disk and the store_error lines; then restart."),
-    "read_only": ("The broker may not be written to", "Set broker.broker_permission back to 6."),
-    "fenced": (
-        "A sync of the log failed, so the log takes nothing more",
-        "Repair the disk, then restart the broker: what was not durable is looked at then.",
-    ),
-    "fenced_by_epoch": (
-        "Another master has replaced this one",
-        "Let it follow: pocketmq ha demote NAME. Clients find the new master by themselves.",
-    ),
-    "not_master": ("A slave was asked to store", "Look at the clients' routes and the name servers."),
-    "shutting_down": ("The broker was starting or stopping", "Nothing, if that was meant; clients go elsewhere."),
-    "memory_limit": ("Requests held more memory than they may", "Fewer or smaller requests at once."),
-    "connection_limit": ("More connections came than are allowed", "Find the client that opens them."),
-    "timer_congested": ("Too many timers for one moment", "Spread the delivery times."),
-}
+OTHER_CAUSES: Final = tuple(
+    row
+    for row in REFUSALS.values()
+    if row.cause not in SEND_CAUSES and row.cause.value not in NO_INCIDENT and not row.never_from_broker
+)
+"""Causes whose chain is what the table of refusals says of them."""
+EVENTS: Final = ("disk_full", "log_fenced", "fenced", "master_fenced")
+"""Events that show one of these causes."""
 
 
 def chains(case: Case) -> Iterator[Chain]:
@@ -53,13 +41,14 @@ def chains(case: Case) -> Iterator[Chain]:
     yield from _slaves(case)
     yield from _locks(case)
     yield from _unsafe(case)
-    for cause, (text, cure) in OTHER_CAUSES.items():
-        told = case.of("refusal", cause=cause)
+    for row in OTHER_CAUSES:
+        told = case.of("refusal", cause=row.cause.value)
         if told:
             count = sum(each.count for each in told)
-            steps = [Step(text, case.cited("event", "disk_full", "log_fenced", "fenced", "master_fenced"))]
+            text = f"{row.what[0].upper()}{row.what[1:]}: requests were refused"
+            steps = [Step(text, case.cited("event", *EVENTS))]
             steps += [Step(f"The broker refused {count:,} requests", [cite(each) for each in told]), clients(case)]
-            yield Chain(0, text, steps, [cure], "", count)
+            yield Chain(0, text, steps, [row.advice], row.scenario, count)
 
 
 def _slaves(case: Case) -> Iterator[Chain]:
@@ -153,7 +142,7 @@ def _unsafe(case: Case) -> Iterator[Chain]:
 
 def unexplained(case: Case) -> Chain:
     """Return what can be said where no rule fits."""
-    refused = [each for each in case.of("refusal") if each.cause not in CLIENTS_OWN]
+    refused = [each for each in case.of("refusal") if each.cause not in NO_INCIDENT]
     steps = [Step("The broker refused requests", [cite(each) for each in refused])] if refused else []
     attempts = case.of("attempt")
     if attempts and not refused:

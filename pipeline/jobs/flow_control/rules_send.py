@@ -6,6 +6,8 @@ Lives here: ``chains``, the link of clients that others use, too.
 from collections.abc import Iterator
 from typing import Final
 
+from pocketmq.common.errors import Cause
+from pocketmq.common.refusals import REFUSALS
 from pocketmq.pipeline.jobs.flow_control.chain import Case, Chain, Step, cite, ms
 from pocketmq.pipeline.jobs.flow_control.facts import BUSY_MS
 
@@ -23,6 +25,8 @@ ROOTS: Final = (
     ("thread_dump", "While sends were refused, the send thread stood at the place that its stack shows"),
 )
 """Events that say why an append was slow, and the words for them."""
+SEND_CAUSES: Final = (Cause.QUEUE_FULL, Cause.QUEUE_TIMEOUT, Cause.PAGE_CACHE_BUSY, Cause.NO_WRITE_BUFFER)
+"""Causes that have their rules here."""
 CLEAN_CURES: Final = (
     "Find what else uses the disk (pocketmq doctor disk DIR, iostat): the append must get quick.",
     "Write-buffer pool (store.transient_store_pool_enable=true): appends go to locked memory. It costs "
@@ -64,6 +68,11 @@ def clients(case: Case) -> Step:
         return Step("What became of these sends in their clients is not known: no client's log names this broker")
     text = f"Clients tried {again:,} sends again; {ended:,} ended with an error"
     return Step(text, [cite(each) for each in attempts])
+
+
+def no_cure(cause: Cause) -> str:
+    """Return what is often advised against this cause and only hides it."""
+    return f"No cure: {'; '.join(REFUSALS[cause].bad_cures)}."
 
 
 def _refusals(case: Case, *causes: str) -> Step:
@@ -134,11 +143,15 @@ def _page_cache(case: Case, weight: int, causes: tuple[str, ...]) -> Chain:
     steps += [_refusals(case, *causes), clients(case)]
     cures = [
         *CLEAN_CURES,
-        "No cures: raising os_page_cache_busy_timeout_mills, a longer send queue, fast failure off. They hide that one "
-        "append takes this long.",
+        no_cure(Cause.PAGE_CACHE_BUSY),
     ]
     return Chain(
-        2, "One append stood still, so the page cache was busy and sends were refused", steps, cures, "pcbusy", weight
+        2,
+        "One append stood still, so the page cache was busy and sends were refused",
+        steps,
+        cures,
+        REFUSALS[Cause.PAGE_CACHE_BUSY].scenario,
+        weight,
     )
 
 
@@ -170,10 +183,10 @@ def _no_buffer(case: Case, weight: int) -> Chain:
         summary = "The disk took commits more slowly than sends came, so no write buffer was free"
         cures = [
             "Find why commits are slow (pocketmq doctor disk DIR); a faster disk or more brokers.",
-            "More buffers (store.transient_store_pool_size) ride out a longer burst, not a disk that is too slow.",
+            no_cure(Cause.NO_WRITE_BUFFER),
         ]
     steps += [Step("No write buffer was free", free_cited), _refusals(case, "no_write_buffer"), clients(case)]
-    return Chain(2, summary, steps, cures, "reject-request", weight)
+    return Chain(2, summary, steps, cures, REFUSALS[Cause.NO_WRITE_BUFFER].scenario, weight)
 
 
 def _queue(case: Case, full: int, late: int) -> Chain:
@@ -225,11 +238,11 @@ def _queue(case: Case, full: int, late: int) -> Chain:
         busy = case.cited("event", "thread_pool_busy")
         if busy:
             steps.append(Step("The queue reached its limit", busy))
-        cures.append("A longer queue (send_thread_pool_queue_capacity) is no cure: it delays the same end.")
+        cures.append(no_cure(Cause.QUEUE_FULL))
     steps += [_refusals(case, "queue_timeout", "queue_full"), clients(case)]
-    number, scenario = (3, "too-many-requests") if full else (1, "timeout-clean-queue")
+    number, cause = (3, Cause.QUEUE_FULL) if full else (1, Cause.QUEUE_TIMEOUT)
     what = "The send queue was full" if full else "Sends waited too long in the queue and were refused"
-    return Chain(number, f"{what}, {why}", steps, cures, scenario, full + late, missing)
+    return Chain(number, f"{what}, {why}", steps, cures, REFUSALS[cause].scenario, full + late, missing)
 
 
 def _slow_without_refusal(case: Case) -> Iterator[Chain]:
@@ -244,4 +257,4 @@ def _slow_without_refusal(case: Case) -> Iterator[Chain]:
     steps += [append or Step("Which stage was slow is not in the logs"), _queued(case), clients(case)]
     text = "Appends or requests took long, and the broker refused nobody"
     cures = [*CLEAN_CURES, "Is broker_fast_failure_enable off? Then the broker works for clients that gave up."]
-    yield Chain(1, text, steps, cures, "timeout-clean-queue", sum(each.count for each in attempts))
+    yield Chain(1, text, steps, cures, REFUSALS[Cause.QUEUE_TIMEOUT].scenario, sum(each.count for each in attempts))

@@ -1,0 +1,99 @@
+"""A new cause is known everywhere: broker, doctor, report, documents and the producer agree with its row."""
+
+import pytest
+
+from docs.tables import ROOT
+from pocketmq.broker.flow_control import busy_answers
+from pocketmq.broker.flow_control.admission import STARTING
+from pocketmq.broker.request.request_task import OVERLOAD, SHUTTING_DOWN, Refusal
+from pocketmq.cli.doctor.diagnosis import diagnose
+from pocketmq.cli.doctor.finding import Area
+from pocketmq.cli.scenario.catalog import CATALOG
+from pocketmq.client.producer.retry import DEFAULT_RETRY_RESPONSE_CODES, RETRY_RESPONSE_CODES_4_9
+from pocketmq.common.errors import Cause
+from pocketmq.common.refusals import REFUSALS, RETRIED_SINCE_4_9, RETRIED_SINCE_5_3, Row, find
+from pocketmq.pipeline.jobs.flow_control.chain import Case, explain
+from pocketmq.pipeline.jobs.flow_control.evidence import Evidence, Incident
+from pocketmq.pipeline.jobs.flow_control.minutes import NO_INCIDENT
+from pocketmq.remoting.refused_requests import CAUSES_OF_THE_SERVER
+from tests.cli.doctor.snapshots import refusal, settings, snapshot, telemetry
+
+ROWS = pytest.mark.parametrize("row", REFUSALS.values(), ids=lambda row: row.cause.value)
+INCIDENT = Incident("b@1", "b", 1_000_000 * 60_000, 1_000_001 * 60_000, 1, 10, 0)
+
+
+@ROWS
+def test_docs_sending_explains_every_cause(row: Row) -> None:
+    """A line in the table, and a paragraph with the cure."""
+    document = " ".join((ROOT / "docs" / "sending.md").read_text(encoding="utf-8").split())
+    assert f"[`{row.cause.value}`](#{row.cause.value})" in document
+    assert f"#### {row.cause.value} " in document
+    assert f"*Cure*: {row.cure}" in document
+
+
+@ROWS
+def test_the_doctor_has_a_rule_for_every_cause(row: Row) -> None:
+    """Its finding says why and what to do; or the row says why no broker ever refuses with it."""
+    if row.never_from_broker:
+        return
+    found = diagnose(snapshot(telemetry(refusals=[refusal(row.cause.value, "some text")])), settings())
+    (finding,) = [each for each in found if each.key.startswith("refused-")]
+    assert Area(row.area) is finding.area or Area.ADMISSION in finding.concerns
+    assert "This version does not know" not in finding.cause
+    assert finding.cure
+    assert all(bad in finding.cure for bad in row.bad_cures[:1] if row.cause is not Cause.QUEUE_TIMEOUT)
+    assert finding.reference == (f"pocketmq scenario {row.scenario}" if row.scenario else "")
+
+
+@ROWS
+def test_the_report_has_a_chain_for_every_cause(row: Row) -> None:
+    """With a cure; a client's mistakes and what has no cause are in its tables, but are no incident."""
+    if row.never_from_broker or row.cause.value in NO_INCIDENT:
+        return
+    told = Evidence("b@1", "refusal", "line", count=3, cause=row.cause.value, file="/logs/b/broker.log", line=7)
+    (chain,) = explain(Case(INCIDENT, [told]))
+    assert "Not enough evidence" not in chain.summary
+    assert chain.cures
+    assert chain.scenario == row.scenario
+
+
+@ROWS
+def test_its_scenario_exists(row: Row) -> None:
+    """``pocketmq scenario NAME`` runs it."""
+    assert row.scenario == "" or row.scenario in {scenario.name for scenario in CATALOG}
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        OVERLOAD,
+        SHUTTING_DOWN,
+        STARTING,
+        busy_answers.reject_page_cache_busy(1500),
+        busy_answers.reject_no_write_buffer(200),
+        busy_answers.reject_slave(),
+        busy_answers.swept_page_cache_busy(1500, 250_000_000, 17),
+        busy_answers.swept_timeout(200, 250_000_000, 17),
+    ],
+    ids=lambda refusal: refusal.remark,
+)
+def test_the_broker_answers_as_its_row_says(refusal: Refusal) -> None:
+    """Text, code, stored and the moment to come back."""
+    row = REFUSALS[refusal.cause]
+    (match,) = [each for each in find(refusal.remark) if each.row is row]
+    assert match.text is not None
+    assert refusal.code == match.text.code
+    assert refusal.stored is row.stored
+    assert row.retry_after.ms_min <= refusal.retry_after_ms <= row.retry_after.ms_max
+
+
+def test_the_producer_tries_again_what_the_table_says() -> None:
+    """The codes below 10,000 come from a broker; those above are the client's own."""
+    of_brokers = {code for code in RETRIED_SINCE_4_9 if code < 10_000}
+    assert of_brokers == RETRY_RESPONSE_CODES_4_9
+    assert of_brokers | RETRIED_SINCE_5_3 == DEFAULT_RETRY_RESPONSE_CODES
+
+
+def test_causes_of_the_server_are_no_client_s_mistakes() -> None:
+    """What is counted as the broker's trouble is not logged as a client's."""
+    assert not {cause.value for cause in CAUSES_OF_THE_SERVER} & set(NO_INCIDENT)
