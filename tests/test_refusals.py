@@ -1,5 +1,9 @@
 """A new cause is known everywhere: broker, doctor, report, documents and the producer agree with its row."""
 
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from docs.tables import ROOT
@@ -10,14 +14,16 @@ from pocketmq.cli.doctor.diagnosis import diagnose
 from pocketmq.cli.doctor.finding import Area
 from pocketmq.cli.scenario.catalog import CATALOG
 from pocketmq.client.producer.retry import DEFAULT_RETRY_RESPONSE_CODES, RETRY_RESPONSE_CODES_4_9
+from pocketmq.common import refusals
 from pocketmq.common.errors import Cause
-from pocketmq.common.refusals import REFUSALS, RETRIED_SINCE_4_9, RETRIED_SINCE_5_3, Row, find
+from pocketmq.common.refusals import REFUSALS, RETRIED_SINCE_4_9, RETRIED_SINCE_5_3, Row, Text, find
 from pocketmq.pipeline.jobs.flow_control.chain import Case, explain
 from pocketmq.pipeline.jobs.flow_control.evidence import Evidence, Incident
 from pocketmq.pipeline.jobs.flow_control.minutes import NO_INCIDENT
 from pocketmq.remoting.refused_requests import CAUSES_OF_THE_SERVER
 from tests.cli.doctor.snapshots import refusal, settings, snapshot, telemetry
 
+ROOT = Path(__file__).resolve().parent.parent
 ROWS = pytest.mark.parametrize("row", REFUSALS.values(), ids=lambda row: row.cause.value)
 INCIDENT = Incident("b@1", "b", 1_000_000 * 60_000, 1_000_001 * 60_000, 1, 10, 0)
 
@@ -85,6 +91,36 @@ def test_the_broker_answers_as_its_row_says(refusal: Refusal) -> None:
     assert refusal.code == match.text.code
     assert refusal.stored is row.stored
     assert row.retry_after.ms_min <= refusal.retry_after_ms <= row.retry_after.ms_max
+
+
+NOT_OURS = ("wait response on the channel", "connect to <%s>", "send request to <%s>")
+"""Texts that only RocketMQ's clients make."""
+
+
+def strings_of(source: str) -> Iterator[str]:
+    """Yield every string in a module; what an f-string fills in is ``%s``."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.JoinedStr):
+            parts = (str(each.value) if isinstance(each, ast.Constant) else "%s" for each in node.values)
+            yield "".join(parts)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def test_every_text_is_one_that_the_product_still_has() -> None:
+    """A text of the table that its module words otherwise would never be found."""
+    sources = [path for layer in ("broker", "client", "remoting", "store") for path in (ROOT / layer).rglob("*.py")]
+    present = {each for path in sources for each in strings_of(path.read_text(encoding="utf-8"))}
+    shared = {each.template for each in vars(refusals).values() if isinstance(each, Text)}  # taken from the table
+    missing = [
+        text.template
+        for row in REFUSALS.values()
+        for text in row.texts
+        if text.template not in shared
+        and not text.template.startswith(NOT_OURS)
+        and not any(text.template.replace("%d", "%s") in each for each in present)
+    ]
+    assert missing == []
 
 
 def test_the_producer_tries_again_what_the_table_says() -> None:
