@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from docs.tables import ROOT
 from pocketmq.broker.flow_control import busy_answers
 from pocketmq.broker.flow_control.admission import STARTING
 from pocketmq.broker.request.request_task import OVERLOAD, SHUTTING_DOWN, Refusal
 from pocketmq.cli.doctor.diagnosis import diagnose
 from pocketmq.cli.doctor.finding import Area
 from pocketmq.cli.scenario.catalog import CATALOG
-from pocketmq.client.producer.retry import DEFAULT_RETRY_RESPONSE_CODES, RETRY_RESPONSE_CODES_4_9
+from pocketmq.client.sender.retry import DEFAULT_RETRY_RESPONSE_CODES, RETRY_RESPONSE_CODES_4_9
 from pocketmq.common import refusals
 from pocketmq.common.errors import Cause
 from pocketmq.common.refusals import REFUSALS, RETRIED_SINCE_4_9, RETRIED_SINCE_5_3, Row, Text, find
