@@ -44,8 +44,8 @@ _T = TypeVar("_T")
 
 SERIALIZE_TYPES: Final = {"JSON": JSON, "ROCKETMQ": BINARY, "MSGPACK": MSGPACK}
 """RocketMQ's names (SerializeType.java) and one of our own."""
-DOUBT_GAP_MS = 200
-"""A route that is younger is not doubted: each lost frame of a dead broker asks."""
+INVALIDATE_GAP_MS = 200
+"""A younger route is not fetched again: every lost frame of a dead broker invalidates it."""
 
 
 _CONSUMER_REQUESTS = frozenset(
@@ -89,7 +89,8 @@ RequestHandler = Callable[[ClientChannel, Request], None]
 
 @dataclass(slots=True, frozen=True)
 class BrokerConnection:
-    """An open way to a broker. ``announcement`` is None for a real RocketMQ broker: it takes typed requests only.
+    """An open connection to a broker. ``announcement`` is None for a real RocketMQ broker: it takes only RocketMQ's own
+    requests.
 
     ``version``: its version as RocketMQ counts them (MQVersion.java), 0 where it did not say.
     """
@@ -265,19 +266,19 @@ class ClientInstance:
         return route
 
     def invalidate_route(self, topic: str) -> None:
-        """Ask for a topic's route anew, in the background: one of its brokers did not answer.
+        """Fetch a topic's route again, in the background: one of its brokers did not answer.
 
         The old one stays in use meanwhile, and if no name server answers. At most every 200 ms.
         """
-        if self.routes.is_older(topic, DOUBT_GAP_MS, self.clock.monotonic_ns()):
+        if self.routes.is_older(topic, INVALIDATE_GAP_MS, self.clock.monotonic_ns()):
             self._fetch(topic, True)
 
-    def doubt_broker(self, broker_name: str) -> None:
-        """Ask for the routes that name a broker anew, in the background: it did not answer a read."""
+    def invalidate_routes_of(self, broker_name: str) -> None:
+        """Fetch the routes that name a broker again, in the background: it did not answer a read."""
         for topic in self.routes.topics():
             route = self.routes.get(topic)
             named = route is not None and broker_name in route.brokers
-            if named and self.routes.is_older(topic, DOUBT_GAP_MS, self.clock.monotonic_ns()):
+            if named and self.routes.is_older(topic, INVALIDATE_GAP_MS, self.clock.monotonic_ns()):
                 self._fetch(topic, False)
 
     def _fetch(self, topic: str, for_send: bool) -> "asyncio.Task[TopicRoute]":

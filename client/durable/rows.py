@@ -2,7 +2,7 @@
 
 Lives here: ``KeptRows``.
 
-A ``Message`` is made only where there is no way around it: for a broker that takes typed requests.
+A ``Message`` is made only where it must be: for a broker that takes RocketMQ's requests.
 """
 
 from typing import cast

@@ -288,7 +288,7 @@ class Producer(Lifecycle):
         return future
 
     def send_oneway(self, message: Message, *, selector: QueueSelector | None = None) -> None:
-        """Send without an answer: one attempt, and nobody learns whether it arrived.
+        """Send without an answer: one attempt, and no word of whether it arrived.
 
         Raises ``RemotingTooMuchRequestError`` when ``in_flight_oneways_max`` messages have not left yet.
         """
@@ -301,7 +301,7 @@ class Producer(Lifecycle):
 
         ``timeout_ms`` (``send_msg_timeout_ms`` if not given) is for everything. Raises ``NoReply`` when it is over,
         what ``send_nowait`` raises, and ``RemotingTooMuchRequestError`` when 10,000 requests wait. A request is never
-        kept by the durable retry: nobody would wait for its reply.
+        kept by the durable retry: its caller would no longer wait for the reply.
         """
         self._check_running()
         return await self._requests.request(message, selector, timeout_ms)

@@ -102,7 +102,7 @@ class Requests:
             )
             if not reply.done() and sending.done():
                 if not isinstance(sending.exception(), SendTimeout):
-                    sending.result()  # raises what the send failed with: then nobody can answer
+                    sending.result()  # raises what the send failed with: then no reply can come
                 await asyncio.wait((reply,), timeout=self._left_ms(deadline_ns) / 1000)
             if not reply.done():
                 raise _no_reply(message.topic, timeout_ms, correlation_id, sending)
@@ -136,7 +136,7 @@ class Requests:
                 future.set_exception(_stopped())
 
     async def wait_closed(self) -> None:
-        """Wait until the background requests have told their callers."""
+        """Wait until the background requests have ended."""
         await self._tasks.wait(1.0)
         await self._tasks.cancel()
 

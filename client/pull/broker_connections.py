@@ -55,7 +55,7 @@ class ReadLinks:
             else:
                 self._avoided.pop(address, None)
                 return result
-            instance.doubt_broker(broker_name)
+            instance.invalidate_routes_of(broker_name)
             if len(readers) > 1:
                 self._avoid(address)
         if failed is not None:

@@ -67,7 +67,7 @@ class AttemptLog:
             self._handle = loop.call_later(INTERVAL_S, self.tell)
 
     def tell(self) -> None:
-        """Write what was counted and begin anew."""
+        """Write what was counted and start over."""
         handle, self._handle = self._handle, None
         if handle is None:
             return

@@ -20,7 +20,7 @@ class NativeSend:
         self._builders: dict[tuple[str, int], PlainRecordBuilder] = {}
 
     def builder(self, link: BrokerConnection, half: bool = False) -> PlainRecordBuilder | None:
-        """Return the record builder for a broker, or None if it takes typed requests only (for ``half`` messages)."""
+        """Return the record builder for a broker, or None if it takes only RocketMQ's requests. ``half``: of halves."""
         announcement = link.announcement
         if announcement is None or not announcement.native or (half and not announcement.transactions):
             return None

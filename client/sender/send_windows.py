@@ -5,7 +5,7 @@ one connection, may be stored the other way round (SendMessageProcessor, ``sendM
 what waits longer than 200 ms for a thread (BrokerFastFailure). So what must keep its order has one request of its queue
 on the way, and the rest of a broker's sends ``WINDOW`` together.
 
-Lives here: ``SendWindows``: who may leave now, who waits, who has waited too long.
+Lives here: ``SendWindows``: what may leave now, what waits, what has waited too long.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _Waiting = tuple[Section, BrokerConnection, int]
 
 
 class _Track:
-    """What is on the way in one lane, and who waits for a place."""
+    """What is on the way in one lane, and what waits for a place."""
 
     __slots__ = ("is_pumped", "on_the_way", "places", "waiting")
 

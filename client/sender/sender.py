@@ -100,7 +100,7 @@ class SectionSender:
         together = ready[:1]
         for section in ready[1:]:
             its_until_ns = self._plan.until_ns(section, now_ns)
-            if abs(its_until_ns - until_ns) > TOGETHER_NS:  # a request has one timeout: nobody ends with another's
+            if abs(its_until_ns - until_ns) > TOGETHER_NS:  # a request has one timeout, and each section keeps its own
                 self._send_native(link, together, frame.wait, frame.oneway, now_ns, until_ns)
                 together, until_ns = [], its_until_ns
             together.append(section)
