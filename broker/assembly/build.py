@@ -31,8 +31,7 @@ from pocketmq.broker.ha.replication import Replication
 from pocketmq.broker.housekeeping import Housekeeping
 from pocketmq.broker.lock.fencing_tokens import FencingTokens
 from pocketmq.broker.lock.lock_manager import LockManager
-from pocketmq.broker.metrics.observation import Counts
-from pocketmq.broker.metrics.reply_metrics import ReplyFigures
+from pocketmq.broker.metrics.observation import Watched
 from pocketmq.broker.persisted_table import PersistedTable, Table
 from pocketmq.broker.pull.consumer_processor import ConsumerProcessor
 from pocketmq.broker.pull.long_polling import PullHolds
@@ -135,7 +134,6 @@ def build(
         message_size_max=store_config.max_message_size,
         family=parts.family,
     )
-    broker_admin = BrokerAdmin(config, store_config, store, parts.topics, parts.counters, lambda: pulls.count, clock)
     topic_admin = TopicAdmin(config, store, parts.topics, parts.offsets, topics_file.persist, offsets_file.persist, log)
     figures = ConsumeFigures(
         config, store, parts.topics, parts.groups, parts.offsets, clients, parts.counters.items, clock
@@ -173,6 +171,9 @@ def build(
         changes = without_changes(changes)
     transactions = build_transactions(parts, store, clients, replication, answers, mailbox)
     named = build_named(parts, store, rules, replication, answers, topics_file.persist)
+    broker_admin = BrokerAdmin(
+        config, store_config, store, parts.topics, parts.counters, delays, named.service, parts.observation, clock
+    )
     retries = RetryTopics(parts.topics, parts.groups, locks.holds_any)
     replies = reply_processor(parts, store, clients, transactions.table, retries, topics_file, mailbox)
     processors = Processors(
@@ -246,30 +247,26 @@ def build(
     pulls.use_executor(table.executor("PullMessageThread"))
     store.on_dispatched.append(pulls.news)
     fast_failure = FastFailure(table.executors(), table.executor("SendMessageThread"), store, clock, parts.refusals)
-    counts = Counts(
+    watched = Watched(
+        store=store,
+        files=parts.file_system,
+        server=server,
+        admission=admission,
+        executors=table.executors(),
         swept=fast_failure.swept,
-        oneway_dropped=lambda: admission.oneway_dropped,
-        clients=lambda: len(clients),
-        topics=lambda: len(parts.topics),
-        pulls_held=lambda: pulls.count,
-        thread_dumps=lambda: parts.thread_dumper.dumps,
+        clients=clients,
+        topics=parts.topics,
+        pulls=pulls,
+        thread_dumper=parts.thread_dumper,
+        node=node,
+        replies=replies,
         delays=delays,
-        replication=node,
-        transactions=transactions.figures(),
-        replies=ReplyFigures(replies),
+        transactions=transactions.sources(),
     )
-    telemetry, disk = parts.observation.watch(store, parts.file_system, table.executors(), server, mailbox, counts)
-    broker_admin.use_telemetry(telemetry, disk)
-    broker_admin.use_replication(node)
+    disk = parts.observation.watch(watched, mailbox)
     housekeeping = Housekeeping(
         config, [topics_file, groups_file, offsets_file], clients, notifier, disk, mailbox, clock, log
     )
-    if delays is not None:
-        broker_admin.use_delays(delays)
-    if transactions.service is not None:
-        broker_admin.use_transactions(transactions.service)
-    if named.service is not None:
-        broker_admin.use_named(named.service)
     put_stats = TopicPutStats(store, parts.counters.items)
     services: list[BrokerService | None] = [put_stats, locks, delays, transactions.service, named.service]
     return Running(

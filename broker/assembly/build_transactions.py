@@ -9,7 +9,7 @@ from pocketmq.broker.admin.transaction_admin import TransactionAdmin
 from pocketmq.broker.assembly.environment import Parts
 from pocketmq.broker.group.client_table import ClientTable
 from pocketmq.broker.ha.replication import Replication
-from pocketmq.broker.metrics.transaction_metrics import TransactionFigures
+from pocketmq.broker.metrics.sources import Transactions
 from pocketmq.broker.request.request_task import AnswerPort
 from pocketmq.broker.transaction.end_transaction_processor import EndTransactionProcessor
 from pocketmq.broker.transaction.transaction_service import ProducerPort, TransactionService
@@ -29,9 +29,9 @@ class TransactionParts:
     end: EndTransactionProcessor
     service: TransactionService | None
 
-    def figures(self) -> TransactionFigures | None:
+    def sources(self) -> Transactions | None:
         """Return what metrics read."""
-        return None if self.service is None else TransactionFigures(self.service, self.end)
+        return None if self.service is None else Transactions(self.service, self.end)
 
 
 def build_transactions(

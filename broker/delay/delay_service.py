@@ -264,21 +264,14 @@ class DelayService:
         return self.timers.wheel.count_at(due_ms) >= limit
 
     def runtime_info(self) -> dict[str, str]:
-        """Return the keys of RocketMQ's runtime table (ScheduleMessageService.buildRunningStats, 5.x TimerMessageStore)
-        and ours: ``timerPending``, ``delayDelivered``, ``delayDropped``.
-        """
+        """Return the keys of RocketMQ's runtime table that are no metrics (ScheduleMessageService.buildRunningStats,
+        5.x TimerMessageStore)."""
         table = {
             f"scheduleMessageOffset_{level.level}": f"{level.offset},{level.max_offset}"
             for level in self.levels
             if level.max_offset
         }
-        timers = self.timers
-        table["timerOffsetBehind"] = str(self.timers_unread())
-        table["timerReadBehind"] = str(self.timer_lag_ms())
-        table["timerPending"] = str(timers.pending)
-        table["timerCongestNum"] = str(timers.pending)  # RocketMQ's name of the same figure
-        table["delayDelivered"] = str(self.deliverer.delivered)
-        table["delayDropped"] = str(self.deliverer.dropped)
+        table["timerCongestNum"] = str(self.timers.pending)
         return table
 
     def timer_lag_ms(self) -> int:

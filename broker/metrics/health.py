@@ -95,7 +95,7 @@ class Health:
             reasons.append("page_cache_busy")
         if store.is_transient_store_pool_deficient():
             reasons.append("write_buffers_used_up")
-        if self._clock.monotonic_ns() - telemetry.loop_seen_ns > LOOP_STALLED_NS:
+        if self._clock.monotonic_ns() - telemetry.sources.loop.seen_ns > LOOP_STALLED_NS:
             reasons.append("event_loop_stalled")
 
     def _judge_disk(

@@ -1,24 +1,21 @@
-"""What the log alone tells about a stretch of time: refusals by kind, stage percentiles, lock, pool, slaves.
+"""What the log alone says about a stretch of time: refusals by kind, stage percentiles, lock, pool, slaves.
 
 Lives here: ``IntervalLog``: differences since the last report, written as the events ``interval`` and
-``interval_refusals``.
+``interval_refusals``. Single figures come from the rows that name a key of the event.
 """
 
-from collections.abc import Callable
-from dataclasses import astuple
+from collections.abc import Mapping
 from typing import Any, Final
 
+from pocketmq.broker.metrics.metrics import GROUPS
+from pocketmq.broker.metrics.registry import interval_values
+from pocketmq.broker.metrics.sources import Look, Sources
 from pocketmq.broker.send.send_times import LOCK_HOLD_NS
 from pocketmq.broker.stats import put_statistics
-from pocketmq.broker.stats.counters import BrokerCounters, Totals
-from pocketmq.broker.stats.flush_times import FlushTimes
-from pocketmq.broker.stats.put_statistics import PutStatistics
-from pocketmq.broker.stats.stage_times import SEND_PAIR, Stage, StageTimes
+from pocketmq.broker.stats.stage_times import SEND_PAIR, Stage
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
 from pocketmq.common.histogram import VALUE_NS_MAX, Histogram
-from pocketmq.remoting.telemetry import RefusalCount
-from pocketmq.store.message_store import MessageStore
 
 QUIET_NS: Final = 60_000_000_000
 """Without trouble a report covers this much; with trouble one slot of the telemetry, 10 s."""
@@ -36,6 +33,10 @@ STAGES: Final = (
 """Those of the send pair."""
 
 
+TROUBLES: Final = ("page_cache_busy_episodes", "slave_timeouts", "slave_not_available")
+"""Counters of the event that make a report due at once when they grow."""
+
+
 def tag_of(remark: str) -> str:
     """Return the words in brackets that RocketMQ's texts begin with, "" if there are none."""
     return remark[1 : remark.find("]")] if remark.startswith("[") and "]" in remark[:26] else ""
@@ -46,75 +47,43 @@ class IntervalLog:
     nothing is done. ``step`` is called by one thread at a steady pace; no disk, not on a request's path.
     """
 
-    def __init__(
-        self,
-        name: str,
-        store: MessageStore,
-        counters: BrokerCounters,
-        stage_times: StageTimes | None,
-        flush_times: FlushTimes,
-        put_times: PutStatistics,
-        refusals: Callable[[], list[RefusalCount]],
-        replicas: Callable[[], dict[str, int]] | None,
-        clock: Clock,
-        log: EventLog,
-    ) -> None:
-        """``name``: of the broker. ``replicas``: figures of replication; those that end in ``_total`` are running
-        totals, of which the difference is told."""
+    def __init__(self, name: str, sources: Sources, clock: Clock, log: EventLog) -> None:
+        """``name``: of the broker."""
         self._name = name
-        self._store = store
-        self._counters = counters
-        self._stage_times = stage_times
-        self._flush_times = flush_times
-        self._put_times = put_times
-        self._refusals = refusals
-        self._replicas = replicas
+        self._sources = sources
         self._clock = clock
         self._log = log
         self._begin_ns = clock.monotonic_ns()
-        self._totals = Totals()
+        self._got = 0
+        self._counted: Mapping[str, float] = {}
         self._stages: dict[Stage, Histogram] = {}
         self._flushes = Histogram()
         self._puts: list[int] = []
         self._refused: dict[tuple[str, int, str], int] = {}
-        self._episodes = 0
-        self._told: dict[str, int] = {}
 
     def step(self, now_ns: int, *, end: bool = False) -> None:
         """Write a report if one is due; ``end``: the broker stops."""
         refusals = self._new_refusals()
-        lock = self._store.log.lock
-        held_ns = lock.held_ns()
-        episodes = lock.busy_episodes
-        replicas = self._replicas() if self._replicas is not None else {}
-        counted = {name: value - self._told.get(name, 0) for name, value in replicas.items() if name.endswith("_total")}
-        trouble = bool(refusals) or held_ns >= LOCK_HOLD_NS or episodes > self._episodes or any(counted.values())
+        held_ns = self._sources.store.log.lock.held_ns()
+        now = interval_values(GROUPS, Look(self._sources, now_ns))
+        grown = {name: max(0, value - self._counted.get(name, 0)) for name, value in now.counters.items()}
+        trouble = bool(refusals) or held_ns >= LOCK_HOLD_NS or any(grown.get(name) for name in TROUBLES)
         if not (trouble or end or now_ns - self._begin_ns >= QUIET_NS):
             return
-        totals = Totals(*astuple(self._counters.totals))
-        done = {
-            name: getattr(totals, name) - getattr(self._totals, name) for name in ("put", "put_bytes", "put_failed")
-        }
-        if trouble or any(done.values()) or totals.get > self._totals.get:
+        got = self._sources.counters.totals.get
+        times = self._stage_values() | self._disk_values()
+        if trouble or any(grown.values()) or got > self._got:
             for_ms = max(1, (now_ns - self._begin_ns) // 1_000_000)
-            values: dict[str, Any] = {f"{name}_count" if name != "put_bytes" else name: n for name, n in done.items()}
-            values["refused_count"] = sum(count for count, _ in refusals.values())
-            values["lock_held_now_ms"] = held_ns // 1_000_000
-            values["page_cache_busy_episodes"] = max(0, episodes - self._episodes)
-            values |= self._stage_values() | self._disk_values()
-            values |= {name: value for name, value in replicas.items() if not name.endswith("_total")}
-            values |= {name.removesuffix("_total"): value for name, value in counted.items()}
+            refused = sum(count for count, _ in refusals.values())
+            values: dict[str, Any] = {**grown, "refused_count": refused, **times, **now.gauges}
             self._log.info("interval", broker=self._name, for_ms=for_ms, **values)
             self._tell_refusals(refusals, for_ms)
-        else:
-            self._stage_values()
-            self._disk_values()
-        self._begin_ns, self._totals, self._episodes, self._told = now_ns, totals, episodes, replicas
+        self._begin_ns, self._got, self._counted = now_ns, got, now.counters
 
     def _new_refusals(self) -> dict[tuple[str, int, str], tuple[int, str]]:
         """Return (count since the last report, latest text) by cause, code and tag."""
         new: dict[tuple[str, int, str], tuple[int, str]] = {}
-        for each in self._refusals():
+        for each in self._sources.refusals():
             kind = (each.cause, each.code, tag_of(each.remark))
             count = each.total - self._refused.get(kind, 0)
             if count > 0:
@@ -144,32 +113,24 @@ class IntervalLog:
 
     def _stage_values(self) -> dict[str, float]:
         values: dict[str, float] = {}
-        puts = self._put_times.counts()
-        count, p50_ms, p99_ms = put_statistics.between(puts, self._puts, self._put_times.max_ms)
+        put_times, stage_times = self._sources.put_times, self._sources.stage_times
+        puts = put_times.counts()
+        count, p50_ms, p99_ms = put_statistics.between(puts, self._puts, put_times.max_ms)
         self._puts = puts
         if count:
             values |= {"whole_count": count, "whole_p50_ms": round(p50_ms, 3), "whole_p99_ms": round(p99_ms, 3)}
-        if self._stage_times is None:
+        if stage_times is None:
             return values
-        for stage, histogram in self._stage_times.pair(SEND_PAIR).totals():
+        for stage, histogram in stage_times.pair(SEND_PAIR).totals():
             if stage in STAGES:
                 before, self._stages[stage] = self._stages.get(stage, Histogram()), histogram
                 values |= _percentiles(stage.label, histogram, before)
         return values
 
     def _disk_values(self) -> dict[str, float]:
-        flushes = self._flush_times.totals()
+        flushes = self._sources.flush_times.totals()
         before, self._flushes = self._flushes, flushes
-        store = self._store
-        values = _percentiles("sync", flushes, before)
-        values["not_flushed_bytes"] = max(0, store.appended_offset - store.flushed_offset)
-        values["dispatch_behind_bytes"] = max(0, store.committed_offset - store.dispatched_offset)
-        pool = store.pool
-        if pool is not None:
-            values["write_buffers"] = pool.size
-            values["write_buffers_available"] = pool.available
-            values["uncommitted_bytes"] = max(0, store.appended_offset - store.committed_offset)
-        return values
+        return _percentiles("sync", flushes, before)
 
 
 def _percentiles(name: str, now: Histogram, before: Histogram) -> dict[str, float]:

@@ -6,31 +6,36 @@ Lives here: ``Observation``: stage times, put times, slow requests, telemetry, h
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delay.delay_service import DelayService
+from pocketmq.broker.flow_control.admission import Admission
 from pocketmq.broker.flow_control.refusal_stats import RefusalBook
+from pocketmq.broker.group.client_table import ClientTable
 from pocketmq.broker.ha.ha_node import HaNode
-from pocketmq.broker.metrics.ha_metrics import ha_interval
 from pocketmq.broker.metrics.health import Health
 from pocketmq.broker.metrics.interval_log import IntervalLog
-from pocketmq.broker.metrics.metrics import BrokerCollector, MetricsSources, exposition
+from pocketmq.broker.metrics.metrics import exposition
 from pocketmq.broker.metrics.metrics_server import TEXT, Answer, MetricsConfig, MetricsServer
-from pocketmq.broker.metrics.reply_metrics import ReplyFigures
 from pocketmq.broker.metrics.slow_requests import SlowRequests
-from pocketmq.broker.metrics.telemetry import Telemetry, TelemetrySources
-from pocketmq.broker.metrics.transaction_metrics import TransactionFigures
+from pocketmq.broker.metrics.sources import Process, Sources, Transactions
+from pocketmq.broker.metrics.telemetry import Telemetry
+from pocketmq.broker.metrics.thread_dump import ThreadDumper
 from pocketmq.broker.metrics.watermarks import Watermarks
+from pocketmq.broker.pull.pull_service import PullService
 from pocketmq.broker.request.executor import DrainExecutor
 from pocketmq.broker.request.request_task import AnswerPort
+from pocketmq.broker.send.reply_processor import ReplyProcessor
 from pocketmq.broker.send.send_times import SendTimes
 from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.broker.stats.disk_space import DiskSpace
 from pocketmq.broker.stats.flush_times import FlushTimes
 from pocketmq.broker.stats.put_statistics import PutStatistics
 from pocketmq.broker.stats.stage_times import SEND_PAIR, StageTimes
+from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
 from pocketmq.common.runner import LoopMailbox, Runner
@@ -46,20 +51,24 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Prometheus' text format."""
 
 
-@dataclass(slots=True)
-class Counts:
-    """Figures that other parts of the broker keep; each returns at once."""
+@dataclass(slots=True, kw_only=True)
+class Watched:
+    """The parts of a broker that keep figures of their own."""
 
+    store: MessageStore
+    files: FileSystem
+    server: RemotingServer
+    admission: Admission
+    executors: list[DrainExecutor]
     swept: dict[str, int]
-    oneway_dropped: Callable[[], int]
-    clients: Callable[[], int]
-    topics: Callable[[], int]
-    pulls_held: Callable[[], int]
-    thread_dumps: Callable[[], int]
-    delays: DelayService | None = None
-    replication: HaNode | None = None
-    transactions: TransactionFigures | None = None
-    replies: ReplyFigures | None = None
+    clients: ClientTable[Any]
+    topics: TopicTable
+    pulls: PullService
+    thread_dumper: ThreadDumper
+    node: HaNode
+    replies: ReplyProcessor
+    delays: DelayService | None
+    transactions: Transactions | None
 
 
 class Observation:
@@ -99,6 +108,7 @@ class Observation:
         self.slow = SlowRequests(config.slow_request_mills, clock, logger("broker"))
         self.health = Health(config.broker_name, clock, supervisor)
         self._flush_times: FlushTimes | None = None
+        self.sources: Sources | None = None
         self.telemetry: Telemetry | None = None
         self.disk: DiskSpace | None = None
         self._http: MetricsServer | None = None
@@ -153,71 +163,46 @@ class Observation:
             replicates=store.config.broker_role == "SYNC_MASTER",
         )
 
-    def watch(
-        self,
-        store: MessageStore,
-        files: FileSystem,
-        executors: list[DrainExecutor],
-        server: RemotingServer,
-        mailbox: LoopMailbox,
-        counts: Counts,
-    ) -> tuple[Telemetry, DiskSpace]:
+    def watch(self, watched: Watched, mailbox: LoopMailbox) -> DiskSpace:
         """Take the parts of a broker that is built, and let its executors count."""
+        store, executors = watched.store, watched.executors
         if self.stage_times is not None:
             for executor in executors:
                 executor.stages = self.stage_times.pair(executor.name)
-        self.disk = DiskSpace(files, store.paths.commit_log, f"{store.paths.root}/consumequeue")
-        flush_times = self._flush_times or FlushTimes(store)
-        node = counts.replication
-        intervals = IntervalLog(
-            self._config.broker_name,
-            store,
-            self._counters,
-            self.stage_times,
-            flush_times,
-            self.put_times,
-            self._refusals.snapshot,
-            None if node is None else lambda: ha_interval(node),
-            self._clock,
-            self._logger("broker"),
-        )
-        sources = TelemetrySources(
+        self.disk = DiskSpace(watched.files, store.paths.commit_log, f"{store.paths.root}/consumequeue")
+        self.sources = Sources(
             store=store,
             counters=self._counters,
             executors=executors,
-            swept=counts.swept,
+            swept=watched.swept,
             refusals=self._refusals.snapshot,
             refused_requests=self._refused_requests,
             stage_times=self.stage_times,
             put_times=self.put_times,
-            flush_times=flush_times,
+            flush_times=self._flush_times or FlushTimes(store),
             slow=self.slow,
-            watermarks=Watermarks(executors, self._clock.monotonic_ns(), self._logger("watermark")),
-            intervals=intervals,
+            process=Process(
+                watched.server,
+                watched.admission,
+                watched.clients,
+                watched.topics,
+                watched.pulls,
+                watched.thread_dumper,
+                self._supervisor,
+                self.disk,
+                self._boot_ms,
+            ),
+            node=watched.node,
+            replies=watched.replies,
+            delays=watched.delays,
+            transactions=watched.transactions,
         )
-        self.telemetry = Telemetry(sources, mailbox, self._clock, self._logger)
-        metrics_sources = MetricsSources(
-            telemetry=self.telemetry,
-            disk=self.disk,
-            boot_ms=self._boot_ms,
-            oneway_dropped=counts.oneway_dropped,
-            connections=lambda: len(server.connections),
-            connections_refused=lambda: server.refused_count,
-            half_frame_bytes=lambda: server.budget.used_bytes,
-            unwritten_bytes=lambda: server.unwritten_bytes,
-            clients=counts.clients,
-            topics=counts.topics,
-            pulls_held=counts.pulls_held,
-            thread_dumps=counts.thread_dumps,
-            task_failures=lambda: self._supervisor.failures,
-            delays=counts.delays,
-            replication=counts.replication,
-            transactions=counts.transactions,
-            replies=counts.replies,
-        )
-        self.health.replication = counts.replication
-        self._metrics = exposition(BrokerCollector(metrics_sources, self._clock))
-        return self.telemetry, self.disk
+        watermarks = Watermarks(executors, self._clock.monotonic_ns(), self._logger("watermark"))
+        intervals = IntervalLog(self._config.broker_name, self.sources, self._clock, self._logger("broker"))
+        self.telemetry = Telemetry(self.sources, watermarks, intervals, mailbox, self._clock, self._logger)
+        self.health.replication = watched.node
+        self._metrics = exposition(self.sources, self._clock)
+        return self.disk
 
     def start(self) -> None:
         """Watch, now that the broker serves."""

@@ -4,58 +4,32 @@ Lives here: ``Telemetry``: the worker that turns the windows, writes RocketMQ's 
 snapshot that ``pocketmqTelemetry`` carries.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Final
 
 from pocketmq.broker.metrics.interval_log import IntervalLog
-from pocketmq.broker.metrics.slow_requests import SlowRequests
+from pocketmq.broker.metrics.request_metrics import PAIRS
+from pocketmq.broker.metrics.sources import Look, Sources
+from pocketmq.broker.metrics.store_metrics import LOG, PAGE_CACHE, POOL
 from pocketmq.broker.metrics.watermarks import Watermarks
-from pocketmq.broker.request.executor import DrainExecutor
 from pocketmq.broker.send.send_times import LOCK_HOLD_NS
 from pocketmq.broker.stats import put_statistics
-from pocketmq.broker.stats.counters import BrokerCounters
-from pocketmq.broker.stats.flush_times import FlushTimes
-from pocketmq.broker.stats.put_statistics import PutStatistics
-from pocketmq.broker.stats.stage_times import StageTimes
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
 from pocketmq.common.histogram import SLOTS
 from pocketmq.common.runner import LoopMailbox, Runner, Worker
-from pocketmq.remoting.refused_requests import RefusedRequests
 from pocketmq.remoting.telemetry import (
     BucketCount,
     FlushTelemetry,
     PageCacheTelemetry,
     PairTelemetry,
     PoolTelemetry,
-    RefusalCount,
     TelemetrySnapshot,
 )
-from pocketmq.store.message_store import MessageStore
 
 STEP_MS: Final = 1000
 SLOT_NS: Final = 10_000_000_000
 MINUTE_NS: Final = 60_000_000_000
-
-
-@dataclass(slots=True)
-class TelemetrySources:
-    """What telemetry reads. Nothing of it may block on a disk."""
-
-    store: MessageStore
-    counters: BrokerCounters
-    executors: Sequence[DrainExecutor]
-    swept: Mapping[str, int]
-    """Requests answered by fast failure, by pair."""
-    refusals: Callable[[], list[RefusalCount]]
-    refused_requests: RefusedRequests
-    stage_times: StageTimes | None
-    put_times: PutStatistics
-    flush_times: FlushTimes
-    slow: SlowRequests
-    watermarks: Watermarks
-    intervals: IntervalLog | None = None
 
 
 class Telemetry:
@@ -65,10 +39,18 @@ class Telemetry:
     """
 
     def __init__(
-        self, sources: TelemetrySources, mailbox: LoopMailbox, clock: Clock, logger: Callable[[str], EventLog]
+        self,
+        sources: Sources,
+        watermarks: Watermarks,
+        intervals: IntervalLog | None,
+        mailbox: LoopMailbox,
+        clock: Clock,
+        logger: Callable[[str], EventLog],
     ) -> None:
         """``logger`` gives the logs "store" and "lock"."""
         self.sources = sources
+        self._watermarks = watermarks
+        self._intervals = intervals
         self._mailbox = mailbox
         self._clock = clock
         self._store_log = logger("store")
@@ -82,10 +64,7 @@ class Telemetry:
         self._told_hold_ns = 0
         self._tell_hold_again_ns = 0
         self._asked_loop_ns = 0
-        self.loop_seen_ns = now_ns
-        """When the event loop last answered."""
-        self.loop_lag_ns = 0
-        """How long its last answer took."""
+        sources.loop.seen_ns = now_ns
 
     def start(self, runner: Runner) -> None:
         """Begin."""
@@ -96,8 +75,8 @@ class Telemetry:
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.stop()
-            if self.sources.intervals is not None:
-                self.sources.intervals.step(self._clock.monotonic_ns(), end=True)
+            if self._intervals is not None:
+                self._intervals.step(self._clock.monotonic_ns(), end=True)
 
     def step(self) -> float:
         """Do what is due; return the ms until the next step."""
@@ -111,20 +90,21 @@ class Telemetry:
         sources.slow.tell_left_out()
         sources.refused_requests.tell()
         self._watch_lock(now_ns)
-        sources.watermarks.write(now_ns)
+        self._watermarks.write(now_ns)
         if now_ns >= self._slot_due_ns:
             self._slot_due_ns = now_ns + SLOT_NS
             self._rotate(now_ns)
-            if sources.intervals is not None:
-                sources.intervals.step(now_ns)
+            if self._intervals is not None:
+                self._intervals.step(now_ns)
         if now_ns >= self._minute_due_ns:
             self._minute_due_ns = now_ns + MINUTE_NS
             self._print_minute(now_ns)
         return STEP_MS
 
     def _loop_answers(self, asked_ns: int) -> None:
-        self.loop_seen_ns = self._clock.monotonic_ns()
-        self.loop_lag_ns = self.loop_seen_ns - asked_ns
+        loop = self.sources.loop
+        loop.seen_ns = self._clock.monotonic_ns()
+        loop.lag_ns = loop.seen_ns - asked_ns
         self._asked_loop_ns = 0
 
     def _rotate(self, now_ns: int) -> None:
@@ -171,74 +151,28 @@ class Telemetry:
     # ---- the snapshot
 
     def snapshot(self) -> TelemetrySnapshot:
-        """Return everything, at this moment."""
+        """Return everything, at this moment; figures that are metrics too come from their rows."""
         sources = self.sources
-        now_ns = self._clock.monotonic_ns()
+        look = Look(sources, self._clock.monotonic_ns())
         flush = sources.flush_times.window()
         store = sources.store
+        pools = [POOL.telemetry_of(pool) for _, pool in POOL.find(look)]
         return TelemetrySnapshot(
-            window_s=round((now_ns - self._slot_begins_ns[0]) / 1e9, 3),
-            pairs=[pair_telemetry(executor, sources.swept, now_ns) for executor in sources.executors],
+            window_s=round((look.now_ns - self._slot_begins_ns[0]) / 1e9, 3),
+            pairs=[PairTelemetry(name=pair.executor.name, **PAIRS.telemetry_of(pair)) for pair in look.pairs()],
             stages=sources.stage_times.rows() if sources.stage_times is not None else [],
             refusals=sources.refusals(),
             refused_requests=sources.refused_requests.snapshot(),
-            page_cache=page_cache_telemetry(store),
-            pool=pool_telemetry(store),
+            page_cache=PageCacheTelemetry(**PAGE_CACHE.telemetry_of(store)),
+            pool=PoolTelemetry(**pools[0]) if pools else None,
             flush=FlushTelemetry(
                 mode=store.config.flush_disk_type,
                 count=flush.count,
                 p50_us=flush.percentile_ns(0.5) / 1000,
                 p99_us=flush.percentile_ns(0.99) / 1000,
                 max_us=flush.max_ns / 1000,
-                behind_bytes=max(0, store.appended_offset - store.flushed_offset),
-                fenced=store.log.fenced_by is not None,
+                **LOG.telemetry_of(store),
             ),
             put_times=[BucketCount(label=label, count=count) for label, count in sources.put_times.window()],
             slowest=sources.slow.slowest(),
         )
-
-
-def pair_telemetry(executor: DrainExecutor, swept: Mapping[str, int], now_ns: int) -> PairTelemetry:
-    """Return the figures of one pair."""
-    queue = executor.queue
-    return PairTelemetry(
-        name=executor.name,
-        queue_size=len(queue),
-        queue_capacity=queue.count_max,
-        queue_bytes=queue.size_bytes,
-        queue_bytes_max=queue.size_bytes_max,
-        head_wait_ms=queue.head_wait_ms(now_ns),
-        max_wait_ms=executor.max_wait_ms,
-        served=executor.served,
-        refused_full=executor.refused,
-        swept=swept.get(executor.name, 0),
-        drain_limit=executor.adaptive.count,
-        drains=executor.drains,
-    )
-
-
-def page_cache_telemetry(store: MessageStore) -> PageCacheTelemetry:
-    """Return the figures of the append lock."""
-    lock = store.log.lock
-    busy = store.is_os_page_cache_busy()
-    return PageCacheTelemetry(
-        busy=busy,
-        lock_held_ms=store.lock_time_mills(),
-        longest_hold_ms_last_minute=lock.longest_hold_ns() // 1_000_000,
-        busy_episodes=lock.busy_episodes + busy,
-        timeout_ms=store.config.os_page_cache_busy_timeout_mills,
-    )
-
-
-def pool_telemetry(store: MessageStore) -> PoolTelemetry | None:
-    """Return the figures of the write-buffer pool, if there is one."""
-    pool = store.pool
-    if pool is None:
-        return None
-    return PoolTelemetry(
-        size=pool.size,
-        available=pool.available,
-        locked=pool.is_locked,
-        deficient=store.is_transient_store_pool_deficient(),
-        uncommitted_bytes=max(0, store.appended_offset - store.committed_offset),
-    )

@@ -393,17 +393,6 @@ class TransactionService:
         oldest = self.table.oldest()
         return 0 if oldest is None else max(0, self._clock.now_ms() - oldest.store_ms)
 
-    def runtime_info(self) -> dict[str, str]:
-        """Return our keys of the runtime table."""
-        totals = self.writer.totals
-        return {
-            "halfMessagesPending": str(len(self.table)),
-            "transactionsCommitted": str(totals[Outcome.COMMITTED]),
-            "transactionsRolledBack": str(totals[Outcome.ROLLED_BACK]),
-            "transactionsGivenUp": str(totals[Outcome.GIVEN_UP]),
-            "transactionChecks": str(self.checks),
-        }
-
 
 def _lower(one: Callable[[], int] | None, other: Callable[[], int]) -> Callable[[], int]:
     if one is None:

@@ -1,12 +1,15 @@
 """The broker's log alone tells what an interval held: refusals by kind, stages, replicas; and is silent while idle."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pocketmq.broker.flow_control.refusal_stats import RefusalBook
 from pocketmq.broker.metrics.interval_log import KINDS_MAX, IntervalLog
+from pocketmq.broker.metrics.slow_requests import SlowRequests
+from pocketmq.broker.metrics.sources import Sources
 from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.broker.stats.flush_times import FlushTimes
 from pocketmq.broker.stats.put_statistics import PutStatistics
@@ -14,10 +17,25 @@ from pocketmq.broker.stats.stage_times import SEND_PAIR, Stage, StageTimes
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.logs import CapturedLog
 from pocketmq.common.runner import SteppedRunner
+from pocketmq.remoting.protocol.ha import HaSlaveBody
+from pocketmq.remoting.refused_requests import RefusedRequests
 from pocketmq.store.message_store import MessageStore
 from tests.broker.conftest import store_config
 
 MS = 1_000_000
+
+
+class Node:
+    """A synchronous master with one slave in sync, and what it counts."""
+
+    def __init__(self) -> None:
+        self.timeouts = 0
+        self.service = self
+
+    def status(self) -> Any:
+        slaves = [HaSlaveBody(is_in_sync=True)]
+        counts = {"served": 0, "timeouts": self.timeouts, "not_available": 0, "refused": 0}
+        return SimpleNamespace(role="SYNC_MASTER", in_sync_replicas=2, slaves=slaves, **counts)
 
 
 class World:
@@ -31,19 +49,22 @@ class World:
         self.book = RefusalBook(self.clock, CapturedLog())
         self.stages = StageTimes()
         self.puts = PutStatistics()
-        self.replicas = {"copies_in_sync": 2, "slave_timeouts_total": 0}
-        self.intervals = IntervalLog(
-            "broker-a",
-            self.store,
-            self.counters,
-            self.stages,
-            FlushTimes(self.store),
-            self.puts,
-            self.book.snapshot,
-            lambda: dict(self.replicas),
-            self.clock,
-            self.log,
+        self.node = Node()
+        node: Any = self.node
+        sources = Sources(
+            store=self.store,
+            counters=self.counters,
+            executors=[],
+            swept={},
+            refusals=self.book.snapshot,
+            refused_requests=RefusedRequests(self.clock, CapturedLog()),
+            stage_times=self.stages,
+            put_times=self.puts,
+            flush_times=FlushTimes(self.store),
+            slow=SlowRequests(500, self.clock, CapturedLog()),
+            node=node,
         )
+        self.intervals = IntervalLog("broker-a", sources, self.clock, self.log)
 
     def slot(self, *, end: bool = False) -> list[dict[str, Any]]:
         """Let ten seconds pass; return the events of them."""
@@ -109,10 +130,12 @@ def test_stages_of_an_interval_are_its_own(world: World) -> None:
 
 def test_slaves_that_time_out_are_trouble(world: World) -> None:
     """Nothing is refused, but sends waited in vain: told within ten seconds, as a difference."""
-    world.replicas["slave_timeouts_total"] = 3
+    world.node.timeouts = 3
     (event,) = world.slot()
     assert event["slave_timeouts"] == 3
-    assert "slave_timeouts_total" not in event
+    world.node.timeouts = 5
+    (event,) = world.slot()
+    assert event["slave_timeouts"] == 2
     assert world.slot() == []
 
 

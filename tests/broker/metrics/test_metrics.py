@@ -27,8 +27,6 @@ from pocketmq.store.errors import DiskError
 from tests.broker.conftest import Harness, eventually, store_config
 from tests.broker.metrics.test_telemetry import World
 
-DOCS = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
-
 
 def free_port() -> int:
     with socket.socket() as taken:
@@ -144,13 +142,6 @@ async def test_refused_requests_are_counted_by_what_was_asked_and_who_asked(app:
     for name, count in (("63", 1), ("V4_9_8", 2)):
         labels = {"request": "HEART_BEAT", "code": "1", "cause": "codec", "language": "CPP", "version": name}
         assert figures["pocketmq_requests_refused_total", tuple(sorted(labels.items()))] == count
-
-
-async def test_every_metric_is_described(app: BrokerApp) -> None:
-    """docs/metrics.md names each metric there is."""
-    text = DOCS.read_text()
-    for name, family in (await scrape(app)).items():
-        assert f"`{name}{'_total' if family.type == 'counter' else ''}`" in text, name
 
 
 async def test_pages_answer_while_the_loop_is_busy_and_the_lock_is_held(app: BrokerApp) -> None:

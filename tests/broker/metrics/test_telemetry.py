@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from pocketmq.broker.metrics.slow_requests import SlowRequests
-from pocketmq.broker.metrics.telemetry import Telemetry, TelemetrySources
+from pocketmq.broker.metrics.sources import Sources
+from pocketmq.broker.metrics.telemetry import Telemetry
 from pocketmq.broker.metrics.watermarks import Watermarks
 from pocketmq.broker.request.executor import AdaptiveDrain, DrainExecutor
 from pocketmq.broker.request.request_task import AnswerPort, Task
@@ -57,7 +58,7 @@ class World:
         )
         self.stage_times = StageTimes()
         self.slow = SlowRequests(500, self.clock, self.logger("broker"))
-        self.sources = TelemetrySources(
+        self.sources = Sources(
             store=self.store,
             counters=BrokerCounters(),
             executors=[self.executor],
@@ -68,9 +69,9 @@ class World:
             put_times=PutStatistics(),
             flush_times=FlushTimes(self.store),
             slow=self.slow,
-            watermarks=Watermarks([self.executor], self.clock.monotonic_ns(), self.logger("watermark")),
         )
-        self.telemetry = Telemetry(self.sources, direct, self.clock, self.logger)
+        watermarks = Watermarks([self.executor], self.clock.monotonic_ns(), self.logger("watermark"))
+        self.telemetry = Telemetry(self.sources, watermarks, None, direct, self.clock, self.logger)
 
     def logger(self, name: str) -> CapturedLog:
         return self.logs.setdefault(name, CapturedLog())

@@ -6,11 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
 
-from pocketmq.broker.app import BrokerApp
 from pocketmq.broker.ha.slave_sync import MasterRefused, SlaveSync, TablesFrom
-from pocketmq.broker.metrics.ha_metrics import ha_families
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.protocol.body import KVTable, decode_body
 from pocketmq.remoting.protocol.ha import HaStatusBody
@@ -188,15 +185,15 @@ async def test_figures_of_both_sides_are_exported(ha: HaCluster, harness: Harnes
     master, slave = await ha.pair()
     client = await harness.client(master)
     await client.put(b"one")
-    text = b"".join(
-        line + b"\n" for line in generate_latest(registry_of(master)).splitlines() if not line.startswith(b"#")
-    ).decode()
+    assert master.observation._metrics is not None
+    assert slave.observation._metrics is not None
+    text = master.observation._metrics().decode()
     node_id = slave.replication.node.state.node_id
     assert 'pocketmq_ha_role{role="SYNC_MASTER"} 1.0' in text
     assert f'pocketmq_ha_slave_in_sync{{broker_id="1",slave="{node_id}"}} 1.0' in text
     assert "pocketmq_ha_in_sync_copies 2.0" in text
     assert "pocketmq_ha_waits_served_total 1.0" in text
-    at_slave = generate_latest(registry_of(slave)).decode()
+    at_slave = slave.observation._metrics().decode()
     assert "pocketmq_ha_connected 1.0" in at_slave
     assert "pocketmq_ha_behind_bytes 0.0" in at_slave
     runtime = decode_body((await client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body, KVTable).table
@@ -204,19 +201,6 @@ async def test_figures_of_both_sides_are_exported(ha: HaCluster, harness: Harnes
     assert master.observation.health.report().warnings == []
     await ha.stop("m")
     await eventually(lambda: slave.observation.health.report().warnings == ["slave_follows_nobody"])
-
-
-def registry_of(app: BrokerApp) -> Any:
-    """Return a registry with the replication metrics of one broker."""
-
-    class Families:
-        def collect(self) -> Any:
-            return ha_families(app.replication.node)
-
-    registry = CollectorRegistry(auto_describe=False)
-    families: Any = Families()
-    registry.register(families)
-    return registry
 
 
 async def test_tables_come_only_from_the_node_that_streams_the_log(

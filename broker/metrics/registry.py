@@ -1,0 +1,191 @@
+"""What a metric of the broker is: one row, from which every place that shows its value is made.
+
+Lives here: ``Row`` and its three kinds ``Gauge``, ``Counter`` and ``Histogram``; ``Group``, rows that are read from one
+kind of object; the walks that make Prometheus families, and the values of the telemetry, the runtime table and the
+``interval`` event.
+"""
+
+import enum
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from pocketmq.broker.metrics.sources import Look
+
+PREFIX: Final = "pocketmq_"
+
+S = TypeVar("S")
+"""What a row is read from: a store, a pair, a service."""
+
+Distribution = tuple[Sequence[tuple[str, float]], float]
+"""A histogram's value: cumulative (bound, count) pairs up to ``+Inf``, and the sum in seconds."""
+Value = float | Distribution
+Series = Iterable[tuple[Sequence[str], Value]]
+"""(label values, value) of each sample."""
+
+
+class Unit(enum.Enum):
+    """What ``Row.read`` returns. Prometheus gets seconds for ``MS``, and 0 or 1 for ``FLAG``."""
+
+    COUNT = "count"
+    BYTES = "bytes"
+    RATIO = "ratio"
+    SECONDS = "seconds"
+    MS = "ms"
+    FLAG = "flag"
+
+
+@dataclass(frozen=True, slots=True)
+class Row(Generic[S]):
+    """One figure, wherever it is shown.
+
+    ``name``: of the metric, without ``pocketmq_`` and ``_total``; empty: not exported. ``note``: what docs/metrics.md
+    says of it, where that is more than ``help``. ``read`` returns one value, or a ``Series`` where the row has
+    ``labels`` of its own; it returns at once, in any thread, and takes no lock that disk work can hold.
+
+    ``telemetry``: the field of the group's struct in the telemetry. ``runtime``: the key in the runtime table (for a
+    pair: behind its prefix). ``interval``: the key in the log event ``interval``, which has a gauge's value as it is
+    and by how much a counter has grown.
+    """
+
+    name: str
+    help: str
+    read: Callable[[S], Value | Series]
+    unit: Unit = Unit.COUNT
+    labels: tuple[str, ...] = ()
+    note: str = ""
+    telemetry: str = ""
+    runtime: str = ""
+    interval: str = ""
+
+    kind: ClassVar[str]
+    _family: ClassVar[type[Any]]
+
+    def __post_init__(self) -> None:
+        assert not (self.labels and (self.telemetry or self.runtime or self.interval)), self.name
+
+    @property
+    def exported(self) -> str:
+        """The full name on ``/metrics``."""
+        return f"{PREFIX}{self.name}{'_total' if self.kind == Counter.kind else ''}"
+
+    def value(self, source: S) -> Any:
+        """Return the value of a row without labels of its own, in the row's unit."""
+        assert not self.labels
+        return self.read(source)
+
+    def family(self, labels: Sequence[str], found: Iterable[tuple[Sequence[str], S]]) -> Metric:
+        """Return the Prometheus family with a sample for each of ``found``: (values of ``labels``, object)."""
+        family = self._family(PREFIX + self.name, self.help, labels=(*labels, *self.labels))
+        for group_values, source in found:
+            read = self.read(source)
+            series: Any = read if self.labels else (((), read),)
+            for own_values, value in series:
+                self._add(family, (*group_values, *own_values), value)
+        metric: Metric = family
+        return metric
+
+    def _add(self, family: Any, labels: Sequence[str], value: Any) -> None:
+        if self.unit is Unit.MS:
+            value = value / 1000 if value >= 0 else -1.0
+        family.add_metric(labels, float(value))
+
+
+class Gauge(Row[S]):
+    """A value of this moment."""
+
+    __slots__ = ()
+    kind = "gauge"
+    _family = GaugeMetricFamily
+
+
+class Counter(Row[S]):
+    """A count since the start of the broker."""
+
+    __slots__ = ()
+    kind = "counter"
+    _family = CounterMetricFamily
+
+
+class Histogram(Row[S]):
+    """Times since the start; ``read`` returns a ``Distribution``."""
+
+    __slots__ = ()
+    kind = "histogram"
+    _family = HistogramMetricFamily
+
+    def _add(self, family: Any, labels: Sequence[str], value: Any) -> None:
+        buckets, sum_s = value
+        family.add_metric(labels, buckets, sum_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Group(Generic[S]):
+    """Rows that are read from one kind of object.
+
+    ``find`` returns those there are now, each with its values of ``labels``; none: the rows are missing.
+    ``telemetry``: where the telemetry has their struct, for the documentation. ``absent``: when they are missing.
+    """
+
+    find: Callable[[Look], Iterable[tuple[Sequence[str], S]]]
+    rows: tuple[Row[S], ...]
+    labels: tuple[str, ...] = ()
+    telemetry: str = ""
+
+    def families(self, look: Look) -> Iterator[Metric]:
+        """Yield the families that are exported, read now."""
+        found = list(self.find(look))
+        if found:
+            for row in self.rows:
+                if row.name:
+                    yield row.family(self.labels, found)
+
+    def telemetry_of(self, source: S) -> dict[str, Any]:
+        """Return the fields of the group's struct."""
+        return {row.telemetry: row.value(source) for row in self.rows if row.telemetry}
+
+    def runtime_of(self, source: S, prefix: str = "") -> dict[str, str]:
+        """Return the entries of the runtime table."""
+        return {prefix + row.runtime: runtime_text(row, row.value(source)) for row in self.rows if row.runtime}
+
+
+def runtime_text(row: Row[Any], value: Any) -> str:
+    """Return a value as the runtime table spells it."""
+    if row.unit is Unit.FLAG:
+        return str(bool(value)).lower()
+    return f"{value:.4f}" if row.unit is Unit.RATIO else str(value)
+
+
+def runtime_table(groups: Iterable[Group[Any]], look: Look) -> dict[str, str]:
+    """Return the entries of all groups whose objects carry no label."""
+    table: dict[str, str] = {}
+    for group in groups:
+        if not group.labels:
+            for _, source in group.find(look):
+                table |= group.runtime_of(source)
+    return table
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalValues:
+    """What the ``interval`` event is made from: values by key."""
+
+    gauges: Mapping[str, float]
+    counters: Mapping[str, float]
+    """Since the start."""
+
+
+def interval_values(groups: Iterable[Group[Any]], look: Look) -> IntervalValues:
+    """Return what the ``interval`` event shows, read now."""
+    gauges: dict[str, float] = {}
+    counters: dict[str, float] = {}
+    for group in groups:
+        rows = [row for row in group.rows if row.interval]
+        for _, source in group.find(look) if rows else ():
+            for row in rows:
+                value = row.value(source)
+                shown = int(value) if row.unit is Unit.FLAG else value
+                (counters if row.kind == Counter.kind else gauges)[row.interval] = shown
+    return IntervalValues(gauges, counters)

@@ -1,0 +1,191 @@
+"""The metrics of delays, transactions and replies; one row each.
+
+Lives here: the groups of ``SERVICES``.
+"""
+
+from typing import Final
+
+from pocketmq.broker.delay.delay_service import DelayService
+from pocketmq.broker.metrics.registry import Counter, Gauge, Group, Unit
+from pocketmq.broker.metrics.sources import Transactions
+from pocketmq.broker.send.reply_processor import ReplyProcessor
+from pocketmq.broker.transaction.transaction_table import Outcome
+
+OUTCOMES: Final = {
+    Outcome.COMMITTED: "committed",
+    Outcome.ROLLED_BACK: "rolled_back",
+    Outcome.GIVEN_UP: "given_up",
+    Outcome.LOST: "lost",
+}
+"""Values of the label ``outcome``."""
+
+DELAYS: Final[Group[DelayService]] = Group(
+    lambda look: [] if look.sources.delays is None else [((), look.sources.delays)],
+    (
+        Gauge(
+            "delayed_pending",
+            "Messages of delay levels that wait.",
+            lambda delays: delays.pending_levels(),
+            note="messages of delay levels that wait; these nine are missing on a slave, see [delay.md](delay.md)",
+        ),
+        Gauge(
+            "timers_pending",
+            "Messages for any time that wait.",
+            lambda delays: delays.timers.pending,
+            runtime="timerPending",
+        ),
+        Gauge(
+            "timers_in_memory",
+            "Those of them that are in the wheel.",
+            lambda delays: len(delays.timers.wheel),
+            note="those of them that the wheel holds; the rest is due later and found again in its queue",
+        ),
+        Gauge(
+            "timers_unread",
+            "Stored timers not yet looked at.",
+            lambda delays: delays.timers_unread(),
+            note="stored timers that the delivery thread has not looked at yet: usually 0",
+            runtime="timerOffsetBehind",
+        ),
+        Gauge(
+            "timer_lag_seconds",
+            "Since when the next timer is due.",
+            lambda delays: delays.timer_lag_ms(),
+            Unit.MS,
+            note="since when the next timer is due; above 0 for long: the store refuses deliveries, or the machine is "
+            "too slow",
+            runtime="timerReadBehind",
+        ),
+        Gauge("delay_lag_seconds", "The same of the levels.", lambda delays: delays.level_lag_ms(), Unit.MS),
+        Counter(
+            "delayed_delivered",
+            "Delayed messages delivered.",
+            lambda delays: delays.deliverer.delivered,
+            runtime="delayDelivered",
+        ),
+        Counter(
+            "delayed_dropped",
+            "Delayed messages that could not be delivered.",
+            lambda delays: delays.deliverer.dropped,
+            note="delayed messages that no try can deliver: each has its event `delayed_message_dropped`",
+            runtime="delayDropped",
+        ),
+        Counter(
+            "delayed_put_failures",
+            "Deliveries that the store refused, tried again.",
+            lambda delays: delays.deliverer.put_failures,
+            note="deliveries that the store refused (page cache busy, disk full); they are tried again",
+        ),
+    ),
+)
+TRANSACTIONS: Final[Group[Transactions]] = Group(
+    lambda look: [] if look.sources.transactions is None else [((), look.sources.transactions)],
+    (
+        Gauge(
+            "half_messages_pending",
+            "Half messages that wait for a decision.",
+            lambda transactions: len(transactions.service.table),
+            note="half messages that wait for a decision; these nine are missing on a slave, see "
+            "[transactions.md](transactions.md)",
+            runtime="halfMessagesPending",
+        ),
+        Gauge(
+            "half_messages_pending_max",
+            "Most of them that are taken.",
+            lambda transactions: transactions.service.table.pending_max,
+            note="most of them that are taken; then new ones are refused",
+        ),
+        Gauge(
+            "half_message_oldest_seconds",
+            "Age of the oldest of them.",
+            lambda transactions: transactions.service.oldest_ms(),
+            Unit.MS,
+            note="age of the oldest of them: above a few check intervals, a producer group is away or its check does "
+            "not decide",
+        ),
+        Counter(
+            "transactions_ended",
+            "Transactions that ended, by outcome.",
+            lambda transactions: [
+                ((label,), transactions.service.writer.totals[outcome]) for outcome, label in OUTCOMES.items()
+            ],
+            labels=("outcome",),
+            note="`committed`, `rolled_back`, `given_up` (after the last check), `lost` (the log does not have the "
+            "half message any more)",
+        ),
+        Counter(
+            "transaction_checks",
+            "Checks sent to producers.",
+            lambda transactions: transactions.service.checks,
+            runtime="transactionChecks",
+        ),
+        Counter(
+            "transaction_check_answers",
+            "Decisions that answered a check.",
+            lambda transactions: transactions.end.from_checks,
+            note="decisions, unknown ones too, that answered a check",
+        ),
+        Counter(
+            "transaction_checks_without_producer",
+            "Times that a half message was due for a check and no producer of its group was connected.",
+            lambda transactions: transactions.service.checks_without_producer,
+        ),
+        Counter(
+            "transaction_ends_refused",
+            "Decisions that were not taken.",
+            lambda transactions: transactions.end.refused,
+            note="decisions that were not taken: unknown or finished transaction, wrong group or offset, store busy",
+        ),
+        Counter(
+            "transaction_put_failures",
+            "Appends of decisions that the store refused.",
+            lambda transactions: transactions.service.writer.put_failures,
+            note="appends of decisions that the store refused; the transactions stay open",
+        ),
+        Counter(
+            "",
+            "Transactions that were committed.",
+            lambda transactions: transactions.service.writer.totals[Outcome.COMMITTED],
+            runtime="transactionsCommitted",
+        ),
+        Counter(
+            "",
+            "Transactions that were rolled back.",
+            lambda transactions: transactions.service.writer.totals[Outcome.ROLLED_BACK],
+            runtime="transactionsRolledBack",
+        ),
+        Counter(
+            "",
+            "Transactions that ended after the last check.",
+            lambda transactions: transactions.service.writer.totals[Outcome.GIVEN_UP],
+            runtime="transactionsGivenUp",
+        ),
+    ),
+)
+REPLIES: Final[Group[ReplyProcessor]] = Group(
+    lambda look: [] if look.sources.replies is None else [((), look.sources.replies)],
+    (
+        Gauge(
+            "replies_waiting",
+            "Replies that wait for their requester or the store.",
+            lambda replies: replies.waiting,
+            note="replies whose requester has not answered yet, at most `reply_pushes_max`; see "
+            "[message-kinds.md](message-kinds.md)",
+        ),
+        Counter(
+            "replies",
+            "Replies, by whether their requester has taken them.",
+            lambda replies: [(("yes",), replies.pushed), (("no",), replies.not_pushed)],
+            labels=("pushed",),
+            note="replies, by whether their requester has taken them (`yes`, `no`)",
+        ),
+        Counter(
+            "replies_not_stored",
+            "Replies that the store refused.",
+            lambda replies: replies.not_stored,
+            note="replies that the store refused; their requesters got them all the same",
+        ),
+    ),
+)
+SERVICES: Final = (DELAYS, TRANSACTIONS, REPLIES)
+"""In the order of the documentation."""

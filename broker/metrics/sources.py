@@ -1,0 +1,128 @@
+"""What the metrics are read from.
+
+Lives here: ``Sources``, the parts of a running broker that keep figures; ``Look``, one reading of them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from pocketmq.broker.delay.delay_service import DelayService
+from pocketmq.broker.flow_control.admission import Admission
+from pocketmq.broker.group.client_table import ClientTable
+from pocketmq.broker.ha.ha_node import HaNode
+from pocketmq.broker.metrics.slow_requests import SlowRequests
+from pocketmq.broker.metrics.thread_dump import ThreadDumper
+from pocketmq.broker.pull.pull_service import PullService
+from pocketmq.broker.request.executor import DrainExecutor
+from pocketmq.broker.send.reply_processor import ReplyProcessor
+from pocketmq.broker.stats.counters import BrokerCounters
+from pocketmq.broker.stats.disk_space import DiskSpace
+from pocketmq.broker.stats.flush_times import FlushTimes
+from pocketmq.broker.stats.put_statistics import PutStatistics
+from pocketmq.broker.stats.stage_times import StageTimes
+from pocketmq.broker.topic.topic_table import TopicTable
+from pocketmq.broker.transaction.end_transaction_processor import EndTransactionProcessor
+from pocketmq.broker.transaction.transaction_service import TransactionService
+from pocketmq.common.supervised import Supervisor
+from pocketmq.remoting.protocol.ha import HaStatusBody
+from pocketmq.remoting.refused_requests import RefusedRequests
+from pocketmq.remoting.server import RemotingServer
+from pocketmq.remoting.telemetry import RefusalCount
+from pocketmq.store.ha.status import HaStatus
+from pocketmq.store.message_store import MessageStore
+
+
+@dataclass(slots=True)
+class LoopTimes:
+    """When the event loop last answered, on the monotonic clock, and how long that answer took."""
+
+    seen_ns: int = 0
+    lag_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """The parts that a broker has once, whatever its role. ``boot_ms``: Unix time."""
+
+    server: RemotingServer
+    admission: Admission
+    clients: ClientTable[Any]
+    topics: TopicTable
+    pulls: PullService
+    thread_dumper: ThreadDumper
+    supervisor: Supervisor
+    disk: DiskSpace
+    boot_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Transactions:
+    """Who counts transactions."""
+
+    service: TransactionService
+    end: EndTransactionProcessor
+
+
+@dataclass(slots=True, kw_only=True)
+class Sources:
+    """All that metrics read: attributes, from any thread. Nothing of it may block on a disk."""
+
+    store: MessageStore
+    counters: BrokerCounters
+    executors: Sequence[DrainExecutor]
+    swept: Mapping[str, int]
+    """Requests answered by fast failure, by pair."""
+    refusals: Callable[[], list[RefusalCount]]
+    refused_requests: RefusedRequests
+    stage_times: StageTimes | None
+    put_times: PutStatistics
+    flush_times: FlushTimes
+    slow: SlowRequests
+    loop: LoopTimes = field(default_factory=LoopTimes)
+    process: Process | None = None
+    node: HaNode | None = None
+    replies: ReplyProcessor | None = None
+    delays: DelayService | None = None
+    """None on a slave, as are transactions."""
+    transactions: Transactions | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One processor's queue and threads, at ``now_ns`` on the monotonic clock."""
+
+    executor: DrainExecutor
+    swept: int
+    now_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replication:
+    """What a node is and how far; ``service``: what only a master that serves slaves counts."""
+
+    status: HaStatusBody
+    service: HaStatus | None
+
+
+class Look:
+    """One reading of the sources. What costs something to find out is found out once."""
+
+    def __init__(self, sources: Sources, now_ns: int) -> None:
+        self.sources = sources
+        self.now_ns = now_ns
+
+    def pairs(self) -> list[Pair]:
+        """Return every pair."""
+        swept = self.sources.swept
+        return [Pair(each, swept.get(each.name, 0), self.now_ns) for each in self.sources.executors]
+
+    @cached_property
+    def replication(self) -> Replication | None:
+        """The state of replication; None where a broker is watched without it."""
+        node = self.sources.node
+        if node is None:
+            return None
+        service = node.service
+        return Replication(node.status(), None if service is None else service.status())

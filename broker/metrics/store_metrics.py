@@ -1,0 +1,260 @@
+"""The metrics of the store and the process: append lock, log, write buffers, disks, connections; one row each.
+
+Lives here: the groups of ``STORE`` and ``PROCESS``.
+"""
+
+from typing import Final
+
+from pocketmq.broker.metrics.registry import Counter, Gauge, Group, Unit
+from pocketmq.broker.metrics.sources import Look, Process, Sources
+from pocketmq.store.commitlog.write_buffer_pool import WriteBufferPool
+from pocketmq.store.message_store import MessageStore
+
+
+def _process(look: Look) -> list[tuple[tuple[str, ...], Process]]:
+    return [] if look.sources.process is None else [((), look.sources.process)]
+
+
+def _pool(look: Look) -> list[tuple[tuple[str, ...], tuple[WriteBufferPool, MessageStore]]]:
+    store = look.sources.store
+    return [] if store.pool is None else [((), (store.pool, store))]
+
+
+PAGE_CACHE: Final[Group[MessageStore]] = Group(
+    lambda look: [((), look.sources.store)],
+    (
+        Gauge(
+            "page_cache_busy",
+            "1 while the append lock is held for too long.",
+            lambda store: store.is_os_page_cache_busy(),
+            Unit.FLAG,
+            note="1 while an append has held its lock for longer than `os_page_cache_busy_timeout_mills`",
+            telemetry="busy",
+        ),
+        Counter(
+            "page_cache_busy_episodes",
+            "Holds above the limit.",
+            lambda store: store.log.lock.busy_episodes + store.is_os_page_cache_busy(),
+            note="times that happened",
+            telemetry="busy_episodes",
+        ),
+        Counter(
+            "",
+            "Holds above the limit that have ended.",
+            lambda store: store.log.lock.busy_episodes,
+            interval="page_cache_busy_episodes",
+        ),
+        Gauge(
+            "append_lock_held_seconds",
+            "How long the present holder has had it.",
+            lambda store: store.lock_time_mills(),
+            Unit.MS,
+            note="how long the present holder has had it, 0 when free",
+            telemetry="lock_held_ms",
+            runtime="pageCacheLockTimeMills",
+            interval="lock_held_now_ms",
+        ),
+        Gauge(
+            "append_lock_longest_hold_seconds",
+            "Longest hold of the last minute.",
+            lambda store: store.log.lock.longest_hold_ns() // 1_000_000,
+            Unit.MS,
+            telemetry="longest_hold_ms_last_minute",
+        ),
+        Gauge(
+            "",
+            "From what hold on the page cache counts as busy.",
+            lambda store: store.config.os_page_cache_busy_timeout_mills,
+            Unit.MS,
+            telemetry="timeout_ms",
+        ),
+    ),
+    telemetry="page_cache",
+)
+LOG: Final[Group[MessageStore]] = Group(
+    lambda look: [((), look.sources.store)],
+    (
+        Gauge("log_appended_offset", "End of what is accepted.", lambda store: store.appended_offset, Unit.BYTES),
+        Gauge(
+            "log_committed_offset",
+            "End of what can be read.",
+            lambda store: store.committed_offset,
+            Unit.BYTES,
+            note="end of what can be read; behind the one above only with a write-buffer pool",
+            runtime="commitLogMaxOffset",
+        ),
+        Gauge("log_flushed_offset", "End of what is durable.", lambda store: store.flushed_offset, Unit.BYTES),
+        Gauge("log_dispatched_offset", "End of what consumers see.", lambda store: store.dispatched_offset, Unit.BYTES),
+        Gauge(
+            "log_fenced",
+            "1 after a sync has failed: the log takes nothing more.",
+            lambda store: store.log.fenced_by is not None,
+            Unit.FLAG,
+            note="1 after a failed sync: the log takes nothing more until a restart",
+            telemetry="fenced",
+        ),
+        Gauge(
+            "",
+            "Accepted and not yet durable.",
+            lambda store: max(0, store.appended_offset - store.flushed_offset),
+            Unit.BYTES,
+            telemetry="behind_bytes",
+            runtime="remainHowManyDataToFlush",
+            interval="not_flushed_bytes",
+        ),
+        Gauge(
+            "",
+            "Accepted and not yet readable.",
+            lambda store: max(0, store.appended_offset - store.committed_offset),
+            Unit.BYTES,
+            runtime="remainHowManyDataToCommit",
+        ),
+        Gauge(
+            "",
+            "Readable and not yet seen by consumers.",
+            lambda store: max(0, store.committed_offset - store.dispatched_offset),
+            Unit.BYTES,
+            runtime="dispatchBehindBytes",
+            interval="dispatch_behind_bytes",
+        ),
+    ),
+    telemetry="flush",
+)
+POOL: Final[Group[tuple[WriteBufferPool, MessageStore]]] = Group(
+    _pool,
+    (
+        Gauge(
+            "write_buffers",
+            "Buffers of the write-buffer pool.",
+            lambda pool: pool[0].size,
+            note="size of the write-buffer pool; the four are missing without one",
+            telemetry="size",
+            interval="write_buffers",
+        ),
+        Gauge(
+            "write_buffers_available",
+            "Those that are free.",
+            lambda pool: pool[0].available,
+            note="free buffers; 0 refuses sends",
+            telemetry="available",
+            runtime="remainTransientStoreBufferNumbs",
+            interval="write_buffers_available",
+        ),
+        Gauge(
+            "write_buffers_locked",
+            "1 if all are locked in RAM.",
+            lambda pool: pool[0].is_locked,
+            Unit.FLAG,
+            telemetry="locked",
+        ),
+        Gauge(
+            "write_buffers_uncommitted_bytes",
+            "Bytes not yet in the file.",
+            lambda pool: max(0, pool[1].appended_offset - pool[1].committed_offset),
+            Unit.BYTES,
+            note="what the end of this process would lose",
+            telemetry="uncommitted_bytes",
+            interval="uncommitted_bytes",
+        ),
+        Gauge(
+            "",
+            "True while sends are refused for lack of buffers.",
+            lambda pool: pool[1].is_transient_store_pool_deficient(),
+            Unit.FLAG,
+            telemetry="deficient",
+        ),
+    ),
+    telemetry="pool",
+)
+SERVER: Final[Group[Process]] = Group(
+    _process,
+    (
+        Gauge(
+            "commit_log_disk_used_ratio",
+            "Used part of the disk, -1 unknown.",
+            lambda process: process.disk.commit_log.ratio,
+            Unit.RATIO,
+            note="0 to 1, looked at each 10 s; -1 unknown",
+            runtime="commitLogDiskRatio",
+        ),
+        Gauge(
+            "commit_log_disk_free_bytes",
+            "Free bytes, -1 unknown.",
+            lambda process: process.disk.commit_log.free_bytes,
+            Unit.BYTES,
+        ),
+        Gauge(
+            "consume_queue_disk_used_ratio",
+            "The same, of the queues.",
+            lambda process: process.disk.consume_queues.ratio,
+            Unit.RATIO,
+            note="the same where the consume queues are",
+            runtime="consumeQueueDiskRatio",
+        ),
+        Counter(
+            "oneway_dropped",
+            "Oneway requests dropped at the door.",
+            lambda process: process.admission.oneway_dropped,
+            note="oneway requests dropped on admission: a oneway request gets no answer",
+        ),
+        Counter("thread_dumps", "Thread dumps written while refusing.", lambda process: process.thread_dumper.dumps),
+        Gauge("connections", "Open connections.", lambda process: len(process.server.connections)),
+        Counter(
+            "connections_refused",
+            "Connections closed at once: too many.",
+            lambda process: process.server.refused_count,
+            note="closed at once: more than `connections_max`",
+        ),
+        Gauge(
+            "half_frame_bytes",
+            "Memory of half-received frames.",
+            lambda process: process.server.budget.used_bytes,
+            Unit.BYTES,
+        ),
+        Gauge(
+            "unwritten_bytes",
+            "Answers that their peers have not taken.",
+            lambda process: process.server.unwritten_bytes,
+            Unit.BYTES,
+        ),
+        Gauge(
+            "client_entries",
+            "(group, connection) entries of clients.",
+            lambda process: len(process.clients),
+            note="(group, connection) entries of producers and consumers",
+        ),
+        Gauge("topics", "Topics.", lambda process: len(process.topics), runtime="topics"),
+        Gauge("pulls_held", "Pulls that wait for messages.", lambda process: process.pulls.count, runtime="pullHolds"),
+        Gauge(
+            "start_time_seconds",
+            "Start, Unix time.",
+            lambda process: process.boot_ms,
+            Unit.MS,
+            note="start of the broker, Unix time",
+            runtime="bootTimestamp",
+        ),
+        Counter(
+            "task_failures",
+            "Errors that nobody expected in background tasks and threads.",
+            lambda process: [((task,), count) for task, count in process.supervisor.failures.items()],
+            labels=("task",),
+            note="unexpected errors in a background task or thread, which was started again. The log has each as "
+            "`task_failed`",
+        ),
+    ),
+)
+LOOP: Final[Group[Sources]] = Group(
+    lambda look: [((), look.sources)],
+    (
+        Gauge(
+            "loop_lag_seconds",
+            "What the loop took for its last turn.",
+            lambda sources: sources.loop.lag_ns / 1e9,
+            Unit.SECONDS,
+            note="how long the event loop took to answer the last question, asked once a second",
+        ),
+    ),
+)
+STORE: Final = (PAGE_CACHE, LOG, POOL)
+PROCESS: Final = (SERVER, LOOP)
+"""Each in the order of the documentation."""
