@@ -13,7 +13,6 @@ from functools import partial
 
 from pocketmq.broker.assembly.build import Running, build
 from pocketmq.broker.assembly.environment import Parts
-from pocketmq.broker.assembly.notices import tell_of_overdue_stop, tell_of_small_pool
 from pocketmq.broker.assembly.role_changes import RoleChanges, RoleNotTaken
 from pocketmq.broker.config import MASTER_ID, BrokerConfig
 from pocketmq.broker.delay.delay_service import DelayService
@@ -28,7 +27,7 @@ from pocketmq.broker.ha.replication import Replication, load_role
 from pocketmq.broker.lock.lock_manager import LockManager
 from pocketmq.broker.metrics.metrics_server import MetricsConfig
 from pocketmq.broker.metrics.observation import Observation
-from pocketmq.broker.metrics.thread_dump import ThreadDumper
+from pocketmq.broker.metrics.thread_dump import ThreadDumper, thread_stacks
 from pocketmq.broker.registration import Registration
 from pocketmq.broker.request.request_table import RequestTable
 from pocketmq.broker.stats.counters import BrokerCounters
@@ -51,6 +50,8 @@ from pocketmq.store.disk.os_file_system import OsFileSystem
 from pocketmq.store.ha.state import HaState
 from pocketmq.store.message_store import MessageStore
 
+POOL_SIZE_MIN = 3
+"""Buffers of a pool that works: one in use, one prepared, one free (sends are refused while none is)."""
 DEFAULT_MEMORY_BYTES = 4 << 30
 """Taken for the machine's memory where the system does not tell."""
 SERVER_GRACE_MS = 1000
@@ -313,7 +314,7 @@ class BrokerApp:
         await registration.start()
         replication.claim_with(registration.claim_members)
         replication.start()
-        tell_of_small_pool(self._role.store_config, self._log)
+        _warn_of_small_pool(self._role.store_config, self._log)
         self._log.info("broker_started", broker=self.config.broker_name, address=self.address, topics=len(self.topics))
 
     async def _stop(self) -> None:
@@ -420,7 +421,7 @@ class BrokerApp:
     async def _close_off_loop(self, running: Running) -> None:
         overdue_s = self.config.shutdown_timeout_mills / 1000 + STOP_OVERDUE_S
         overdue = asyncio.get_running_loop().call_later(
-            overdue_s, tell_of_overdue_stop, running.store, STOP_THREAD, self._log
+            overdue_s, _report_overdue_stop, running.store, STOP_THREAD, self._log
         )
         try:
             await run_off_loop(self._runner, running.mailbox, STOP_THREAD, lambda: self._close(running))
@@ -524,3 +525,30 @@ def _machine_memory_bytes() -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
         return DEFAULT_MEMORY_BYTES
+
+
+def _warn_of_small_pool(config: StoreConfig, log: EventLog) -> None:
+    """Warn of a pool that refuses every send sooner or later; it is allowed, as with RocketMQ."""
+    if config.transient_store_pool_enable and config.transient_store_pool_size < POOL_SIZE_MIN:
+        log.warning(
+            "write_buffer_pool_too_small",
+            buffers=config.transient_store_pool_size,
+            why="one buffer is appended to and one is prepared for the next file: then none is free, every send is "
+            "refused, and nothing is appended that would free one",
+            hint=f"set store.transient_store_pool_size to {POOL_SIZE_MIN} or more (default 5)",
+        )
+
+
+def _report_overdue_stop(store: MessageStore, stopping_thread: str, log: EventLog) -> None:
+    """Say what a process that does not end waits for: a disk that stands still has no time limit."""
+    only_in_memory = store.log.appended_offset - store.log.committed_offset
+    hint = "wait for the disk, or send the signal again to end at once; the next start recovers the store"
+    if only_in_memory:
+        hint += f", without the {only_in_memory} bytes that are acknowledged and only in write buffers"
+    log.error(
+        "stop_overdue",
+        why="the store is not closed yet: its disk is slow or stands still",
+        hint=hint,
+        uncommitted_bytes=only_in_memory,
+        stack=thread_stacks().get(f"thread_{stopping_thread}", ""),
+    )

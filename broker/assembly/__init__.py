@@ -2,8 +2,7 @@
 
 ``environment`` is what comes from outside: settings, clock, file system, runner. ``build`` makes the parts in the
 order of the packages; ``build_send``, ``build_transactions`` and ``build_staged`` make those of one area.
-``role_changes`` starts the next run after a promotion or demotion; ``notices`` words what an operator reads at start
-and stop.
+``role_changes`` starts the next run after a promotion or demotion.
 
 No decision about a request or a message is made here.
 """

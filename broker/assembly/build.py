@@ -40,8 +40,7 @@ from pocketmq.broker.pull.pull_checks import PullChecks
 from pocketmq.broker.pull.pull_processor import PullProcessor
 from pocketmq.broker.pull.pull_service import PullService
 from pocketmq.broker.pull.query_processor import QueryProcessor
-from pocketmq.broker.pull.recent_messages import RecentMessages
-from pocketmq.broker.pull.slave_reads import ReadAdvice
+from pocketmq.broker.pull.slave_reads import ReadAdvice, RecentMessages
 from pocketmq.broker.request.default_processor import AdminProcessor
 from pocketmq.broker.request.pairs import Processors, build_request_table
 from pocketmq.broker.request.request_table import RequestTable

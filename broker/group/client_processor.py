@@ -9,10 +9,9 @@ from typing import Any, Final
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.group.client_table import ClientInfo, ClientTable
 from pocketmq.broker.group.group_notifier import GroupNotifier
-from pocketmq.broker.group.message_filter import message_filter
+from pocketmq.broker.group.message_filter import TAGS_MAX, message_filter
 from pocketmq.broker.group.retry_topics import UNIT_SUB_FLAG
 from pocketmq.broker.group.subscription_groups import SubscriptionGroups
-from pocketmq.broker.group.tag_filter import TAGS_MAX
 from pocketmq.broker.request.executor import OneByOne
 from pocketmq.broker.request.request_task import Buffers, Drain, Task, encode_answer
 from pocketmq.broker.topic.topic_table import TopicTable

@@ -1,18 +1,20 @@
 """What a pull wants of a queue: tags, compared by the consume queue, or SQL92 on the properties of the records.
 
-Lives here: ``MessageFilter``, reading one from a subscription, ``get_filtered``.
+Lives here: ``MessageFilter``, reading one from a subscription; ``parse_tags``; ``get_filtered``.
 """
 
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from pocketmq.broker.group.tag_filter import parse_tags
+from pocketmq.common.java_hash import java_string_hash
 from pocketmq.common.record_columns import received_messages
 from pocketmq.common.sql_filter import SQL92_TYPE, TAG_TYPE, FilterIllegal, SqlFilter, compile_filter
 from pocketmq.store.consumequeue.get import SCAN_ENTRIES_MIN, GetMessageStatus, GetResult
 from pocketmq.store.message_store import MessageStore
 
+ALL: Final = "*"
+TAGS_MAX: Final = 4096
 SCAN_BYTES_MAX: Final = 4 << 20
 """Most bytes of records that one pull reads to look at their properties."""
 
@@ -35,6 +37,22 @@ class MessageFilter(NamedTuple):
 
 
 EVERYTHING: Final = MessageFilter()
+
+
+def parse_tags(expression: str | None) -> frozenset[int] | None:
+    """Return the codes of the wanted tags, or None for all; raises ``FilterIllegal`` (RocketMQ FilterAPI).
+
+    The code of a tag is its Java hash, sign-extended: what the consume queue holds.
+    """
+    if not expression or expression == ALL:
+        return None
+    tags = [tag.strip() for tag in expression.split("||")]
+    tags = [tag for tag in tags if tag]
+    if not tags:
+        raise FilterIllegal("subscription refused", why=f"no tag in {expression[:128]!r}", hint="write a || b, or *")
+    if len(tags) > TAGS_MAX:
+        raise FilterIllegal("subscription refused", why=f"{len(tags)} tags, limit {TAGS_MAX}")
+    return frozenset(java_string_hash(tag) for tag in tags)
 
 
 def message_filter(expression_type: str | None, expression: str | None, *, properties_enabled: bool) -> MessageFilter:

@@ -19,8 +19,7 @@ from pocketmq.broker.ha.off_loop import run_off_loop
 from pocketmq.broker.ha.slave_mirror import COMMITS_FILE, LocalCommits, SlaveMirror
 from pocketmq.broker.ha.slave_sync import SlaveSync, TablesFrom
 from pocketmq.broker.persisted_table import PersistedTable
-from pocketmq.broker.topic.topic_table import TopicTable
-from pocketmq.broker.topic.topics_from_queues import MASTER_GONE, remake_topics
+from pocketmq.broker.topic.topic_table import MASTER_GONE, TopicTable, remake_topics
 from pocketmq.common.all_steps import AllSteps
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import ConfigError

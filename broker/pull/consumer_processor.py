@@ -9,11 +9,10 @@ from typing import Any, Final
 from pocketmq.broker.group.client_table import ClientTable
 from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
 from pocketmq.broker.lock.lock_manager import LockManager
-from pocketmq.broker.pull.commit_check import OffsetIllegal, check_commit
-from pocketmq.broker.pull.recent_messages import RecentMessages
+from pocketmq.broker.pull.slave_reads import RecentMessages
 from pocketmq.broker.request.executor import OneByOne
 from pocketmq.broker.request.request_task import Buffers, Drain, Task, encode_answer
-from pocketmq.broker.topic.queue_checks import find_queue
+from pocketmq.broker.topic.queue_checks import OffsetIllegal, check_commit, find_queue
 from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.common.topics import check_group_name
 from pocketmq.remoting.codes import RequestCode, ResponseCode

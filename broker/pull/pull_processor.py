@@ -9,15 +9,14 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
 from pocketmq.broker.group.message_filter import EVERYTHING, MessageFilter, get_filtered
 from pocketmq.broker.lock.lock_manager import LockManager
-from pocketmq.broker.pull.commit_check import OffsetIllegal, check_commit
 from pocketmq.broker.pull.native_pull import NativePull
 from pocketmq.broker.pull.pull_checks import COMMIT_OFFSET_FLAG, SUSPEND_FLAG, PullChecks, pull_code
 from pocketmq.broker.pull.pull_service import PullService, Resumed
-from pocketmq.broker.pull.recent_messages import RecentMessages
-from pocketmq.broker.pull.slave_reads import ReadAdvice
+from pocketmq.broker.pull.slave_reads import ReadAdvice, RecentMessages
 from pocketmq.broker.request.executor import OneByOne
 from pocketmq.broker.request.request_task import Drain, Refusal, Task, encode_answer
 from pocketmq.broker.stats.counters import BrokerCounters
+from pocketmq.broker.topic.queue_checks import OffsetIllegal, check_commit
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
 from pocketmq.remoting.codes import RequestCode, ResponseCode

@@ -1,20 +1,41 @@
-"""What pulls are told because there are masters and slaves: where to pull next, and what an offset means on a slave.
+"""Where a consumer should pull next when there are masters and slaves, and what an offset means on a slave.
 
-Lives here: ``ReadAdvice``.
+Lives here: ``ReadAdvice``; ``RecentMessages``, RocketMQ's guess of what is still in memory, which pulls (smaller
+answers from disk) and a new group's first offset ask too.
 """
 
 from collections.abc import Callable
 from typing import Final
 
 from pocketmq.broker.group.subscription_groups import SubscriptionGroups
-from pocketmq.broker.pull.recent_messages import RecentMessages
 from pocketmq.remoting.codes import ResponseCode
+from pocketmq.store.message_store import MessageStore
 
 MASTER_ID: Final = 0
 _BEYOND: Final = ("OFFSET_OVERFLOW_BADLY", "NO_MESSAGE_IN_QUEUE", "NO_MATCHED_LOGIC_QUEUE")
 _MOVED: Final = int(ResponseCode.PULL_OFFSET_MOVED)
 _NOT_FOUND: Final = int(ResponseCode.PULL_NOT_FOUND)
 _RETRY: Final = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
+
+
+class RecentMessages:
+    """A message is "on disk" when more than ``in_memory_bytes`` of log lie behind it (facts §3.16: RAM times
+    ``access_message_in_memory_max_ratio``, 40 %; RocketMQ DefaultMessageStore.checkInDiskByCommitOffset).
+    """
+
+    __slots__ = ("_in_memory_bytes", "_store")
+
+    def __init__(self, store: MessageStore, in_memory_bytes: int) -> None:
+        self._store = store
+        self._in_memory_bytes = in_memory_bytes
+
+    def is_on_disk(self, topic: str, queue_id: int, queue_offset: int) -> bool:
+        """Tell whether a queue's message counts as on disk; one that does not exist does not."""
+        end_offset = self._store.committed_offset
+        if end_offset <= self._in_memory_bytes:
+            return False  # the whole log counts as in memory: the usual case, and no look-up
+        physical_offset = self._store.physical_offset(topic, queue_id, queue_offset)
+        return physical_offset is not None and end_offset - physical_offset > self._in_memory_bytes
 
 
 class ReadAdvice:

@@ -1,11 +1,13 @@
-"""Does this queue exist? The check of requests that name one queue and neither send nor pull.
+"""Does this queue exist, and can it have been consumed up to this offset? The checks of requests that name one queue.
 
-Lives here: ``find_queue``.
+Lives here: ``find_topic``, ``find_queue``, ``check_commit`` and their refusals. RocketMQ takes any number as an offset;
+the group then waits for messages that may never come, or skips those that will.
 """
 
 from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.topics import TopicConfig
+from pocketmq.store.message_store import MessageStore
 
 
 class TopicUnknown(PocketMQError):
@@ -19,6 +21,12 @@ class QueueUnknown(PocketMQError):
     """The topic has no such queue."""
 
     code = 29  # INVALID_PARAMETER, as RocketMQ 5.3 answers
+    default_cause = Cause.BAD_REQUEST
+
+
+class OffsetIllegal(PocketMQError):
+    """An offset outside the queue was to be committed."""
+
     default_cause = Cause.BAD_REQUEST
 
 
@@ -37,3 +45,22 @@ def find_queue(topics: TopicTable, topic: str, queue_id: int) -> TopicConfig:
     if not 0 <= queue_id < queue_nums:
         raise QueueUnknown(f"queueId[{queue_id}] is illegal, topic[{topic}] has {queue_nums} queues")
     return config
+
+
+def check_commit(store: MessageStore, topic: str, queue_id: int, offset: int) -> None:
+    """Raise ``OffsetIllegal`` for an offset below 0 or behind the end of the queue.
+
+    One below the queue's first message is fine: retention may have overtaken a slow consumer.
+    """
+    if offset < 0:
+        raise OffsetIllegal("offset refused", why=f"{offset} is negative", hint="commit the next offset to consume")
+    end = max(0, store.max_offset(topic, queue_id))
+    if offset > end:  # a consumer with a receipt may be ahead of the dispatch
+        store.show_all()
+        end = max(0, store.max_offset(topic, queue_id))
+    if offset > end:
+        raise OffsetIllegal(
+            "offset refused",
+            why=f"{offset} is outside of queue {queue_id} of {topic[:128]}, which ends at {end}",
+            hint="commit the next offset to consume; to skip what is there, commit the end",
+        )

@@ -1,7 +1,7 @@
 """The topics of a broker.
 
 Lives here: ``TopicTable``: which topics exist, their automatic creation as RocketMQ does it, and the JSON of
-``topics.json``.
+``topics.json``; ``remake_topics`` for those that the log has and the table lacks.
 """
 
 import threading
@@ -15,6 +15,7 @@ import msgspec
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import Cause, PocketMQError
+from pocketmq.common.events import EventLog
 from pocketmq.common.topics import (
     AUTO_CREATE_TOPIC,
     BENCHMARK_TOPIC,
@@ -30,11 +31,13 @@ from pocketmq.common.topics import (
     TRANS_CHECK_MAX_TIME_TOPIC,
     Perm,
     TopicConfig,
+    TopicIllegal,
     check_topic_name,
     has_legal_characters,
 )
 from pocketmq.remoting.protocol.body import DataVersion
 from pocketmq.store.disk.queue_paths import topic_error
+from pocketmq.store.message_store import MessageStore
 
 SCHEDULE_QUEUE_NUMS: Final = 18
 """One queue per delay level (RocketMQ TopicConfigManager)."""
@@ -46,6 +49,8 @@ PERM_MAX: Final = int(Perm.READ | Perm.WRITE | Perm.INHERIT | Perm.PRIORITY)
 SYS_FLAG_MAX: Final = (1 << 31) - 1
 CHANGES_MAX: Final = 10_000
 """Changes remembered one by one; who has missed more needs the whole table."""
+NAMES_TOLD_MAX = 20
+MASTER_GONE = "the old master was gone before it told of them"
 OnIllegal = Callable[[str, str], None]
 """Hears (name, why) of an entry of a master's table that is not taken over."""
 
@@ -318,3 +323,38 @@ class TopicTable:
 
 def _queue_nums(config: TopicConfig) -> int:
     return max(config.read_queue_nums, config.write_queue_nums)
+
+
+def remake_topics(topics: TopicTable, store: MessageStore, log: EventLog, why: str = MASTER_GONE) -> list[str]:
+    """Make the topics again that have messages in queues and are in no table; return their names, logged as one event.
+
+    A slave asks for its master's topics about once a second; the log is there at once. So a topic of the master's last
+    moment has messages in the slave's queues, some of them perhaps answered with SEND_OK, and nothing could read them.
+    The same holds for a broker whose ``topics.json`` is gone or was damaged: its backup lacks the newest topic.
+
+    They get as many queues as the highest queue id asks for, and may be read and written. What is left of a topic that
+    was deleted stays deleted. Reads the ends of queues: not for the event loop.
+    """
+    highest: dict[str, int] = {}
+    for queue in store.consume_queues.all():
+        topic = queue.topic
+        if topics.get(topic) is None and queue.last_physical_end() > store.consume_queues.deleted.get(topic):
+            highest[topic] = max(highest.get(topic, 0), queue.queue_id)
+    made: list[str] = []
+    for topic, queue_id in sorted(highest.items()):
+        try:
+            check_topic_name(topic)
+            topics.create(topic, queue_id + 1, int(Perm.READ | Perm.WRITE))
+        except (TopicIllegal, TableFull) as error:
+            log.error("topic_not_made_again", topic=topic[:128], error=str(error))
+        else:
+            made.append(topic)
+    if made:
+        log.warning(
+            "topics_made_again",
+            count=len(made),
+            topics=made[:NAMES_TOLD_MAX],
+            why=f"they have messages, and {why}",
+            what_to_do="look whether they need more queues than were in use",
+        )
+    return made
