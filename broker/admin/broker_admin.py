@@ -58,7 +58,7 @@ def camel_case(name: str) -> str:
     return OWN_SPELLING.get(camel, camel)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class BrokerAdmin:
     """Handlers about the broker. Admin worker thread."""
 

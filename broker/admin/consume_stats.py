@@ -5,6 +5,7 @@ QUERY_CONSUME_TIME_SPAN and VIEW_BROKER_STATS_DATA.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pocketmq.broker.config import BrokerConfig
@@ -47,28 +48,18 @@ class StatsUnknown(PocketMQError):
     default_cause = Cause.BAD_REQUEST
 
 
+@dataclass(slots=True, eq=False)
 class ConsumeFigures:
     """Progress of groups; any worker thread."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: TopicTable,
-        groups: SubscriptionGroups,
-        offsets: ConsumerOffsets,
-        clients: ClientTable[Connection],
-        items: StatsItems,
-        clock: Clock,
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._clients = clients
-        self._items = items
-        self._clock = clock
+    config: BrokerConfig
+    store: MessageStore
+    topics: TopicTable
+    groups: SubscriptionGroups
+    offsets: ConsumerOffsets
+    clients: ClientTable[Connection]
+    items: StatsItems
+    clock: Clock
 
     def handlers(self) -> Mapping[int, Handler]:
         """Return the handler of each code."""
@@ -86,25 +77,25 @@ class ConsumeFigures:
         ``pull_offset`` (5.3, "inflight" in its tools) is the committed offset: what is on its way is known to the
         client alone.
         """
-        committed = self._offsets.of(group, topic)
+        committed = self.offsets.of(group, topic)
         table: dict[MessageQueue, OffsetWrapper] = {}
         for queue_id in range(queue_nums):
-            end = max(0, self._store.max_offset(topic, queue_id))
+            end = max(0, self.store.max_offset(topic, queue_id))
             offset = max(0, committed.get(queue_id, 0))
-            time = self._store.store_time(topic, queue_id, offset - 1) if offset > 0 else 0
-            queue = MessageQueue(topic, self._config.broker_name, queue_id)
+            time = self.store.store_time(topic, queue_id, offset - 1) if offset > 0 else 0
+            queue = MessageQueue(topic, self.config.broker_name, queue_id)
             table[queue] = OffsetWrapper(end, offset, max(0, time), offset)
-        tps = self._items.tps(GROUP_GET_NUMS, group_key(topic, group), self._clock.now_ms())
+        tps = self.items.tps(GROUP_GET_NUMS, group_key(topic, group), self.clock.now_ms())
         return ConsumeStats(offset_table=table, consume_tps=tps)
 
     def _all_groups(self, task: Task) -> Buffers:
         header: Any = task.request.header
         stats: list[tuple[str, list[ConsumeStats]]] = []
         total_diff = queues = 0
-        for group in sorted({*self._groups.names(), *self._offsets.groups()}):
+        for group in sorted({*self.groups.names(), *self.offsets.groups()}):
             of_group: list[ConsumeStats] = []
-            for topic in sorted(self._offsets.topics_of(group)):
-                config = self._topics.get(topic)
+            for topic in sorted(self.offsets.topics_of(group)):
+                config = self.topics.get(topic)
                 if config is None or (header.is_order and not config.order) or self._has_left(group, topic):
                     continue
                 queues += config.write_queue_nums
@@ -121,38 +112,38 @@ class ConsumeFigures:
 
     def _has_left(self, group: str, topic: str) -> bool:
         """Whether a group that is online does not subscribe to the topic any more."""
-        model, subscription = self._clients.subscription(group, topic)
+        model, subscription = self.clients.subscription(group, topic)
         return model is not None and subscription is None
 
     def _address(self) -> str:
-        host = self._store.store_host
-        address = ".".join(map(str, host[:4])) if len(host) == 8 else self._config.bind_address
+        host = self.store.store_host
+        address = ".".join(map(str, host[:4])) if len(host) == 8 else self.config.bind_address
         return f"{address}:{int.from_bytes(host[-4:], 'big')}"
 
     def _time_span(self, task: Task) -> Buffers:
         """Say how old the first, the last and the last consumed message of each queue are, and the lag in ms."""
         header: Any = task.request.header
-        topic, store = header.topic, self._store
-        config = find_topic(self._topics, topic)
-        committed = self._offsets.of(header.group, topic)
+        topic, store = header.topic, self.store
+        config = find_topic(self.topics, topic)
+        committed = self.offsets.of(header.group, topic)
         spans: list[QueueTimeSpan] = []
         for queue_id in range(config.write_queue_nums):
             low, end = max(0, store.min_offset(topic, queue_id)), max(0, store.max_offset(topic, queue_id))
             offset = max(0, committed.get(queue_id, 0))
-            span = QueueTimeSpan(MessageQueue(topic, self._config.broker_name, queue_id))
+            span = QueueTimeSpan(MessageQueue(topic, self.config.broker_name, queue_id))
             span.min_time_stamp = store.store_time(topic, queue_id, low)
             span.max_time_stamp = store.store_time(topic, queue_id, end - 1) if end > 0 else -1
             consumed = store.store_time(topic, queue_id, offset - 1) if offset > 0 else span.min_time_stamp
             span.consume_time_stamp = consumed
             if offset < end:
                 next_time = store.store_time(topic, queue_id, max(offset, low))
-                span.delay_time = max(0, self._clock.now_ms() - next_time) if next_time > 0 else 0
+                span.delay_time = max(0, self.clock.now_ms() - next_time) if next_time > 0 else 0
             spans.append(span)
         return encode_answer(task.request, body=encode_body(QueryConsumeTimeSpanBody(spans)))
 
     def _stats_data(self, task: Task) -> Buffers:
         header: Any = task.request.header
-        data = self._items.data(header.stats_name, header.stats_key, self._clock.now_ms())
+        data = self.items.data(header.stats_name, header.stats_key, self.clock.now_ms())
         if data is None:
             raise StatsUnknown(f"The stats <{header.stats_name[:64]}> <{header.stats_key[:256]}> not exist")
         return encode_answer(task.request, body=encode_body(data))

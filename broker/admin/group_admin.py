@@ -5,6 +5,7 @@ GET_ALL_CONSUMER_OFFSET, INVOKE_BROKER_TO_RESET_OFFSET, CLONE_GROUP_OFFSET and o
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -50,34 +51,21 @@ class ConsumerNotOnline(PocketMQError):
     default_cause = Cause.BAD_REQUEST
 
 
+@dataclass(slots=True, eq=False)
 class GroupAdmin:
     """Handlers about groups. Admin worker thread."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: TopicTable,
-        groups: SubscriptionGroups,
-        offsets: ConsumerOffsets,
-        clients: ClientTable[Connection],
-        notifier: GroupNotifier,
-        persist_groups: Callable[[], object],
-        persist_offsets: Callable[[], object],
-        figures: ConsumeFigures,
-        clock: Clock,
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._clients = clients
-        self._notifier = notifier
-        self._persist_groups = persist_groups
-        self._persist_offsets = persist_offsets
-        self._figures = figures
-        self._clock = clock
+    config: BrokerConfig
+    store: MessageStore
+    topics: TopicTable
+    groups: SubscriptionGroups
+    offsets: ConsumerOffsets
+    clients: ClientTable[Connection]
+    notifier: GroupNotifier
+    persist_groups: Callable[[], object]
+    persist_offsets: Callable[[], object]
+    figures: ConsumeFigures
+    clock: Clock
 
     def handlers(self) -> Mapping[int, Handler]:
         """Return the handler of each code."""
@@ -101,8 +89,8 @@ class GroupAdmin:
         }
 
     def _put(self, task: Task) -> Buffers:
-        self._groups.put(decode_body(task.request.body, SubscriptionGroupConfigBody))
-        self._persist_groups()
+        self.groups.put(decode_body(task.request.body, SubscriptionGroupConfigBody))
+        self.persist_groups()
         return encode_answer(task.request)
 
     def _put_list(self, task: Task) -> Buffers:
@@ -111,16 +99,16 @@ class GroupAdmin:
         for group in groups:
             check_group_name(group.group_name)
         for group in groups:
-            self._groups.put(group)
-        self._persist_groups()
+            self.groups.put(group)
+        self.persist_groups()
         return encode_answer(task.request)
 
     def _all(self, task: Task) -> Buffers:
-        return encode_answer(task.request, body=self._groups.encode())
+        return encode_answer(task.request, body=self.groups.encode())
 
     def _one(self, task: Task) -> Buffers:
         header: Any = task.request.header
-        known = self._groups.get(header.group)
+        known = self.groups.get(header.group)
         if known is None:
             return self._no_group(task, header.group)
         return encode_answer(task.request, body=msgspec.json.encode(known))
@@ -131,54 +119,54 @@ class GroupAdmin:
 
     def _delete(self, task: Task) -> Buffers:
         header: Any = task.request.header
-        self._groups.delete(header.group_name)
-        self._persist_groups()
+        self.groups.delete(header.group_name)
+        self.persist_groups()
         if header.clean_offset or header.remove_offset:
-            self._offsets.remove_group(header.group_name)
-            self._persist_offsets()
+            self.offsets.remove_group(header.group_name)
+            self.persist_offsets()
         return encode_answer(task.request)
 
     def _list(self, task: Task) -> Buffers:
-        names = {*self._groups.names(), *self._clients.consumer_groups(), *self._offsets.groups()}
+        names = {*self.groups.names(), *self.clients.consumer_groups(), *self.offsets.groups()}
         return encode_answer(task.request, body=encode_body(GroupList(group_list=sorted(names))))
 
     def _groups_of_topic(self, task: Task) -> Buffers:
         header: Any = task.request.header
-        names = {*self._offsets.groups_of(header.topic), *self._clients.groups_subscribed_to(header.topic)}
+        names = {*self.offsets.groups_of(header.topic), *self.clients.groups_subscribed_to(header.topic)}
         return encode_answer(task.request, body=encode_body(GroupList(group_list=sorted(names))))
 
     def _topics_of_group(self, task: Task) -> Buffers:
         header: Any = task.request.header
-        topics = sorted(self._offsets.topics_of(header.group))
+        topics = sorted(self.offsets.topics_of(header.group))
         return encode_answer(task.request, body=encode_body(TopicList(topic_list=topics)))
 
     def _subscription(self, task: Task) -> Buffers:
         header: Any = task.request.header
-        _, subscription = self._clients.subscription(header.group, header.topic)
+        _, subscription = self.clients.subscription(header.group, header.topic)
         body = QuerySubscriptionBody(subscription, header.group, header.topic)
         return encode_answer(task.request, body=encode_body(body))
 
     def _all_offsets(self, task: Task) -> Buffers:
-        return encode_answer(task.request, body=self._offsets.encode())
+        return encode_answer(task.request, body=self.offsets.encode())
 
     def _consume_stats(self, task: Task) -> Buffers:
         header: Any = task.request.header
         group = header.consumer_group
-        topics = [header.topic] if header.topic else self._offsets.topics_of(group)
+        topics = [header.topic] if header.topic else self.offsets.topics_of(group)
         table: dict[MessageQueue, OffsetWrapper] = {}
         tps = 0.0
         for topic in topics:
-            config = self._topics.get(topic)
+            config = self.topics.get(topic)
             if config is None:
                 continue
-            figures = self._figures.of_topic(group, topic, config.read_queue_nums)
+            figures = self.figures.of_topic(group, topic, config.read_queue_nums)
             table.update(figures.offset_table)
             tps += figures.consume_tps
         return encode_answer(task.request, body=encode_body(ConsumeStats(offset_table=table, consume_tps=tps)))
 
     def _consumer_connections(self, task: Task) -> Buffers:
         header: Any = task.request.header
-        known = self._clients.consumer_group(header.consumer_group)
+        known = self.clients.consumer_group(header.consumer_group)
         if known is None:
             raise ConsumerNotOnline(f"the consumer group[{header.consumer_group[:128]}] not online")
         body = ConsumerConnection(
@@ -192,7 +180,7 @@ class GroupAdmin:
 
     def _producer_connections(self, task: Task) -> Buffers:
         header: Any = task.request.header
-        clients = self._clients.producers(header.producer_group)
+        clients = self.clients.producers(header.producer_group)
         if not clients:
             text = f"the producer group[{header.producer_group[:128]}] not exist"
             return encode_answer(task.request, ResponseCode.SYSTEM_ERROR, remark=text)
@@ -201,7 +189,7 @@ class GroupAdmin:
 
     def _all_producers(self, task: Task) -> Buffers:
         """List every producer; its heartbeat's time is given as wall time."""
-        now_ms, now_ns = self._clock.now_ms(), self._clock.monotonic_ns()
+        now_ms, now_ns = self.clock.now_ms(), self.clock.monotonic_ns()
         table = {
             group: [
                 ProducerInfo(
@@ -213,7 +201,7 @@ class GroupAdmin:
                 )
                 for client in clients
             ]
-            for group, clients in sorted(self._clients.producer_groups().items())
+            for group, clients in sorted(self.clients.producer_groups().items())
         }
         return encode_answer(task.request, body=encode_body(ProducerTableInfo(table)))
 
@@ -222,14 +210,14 @@ class GroupAdmin:
         online, has left are skipped unless ``offline`` (RocketMQ cloneGroupOffset)."""
         header: Any = task.request.header
         check_group_name(header.dest_group)
-        for topic in [header.topic] if header.topic else self._offsets.topics_of(header.src_group):
-            model, subscription = self._clients.subscription(header.src_group, topic)
+        for topic in [header.topic] if header.topic else self.offsets.topics_of(header.src_group):
+            model, subscription = self.clients.subscription(header.src_group, topic)
             has_left = model is not None and subscription is None
-            if self._topics.get(topic) is None or (has_left and not header.offline):
+            if self.topics.get(topic) is None or (has_left and not header.offline):
                 continue
-            for queue_id, offset in self._offsets.of(header.src_group, topic).items():
-                self._offsets.commit(header.dest_group, topic, queue_id, offset)
-        self._persist_offsets()
+            for queue_id, offset in self.offsets.of(header.src_group, topic).items():
+                self.offsets.commit(header.dest_group, topic, queue_id, offset)
+        self.persist_offsets()
         return encode_answer(task.request)
 
     def _reset(self, task: Task) -> Buffers:
@@ -243,35 +231,35 @@ class GroupAdmin:
         header: Any = task.request.header
         group, topic = header.group, header.topic
         check_group_name(group)
-        config = find_topic(self._topics, topic)
+        config = find_topic(self.topics, topic)
         queue_ids = range(config.write_queue_nums)
         if header.queue_id >= 0:
-            find_queue(self._topics, topic, header.queue_id)
+            find_queue(self.topics, topic, header.queue_id)
             queue_ids = range(header.queue_id, header.queue_id + 1)
         table: dict[MessageQueue, int] = {}
         for queue_id in queue_ids:
             target = self._target(topic, queue_id, header)
-            committed = self._offsets.query(group, topic, queue_id)
+            committed = self.offsets.query(group, topic, queue_id)
             if committed is not None and not header.is_force and target >= committed:
                 target = committed
-            self._offsets.commit(group, topic, queue_id, target)
-            table[MessageQueue(topic, self._config.broker_name, queue_id)] = target
-        self._persist_offsets()
+            self.offsets.commit(group, topic, queue_id, target)
+            table[MessageQueue(topic, self.config.broker_name, queue_id)] = target
+        self.persist_offsets()
         body = encode_body(ResetOffsetBody(offset_table=table))
         told = ResetOffsetRequestHeader(topic, group, header.timestamp, header.is_force)
-        self._notifier.send(group, RequestCode.RESET_CONSUMER_CLIENT_OFFSET, told, body)
+        self.notifier.send(group, RequestCode.RESET_CONSUMER_CLIENT_OFFSET, told, body)
         return encode_answer(task.request, body=body)
 
     def _target(self, topic: str, queue_id: int, header: Any) -> int:
-        low = max(0, self._store.min_offset(topic, queue_id))
-        high = max(0, self._store.max_offset(topic, queue_id))
+        low = max(0, self.store.min_offset(topic, queue_id))
+        high = max(0, self.store.max_offset(topic, queue_id))
         if header.offset is not None and header.queue_id >= 0:
             return max(low, min(int(header.offset), high))
         if header.timestamp == -1:
             return high
-        if high > low and self._store.store_time(topic, queue_id, high - 1) < header.timestamp:
+        if high > low and self.store.store_time(topic, queue_id, high - 1) < header.timestamp:
             return high
-        return self._store.offset_by_time(topic, queue_id, header.timestamp)
+        return self.store.offset_by_time(topic, queue_id, header.timestamp)
 
 
 def _describe(client: ClientInfo[Connection]) -> ConnectionBody:

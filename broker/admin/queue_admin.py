@@ -4,6 +4,7 @@ Lives here: handlers of QUERY_CONSUME_QUEUE and CLEAN_UNUSED_TOPIC.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pocketmq.broker.group.client_table import ClientTable
@@ -34,24 +35,16 @@ class QueueUnknown(PocketMQError):
     default_cause = Cause.BAD_REQUEST
 
 
+@dataclass(slots=True, eq=False)
 class QueueAdmin:
     """Handlers about consume queues. Admin worker thread."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        topics: TopicTable,
-        offsets: ConsumerOffsets,
-        clients: ClientTable[Connection],
-        persist_offsets: Callable[[], object],
-        log: EventLog,
-    ) -> None:
-        self._store = store
-        self._topics = topics
-        self._offsets = offsets
-        self._clients = clients
-        self._persist_offsets = persist_offsets
-        self._log = log
+    store: MessageStore
+    topics: TopicTable
+    offsets: ConsumerOffsets
+    clients: ClientTable[Connection]
+    persist_offsets: Callable[[], object]
+    log: EventLog
 
     def handlers(self) -> Mapping[int, Handler]:
         """Return the handler of each code."""
@@ -64,22 +57,22 @@ class QueueAdmin:
         """Show entries as they are: also those that were blanked, and whose records the log has lost."""
         header: Any = task.request.header
         topic, queue_id, index = header.topic, header.queue_id, header.index
-        if not any(queue[:2] == (topic, queue_id) for queue in self._store.queues()):
+        if not any(queue[:2] == (topic, queue_id) for queue in self.store.queues()):
             raise QueueUnknown(f"{queue_id}@{topic[:128]} is not exist!")
         body = QueryConsumeQueueBody(
-            max_queue_index=self._store.max_offset(topic, queue_id),
-            min_queue_index=self._store.min_offset(topic, queue_id),
+            max_queue_index=self.store.max_offset(topic, queue_id),
+            min_queue_index=self.store.min_offset(topic, queue_id),
         )
         tags: frozenset[int] | None = None
         is_judged = False
         if header.consumer_group:
-            _, body.subscription_data = self._clients.subscription(header.consumer_group, topic)
+            _, body.subscription_data = self.clients.subscription(header.consumer_group, topic)
             if body.subscription_data is None:
                 body.filter_data = f"{header.consumer_group[:128]}@{topic[:128]} is not online!"
             else:
                 is_judged, tags = _tags_of(body.subscription_data)
         count = max(1, min(header.count, ENTRIES_MAX))
-        entries = self._store.read_entries(topic, queue_id, max(0, index), count)
+        entries = self.store.read_entries(topic, queue_id, max(0, index), count)
         if index < 0 or len(entries) == 0:
             raise QueueUnknown(f"Index {index} of {queue_id}@{topic[:128]} is not exist!")
         for entry in entries:
@@ -94,13 +87,13 @@ class QueueAdmin:
     def _clean_unused(self, task: Task) -> Buffers:
         """Remove the queues of topics that do not exist (RocketMQ cleanUnusedTopic): a deletion that was interrupted
         leaves them."""
-        unused = sorted({queue[0] for queue in self._store.queues()})
-        removed = [topic for topic in unused if self._topics.get(topic) is None and not is_system_topic(topic)]
+        unused = sorted({queue[0] for queue in self.store.queues()})
+        removed = [topic for topic in unused if self.topics.get(topic) is None and not is_system_topic(topic)]
         for topic in removed:
-            self._offsets.remove_topic(topic)
-            self._persist_offsets()
-            self._store.delete_topic(topic)
-            self._log.info("unused_topic_removed", topic=topic, remote=task.connection.remote)
+            self.offsets.remove_topic(topic)
+            self.persist_offsets()
+            self.store.delete_topic(topic)
+            self.log.info("unused_topic_removed", topic=topic, remote=task.connection.remote)
         return encode_answer(task.request, remark=f"{len(removed)} topics removed" if removed else "")
 
 

@@ -6,6 +6,7 @@ offsets.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -33,26 +34,17 @@ class TopicRefused(PocketMQError):
     default_cause = Cause.BAD_REQUEST
 
 
+@dataclass(slots=True, eq=False)
 class TopicAdmin:
     """Handlers about topics. Admin worker thread."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        topics: TopicTable,
-        offsets: ConsumerOffsets,
-        persist_topics: Callable[[], object],
-        persist_offsets: Callable[[], object],
-        log: EventLog,
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._topics = topics
-        self._offsets = offsets
-        self._persist_topics = persist_topics
-        self._persist_offsets = persist_offsets
-        self._log = log
+    config: BrokerConfig
+    store: MessageStore
+    topics: TopicTable
+    offsets: ConsumerOffsets
+    persist_topics: Callable[[], object]
+    persist_offsets: Callable[[], object]
+    log: EventLog
 
     def handlers(self) -> Mapping[int, Handler]:
         """Return the handler of each code."""
@@ -73,7 +65,7 @@ class TopicAdmin:
     def _put(self, task: Task) -> Buffers:
         header: Any = task.request.header
         self._check(header.topic, header.perm, header.topic_filter_type)
-        self._topics.put(
+        self.topics.put(
             TopicConfig(
                 topic_name=header.topic,
                 read_queue_nums=header.read_queue_nums,
@@ -84,14 +76,14 @@ class TopicAdmin:
                 order=header.order,
             )
         )
-        self._persist_topics()
-        self._log.info("topic_changed", topic=header.topic, remote=task.connection.remote)
+        self.persist_topics()
+        self.log.info("topic_changed", topic=header.topic, remote=task.connection.remote)
         return encode_answer(task.request)
 
     def _check(self, topic: str, perm: int, filter_type: str | None) -> None:
         if why := too_long([("topicFilterType", filter_type, NAME_LENGTH_MAX)]):
             raise TopicRefused("topic refused", why=why, hint="SINGLE_TAG or MULTI_TAG")
-        if topic == self._config.broker_cluster_name or is_system_topic(topic):
+        if topic == self.config.broker_cluster_name or is_system_topic(topic):
             raise TopicRefused(f"The topic[{topic[:128]}] is conflict with system topic.")
         if not 0 <= perm <= PERM_MAX:
             raise TopicRefused("topic refused", why=f"perm {perm} is unknown", hint="2 write, 4 read, 6 both")
@@ -104,7 +96,7 @@ class TopicAdmin:
             check_topic_name(topic.topic_name)
             self._check(topic.topic_name, topic.perm, topic.topic_filter_type)
         for topic in topics:
-            self._topics.put(
+            self.topics.put(
                 TopicConfig(
                     topic_name=topic.topic_name,
                     read_queue_nums=topic.read_queue_nums,
@@ -115,73 +107,73 @@ class TopicAdmin:
                     order=topic.order,
                 )
             )
-        self._persist_topics()
-        self._log.info("topics_changed", topics=len(topics), remote=task.connection.remote)
+        self.persist_topics()
+        self.log.info("topics_changed", topics=len(topics), remote=task.connection.remote)
         return encode_answer(task.request)
 
     def _delete(self, task: Task) -> Buffers:
         header: Any = task.request.header
         topic = header.topic
-        if not topic or topic == self._config.broker_cluster_name or is_system_topic(topic):
+        if not topic or topic == self.config.broker_cluster_name or is_system_topic(topic):
             raise TopicRefused(f"The topic[{topic[:128]}] is conflict with system topic.")
-        known = self._topics.delete(topic)
-        if known or any(queue[0] == topic for queue in self._store.queues()):  # else a failed deletion stays half done
-            self._persist_topics()  # before its data goes: after a crash the topic must not come back without it
-            self._offsets.remove_topic(topic)
-            self._persist_offsets()  # else a crash brings them back: new messages below them would be skipped
-            self._store.delete_topic(topic)
-            self._log.info("topic_deleted", topic=topic, remote=task.connection.remote)
+        known = self.topics.delete(topic)
+        if known or any(queue[0] == topic for queue in self.store.queues()):  # else a failed deletion stays half done
+            self.persist_topics()  # before its data goes: after a crash the topic must not come back without it
+            self.offsets.remove_topic(topic)
+            self.persist_offsets()  # else a crash brings them back: new messages below them would be skipped
+            self.store.delete_topic(topic)
+            self.log.info("topic_deleted", topic=topic, remote=task.connection.remote)
         return encode_answer(task.request)
 
     def _all(self, task: Task) -> Buffers:
         """RocketMQ's body, and for our slaves where the log ended when topics were deleted."""
-        body = self._topics.encode()
-        deleted = self._store.consume_queues.deleted.table()
+        body = self.topics.encode()
+        deleted = self.store.consume_queues.deleted.table()
         if deleted:
             body = body[:-1] + b',"deletedTopics":' + msgspec.json.encode(deleted) + b"}"
         return encode_answer(task.request, body=body)
 
     def _one(self, task: Task) -> Buffers:
         header: Any = task.request.header
-        return encode_answer(task.request, body=msgspec.json.encode(find_topic(self._topics, header.topic)))
+        return encode_answer(task.request, body=msgspec.json.encode(find_topic(self.topics, header.topic)))
 
     def _stats(self, task: Task) -> Buffers:
         header: Any = task.request.header
-        config = find_topic(self._topics, header.topic)
+        config = find_topic(self.topics, header.topic)
         table: dict[MessageQueue, TopicOffset] = {}
         for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
-            low = max(0, self._store.min_offset(header.topic, queue_id))
-            high = max(0, self._store.max_offset(header.topic, queue_id))
-            time = self._store.store_time(header.topic, queue_id, high - 1) if high > 0 else 0
-            queue = MessageQueue(header.topic, self._config.broker_name, queue_id)
+            low = max(0, self.store.min_offset(header.topic, queue_id))
+            high = max(0, self.store.max_offset(header.topic, queue_id))
+            time = self.store.store_time(header.topic, queue_id, high - 1) if high > 0 else 0
+            queue = MessageQueue(header.topic, self.config.broker_name, queue_id)
             table[queue] = TopicOffset(low, high, max(0, time))
         return encode_answer(task.request, body=encode_body(TopicStatsTable(offset_table=table)))
 
     def _system_topics(self, task: Task) -> Buffers:
-        topics = sorted(SYSTEM_TOPICS | {self._config.broker_cluster_name, self._config.broker_name})
+        topics = sorted(SYSTEM_TOPICS | {self.config.broker_cluster_name, self.config.broker_name})
         return encode_answer(task.request, body=encode_body(TopicList(topic_list=topics)))
 
     def _queue(self, task: Task) -> tuple[str, int]:
         header: Any = task.request.header
-        find_queue(self._topics, header.topic, header.queue_id)
+        find_queue(self.topics, header.topic, header.queue_id)
         return header.topic, header.queue_id
 
     def _max_offset(self, task: Task) -> Buffers:
         """A client that asks where a queue ends, after its own receipt, must not be told of an end before it."""
-        self._store.show_all()
-        offset = self._store.max_offset(*self._queue(task))
+        self.store.show_all()
+        offset = self.store.max_offset(*self._queue(task))
         return encode_answer(task.request, header=OffsetResponseHeader(max(0, offset)))
 
     def _min_offset(self, task: Task) -> Buffers:
-        offset = self._store.min_offset(*self._queue(task))
+        offset = self.store.min_offset(*self._queue(task))
         return encode_answer(task.request, header=OffsetResponseHeader(max(0, offset)))
 
     def _offset_by_time(self, task: Task) -> Buffers:
         header: Any = task.request.header
-        offset = self._store.offset_by_time(*self._queue(task), header.timestamp)
+        offset = self.store.offset_by_time(*self._queue(task), header.timestamp)
         return encode_answer(task.request, header=OffsetResponseHeader(offset))
 
     def _earliest_time(self, task: Task) -> Buffers:
         topic, queue_id = self._queue(task)
-        time = self._store.store_time(topic, queue_id, self._store.min_offset(topic, queue_id))
+        time = self.store.store_time(topic, queue_id, self.store.min_offset(topic, queue_id))
         return encode_answer(task.request, header=TimestampResponseHeader(time))

@@ -4,6 +4,7 @@ Lives here: handlers of HA_STATUS, HA_PROMISE, HA_PROMOTE, HA_DEMOTE and HA_HOLD
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
@@ -22,24 +23,16 @@ ChangeRole = Callable[[str, int, bool], None]
 """(role, broker id, accept loss): called when the answer was made; the change comes after it."""
 
 
+@dataclass(slots=True, eq=False)
 class HaAdmin:
     """Handlers about replication. Admin worker thread."""
 
-    def __init__(
-        self,
-        node: HaNode,
-        topics: TopicTable,
-        groups: SubscriptionGroups,
-        offsets: ConsumerOffsets,
-        change_role: ChangeRole,
-        log: EventLog,
-    ) -> None:
-        self._node = node
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._change_role = change_role
-        self._log = log
+    node: HaNode
+    topics: TopicTable
+    groups: SubscriptionGroups
+    offsets: ConsumerOffsets
+    change_role: ChangeRole
+    log: EventLog
 
     def handlers(self) -> Mapping[int, Handler]:
         """Return the handler of each code."""
@@ -52,21 +45,21 @@ class HaAdmin:
         }
 
     def _status(self, task: Task) -> Buffers:
-        body = self._node.status()
-        body.topics_version = self._topics.version
-        body.groups_version = self._groups.version
-        body.offsets_generation = self._offsets.generation
+        body = self.node.status()
+        body.topics_version = self.topics.version
+        body.groups_version = self.groups.version
+        body.offsets_generation = self.offsets.generation
         return encode_answer(task.request, body=encode_body(body))
 
     def _promise(self, task: Task) -> Buffers:
         header: Any = task.request.header
         self._check_name(header.broker_name)
-        return encode_answer(task.request, header=self._node.promise(header))
+        return encode_answer(task.request, header=self.node.promise(header))
 
     def _promote(self, task: Task) -> Buffers:
         header: Any = task.request.header
         self._check_name(header.broker_name)
-        node = self._node
+        node = self.node
         if header.role not in MASTER_ROLES:
             raise NotPromoted("not promoted", why=f"{header.role[:80]!r} is no master's role")
         if not node.may_lead(header.epoch, header.owner):
@@ -77,14 +70,14 @@ class HaAdmin:
                 hint="use pocketmq ha promote",
             )
         role_settings(node.role.config, node.role.store_config, header.role, 0)  # raises before anything is changed
-        self._log.warning("promotion_begins", epoch=header.epoch, role=header.role, remote=task.connection.remote)
-        self._change_role(header.role, 0, False)
+        self.log.warning("promotion_begins", epoch=header.epoch, role=header.role, remote=task.connection.remote)
+        self.change_role(header.role, 0, False)
         return encode_answer(task.request)
 
     def _demote(self, task: Task) -> Buffers:
         header: Any = task.request.header
         self._check_name(header.broker_name)
-        node = self._node
+        node = self.node
         leads = not node.role.is_slave and node.fenced_by is None
         if leads and not header.force:
             raise NotPromoted(
@@ -93,24 +86,24 @@ class HaAdmin:
                 hint="promote another one first (pocketmq ha promote), or use --force: nobody takes sends then",
             )
         role_settings(node.role.config, node.role.store_config, SLAVE, header.broker_id)
-        self._log.warning(
+        self.log.warning(
             "demotion_begins",
             broker_id=header.broker_id,
             accept_loss=header.accept_loss,
             remote=task.connection.remote,
         )
-        self._change_role(SLAVE, int(header.broker_id), bool(header.accept_loss))
+        self.change_role(SLAVE, int(header.broker_id), bool(header.accept_loss))
         return encode_answer(task.request)
 
     def _hold(self, task: Task) -> Buffers:
         header: Any = task.request.header
         self._check_name(header.broker_name)
-        node = self._node
+        node = self.node
         if node.role.is_slave or node.fenced_by is not None:
             raise NotPromoted("sends not held", why="this broker does not lead")
         return encode_answer(task.request, header=HaHoldResponseHeader(node.hold(header.hold_ms)))
 
     def _check_name(self, broker_name: str) -> None:
-        own = self._node.role.config.broker_name
+        own = self.node.role.config.broker_name
         if broker_name != own:
             raise NotPromoted("request refused", why=f"this is {own}, not {broker_name[:80]!r}")

@@ -4,6 +4,7 @@ Lives here: QUERY_CONSUMER_OFFSET, UPDATE_CONSUMER_OFFSET, GET_CONSUMER_LIST_BY_
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pocketmq.broker.group.client_table import ClientTable
@@ -27,27 +28,18 @@ CONFLICT_FIELD: Final = "subscription_conflict"
 """Ours: extra field of the list of members: how their subscriptions differ."""
 
 
+@dataclass(slots=True, eq=False)
 class ConsumerProcessor(OneByOne):
     """Serves codes 14, 15 and 38 (RocketMQ ConsumerManageProcessor)."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        topics: TopicTable,
-        offsets: ConsumerOffsets,
-        clients: ClientTable[Any],
-        recent: RecentMessages,
-        locks: LockManager,
-        note_commit: Callable[[str, str, int, int], None] | None = None,
-    ) -> None:
-        """``note_commit(group, topic, queue id, offset)`` hears of each commit: a slave hands them to its master."""
-        self._store = store
-        self._topics = topics
-        self._offsets = offsets
-        self._clients = clients
-        self._recent = recent
-        self._locks = locks
-        self._note_commit = note_commit
+    store: MessageStore
+    topics: TopicTable
+    offsets: ConsumerOffsets
+    clients: ClientTable[Any]
+    recent: RecentMessages
+    locks: LockManager
+    note_commit: Callable[[str, str, int, int], None] | None = None
+    """Called with (group, topic, queue id, offset) of each commit: a slave passes them on to its master."""
 
     def serve(self, task: Task, drain: Drain) -> None:
         """Answer one request."""
@@ -62,26 +54,26 @@ class ConsumerProcessor(OneByOne):
     def _update(self, task: Task) -> Buffers:
         header: Any = task.request.header
         check_group_name(header.consumer_group)
-        find_queue(self._topics, header.topic, header.queue_id)
-        if self._note_commit is None:  # a slave knows no locks, and may be behind what consumers have read
-            check_commit(self._store, header.topic, header.queue_id, header.commit_offset)
+        find_queue(self.topics, header.topic, header.queue_id)
+        if self.note_commit is None:  # a slave knows no locks, and may be behind what consumers have read
+            check_commit(self.store, header.topic, header.queue_id, header.commit_offset)
             token, connection = header.fencing_token, task.connection
-            self._locks.check_commit(header.consumer_group, header.topic, header.queue_id, token, connection)
+            self.locks.check_commit(header.consumer_group, header.topic, header.queue_id, token, connection)
         elif header.commit_offset < 0:
             raise OffsetIllegal("offset refused", why=f"{header.commit_offset} is negative")
-        self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
-        if self._note_commit is not None:
-            self._note_commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        self.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        if self.note_commit is not None:
+            self.note_commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         return encode_answer(task.request)
 
     def _query(self, task: Task) -> Buffers:
         header: Any = task.request.header
-        offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
+        offset = self.offsets.query(header.consumer_group, header.topic, header.queue_id)
         if offset is None:
             if header.set_zero_if_not_found is False:
                 text = "Not found, do not set to zero, maybe this group boot first"
                 return encode_answer(task.request, ResponseCode.QUERY_NOT_FOUND, remark=text)
-            find_queue(self._topics, header.topic, header.queue_id)
+            find_queue(self.topics, header.topic, header.queue_id)
             if not self._starts_at_zero(header.topic, header.queue_id):
                 return encode_answer(task.request, ResponseCode.QUERY_NOT_FOUND, remark=NOT_FOUND_TEXT)
             offset = 0
@@ -93,13 +85,13 @@ class ConsumerProcessor(OneByOne):
         RocketMQ's rule (ConsumerManageProcessor, facts §3.16); so CONSUME_FROM_LAST_OFFSET begins at 0 on a young
         topic.
         """
-        if self._store.min_offset(topic, queue_id) > 0:
+        if self.store.min_offset(topic, queue_id) > 0:
             return False
-        return not self._recent.is_on_disk(topic, queue_id, 0)
+        return not self.recent.is_on_disk(topic, queue_id, 0)
 
     def _list(self, task: Task) -> Buffers:
         header: Any = task.request.header
-        group = self._clients.consumer_group(header.consumer_group)
+        group = self.clients.consumer_group(header.consumer_group)
         ids = [] if group is None else group.client_ids()
         if not ids:
             text = f"no consumer for this group, {header.consumer_group}"

@@ -3,6 +3,7 @@
 Lives here: ``NativePull``.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ _NOT_FOUND = int(ResponseCode.PULL_NOT_FOUND)
 _RETRY = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
 
 
+@dataclass(slots=True, eq=False)
 class NativePull:
     """Serves the native pull. Thread-safe: it keeps nothing between requests.
 
@@ -35,34 +37,24 @@ class NativePull:
     search begins at another queue for each request (its opaque counts), so that a busy queue starves no other.
     """
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        advice: ReadAdvice,
-        checks: PullChecks,
-        service: PullService,
-        counters: BrokerCounters,
-        clock: Clock,
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._advice = advice
-        self._checks = checks
-        self._service = service
-        self._counters = counters
-        self._clock = clock
+    config: BrokerConfig
+    store: MessageStore
+    advice: ReadAdvice
+    checks: PullChecks
+    service: PullService
+    counters: BrokerCounters
+    clock: Clock
 
     def serve(self, task: Task, drain: Drain) -> None:
         """Answer, refuse or hold one pull."""
         header: Any = task.request.header
         resumed: Resumed | None = task.context
         queues = header.queues
-        refusal = self._checks.check_group(header.consumer_group)
-        if refusal is None and not 1 <= len(queues) <= self._config.native_pull_queues_max:
-            text = f"{len(queues)} queues, not 1 to {self._config.native_pull_queues_max}"
+        refusal = self.checks.check_group(header.consumer_group)
+        if refusal is None and not 1 <= len(queues) <= self.config.native_pull_queues_max:
+            text = f"{len(queues)} queues, not 1 to {self.config.native_pull_queues_max}"
             refusal = Refusal(int(ResponseCode.SYSTEM_ERROR), text, Cause.BAD_REQUEST)
-        wanted = self._checks.parsed(header.expression_type, header.expression)
+        wanted = self.checks.parsed(header.expression_type, header.expression)
         if refusal is None and isinstance(wanted, Refusal):
             refusal = wanted
         if refusal is not None or isinstance(wanted, Refusal):
@@ -81,20 +73,20 @@ class NativePull:
             drain.answer(task, buffers)
             return
         if resumed is None:
-            hold_ms = min(header.suspend_timeout_millis, self._config.suspend_timeout_mills_max)
-            deadline_ns = self._clock.monotonic_ns() + hold_ms * 1_000_000
+            hold_ms = min(header.suspend_timeout_millis, self.config.suspend_timeout_mills_max)
+            deadline_ns = self.clock.monotonic_ns() + hold_ms * 1_000_000
         else:
             deadline_ns = resumed.deadline_ns
         waiting = [(topic, queue_id, result[1]) for (topic, queue_id, _), result in zip(queues, results, strict=True)]
         drain.release(task)
-        self._service.hold(task, waiting, deadline_ns, buffers)
+        self.service.hold(task, waiting, deadline_ns, buffers)
 
     def _read(
         self, header: Any, offsets: list[int], wanted: MessageFilter, turn: int
     ) -> tuple[list[QueueResult], list[NDArray[Any]], list[NDArray[np.uint8]]]:
         """Return (result of each queue, sizes and records of those with records, in the order of the queues)."""
         queues = header.queues
-        rest_bytes = max(1, min(header.max_bytes, self._config.native_pull_bytes_max))
+        rest_bytes = max(1, min(header.max_bytes, self.config.native_pull_bytes_max))
         rest_messages = max(1, header.max_messages)
         results: dict[int, QueueResult] = {}
         found: dict[int, tuple[NDArray[Any], NDArray[np.uint8]]] = {}
@@ -103,40 +95,40 @@ class NativePull:
             index = (turn + step) % len(queues)
             topic, queue_id, _ = queues[index]
             offset = offsets[index]
-            refusal = self._checks.check_queue(topic, queue_id)
+            refusal = self.checks.check_queue(topic, queue_id)
             if refusal is not None:
                 results[index] = (refusal.code, offset, 0, 0, 0)
                 continue
             if rest_bytes <= 0 or rest_messages <= 0:
-                bounds = self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
+                bounds = self.store.min_offset(topic, queue_id), self.store.max_offset(topic, queue_id)
                 results[index] = (_RETRY, offset, *bounds, 0)
                 continue
             try:
                 result = get_filtered(
-                    self._store, topic, queue_id, offset, wanted, max_messages=rest_messages, max_bytes=rest_bytes
+                    self.store, topic, queue_id, offset, wanted, max_messages=rest_messages, max_bytes=rest_bytes
                 )
-                if self._advice.must_read_again(result.status.name, offset):
+                if self.advice.must_read_again(result.status.name, offset):
                     result = get_filtered(
-                        self._store, topic, queue_id, offset, wanted, max_messages=rest_messages, max_bytes=rest_bytes
+                        self.store, topic, queue_id, offset, wanted, max_messages=rest_messages, max_bytes=rest_bytes
                     )
             except PocketMQError as error:  # one queue on a sick part of the disk must not silence the others
                 failed = error
-                bounds = self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
+                bounds = self.store.min_offset(topic, queue_id), self.store.max_offset(topic, queue_id)
                 results[index] = (_RETRY, offset, *bounds, 0)
                 continue
             count = len(result.sizes)
-            code, next_offset = self._advice.correct(
+            code, next_offset = self.advice.correct(
                 pull_code(result.status.name, offset), result.status.name, offset, result.next_begin_offset
             )
             results[index] = (code, next_offset, result.min_offset, result.max_offset, count)
             if count:
                 found[index] = (result.sizes, result.body)
-                self._counters.group_got(topic, header.consumer_group, count, len(result.body))
+                self.counters.group_got(topic, header.consumer_group, count, len(result.body))
                 rest_bytes -= len(result.body)
                 rest_messages -= count
         if failed is not None and not found:
             raise failed
-        self._counters.got(sum(len(sizes) for sizes, _ in found.values()), sum(len(body) for _, body in found.values()))
+        self.counters.got(sum(len(sizes) for sizes, _ in found.values()), sum(len(body) for _, body in found.values()))
         order = sorted(found)
         return (
             [results[index] for index in range(len(queues))],
@@ -147,7 +139,7 @@ class NativePull:
     def _suggest(self, header: Any, results: list[QueueResult]) -> int:
         """Return where to pull next: one answer for all queues, that of the one furthest behind."""
         ids = [
-            self._advice.suggest(header.consumer_group, topic, queue_id, result[1])
+            self.advice.suggest(header.consumer_group, topic, queue_id, result[1])
             for (topic, queue_id, _), result in zip(header.queues, results, strict=True)
         ]
         return max(ids)

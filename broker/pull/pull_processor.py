@@ -3,6 +3,7 @@
 Lives here: ``PullProcessor``: RocketMQ's pull with RocketMQ's limits.
 """
 
+from dataclasses import dataclass, field
 from typing import Any
 
 from pocketmq.broker.config import BrokerConfig
@@ -27,46 +28,31 @@ from pocketmq.store.message_store import GetResult, MessageStore
 TELL_COMMITS_EVERY_NS = 10_000_000_000
 
 
+@dataclass(slots=True, eq=False)
 class PullProcessor(OneByOne):
     """Serves PULL_MESSAGE itself and hands native pulls on. Thread-safe: it keeps nothing between requests."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store_config: StoreConfig,
-        store: MessageStore,
-        recent: RecentMessages,
-        advice: ReadAdvice,
-        checks: PullChecks,
-        offsets: ConsumerOffsets,
-        service: PullService,
-        locks: LockManager,
-        native: NativePull,
-        counters: BrokerCounters,
-        clock: Clock,
-        log: EventLog,
-    ) -> None:
-        self._config = config
-        self._limits = store_config
-        self._store = store
-        self._recent = recent
-        self._advice = advice
-        self._checks = checks
-        self._offsets = offsets
-        self._service = service
-        self._locks = locks
-        self._native = native
-        self._counters = counters
-        self._clock = clock
-        self._log = log
-        self._tell_commits_from_ns = 0
+    config: BrokerConfig
+    store_config: StoreConfig
+    store: MessageStore
+    recent: RecentMessages
+    advice: ReadAdvice
+    checks: PullChecks
+    offsets: ConsumerOffsets
+    service: PullService
+    locks: LockManager
+    native: NativePull
+    counters: BrokerCounters
+    clock: Clock
+    log: EventLog
+    _tell_commits_from_ns: int = field(init=False, default=0)
 
     def serve(self, task: Task, drain: Drain) -> None:
         """Answer, refuse or hold one pull."""
         if task.connection.closed or task.request.oneway:
             drain.finish(task)
         elif task.request.code == RequestCode.NATIVE_PULL:
-            self._native.serve(task, drain)
+            self.native.serve(task, drain)
         else:
             self._pull(task, drain)
 
@@ -75,9 +61,9 @@ class PullProcessor(OneByOne):
         resumed: Resumed | None = task.context
         topic, queue_id = header.topic, header.queue_id
         wanted: MessageFilter | Refusal = EVERYTHING
-        refusal = self._checks.check_group(header.consumer_group) or self._checks.check_queue(topic, queue_id)
+        refusal = self.checks.check_group(header.consumer_group) or self.checks.check_queue(topic, queue_id)
         if refusal is None:
-            wanted = self._checks.filter_of(header)
+            wanted = self.checks.filter_of(header)
             if isinstance(wanted, Refusal):
                 refusal = wanted
         if refusal is not None or isinstance(wanted, Refusal):
@@ -86,8 +72,8 @@ class PullProcessor(OneByOne):
             return
         asked = header.queue_offset
         offset = asked if resumed is None else resumed.offsets[0]
-        limits = self._limits
-        if self._recent.is_on_disk(topic, queue_id, offset):
+        limits = self.store_config
+        if self.recent.is_on_disk(topic, queue_id, offset):
             count_max = limits.max_transfer_count_on_message_in_disk
             bytes_max = limits.max_transfer_bytes_on_message_in_disk
         else:
@@ -96,7 +82,7 @@ class PullProcessor(OneByOne):
 
         def read() -> GetResult:
             return get_filtered(
-                self._store,
+                self.store,
                 topic,
                 queue_id,
                 offset,
@@ -106,26 +92,26 @@ class PullProcessor(OneByOne):
             )
 
         result = read()
-        if self._advice.must_read_again(result.status.name, offset):
+        if self.advice.must_read_again(result.status.name, offset):
             result = read()
         commits = resumed is None and header.sys_flag & COMMIT_OFFSET_FLAG and header.commit_offset >= 0
         if (
             commits
-            and self._limits.broker_role != "SLAVE"
-            and self._locks.allows_commit(header.consumer_group, topic, queue_id, task.connection)
+            and self.store_config.broker_role != "SLAVE"
+            and self.locks.allows_commit(header.consumer_group, topic, queue_id, task.connection)
         ):
             self._commit(task, header)
-        code, next_offset = self._advice.correct(
+        code, next_offset = self.advice.correct(
             pull_code(result.status.name, offset), result.status.name, offset, result.next_begin_offset
         )
-        self._counters.got(len(result.sizes), len(result.body))
+        self.counters.got(len(result.sizes), len(result.body))
         if len(result.sizes):
-            self._counters.group_got(topic, header.consumer_group, len(result.sizes), len(result.body))
+            self.counters.group_got(topic, header.consumer_group, len(result.sizes), len(result.body))
         buffers = encode_answer(
             task.request,
             code,
             header=PullMessageResponseHeader(
-                suggest_which_broker_id=self._advice.suggest(header.consumer_group, topic, queue_id, next_offset),
+                suggest_which_broker_id=self.advice.suggest(header.consumer_group, topic, queue_id, next_offset),
                 next_begin_offset=next_offset,
                 min_offset=result.min_offset,
                 max_offset=result.max_offset,
@@ -134,30 +120,30 @@ class PullProcessor(OneByOne):
             body=result.body.data if code == ResponseCode.SUCCESS else b"",
         )
         if code == ResponseCode.PULL_NOT_FOUND and resumed is None and header.sys_flag & SUSPEND_FLAG:
-            deadline_ns = self._clock.monotonic_ns() + self._hold_ms(header.suspend_timeout_millis) * 1_000_000
+            deadline_ns = self.clock.monotonic_ns() + self._hold_ms(header.suspend_timeout_millis) * 1_000_000
             drain.release(task)
-            self._service.hold(task, [(topic, queue_id, offset)], deadline_ns, buffers)
+            self.service.hold(task, [(topic, queue_id, offset)], deadline_ns, buffers)
         elif code == ResponseCode.PULL_RETRY_IMMEDIATELY and resumed is not None and not resumed.is_due and wanted:
             drain.release(task)
-            self._service.hold(task, [(topic, queue_id, result.next_begin_offset)], resumed.deadline_ns, buffers)
+            self.service.hold(task, [(topic, queue_id, result.next_begin_offset)], resumed.deadline_ns, buffers)
         else:
             drain.answer(task, buffers)
 
     def _commit(self, task: Task, header: Any) -> None:
         """Commit what a pull says was consumed. One outside of the queue is told; the pull itself is served."""
         try:
-            check_commit(self._store, header.topic, header.queue_id, header.commit_offset)
+            check_commit(self.store, header.topic, header.queue_id, header.commit_offset)
         except OffsetIllegal as error:
-            now_ns = self._clock.monotonic_ns()
+            now_ns = self.clock.monotonic_ns()
             if now_ns >= self._tell_commits_from_ns:  # the client says it with every pull
                 self._tell_commits_from_ns = now_ns + TELL_COMMITS_EVERY_NS
-                self._log.warning(
+                self.log.warning(
                     "commit_refused", group=header.consumer_group, remote=task.connection.remote, error=str(error)
                 )
             return
-        self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        self.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
 
     def _hold_ms(self, suspend_timeout_ms: int) -> int:
-        if not self._config.long_polling_enable:
-            return self._config.short_polling_time_mills
-        return max(0, min(suspend_timeout_ms, self._config.suspend_timeout_mills_max))
+        if not self.config.long_polling_enable:
+            return self.config.short_polling_time_mills
+        return max(0, min(suspend_timeout_ms, self.config.suspend_timeout_mills_max))

@@ -5,6 +5,7 @@ answers from disk) and a new group's first offset ask too.
 """
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from pocketmq.broker.group.subscription_groups import SubscriptionGroups
@@ -38,27 +39,20 @@ class RecentMessages:
         return physical_offset is not None and end_offset - physical_offset > self._in_memory_bytes
 
 
+@dataclass(slots=True, eq=False)
 class ReadAdvice:
     """RocketMQ's suggestion (facts §3.16), and answers of a slave that move nobody back. Thread-safe."""
 
-    def __init__(
-        self,
-        groups: SubscriptionGroups,
-        recent: RecentMessages,
-        *,
-        enabled: bool,
-        is_slave: bool,
-        has_master: Callable[[], bool],
-        show_all: Callable[[], None],
-    ) -> None:
-        """``enabled``: ``slave_read_enable``. ``has_master``: whether this slave's master answers now. ``show_all``:
-        dispatches what is stored."""
-        self._show_all = show_all
-        self._groups = groups
-        self._recent = recent
-        self._enabled = enabled
-        self._is_slave = is_slave
-        self._has_master = has_master
+    groups: SubscriptionGroups
+    recent: RecentMessages
+    _: KW_ONLY
+    enabled: bool
+    """The setting ``slave_read_enable``."""
+    is_slave: bool
+    has_master: Callable[[], bool]
+    """Whether this slave's master answers now."""
+    show_all: Callable[[], None]
+    """Dispatches what is stored."""
 
     def must_read_again(self, status_name: str, offset: int) -> bool:
         """Tell whether a queue seems to end before ``offset`` and shall be read again, now that all is dispatched.
@@ -66,19 +60,19 @@ class ReadAdvice:
         A slave may show a message before its master does: the consumer that had it there then asks the master for what
         comes behind it, and must not be moved back. Blocks for a pass of the dispatch.
         """
-        if self._is_slave or offset == 0 or status_name not in _BEYOND:
+        if self.is_slave or offset == 0 or status_name not in _BEYOND:
             return False
-        self._show_all()
+        self.show_all()
         return True
 
     def suggest(self, group: str, topic: str, queue_id: int, next_offset: int) -> int:
         """Return the id of the broker to pull from next: the group's slow one while what comes next is on disk only."""
-        if not self._enabled:
+        if not self.enabled:
             return MASTER_ID
-        known = self._groups.get(group)
+        known = self.groups.get(group)
         if known is None:
             return MASTER_ID
-        if self._recent.is_on_disk(topic, queue_id, max(0, next_offset - 1)):
+        if self.recent.is_on_disk(topic, queue_id, max(0, next_offset - 1)):
             return known.which_broker_when_consume_slowly
         return known.broker_id
 
@@ -89,8 +83,8 @@ class ReadAdvice:
         answers 20, which its clients repeat without a pause). One that has it no more sends the consumer to the master;
         without a master its own oldest message is the best there is.
         """
-        if not self._is_slave or code != _MOVED:
+        if not self.is_slave or code != _MOVED:
             return code, next_offset
         if status_name == "OFFSET_TOO_SMALL":
-            return (_RETRY, offset) if self._has_master() else (code, next_offset)
+            return (_RETRY, offset) if self.has_master() else (code, next_offset)
         return _NOT_FOUND, offset
