@@ -298,7 +298,7 @@ class BrokerApp:
             running.fast_failure.start(loop)
         observation.start()
         admission.open(running.table)
-        replication, node = running.replication, running.replication.node
+        replication = running.replication
         registration = self._registration = Registration(
             self._role.config,
             self.address,
@@ -309,8 +309,6 @@ class BrokerApp:
             replication,
             self.supervisor,
         )
-        node.on_claim = registration.role_changed
-        node.on_fenced = lambda fenced_by: registration.role_changed()
         await registration.start()
         replication.claim_with(registration.claim_members)
         replication.start()
@@ -379,6 +377,7 @@ class BrokerApp:
             store_config=self._role.store_config,
             ha_state=state,
             change_role=change_role,
+            role_changed=self._role_changed,
             reopen=lambda: mailbox.post(self._roles.begin_reopen),
             given_store=self._given_store,
             file_system=self._file_system,
@@ -475,6 +474,11 @@ class BrokerApp:
             running.pulls.connection_closed(connection)
             running.locks.connection_closed(connection)
             running.notifier.members_changed(running.clients.close(connection))
+
+    def _role_changed(self) -> None:
+        registration = self._registration
+        if registration is not None:
+            registration.role_changed()
 
     def _topic_changed(self) -> None:
         registration = self._registration

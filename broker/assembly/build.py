@@ -26,6 +26,7 @@ from pocketmq.broker.group.client_table import ClientTable
 from pocketmq.broker.group.group_notifier import GroupNotifier
 from pocketmq.broker.group.retry_topics import RetryTopics
 from pocketmq.broker.ha.ha_admin import HaAdmin
+from pocketmq.broker.ha.ha_node import HaNode
 from pocketmq.broker.ha.ha_roles import RoleOfRun, without_changes
 from pocketmq.broker.ha.replication import Replication
 from pocketmq.broker.housekeeping import Housekeeping
@@ -94,9 +95,10 @@ def build(
     )
     store.store_host = parts.store_host
     store.retention.groups_behind = parts.offsets.groups_behind
+    role = RoleOfRun(config, store_config)
+    node = HaNode(role, parts.ha_state, store, clock, parts.logger("ha"), parts.role_changed)
     replication = Replication(
-        RoleOfRun(config, store_config),
-        parts.ha_state,
+        node,
         store,
         parts.topics,
         parts.groups,
@@ -109,11 +111,11 @@ def build(
         parts.reopen,
         parts.supervisor,
     )
-    node = replication.node
     delays: DelayService | None = None
     if not replication.role.is_slave and node.fenced_by is None:
-        delays = DelayService(store_config, store, parts.file_system, parts.counters, clock, log)
-        delays.is_held = lambda: node.is_held or node.fenced_by is not None
+        delays = DelayService(
+            store_config, store, parts.file_system, parts.counters, clock, log, is_held=node.must_not_write
+        )
     answers = parts.observation.answer_port(mailbox)
     clients: ClientTable[Connection] = ClientTable(config.clients_max, config.clients_size_bytes_max)
     notifier = GroupNotifier(clients, parts.groups, mailbox, enabled=config.notify_consumer_ids_changed_enable)

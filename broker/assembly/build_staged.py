@@ -68,8 +68,7 @@ def build_named(
     named = NamedLog(store, parts.counters, clock, log, has_topic, make)
     service: NamedService | None = None
     if not replication.role.is_slave and node.fenced_by is None:
-        service = NamedService(config, store, named, clock, log)
-        service.is_held = lambda: node.is_held or node.fenced_by is not None
+        service = NamedService(config, store, named, clock, log, is_held=node.must_not_write)
     checks = SendChecks(config, parts.topics)
     processor = NamedProcessor(
         config,

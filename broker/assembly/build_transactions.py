@@ -63,6 +63,6 @@ def build_transactions(
             parts.file_system,
             clock,
             transaction_log,
+            is_held=node.must_not_write,
         )
-        transaction_service.is_held = lambda: node.is_held or node.fenced_by is not None
     return TransactionParts(transactions, transaction_admin, end_transaction, transaction_service)

@@ -67,6 +67,8 @@ class Parts:
     ha_state: HaState
     """Loaded; ``config`` and ``store_config`` have the role that it gave."""
     change_role: ChangeRole
+    role_changed: Callable[[], None]
+    """Called, in any thread, when name servers shall learn of a change of this broker's role or claim."""
     supervisor: Supervisor
     reopen: Callable[[], None]
     """Called, in any thread, when the store must be opened anew."""

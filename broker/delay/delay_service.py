@@ -69,6 +69,8 @@ class DelayService:
         counters: BrokerCounters,
         clock: Clock,
         log: EventLog,
+        *,
+        is_held: Callable[[], bool] = lambda: False,
     ) -> None:
         self._config = config
         self._store = store
@@ -94,7 +96,7 @@ class DelayService:
         self._worker: Worker | None = None
         self._writer: Worker | None = None
         self._handed: Snapshot | None = None
-        self.is_held: Callable[[], bool] = lambda: False
+        self.is_held = is_held
         """Whether nothing may be delivered now: the broker hands over, or has been replaced."""
 
     # ---- life

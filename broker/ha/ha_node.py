@@ -39,19 +39,26 @@ class HaNode:
     neither.
     """
 
-    def __init__(self, role: RoleOfRun, state: HaState, store: MessageStore, clock: Clock, log: EventLog) -> None:
+    def __init__(
+        self,
+        role: RoleOfRun,
+        state: HaState,
+        store: MessageStore,
+        clock: Clock,
+        log: EventLog,
+        on_role_changed: Callable[[], None],
+    ) -> None:
+        """``on_role_changed`` is called, in any thread, when this master was replaced, and when ``claim`` has changed
+        and is read: name servers shall learn of it."""
         self.role = role
         self.state = state
         self.service: HaService | None = None
         self.slave: HaSlave | None = None
-        self.on_fenced: Callable[[FencedBy], None] | None = None
-        """Called once, in any thread."""
         self.address = ""
         """The broker's, as it is registered."""
         self.ha_address = ""
         """Where slaves connect; empty where nobody can."""
-        self.on_claim: Callable[[], None] | None = None
-        """Called, in any thread, when ``claim`` has changed and is asked for: name servers shall hear of it."""
+        self._on_role_changed = on_role_changed
         self._store = store
         self._clock = clock
         self._log = log
@@ -115,8 +122,11 @@ class HaNode:
             end_offset=self._store.committed_offset,
             what_to_do=f"sends are refused; let this broker follow with: pocketmq ha demote {name}",
         )
-        if self.on_fenced is not None:
-            self.on_fenced(fenced_by)
+        self._on_role_changed()
+
+    def must_not_write(self) -> bool:
+        """Return whether services must store nothing now: another master leads or is about to. Any thread, quick."""
+        return self.is_held or self._fenced_by is not None
 
     @property
     def is_held(self) -> bool:
@@ -212,8 +222,7 @@ class HaNode:
         claim = self.claim()
         if claim != self._told_claim:
             self._told_claim = claim
-            if self.on_claim is not None:
-                self.on_claim()
+            self._on_role_changed()
         config, store, state = self.role.config, self._store, self.state
         store_config = self.role.store_config
         epochs = self._log_epochs()

@@ -57,8 +57,7 @@ class Replication:
 
     def __init__(
         self,
-        role: RoleOfRun,
-        state: HaState,
+        node: HaNode,
         store: MessageStore,
         topics: TopicTable,
         groups: SubscriptionGroups,
@@ -72,10 +71,10 @@ class Replication:
         supervisor: Supervisor,
     ) -> None:
         """``on_reopen`` is called, in any thread, when a slave's store must be opened anew."""
-        self.role = role
-        self.node = HaNode(role, state, store, clock, log)
+        self.role = role = node.role
+        self.node = node
         self.commits = LocalCommits()
-        self._state = state
+        self._state = node.state
         self._store = store
         self._offsets = offsets
         self._topics = topics

@@ -36,8 +36,17 @@ Done = Callable[[int], None]
 class NamedService:
     """Runs on masters only. ``open``, ``start``, ``stop`` in this order."""
 
-    def __init__(self, config: BrokerConfig, store: MessageStore, named: NamedLog, clock: Clock, log: EventLog) -> None:
-        self.is_held: Callable[[], bool] = lambda: False
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        named: NamedLog,
+        clock: Clock,
+        log: EventLog,
+        *,
+        is_held: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.is_held = is_held
         """Whether nothing must be written now, because another master leads or is about to."""
         self._config = config
         self._store = store

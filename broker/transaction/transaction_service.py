@@ -108,8 +108,10 @@ class TransactionService:
         file_system: FileSystem,
         clock: Clock,
         log: EventLog,
+        *,
+        is_held: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.is_held: Callable[[], bool] = lambda: False
+        self.is_held = is_held
         """Whether nothing must be written now, because another master leads or is about to."""
         self._config = config
         self._store = store
