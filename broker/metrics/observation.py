@@ -5,7 +5,7 @@ Lives here: ``Observation``: stage times, put times, slow requests, telemetry, h
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -71,6 +71,7 @@ class Watched:
     transactions: Transactions | None
 
 
+@dataclass(slots=True, eq=False)
 class Observation:
     """One run of a broker, seen from outside.
 
@@ -79,40 +80,33 @@ class Observation:
     no times at all: for the benchmark that shows what they cost.
     """
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        metrics_config: MetricsConfig,
-        counters: BrokerCounters,
-        refusals: RefusalBook,
-        refused_requests: RefusedRequests,
-        clock: Clock,
-        logger: Callable[[str], EventLog],
-        runner: Runner,
-        supervisor: Supervisor,
-        *,
-        enabled: bool = True,
-    ) -> None:
-        self._config = config
-        self._metrics_config = metrics_config
-        self._counters = counters
-        self._refusals = refusals
-        self._refused_requests = refused_requests
-        self._clock = clock
-        self._logger = logger
-        self._runner = runner
-        self._supervisor = supervisor
-        self._boot_ms = clock.now_ms()
-        self.stage_times = StageTimes() if enabled else None
-        self.put_times = PutStatistics()
-        self.slow = SlowRequests(config.slow_request_mills, clock, logger("broker"))
-        self.health = Health(config.broker_name, clock, supervisor)
-        self._flush_times: FlushTimes | None = None
-        self.sources: Sources | None = None
-        self.telemetry: Telemetry | None = None
-        self.disk: DiskSpace | None = None
-        self._http: MetricsServer | None = None
-        self._metrics: Callable[[], bytes] | None = None
+    config: BrokerConfig
+    metrics_config: MetricsConfig
+    counters: BrokerCounters
+    refusals: RefusalBook
+    refused_requests: RefusedRequests
+    clock: Clock
+    logger: Callable[[str], EventLog]
+    runner: Runner
+    supervisor: Supervisor
+    enabled: bool = True
+    stage_times: StageTimes | None = field(init=False)
+    put_times: PutStatistics = field(init=False, default_factory=PutStatistics)
+    slow: SlowRequests = field(init=False)
+    health: Health = field(init=False)
+    sources: Sources | None = field(init=False, default=None)
+    telemetry: Telemetry | None = field(init=False, default=None)
+    disk: DiskSpace | None = field(init=False, default=None)
+    _boot_ms: int = field(init=False)
+    _flush_times: FlushTimes | None = field(init=False, default=None)
+    _http: MetricsServer | None = field(init=False, default=None)
+    _metrics: Callable[[], bytes] | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self._boot_ms = self.clock.now_ms()
+        self.stage_times = StageTimes() if self.enabled else None
+        self.slow = SlowRequests(self.config.slow_request_mills, self.clock, self.logger("broker"))
+        self.health = Health(self.config.broker_name, self.clock, self.supervisor)
 
     @property
     def http_port(self) -> int:
@@ -123,11 +117,11 @@ class Observation:
         """Serve ``/metrics`` and ``/health`` if a port is set. Raise ``AddressInUse`` or ``BindFailed``; a port that is
         not ``required`` is done without, with a warning.
         """
-        config = self._metrics_config
+        config = self.metrics_config
         if not config.listen_port:
             return
-        log = self._logger("broker")
-        http = MetricsServer({"/metrics": self._metrics_page, "/health": self._health_page}, self._clock, log)
+        log = self.logger("broker")
+        http = MetricsServer({"/metrics": self._metrics_page, "/health": self._health_page}, self.clock, log)
         try:
             http.bind(config.bind_address, config.listen_port)
         except (AddressInUse, BindFailed) as error:
@@ -136,7 +130,7 @@ class Observation:
             log.warning("metrics_not_served", address=f"{config.bind_address}:{config.listen_port}", error=str(error))
             return
         self._http = http
-        http.start(self._runner)
+        http.start(self.runner)
 
     def on_slow_read(self, connection: Connection, request: Request, took_ns: int) -> None:
         """Hear of a request whose frame took long to arrive. Loop thread."""
@@ -146,7 +140,7 @@ class Observation:
         """Return the way back to the loop, which counts its times."""
         if self.stage_times is None:
             return AnswerPort(mailbox)
-        return AnswerPort(mailbox, clock=self._clock, write_times=self.stage_times.write, finished=self.slow.finished)
+        return AnswerPort(mailbox, clock=self.clock, write_times=self.stage_times.write, finished=self.slow.finished)
 
     def send_times(self, store: MessageStore) -> SendTimes | None:
         """Return where the send processor counts."""
@@ -158,8 +152,8 @@ class Observation:
             self.put_times,
             self._flush_times,
             store.config.flush_disk_type == "SYNC_FLUSH",
-            self._clock,
-            self._logger("lock"),
+            self.clock,
+            self.logger("lock"),
             replicates=store.config.broker_role == "SYNC_MASTER",
         )
 
@@ -172,11 +166,11 @@ class Observation:
         self.disk = DiskSpace(watched.files, store.paths.commit_log, f"{store.paths.root}/consumequeue")
         self.sources = Sources(
             store=store,
-            counters=self._counters,
+            counters=self.counters,
             executors=executors,
             swept=watched.swept,
-            refusals=self._refusals.snapshot,
-            refused_requests=self._refused_requests,
+            refusals=self.refusals.snapshot,
+            refused_requests=self.refused_requests,
             stage_times=self.stage_times,
             put_times=self.put_times,
             flush_times=self._flush_times or FlushTimes(store),
@@ -188,7 +182,7 @@ class Observation:
                 watched.topics,
                 watched.pulls,
                 watched.thread_dumper,
-                self._supervisor,
+                self.supervisor,
                 self.disk,
                 self._boot_ms,
             ),
@@ -197,18 +191,18 @@ class Observation:
             delays=watched.delays,
             transactions=watched.transactions,
         )
-        watermarks = Watermarks(executors, self._clock.monotonic_ns(), self._logger("watermark"))
-        intervals = IntervalLog(self._config.broker_name, self.sources, self._clock, self._logger("broker"))
-        self.telemetry = Telemetry(self.sources, watermarks, intervals, mailbox, self._clock, self._logger)
+        watermarks = Watermarks(executors, self.clock.monotonic_ns(), self.logger("watermark"))
+        intervals = IntervalLog(self.config.broker_name, self.sources, self.clock, self.logger("broker"))
+        self.telemetry = Telemetry(self.sources, watermarks, intervals, mailbox, self.clock, self.logger)
         self.health.replication = watched.node
-        self._metrics = exposition(self.sources, self._clock)
+        self._metrics = exposition(self.sources, self.clock)
         return self.disk
 
     def start(self) -> None:
         """Watch, now that the broker serves."""
         assert self.telemetry is not None
         assert self.disk is not None
-        self.telemetry.start(self._runner)
+        self.telemetry.start(self.runner)
         self.health.running(self.telemetry, self.disk)
 
     def stopping(self) -> None:
