@@ -60,6 +60,10 @@ class Supervisor:
                 await work()
                 return
             except Exception as error:
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():  # the error took the place of the cancellation
+                    self.crashed(name, error)
+                    raise asyncio.CancelledError from error
                 if self._clock.monotonic_ns() - began_ns > SOUND_NS:
                     pause_s = self._pause_s
                 self.crashed(name, error, restart_after_ms=round(pause_s * 1000))

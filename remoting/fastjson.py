@@ -3,7 +3,7 @@
     {0:"10.0.0.1:10911"}            becomes   {"0":"10.0.0.1:10911"}
     {{"topic":"T","queueId":1}:{…}}  becomes   {"{\\"topic\\":\\"T\\",\\"queueId\\":1}":{…}}
 
-(fastjson 1.2.69 as RocketMQ 4.9 uses it.)
+(fastjson 1.2.69 as RocketMQ 4.9 uses it. A key within a key is refused: RocketMQ's keys are message queues.)
 
 Lives here: the rewrite of such text.
 """
@@ -51,32 +51,40 @@ class _Reader:
         self._at = match.end()
         return match[1]
 
-    def value(self, depth: int) -> bytes:
+    def value(self, depth: int, *, in_key: bool = False) -> bytes:
         if depth > DEPTH_MAX:
             raise _illegal(f"more than {DEPTH_MAX} levels")
         token = self.take()
         if token == b"{":
-            return self._items(depth, b"}", keyed=True)
+            return self._items(depth, b"}", keyed=True, in_key=in_key)
         if token == b"[":
-            return self._items(depth, b"]", keyed=False)
+            return self._items(depth, b"]", keyed=False, in_key=in_key)
         if token in (b"}", b"]", b":", b","):
             raise _illegal(f"{token.decode()} before byte {self._at} instead of a value")
         return token
 
-    def _items(self, depth: int, end: bytes, *, keyed: bool) -> bytes:
+    def _key(self, depth: int, *, in_key: bool) -> bytes:
+        """Return a key as a string. One that is an object becomes text, with a backslash before each quote: were keys
+        within keys taken, too, the text would double with every level."""
+        if in_key and self.peek() in (b"{", b"["):
+            raise _illegal(f"a whole object as a key within a key, before byte {self._at}")
+        item = self.value(depth + 1, in_key=True)
+        return item if item.startswith(b'"') else msgspec.json.encode(item.decode(errors="replace"))
+
+    def _items(self, depth: int, end: bytes, *, keyed: bool, in_key: bool) -> bytes:
         opening = b"{" if keyed else b"["
         if self.peek() == end:
             self.take()
             return opening + end
         parts: list[bytes] = []
         while True:
-            item = self.value(depth + 1)
             if keyed:
-                if not item.startswith(b'"'):
-                    item = msgspec.json.encode(item.decode(errors="replace"))
+                item = self._key(depth, in_key=in_key)
                 if self.take() != b":":
                     raise _illegal(f"a key without a value before byte {self._at}")
-                item += b":" + self.value(depth + 1)
+                item += b":" + self.value(depth + 1, in_key=in_key)
+            else:
+                item = self.value(depth + 1, in_key=in_key)
             parts.append(item)
             token = self.take()
             if token == end:

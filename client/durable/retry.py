@@ -182,7 +182,10 @@ class DurableRetry:
         worker.start()
         try:
             async with asyncio.timeout(options.store_timeout_ms / 1000) as self._start_limit:
-                await asyncio.shield(opened)
+                try:
+                    await asyncio.shield(opened)
+                finally:  # a limit that has ended cannot be moved
+                    self._start_limit = None
         except (RetryStoreError, TimeoutError) as error:
             if options.required or options.order_by_key:
                 await self.stop()
@@ -195,8 +198,6 @@ class DurableRetry:
         except BaseException:
             await self.stop()
             raise
-        finally:
-            self._start_limit = None
         resender.start()
 
     def _store_opened(self, summary: Summary, note: str) -> None:

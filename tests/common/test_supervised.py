@@ -140,3 +140,25 @@ def test_a_thread_lives_on_when_even_the_telling_fails() -> None:
     worker.ring()
     assert again.wait(20)
     assert worker.stop()
+
+
+async def test_an_error_in_the_place_of_a_cancellation_does_not_start_the_work_again() -> None:
+    """What ends may fail to close something; a stop must not wait for it for ever."""
+    log, runs, begun = CapturedLog(), 0, asyncio.Event()
+
+    async def work() -> None:
+        nonlocal runs
+        runs += 1
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise OSError("close failed")
+
+    task = Supervisor(log, pause_s=0).keep(work, "closes-badly")
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 30)
+    assert runs == 1
+    assert [each["task"] for each in told(log)] == ["closes-badly"]
