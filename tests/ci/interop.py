@@ -17,14 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tests.ci.suite import Outcome, run_suite
+from tests.ci.suite import RETRIES_MAX, Outcome, passes, run_suite
 
 KNOWN: Final = Path(__file__).with_name("known_failures.txt")
 SUITE: Final = ("-m", "interop", "tests/interop", "--color=no", "-q", "-rfE")
 ALONE: Final = ("-m", "interop", "--color=no", "-q", "-rfE")
 ALONE_S: Final = 600.0
-RETRIES_MAX: Final = 10
-"""More failures than this are no accident: they are not tried again."""
 NO_ANSWER: Final = re.compile(
     r"Could not transfer artifact (?:(?!status code: 40[0-9]).)*$|Unknown host|No route to host"
     r"|Temporary failure in name resolution|Command '\['mvn'.*timed out",
@@ -84,7 +82,7 @@ def judge(
             verdict.unanswered.append(test)
         elif test in known:
             verdict.known.append(test)
-        elif retry and _passes(second := again(test)):
+        elif retry and passes(second := again(test)):
             verdict.recovered.append(test)
         elif retry and second.failed and all(map(NO_ANSWER.search, second.failed.values())):
             verdict.unanswered.append(test)
@@ -93,10 +91,6 @@ def judge(
     if not first.failed and first.is_whole and first.exit_code != 0:
         verdict.broken.append(f"pytest ended with {first.exit_code}")
     return verdict
-
-
-def _passes(outcome: Outcome) -> bool:
-    return outcome.is_whole and outcome.exit_code == 0 and outcome.passed > 0
 
 
 def main() -> int:

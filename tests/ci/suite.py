@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+RETRIES_MAX: Final = 10
 GRACE_S: Final = 90.0
 """Time to end servers and to write results after the interrupt."""
 
@@ -30,10 +31,10 @@ class Outcome:
     skipped: dict[str, str] = field(default_factory=dict)
 
 
-def run_suite(arguments: Sequence[str], bound_s: float, results: Path) -> Outcome:
+def run_suite(arguments: Sequence[str], bound_s: float, results: Path, python: str = sys.executable) -> Outcome:
     """Run pytest with these arguments for ``bound_s`` at most; its output goes to ours."""
     results.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "pytest", *arguments, f"--junitxml={results}", "-o", "junit_family=xunit1"]
+    command = [python, "-m", "pytest", *arguments, f"--junitxml={results}", "-o", "junit_family=xunit1"]
     process = subprocess.Popen(command, start_new_session=True)
     is_whole = True
     try:
@@ -50,6 +51,25 @@ def run_suite(arguments: Sequence[str], bound_s: float, results: Path) -> Outcom
     if results.exists():
         read_results(results, outcome)
     return outcome
+
+
+def try_again(outcome: Outcome, again: Callable[[str], Outcome]) -> list[str]:
+    """Run each test that failed once more, alone; take those that pass out of ``failed`` and return them.
+
+    More than ``RETRIES_MAX`` failures are no accident: they stay.
+    """
+    if len(outcome.failed) > RETRIES_MAX:
+        return []
+    recovered = [test for test in outcome.failed if passes(again(test))]
+    for test in recovered:
+        del outcome.failed[test]
+        outcome.passed += 1
+    return recovered
+
+
+def passes(outcome: Outcome) -> bool:
+    """Tell whether a run of one test passed."""
+    return outcome.is_whole and outcome.exit_code == 0 and outcome.passed > 0
 
 
 def read_results(results: Path, outcome: Outcome) -> None:

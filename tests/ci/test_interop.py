@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.ci.interop import KNOWN, RETRIES_MAX, judge, read_known
-from tests.ci.suite import Outcome, read_results, run_suite
+from tests.ci.interop import KNOWN, judge, read_known
+from tests.ci.suite import RETRIES_MAX, Outcome, read_results, run_suite
 
 TRANSFER = "RuntimeError: Maven does not resolve pom-client-5.3.xml:\nCould not transfer artifact a:b:1 from central: "
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.ci.soak import is_good, lines
-from tests.ci.suite import Outcome
+from tests.ci.suite import RETRIES_MAX, Outcome, try_again
 
 
 @pytest.mark.parametrize(
@@ -12,6 +12,7 @@ from tests.ci.suite import Outcome
         (Outcome(0, True, passed=3), True),
         (Outcome(2, False, passed=3), True),
         (Outcome(1, True, passed=3, failed={"a": "E"}), False),
+        (Outcome(1, True, passed=4), True),  # its failure passed alone
         (Outcome(2, False, passed=3, failed={"a": "E"}), False),
         (Outcome(2, False), False),
         (Outcome(5, True), False),
@@ -25,4 +26,14 @@ def test_a_failure_decides_and_the_bound_does_not(outcome: Outcome, good: bool) 
 
 def test_the_bound_and_each_failure_are_told() -> None:
     told = lines(Outcome(2, False, passed=3, failed={"a": "E"}), 20)
-    assert told[:2] == ["soak: BROKEN: a", "soak: stopped at its bound of 20 minutes"]
+    assert told[:2] == ["soak: BROKEN (twice): a", "soak: stopped at its bound of 20 minutes"]
+
+
+def test_what_passes_alone_is_no_failure() -> None:
+    """Unless so much failed that it is no accident."""
+    outcome = Outcome(1, True, passed=3, failed={"a": "E", "b": "E"})
+    assert try_again(outcome, lambda test: Outcome(0 if test == "a" else 1, True, passed=1)) == ["a"]
+    assert (outcome.passed, list(outcome.failed)) == (4, ["b"])
+    many = Outcome(1, True, failed={str(number): "E" for number in range(RETRIES_MAX + 1)})
+    assert try_again(many, lambda test: Outcome(0, True, passed=1)) == []
+    assert not is_good(many)
