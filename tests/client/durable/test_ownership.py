@@ -129,10 +129,12 @@ class Database:
 
     def __init__(self, url: str) -> None:
         self.url = url
+        self.owners: list[RetryStore] = []
 
     def owner(self, lease_ms: int = LEASE_MS) -> RetryStore:
         store = open_url(self.url, StoreOptions(lease_ms=lease_ms), ManualClock(1))
         store.open()
+        self.owners.append(store)
         store.write(Changes(added=[Entry(1, 0, 0, "", "", b"x")]))
         return store
 
@@ -143,7 +145,10 @@ class Database:
 @pytest.fixture(params=["sqlite", "mysql"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """A database of each kind."""
-    return Database(url_of(request.param, request, tmp_path))
+    made = Database(url_of(request.param, request, tmp_path))
+    yield made
+    for owner in made.owners:  # those that a test left as a dead process leaves them
+        owner.close()
 
 
 def left_ms(store: RetryStore) -> int:
