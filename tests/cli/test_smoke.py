@@ -58,7 +58,6 @@ def test_what_asks_a_broker(
         (("log", "verify", "no_such_directory"), 1, b"no_such_directory"),
         (("retry-store", "list", "no_such_store"), 2, b"no_such_store"),
         (("scenario", "list"), 0, b"too-many-requests"),
-        (("metrics", "--help"), 0, b"Usage"),
         (("pipeline", "--help"), 0, b"Usage"),
         (("bench", "--help"), 0, b"Usage"),
         (("standalone", "--no-such-option"), 2, b"No such option"),

@@ -29,7 +29,7 @@ LIMIT_MS = 200
 def slow_disk(directory: Path) -> list[str]:
     """Return the settings of a broker whose every append takes ``APPEND_DELAY_MS`` more."""
     rules = directory / "faults.json"
-    rule = {"operations": ["store"], "path": "commitlog/*", "delay_ms": APPEND_DELAY_MS, "bytes_min": 64}
+    rule = {"operations": ["store", "write_at"], "path": "commitlog/*", "delay_ms": APPEND_DELAY_MS, "bytes_min": 64}
     rules.write_text(json.dumps({"rules": [rule]}))
     return ["fault.enable=true", f"fault.control_file={rules}"]
 

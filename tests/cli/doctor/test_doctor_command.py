@@ -94,7 +94,7 @@ def test_a_broker_whose_append_hangs_is_diagnosed_while_it_refuses(
     )
     with Producer(group="doctor", namesrv=daemon.namesrv, send_msg_timeout_ms=500) as producer:
         producer.send(Message("T", b"x"))
-        rule = {"operations": ["store"], "path": "commitlog/*", "hang": True}
+        rule = {"operations": ["store", "write_at"], "path": "commitlog/*", "hang": True}
         control.write_text(json.dumps({"rules": [rule]}))
 
         def refused_at_the_door() -> "dict[str, Any] | None":
