@@ -150,7 +150,8 @@ async def _serve(shape: Shape, settings: Settings, logs: Logs) -> None:
         stop.set()
 
     async with _started(shape, settings, logs, on_failed) as ready:
-        print(ready, flush=True)
+        sys.stdout.write(f"{ready}\n")  # in one piece: print() makes two of it where output is not buffered
+        sys.stdout.flush()
         await stop.wait()
     if failed:
         with _start_errors():

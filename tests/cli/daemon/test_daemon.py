@@ -1,14 +1,19 @@
 """The daemons as processes: ready line, signals, crashes, and everything that keeps them from starting."""
 
 import json
+import os
 import signal
 import socket
+import subprocess
 import sys
 import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.cli.conftest import COMMAND, environment
+from tests.signals import interruptible
 
 pytestmark = pytest.mark.slow
 
@@ -25,6 +30,28 @@ def test_one_ready_line_then_a_clean_end(start_daemon: Any, tmp_path: Path, numb
     assert (code, rest) == (0, ""), errors
     assert "Traceback" not in errors
     assert not (tmp_path / "pocketmq-data" / "abort").exists()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pipes that keep writes apart are Linux's")
+def test_the_ready_line_is_one_write(tmp_path: Path) -> None:
+    """Where Python does not buffer, as in most containers: a log line of another thread must not come into it."""
+    reader, writer = os.pipe2(os.O_DIRECT)  # each read returns what one write wrote (pipe(2))
+    with interruptible(), os.fdopen(reader, "rb", buffering=0) as packets:
+        process = subprocess.Popen(
+            [*COMMAND, "standalone", *PORTS],
+            stdout=writer,
+            stderr=subprocess.DEVNULL,
+            env=environment({"PYTHONUNBUFFERED": "1"}),
+            cwd=tmp_path,
+        )
+        os.close(writer)
+        try:
+            assert packets.read(4096).decode().startswith("ready namesrv=")
+            os.kill(process.pid, signal.SIGTERM)
+            assert packets.read(4096) == b"", "the end of the line came by itself"
+        finally:
+            process.kill()
+            process.wait()
 
 
 def test_messages_survive_kill_9(start_daemon: Any, run_command: Any, tmp_path: Path) -> None:
