@@ -46,7 +46,7 @@ class Supervisor:
         """The tasks that ``keep`` and ``watch`` look after."""
 
     def keep(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> "asyncio.Task[None]":
-        """Start ``work()`` as a task; start it anew whenever it raises, after a pause. It ends when ``work`` returns,
+        """Start ``work()`` as a task; restart it after a pause whenever it raises. It ends when ``work`` returns,
         or is cancelled."""
         task = asyncio.get_running_loop().create_task(self._keep(work, name), name=name)
         self.tasks.add(task)
