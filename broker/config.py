@@ -24,7 +24,7 @@ _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:;,]+):(\d{1,5})")
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How one broker presents itself, what it allows, and how much it queues.
 
-    Times in ms, sizes in bytes. Defaults are those of RocketMQ's BrokerConfig (facts §2.2, §10) unless a comment says
+    Times in ms, sizes in bytes. Defaults are those of RocketMQ 4.9's BrokerConfig unless a comment says
     ours. ``…_thread_pool_nums`` are 1 or 2: the drains make more threads useless in one Python process. With two send
     threads a second drain can be read while the first waits for the disk, but sends of one queue that are under way
     together may be stored in either order, and both threads can be stuck in one stall.

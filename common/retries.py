@@ -18,7 +18,7 @@ from pocketmq.common.properties import (
 FIRST_RETRY_LEVEL: Final = 3
 """Delay level of the first retry (RocketMQ AbstractSendMessageProcessor.consumerSendMsgBack: 3 + reconsumeTimes)."""
 DEAD_LETTERS: Final = -1
-"""A delay level below 0 asks for the dead-letter topic at once (facts §6.7)."""
+"""A delay level below 0 asks for the dead-letter topic at once (SendMessageProcessor)."""
 MAX_RECONSUME_TIMES_DEFAULT: Final = 16
 """RocketMQ SubscriptionGroupConfig.retryMaxTimes, DefaultMQPushConsumer.maxReconsumeTimes."""
 

@@ -9,7 +9,10 @@ from pocketmq.common.errors import ConfigError
 
 
 class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the name server binds and how much it keeps. Times in ms; defaults as RocketMQ's (facts §9)."""
+    """How the name server binds and how much it keeps. Times in ms.
+
+    Defaults are RocketMQ's (docs/rocketmq.md, "Name server").
+    """
 
     bind_address: str = "127.0.0.1"
     listen_port: int = 9876

@@ -57,7 +57,7 @@ class BrokerLive:
 class RouteTable:
     """Topics, brokers and clusters, in memory only.
 
-    Rules of RocketMQ's RouteInfoManager (facts §9): topics come from masters only, when the data version changed or the
+    Rules of RocketMQ's RouteInfoManager: topics come from masters only, when the data version changed or the
     address is new; a registration adds and updates topics and removes none, so an increment is one too; a broker name,
     with its queues, goes with its last address. One thread only.
     """

@@ -1,7 +1,8 @@
 """The lines that RocketMQ's benchmark programs print, so that what reads those reads ours.
 
 Lives here: counters, the window of ten snapshots, the lines of 4.9 and of 5.3 (``rocketmq-example``, package
-``benchmark``: Producer, BatchProducer, Consumer; facts §11).
+``benchmark``: Producer, BatchProducer, Consumer; docs/rocketmq.md,
+"Benchmark programs").
 """
 
 import time

@@ -3,7 +3,7 @@
 Lives here: ``Deliverer``: reads records that are due, gives them their own topic and queue, appends them as one group.
 
 A delivered record is the waiting one with another topic and queue: flag, body, CRC, born time and all properties stay,
-REAL_TOPIC, REAL_QID and DELAY among them, as RocketMQ stores it (facts §8). So the unique id stays, too.
+REAL_TOPIC, REAL_QID and DELAY among them, as RocketMQ's ScheduleMessageService does. So the unique id stays, too.
 """
 
 import struct

@@ -17,7 +17,7 @@ from pocketmq.common.clock import Clock
 
 FIRST_AFTER_S: Final = 1.0
 PERIOD_S: Final = 0.01
-"""RocketMQ's initial delay and period of its scanner (facts §2.5)."""
+"""RocketMQ's initial delay and period of its scanner (BrokerFastFailure, 5.3)."""
 CHUNK_TASKS: Final = 64
 """Requests answered between two looks at the clock and at the page cache: about 0.3 ms (measured: 3 to 4 µs each, in
 any of the three codecs)."""

@@ -83,7 +83,8 @@ def get_filtered(
 ) -> GetResult:
     """Return messages of a queue that the filter lets pass, as ``MessageStore.get`` does.
 
-    By properties the next 800 records (or ``max_messages``, if more) are read, at most 4 MiB of them (facts §3.16).
+    A filter by properties reads the next 800 records (or ``max_messages``, if more; docs/rocketmq.md, "Reading a
+    queue"), at most 4 MiB of them.
     """
     if wanted.sql is None:
         return store.get(

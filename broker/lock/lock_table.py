@@ -1,6 +1,6 @@
 """Which client of a group may consume which queue in order: the core of the broker's queue locks.
 
-Lives here: ``LockTable`` (RocketMQ RebalanceLockManager, facts §7): who gets a lock, when it expires, whose commit
+Lives here: ``LockTable`` (RocketMQ RebalanceLockManager): who gets a lock, when it expires, whose commit
 counts, who waits, which locks end with a connection. It does no I/O, reads no clock and takes no lock.
 """
 

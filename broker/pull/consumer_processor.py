@@ -82,8 +82,7 @@ class ConsumerProcessor(OneByOne):
     def _starts_at_zero(self, topic: str, queue_id: int) -> bool:
         """Tell whether a new group begins at offset 0: the queue still has it, and it is recent enough to be in memory.
 
-        RocketMQ's rule (ConsumerManageProcessor, facts §3.16); so CONSUME_FROM_LAST_OFFSET begins at 0 on a young
-        topic.
+        RocketMQ's rule (ConsumerManageProcessor); so CONSUME_FROM_LAST_OFFSET begins at 0 on a young topic.
         """
         if self.store.min_offset(topic, queue_id) > 0:
             return False

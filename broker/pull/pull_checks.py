@@ -31,7 +31,7 @@ _LOOK_ON: Final = frozenset({"NO_MATCHED_MESSAGE", "MESSAGE_WAS_REMOVING"})
 
 
 def pull_code(status_name: str, offset: int) -> int:
-    """Return the response code for a get status (facts §3.16)."""
+    """Return the response code for a get status (docs/rocketmq.md, "Reading a queue")."""
     if status_name == "FOUND":
         return int(ResponseCode.SUCCESS)
     if status_name in _AT_END or (status_name in _EMPTY and offset == 0):
@@ -42,7 +42,7 @@ def pull_code(status_name: str, offset: int) -> int:
 
 
 class PullChecks:
-    """The checks of RocketMQ's PullMessageProcessor, in its order (facts §3.16)."""
+    """The checks of RocketMQ's PullMessageProcessor, in its order."""
 
     def __init__(
         self, config: BrokerConfig, topics: TopicTable, groups: SubscriptionGroups, clients: ClientTable[Any]

@@ -20,7 +20,7 @@ _RETRY: Final = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
 
 
 class RecentMessages:
-    """A message is "on disk" when more than ``in_memory_bytes`` of log lie behind it (facts §3.16: RAM times
+    """A message is "on disk" when more than ``in_memory_bytes`` of log lie behind it (RocketMQ: RAM times
     ``access_message_in_memory_max_ratio``, 40 %; RocketMQ DefaultMessageStore.checkInDiskByCommitOffset).
     """
 
@@ -41,7 +41,7 @@ class RecentMessages:
 
 @dataclass(slots=True, eq=False)
 class ReadAdvice:
-    """RocketMQ's suggestion (facts §3.16), and answers of a slave that move nobody back. Thread-safe."""
+    """RocketMQ's suggestion (PullMessageProcessor), and answers of a slave that move nobody back. Thread-safe."""
 
     groups: SubscriptionGroups
     recent: RecentMessages

@@ -9,7 +9,7 @@ from pocketmq.broker.request.executor import DrainExecutor
 
 
 class RequestTable:
-    """Request code → pair. An executor carries its processor, so a pair is one object (facts §2.2)."""
+    """Request code → pair. An executor carries its processor, so a pair is one object."""
 
     def __init__(self, default: DrainExecutor, serves: Callable[[int], bool] = lambda code: True) -> None:
         """``default`` takes every code without a pair of its own, also unknown ones; ``serves`` says which it knows."""

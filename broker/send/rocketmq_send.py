@@ -41,7 +41,7 @@ from pocketmq.remoting.protocol.send import SendMessageResponseHeader
 
 BATCH_ITEMS_MAX: Final = 65_536
 
-_ITEM = struct.Struct(">iiiii")  # total size, magic, crc, flag, body length (facts §1.10)
+_ITEM = struct.Struct(">iiiii")  # total size, magic, crc, flag, body length (MessageDecoder)
 _U16 = struct.Struct(">H")
 
 

@@ -1,7 +1,7 @@
 """CONSUMER_SEND_MSG_BACK: a consumer did not finish a message and wants it later.
 
 Lives here: ``SendBacks``: from the place of a message in the log to its copy in the group's retry topic (delayed by
-attempt) or in its dead-letter topic, RocketMQ's answer (facts §6.7).
+attempt) or in its dead-letter topic, RocketMQ's answer (docs/rocketmq.md, "Retry topics and dead letters").
 """
 
 from typing import Any, Final

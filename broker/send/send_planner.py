@@ -115,7 +115,7 @@ class SendPlanner:
         return send
 
     def _plan_typed(self, task: Task) -> TypedSend:
-        if task.request.code == RequestCode.CONSUMER_SEND_MSG_BACK:  # waits and is refused with the sends (facts §2.2)
+        if task.request.code == RequestCode.CONSUMER_SEND_MSG_BACK:  # waits and is refused with the sends
             return self._send_backs.plan(task)
         return self._typed.plan(task)
 

@@ -26,11 +26,11 @@ LABELS: Final = (
     "[5~10s]",
     "[10s~]",
 )
-"""RocketMQ StoreStatsService (facts §3.10), spelled as it prints them."""
+"""RocketMQ StoreStatsService, spelled as it prints them."""
 _LABEL_ENDS_MS: Final = (1, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_000)
 """Ends, exclusive: RocketMQ measures whole ms, so ``<=0ms`` is everything below 1 ms."""
 _STEPS: Final = ((1, 20), (2, 15), (5, 10), (10, 10), (50, 6), (100, 5), (1000, 9))
-"""(width in ms, buckets) of the finer ones; the last, without an end, follows (facts §3.10)."""
+"""(width in ms, buckets) of the finer ones; the last, without an end, follows (StoreStatsService)."""
 EDGES_MS: Final = tuple(accumulate(chain.from_iterable(repeat(width, count) for width, count in _STEPS)))
 _LABEL_CUTS: Final = (0, *(bisect_right(EDGES_MS, end - 1) + 1 for end in _LABEL_ENDS_MS), len(EDGES_MS) + 1)
 """Each label is a run of finer buckets: every end of a label is an edge."""

@@ -4,7 +4,7 @@ Lives here: a half record readdressed as the committed, given-up or checked mess
 
 A committed record is the half one with its own topic and queue, transaction type COMMIT and the half message's physical
 offset as prepared offset; flag, body, CRC, born time and all properties stay, REAL_TOPIC, REAL_QID and TRAN_MSG among
-them, as RocketMQ stores it (facts §5.7). So the unique id stays, too.
+them, as RocketMQ's EndTransactionProcessor does. So the unique id stays, too.
 """
 
 import struct

@@ -39,7 +39,7 @@ TRANS_GROUP: Final = "CID_RMQ_SYS_TRANS"
 """The group under which RocketMQ keeps its progress (TransactionalMessageUtil.buildConsumerGroup)."""
 STEP_MS: Final = 1000.0
 CHECKS_MAX: Final = 2000
-"""Checks sent to one connection in one round: what the queue of RocketMQ's client takes (facts §5.7)."""
+"""Checks sent to one connection in one round: what the queue of RocketMQ's client takes (TransactionMQProducer)."""
 CHECK_BYTES_MAX: Final = 8 << 20
 """Bytes of them."""
 READ_HALVES: Final = 64

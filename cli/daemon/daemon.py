@@ -37,7 +37,7 @@ from pocketmq.store.disk.os_file_system import OsFileSystem
 from pocketmq.testing.faults import FaultConfig, FaultFileSystem, FaultPlan
 
 SWITCH_INTERVAL_S: Final = 0.0005
-"""CPython's 5 ms lets a worker thread hold the loop up for so long (design §1)."""
+"""CPython's 5 ms lets a worker thread hold the loop up for so long."""
 DEFAULT_DATA_DIR: Final = "./pocketmq-data"
 DEFAULT_ORIGIN: Final = "default of pocketmq"
 """Where a value came from that the daemons choose, and the library does not."""

@@ -1,7 +1,7 @@
 """Ordered consumption: one call at a time in a queue, in the queue's order, only while the broker's lock is held.
 
 Lives here: ``OrderedMode`` (``QueueMode``): the workers that take turns with the queues, what a failure does to a queue
-(facts §6.6, RocketMQ ConsumeMessageOrderlyService).
+(RocketMQ ConsumeMessageOrderlyService).
 
 A failed message stays at the head of its queue: the queue rests (``suspend_current_queue_time_millis``) and calls the
 handler with it again, until it is done or was tried ``max_reconsume_times`` times again; then it is a dead letter, and

@@ -1,6 +1,6 @@
 """The broker's locks on the queues that a consumer reads in order: got, renewed, given back, watched.
 
-Lives here: ``QueueLocks`` (facts §6.6, RocketMQ RebalanceImpl.lock, lockAll, unlock) and ``Lease``, what it knows about
+Lives here: ``QueueLocks`` (RocketMQ RebalanceImpl.lock, lockAll, unlock) and ``Lease``, what it knows about
 one lock.
 """
 

@@ -35,7 +35,7 @@ PULL_BYTES_DEFAULT = 1 << 20
 PULL_BYTES_MAX = 4 << 20
 PULL_MESSAGES_MAX = 1 << 20
 PULL_BATCH_SIZE = 32
-"""Messages asked of a RocketMQ broker at once; it gives no more (facts §3.16)."""
+"""Messages asked of a RocketMQ broker at once; it gives no more (docs/rocketmq.md, "Reading a queue")."""
 ANSWER_EXTRA_MS = 5_000
 """How much longer than the broker may hold a pull the client waits."""
 NO_OFFSET = -1
@@ -275,8 +275,8 @@ class PullWire:
     async def stored_offset(self, queue: MessageQueue, *, zero_if_young: bool = True) -> int:
         """Return the group's offset as its broker knows it, or ``NO_OFFSET``.
 
-        ``zero_if_young``: RocketMQ's rule (facts §3.16), by which a new group gets 0 while the queue still has its
-        first message in memory. RocketMQ 4.9 always follows it.
+        ``zero_if_young``: RocketMQ's rule (ConsumerManageProcessor), by which a new group gets 0 while the queue still
+        has its first message in memory. RocketMQ 4.9 always follows it.
         """
         header = QueryConsumerOffsetRequestHeader(
             consumer_group=self._group,
@@ -323,7 +323,7 @@ class PullWire:
     async def start_offset(
         self, queue: MessageQueue, where: ConsumeFromWhere, timestamp_ms: int, *, stored: int | None = None
     ) -> int:
-        """Return where the group starts in a queue: what it stored, else by ``where`` (facts §6.3)."""
+        """Return where the group starts in a queue: what it stored, else by ``where`` (RocketMQ RebalancePushImpl)."""
         known = await self.stored_offset(queue) if stored is None else stored
         if known >= 0:
             return known

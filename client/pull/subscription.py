@@ -37,7 +37,7 @@ class Subscription:
         return frozenset(map(java_string_hash, self.tags))
 
     def matches(self, tags: str) -> bool:
-        """Tell whether a message with these tags is wanted; by string, since hashes may collide (facts §6.8)."""
+        """Tell whether a message with these tags is wanted; by string, since hashes may collide."""
         return not self.tags or tags in self.tags
 
 

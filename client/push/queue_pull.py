@@ -1,6 +1,6 @@
 """The pull of one queue for a push consumer: ask, hand over, ask again.
 
-Lives here: ``QueuePull``, the loop of one queue with RocketMQ's pauses (facts §6.4).
+Lives here: ``QueuePull``, the loop of one queue with RocketMQ's pauses (docs/rocketmq.md, "Pull loop").
 """
 
 import asyncio

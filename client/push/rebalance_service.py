@@ -257,7 +257,7 @@ class QueueSharing:
             stored = NO_OFFSET if known is None else known
         where = self.consume_from_where
         if is_retry_topic(queue.topic):
-            where = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET  # what came back is never skipped (facts §6.3)
+            where = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET  # what came back is never skipped
         return await self._wire.start_offset(queue, where, self._timestamp_ms, stored=stored)
 
     async def _give_up(self, queues: Iterable[MessageQueue], *, commit: bool = True) -> None:

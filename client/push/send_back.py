@@ -1,8 +1,8 @@
 """Failed messages go back to the broker and come again later.
 
-Lives here: ``SendBack``, the failure policy of cluster consumption (facts §6.5, §6.7): CONSUMER_SEND_MSG_BACK to the
-broker that has the message, a copy to the retry topic at another one when that fails; ``show_origin``, which gives a
-message from the retry topic its own topic back.
+Lives here: ``SendBack``, the failure policy of cluster consumption (docs/rocketmq.md, "Concurrent consumption"):
+CONSUMER_SEND_MSG_BACK to the broker that has the message, a copy to the retry topic at another one when that fails;
+``show_origin``, which gives a message from the retry topic its own topic back.
 """
 
 import asyncio

@@ -158,7 +158,7 @@ class AttemptPlan:
         )
 
     def _note_fault(self, attempt: Attempt, now_ns: int) -> None:
-        """Isolate a broker that failed (DefaultMQProducerImpl.sendDefaultImpl, facts §5.3).
+        """Isolate a broker that failed (DefaultMQProducerImpl.sendDefaultImpl).
 
         Not for an answer about the message itself, whose code is not retried, and not for limits of this client.
         """

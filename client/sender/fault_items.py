@@ -42,11 +42,11 @@ class LatencyTable:
 LATENCY_TABLE_5_3 = LatencyTable(
     (50, 100, 550, 1800, 3000, 5000, 15000), (0, 0, 2000, 5000, 6000, 10000, 30000), isolated_latency_ms=10_000
 )
-"""MQFaultStrategy.java, 5.1.4 and later (facts §5.5): a failure costs a broker 10 s."""
+"""MQFaultStrategy.java, 5.1.4 and later: a failure costs a broker 10 s."""
 LATENCY_TABLE_4_9 = LatencyTable(
     (50, 100, 550, 1000, 2000, 3000, 15000), (0, 0, 30000, 60000, 120000, 180000, 600000), isolated_latency_ms=30_000
 )
-"""MQFaultStrategy.java, 4.9 to 5.1.3 (facts §5.5): a failure costs a broker 10 minutes."""
+"""MQFaultStrategy.java, 4.9 to 5.1.3: a failure costs a broker 10 minutes."""
 
 
 @dataclass(slots=True)

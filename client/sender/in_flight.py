@@ -12,7 +12,7 @@ IN_FLIGHT_BYTES_MAX = 64 << 20
 """What a producer holds at most without a receipt, in bytes (5.x: semaphoreAsyncSendSize, 100 MiB)."""
 ASYNC_PERMITS = 65_535
 ONEWAY_PERMITS = 65_535
-"""NettySystemConfig.java: permits of asynchronous and of oneway calls of one client (facts §2.6)."""
+"""NettySystemConfig.java: permits of asynchronous and of oneway calls of one client."""
 
 
 class InFlight:

@@ -30,7 +30,7 @@ RETRY_RESPONSE_CODES_4_9: frozenset[int] = frozenset(
         ResponseCode.NOT_IN_CURRENT_UNIT,
     }
 )
-"""DefaultMQProducer.java of 4.9 to 5.2: flow control (SYSTEM_BUSY) ends a send at its first broker (facts §5.3)."""
+"""DefaultMQProducer.java of 4.9 to 5.2: flow control (SYSTEM_BUSY) ends a send at its first broker."""
 
 DEFAULT_RETRY_RESPONSE_CODES: frozenset[int] = RETRY_RESPONSE_CODES_4_9 | {
     ResponseCode.SYSTEM_BUSY,

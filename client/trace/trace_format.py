@@ -1,6 +1,6 @@
 """The text of RocketMQ's message trace.
 
-Lives here: ``TraceRecord`` and its codec (RocketMQ TraceDataEncoder; facts §6.9).
+Lives here: ``TraceRecord`` and its codec (RocketMQ TraceDataEncoder).
 
 A record's fields are joined by 0x01 and end with 0x02::
 

@@ -12,7 +12,7 @@ from pocketmq.common.clock import Clock
 from pocketmq.store.errors import PageCacheBusy
 
 BUSY_GUARD_MS: Final = 10_000_000
-"""A hold above it does not count as busy (RocketMQ DefaultMessageStore.isOSPageCacheBusy, facts §3.9)."""
+"""A hold above it does not count as busy (RocketMQ DefaultMessageStore.isOSPageCacheBusy, 5.3)."""
 WAIT_LIMITS_MAX: Final = 5
 """A waiter gives up after this many times the busy limit, even if each holder before it was quick enough."""
 _LOOK_NS: Final = 50_000_000

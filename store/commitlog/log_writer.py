@@ -73,7 +73,7 @@ class LogWriter:
         left = segment.end_offset - start
         if len(group.buffer) + BLANK_BYTES_MIN <= left:
             return segment, None, 0, 0
-        # As many records as fit before a blank end of at least 8 bytes stay in this segment (facts §3.2).
+        # As many records as fit before a blank end of at least 8 bytes stay in this segment (RocketMQ CommitLog).
         ends = group.starts + group.sizes
         split = int(np.searchsorted(ends, left - BLANK_BYTES_MIN, side="right"))
         following = self._segments.find(segment.end_offset) or self._take_segment(segment.end_offset)

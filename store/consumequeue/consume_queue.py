@@ -2,7 +2,7 @@
 
 Lives here: the entry format, the tail in memory, the files, loading and truncating one queue.
 
-Format (RocketMQ ConsumeQueue.java, facts 3.11), big-endian, 20 bytes an entry; entry N of a queue is at byte N * 20
+Format (RocketMQ ConsumeQueue.java), big-endian, 20 bytes an entry; entry N of a queue is at byte N * 20
 of the queue's files laid end to end, each named by its first byte in 20 digits and of one size::
 
     i64 physical offset   i32 record size   i64 tags code

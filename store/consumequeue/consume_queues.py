@@ -53,7 +53,7 @@ _LOOK_ENTRIES: Final = 820  # 16 KiB
 TagsCodeOf = Callable[[GroupSection, LogColumns], "NDArray[np.int64] | None"]
 """Return the tags codes of a section's entries where they are not the hash of the tags, else None.
 
-Called for sections of ``SCHEDULE_TOPIC`` only: their tags code is the deliver timestamp in ms (facts 3.11 and 8),
+Called for sections of ``SCHEDULE_TOPIC`` only: their tags code is the deliver timestamp in ms (ScheduleMessageService),
 store timestamp plus the delay of level ``queue_id + 1``. Called again when the log is read again, and must then
 return the same.
 """

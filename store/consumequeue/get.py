@@ -2,7 +2,7 @@
 
 Lives here: the statuses and the rules for the next offset, tag filter, limits, the coalesced reads of the log.
 
-Statuses and next offsets as RocketMQ DefaultMessageStore.getMessage (facts 3.16).
+Statuses and next offsets as RocketMQ DefaultMessageStore.getMessage.
 """
 
 import enum

@@ -3,7 +3,7 @@
 Lives here: RocketMQ's layout, inserting many keys at once, following a chain, writing what changed, cutting a file
 back.
 
-Layout (RocketMQ IndexFile.java, facts 3.12), big-endian::
+Layout (RocketMQ IndexFile.java), big-endian::
 
     header 40     i64 begin timestamp, i64 end timestamp, i64 begin offset, i64 end offset, i32 used slots, i32 index
     count slots  4 * S  i32 newest entry of the slot, 0 for none

@@ -5,7 +5,8 @@ makes a directory no store.
 Reads names and sizes only.
 
 Each file of the log counts with the size it has, so any segment size works, and a half-copied file is a file that ends
-early. RocketMQ's directory lacks ``pocketmq/`` and ``checksums/``, else both are the same (facts 3.1).
+early. RocketMQ's directory lacks ``pocketmq/`` and ``checksums/``, else both are the same (docs/rocketmq.md,
+"Store directory").
 """
 
 import posixpath

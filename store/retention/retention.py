@@ -3,7 +3,7 @@
 Lives here: ``Retention``: the worker that looks at the disk every ``clean_resource_interval``, decides whether segments
 go and why, removes them one by one, and then what refers only to them.
 
-The rules are RocketMQ's (DefaultMessageStore.CleanCommitLogService, facts §3.15):
+The rules are RocketMQ's (DefaultMessageStore.CleanCommitLogService):
 
 - at the hours ``delete_when``, above ``disk_max_used_space_ratio``, or on demand (``delete_soon``, for 20 rounds):
   segments not changed for ``file_reserved_time`` hours;

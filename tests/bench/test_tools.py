@@ -11,7 +11,7 @@ from bench.rocketmq.producer import BenchmarkProducer, properties_of
 
 
 def test_defaults_are_those_of_rocketmq() -> None:
-    """Facts §11, and the start lines they give."""
+    """RocketMQ's options and defaults, and the start lines they give."""
     options = producer.checked([])
     assert (options.topic, options.threadCount, options.messageSize) == ("BenchmarkTest", 64, 128)
     assert producer.start_line(options) == (

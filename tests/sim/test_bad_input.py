@@ -157,7 +157,7 @@ def test_a_disk_that_refuses_is_told_and_left_alone(trouble: str, kind: type[Poc
 
 
 def rocketmq_store(root: Path, version: str, *, aborted: bool) -> list[bytes]:
-    """Write a store as RocketMQ 4.9 or 5.3 leaves it, by the format alone (facts §3.1, 3.2, 3.11-3.13).
+    """Write a store as RocketMQ 4.9 or 5.3 leaves it, by the format alone (docs/rocketmq.md, "Store").
 
     No ``pocketmq`` and no ``checksums``; two segments, a queue, checkpoint, config files. Returns the bodies.
     """

@@ -12,10 +12,12 @@ from pocketmq.cli.doctor.words import clean, count_text, ms_text, rate_text, us_
 from pocketmq.remoting.telemetry import StageTelemetry
 
 SLOW_US: Final = 20_000.0
-"""A worker that was held for longer than this is slow: the broker's drains shrink from here on (design §5)."""
+"""A worker that was held for longer than this is slow: from here on a drain without a longest wait shrinks
+(docs/adr/0007-drains-and-slow-disks.md).
+"""
 SHOWN_MAX: Final = 3
 HELD_MS_MAX: Final = 10_000_000
-"""From here on a hold of the append lock reads as "nobody holds it" (RocketMQ, facts §3.9)."""
+"""From here on a hold of the append lock reads as "nobody holds it" (DefaultMessageStore.isOSPageCacheBusy)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,9 @@ SYNC_SLOW_MS: Final = 100.0
 DISK_CLEAN_RATIO: Final = 0.75
 DISK_FORCED_RATIO: Final = 0.85
 DISK_FULL_RATIO: Final = 0.90
-"""RocketMQ's three steps: expired files go; files go whatever their age; puts are refused (facts §3.15)."""
+"""RocketMQ's three steps (docs/rocketmq.md, "Retention"): expired files go; files go whatever their age; puts are
+refused.
+"""
 
 
 def store_rules(figures: Figures) -> Iterator[Finding]:

@@ -26,7 +26,7 @@ COMMAND: Final = "pocketmq.cli.main"
 READY: Final = re.compile(r"(namesrv|broker)=(\S+)")
 START_S_MAX: Final = 30.0
 SWEEPS_AFTER_S: Final = 1.2
-"""Fast failure starts 1 s after the broker (facts §2.5): no load before."""
+"""Fast failure starts 1 s after the broker (RocketMQ BrokerFastFailure): no load before."""
 SEGMENT_BYTES: Final = 16 << 20
 SMALL_STORE: Final[Mapping[str, str]] = {
     "store.mapped_file_size_commit_log": str(SEGMENT_BYTES),

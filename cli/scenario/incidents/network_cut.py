@@ -1,4 +1,4 @@
-"""Master and slave lose each other, then the master's machine is lost, too, and the slave is promoted (issue 5).
+"""Master and slave lose each other, then the master's machine is lost, too, and the slave is promoted.
 
 Lives here: the four runs.
 """

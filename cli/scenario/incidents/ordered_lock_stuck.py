@@ -1,4 +1,4 @@
-"""An ordered queue stands still: its holder was killed, and the broker keeps the lock (incident 5).
+"""An ordered queue stands still: its holder was killed, and the broker keeps the lock.
 
 Lives here: the four runs, side by side, and what is expected of each.
 

@@ -1,4 +1,4 @@
-"""``[PC_SYNCHRONIZED]``: two send threads, one append lock (incident 2).
+"""``[PC_SYNCHRONIZED]``: two send threads, one append lock.
 
 Lives here: the four runs.
 """

@@ -1,4 +1,4 @@
-"""``[PCBUSY_CLEAN_QUEUE]``, ``[REJECTREQUEST]``: an append that stalls (incident 2), two bad cures and two good ones.
+"""``[PCBUSY_CLEAN_QUEUE]``, ``[REJECTREQUEST]``: an append that stalls, two bad cures and two good ones.
 
 Lives here: the five runs, the stall that other scenarios use, too.
 """

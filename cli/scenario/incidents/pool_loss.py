@@ -1,4 +1,4 @@
-"""``kill -9`` under load, with the write-buffer pool and without (incident 2, "the price of the pool"; incident 6).
+"""``kill -9`` under load, with the write-buffer pool and without: the price of the pool.
 
 Lives here: the three runs and the kill.
 """

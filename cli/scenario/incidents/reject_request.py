@@ -1,4 +1,4 @@
-"""``[REJECTREQUEST]``: one text, two causes (incident 2).
+"""``[REJECTREQUEST]``: one text, two causes.
 
 Lives here: the three runs.
 """

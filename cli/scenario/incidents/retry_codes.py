@@ -1,4 +1,4 @@
-"""The retry codes of the producer: one busy broker, one healthy one (incident 1, "the catch").
+"""The retry codes of the producer: one busy broker, one healthy one.
 
 Lives here: the three runs.
 """

@@ -1,4 +1,4 @@
-"""The slave of a synchronous master stands still with open connections (SIGSTOP), and goes on (issue 5).
+"""The slave of a synchronous master stands still with open connections (SIGSTOP), and goes on.
 
 Lives here: the four runs.
 """

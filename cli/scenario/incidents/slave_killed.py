@@ -1,4 +1,4 @@
-"""The slave of a synchronous master dies and comes back (issue 5).
+"""The slave of a synchronous master dies and comes back.
 
 Lives here: the two runs.
 """

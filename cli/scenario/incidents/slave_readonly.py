@@ -1,4 +1,4 @@
-"""The slave's disk refuses writes under SYNC_FLUSH and SYNC_MASTER (incident 4): RocketMQ's serial wait, and ours.
+"""The slave's disk refuses writes under SYNC_FLUSH and SYNC_MASTER: RocketMQ's serial wait, and ours.
 
 Lives here: the four runs.
 

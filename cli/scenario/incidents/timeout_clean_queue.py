@@ -1,4 +1,4 @@
-"""``[TIMEOUT_CLEAN_QUEUE]``: a queue of sends that nobody can serve in time (incident 1).
+"""``[TIMEOUT_CLEAN_QUEUE]``: a queue of sends that nobody can serve in time.
 
 Lives here: the four runs side by side.
 """

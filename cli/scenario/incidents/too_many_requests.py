@@ -1,4 +1,4 @@
-"""``[OVERLOAD]``: the send queue is full (incident 3).
+"""``[OVERLOAD]``: the send queue is full.
 
 Lives here: the three runs.
 """

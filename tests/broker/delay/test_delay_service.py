@@ -62,7 +62,7 @@ def test_the_due_time_is_the_tags_code(tmp_path: Path) -> None:
 
 
 def test_a_delivered_message_is_what_was_sent(tmp_path: Path) -> None:
-    """Body, tags, keys, unique id, born time and flag stay; topic and queue are its own; REAL_TOPIC stays, too (§8)."""
+    """Body, tags, keys, unique id, born time and flag stay; topic and queue are its own; REAL_TOPIC stays, too."""
     fixture = opened(tmp_path)
     fixture.send(b"body", topic="Orders", queue_id=3, DELAY="9", TAGS="A", KEYS="k1 k2")
     fixture.run(60_000)

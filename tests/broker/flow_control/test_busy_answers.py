@@ -136,7 +136,7 @@ async def test_reject_request_while_the_page_cache_is_busy(tmp_path: Path, codec
 
 @CODECS
 async def test_reject_request_without_a_free_write_buffer(tmp_path: Path, codec: int) -> None:
-    """A pool of one buffer has none left once the log has its first segment: another cause, same words (facts §3.6)."""
+    """A pool of one buffer has none left once the log has its first segment: another cause, same words."""
     pool = {"transient_store_pool_enable": True, "transient_store_pool_size": 1, "commit_interval_commit_log": 123}
     app = BrokerApp(BrokerConfig(listen_port=0), store_config(tmp_path / "store", **pool), log=CapturedLog())
     await app.start()
@@ -243,7 +243,7 @@ class StatusStore(MessageStore):
 
 @CODECS
 async def test_every_other_put_status_has_rocketmqs_code_and_text(tmp_path: Path, codec: int) -> None:
-    """Facts §3.3: what is not stored is refused, with the store's own words where RocketMQ has none."""
+    """What is not stored is refused, with the store's own words where RocketMQ has none."""
     store = StatusStore(store_config(tmp_path / "store"))
     expected = {
         PutStatus.CREATE_MAPEDFILE_FAILED: (1, "create mapped file failed, server is busy or broken."),

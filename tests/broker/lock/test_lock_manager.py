@@ -85,7 +85,7 @@ class World:
 
 
 def test_rocketmqs_lines_are_written_word_for_word() -> None:
-    """Operators grep for them (4.9 RebalanceLockManager, facts §7)."""
+    """Operators grep for them (RebalanceLockManager, 4.9)."""
     world = World()
     world.lock("a")
     world.lock("a")

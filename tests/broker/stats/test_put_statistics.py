@@ -32,7 +32,7 @@ MS = 1_000_000
     ],
 )
 def test_each_time_is_counted_under_rocketmqs_label(took_ms: float, label: str) -> None:
-    """Whole ms, ends exclusive (facts §3.10)."""
+    """Whole ms, ends exclusive (RocketMQ StoreStatsService)."""
     times = PutStatistics()
     times.record(int(took_ms * MS), 3)
     assert [each for each in times.window() if each[1]] == [(label, 3)]

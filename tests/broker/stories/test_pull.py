@@ -21,7 +21,7 @@ async def settle(broker: BrokerApp, topic: str = "T", queue_id: int = 0, wanted:
 
 
 async def test_rocketmqs_codes_for_offsets_outside_the_queue(broker: BrokerApp, client: Client) -> None:
-    """19 at the end, 21 beyond and before it, with the offset to go on from (facts §3.16)."""
+    """19 at the end, 21 beyond and before it, with the offset to go on from."""
     await client.put(*[b"%d" % n for n in range(5)])
     await settle(broker, wanted=5)
     found = await client.pull(offset=2)
@@ -71,7 +71,7 @@ async def test_rocketmqs_limits(broker: BrokerApp, client: Client) -> None:
 
 
 async def test_messages_far_behind_the_end_come_in_smaller_answers(harness: Harness) -> None:
-    """What counts as on disk: at most 8 messages and 64 KiB (facts §3.16)."""
+    """What counts as on disk: at most 8 messages and 64 KiB."""
     app = await harness.broker(store_settings={"access_message_in_memory_max_ratio": 0})
     client = await harness.client(app)
     await client.put(*[b"x" * 10 for _ in range(50)])

@@ -40,7 +40,7 @@ def test_garbage_is_left_out(body: bytes) -> None:
 
 
 def test_the_text_is_rocketmqs() -> None:
-    """The fields of each type in RocketMQ's order (facts §6.9)."""
+    """The fields of each type in RocketMQ's order (TraceDataEncoder)."""
     pub = TraceRecord(
         trace_type=TraceType.PUB, msg_id="ID", timestamp_ms=1, region="R", group="G", topic="T", tags="A", keys="k l",
         store_host="h:1", body_bytes=5, cost_ms=2, kind=TracedKind.DELAY, offset_msg_id="O", success=True,

@@ -133,7 +133,7 @@ def test_a_slave_whose_sync_fails_acknowledges_nothing_more(tmp_path: Path) -> N
 
 
 def test_a_read_only_slave_leaves_at_once_and_comes_back(tmp_path: Path) -> None:
-    """Incident 4: the slave's disk refuses; the master sees it gone and answers SLAVE_NOT_AVAILABLE without a wait."""
+    """The slave's disk refuses; the master sees it gone and answers SLAVE_NOT_AVAILABLE without a wait."""
     rig = Rig(tmp_path)
     rig.fill(3)
     end = rig.slave.end
