@@ -16,36 +16,30 @@ from numpy.typing import NDArray
 from pocketmq.common.crc import crc32
 from pocketmq.common.plain_rules import (
     CheckedSections,
-    NativeSection,
     PlainChecker,
     PlainFacts,
     PlainIllegal,
     PlainRules,
-    PropertyTailCache,
     check_frame,
     check_plain_scalar,
-    group_sections,
     topic_field,
 )
 from pocketmq.common.properties import PROPERTIES_BYTES_MAX
 from pocketmq.common.record import (
     BODY_CRC_AT,
     CRC_MASK,
-    HEADER_V4,
-    HEADER_V6,
     MAGIC_V1,
     PLAIN_SYS_FLAGS,
     QUEUE_ID_AT,
     TOTAL_SIZE_AT,
 )
 from pocketmq.common.record_columns import Bytes, Int64s, rows_at, starts_of, windows
-from pocketmq.common.record_group import UNIQ_KEY_BYTES, UNIQ_PREFIX, RecordGroup, cut_keys, uniq_key_rows
+from pocketmq.common.record_group import UNIQ_KEY_BYTES, UNIQ_PREFIX, GroupSection, RecordGroup, cut_keys, uniq_key_rows
 
 __all__ = [
     "CheckedSections",
-    "NativeSection",
+    "PlainChecker",
     "PlainRules",
-    "PropertyTailCache",
     "check_plain",
     "check_plain_alike",
     "check_plain_columns",
@@ -69,9 +63,8 @@ _USUAL_UNIQ_KEY = UNIQ_PREFIX + _UNIQ_KEY + b"\x02"
 def check_plain(
     buffer: Bytes,
     sizes: NDArray[Any] | Sequence[int],
-    sections: Sequence[NativeSection],
-    rules: PlainRules,
-    tags_cache: PropertyTailCache,
+    sections: Sequence[GroupSection],
+    checker: PlainChecker,
 ) -> CheckedSections:
     """Check the records of all sections, which fill ``buffer`` back to back; a section is all or nothing.
 
@@ -80,40 +73,38 @@ def check_plain(
     """
     count = len(sizes)
     if count < ALIKE_MIN:
-        return check_plain_scalar(buffer, sizes, sections, rules, tags_cache)
+        return check_plain_scalar(buffer, sizes, sections, checker)
     sizes = np.asarray(sizes, np.int64)
-    checked = check_plain_alike(buffer, sizes, sections, rules, tags_cache)
+    checked = check_plain_alike(buffer, sizes, sections, checker)
     if checked is not None:
         return checked
     check = check_plain_scalar if count < COLUMNS_MIN else check_plain_columns
-    return check(buffer, sizes, sections, rules, tags_cache)
+    return check(buffer, sizes, sections, checker)
 
 
 def check_plain_columns(
     buffer: Bytes,
     sizes: NDArray[Any],
-    sections: Sequence[NativeSection],
-    rules: PlainRules,
-    tags_cache: PropertyTailCache,
+    sections: Sequence[GroupSection],
+    checker: PlainChecker,
 ) -> CheckedSections:
     """Do what ``check_plain`` does, in columns."""
     sizes = sizes.astype(np.int64)
     smallest = int(np.minimum.reduce(sizes)) if len(sizes) else 0
     check_frame(len(buffer), len(sizes), int(np.add.reduce(sizes)), smallest, sections)
-    errors = tags_cache.checker(rules).section_errors(sections)
+    errors = checker.section_errors(sections)
     topics = {section.topic for section, error in zip(sections, errors, strict=True) if error is None}
-    header_bytes = (HEADER_V6 if rules.family == 6 else HEADER_V4).itemsize
+    header_bytes = checker.header_type.itemsize
     if len(topics) * 8 > len(sizes) or len(buffer) < header_bytes:
-        return check_plain_scalar(buffer, sizes, sections, rules, tags_cache)  # few records a topic: nothing to gain
-    return _ColumnCheck(buffer, sizes, sections, errors, topics, rules, tags_cache).run()
+        return check_plain_scalar(buffer, sizes, sections, checker)  # few records a topic: nothing to gain
+    return _ColumnCheck(buffer, sizes, sections, errors, topics, checker).run()
 
 
 def check_plain_alike(
     buffer: Bytes,
     sizes: Int64s,
-    sections: Sequence[NativeSection],
-    rules: PlainRules,
-    tags_cache: PropertyTailCache,
+    sections: Sequence[GroupSection],
+    checker: PlainChecker,
 ) -> CheckedSections | None:
     """Prove all records of one topic good because they are like the first one; None: they need a closer look.
 
@@ -124,7 +115,6 @@ def check_plain_alike(
     """
     smallest = int(np.minimum.reduce(sizes)) if len(sizes) else 0
     check_frame(len(buffer), len(sizes), int(np.add.reduce(sizes)), smallest, sections)
-    checker = tags_cache.checker(rules)
     topic_name = sections[0].topic
     for section in sections:
         if section.topic != topic_name:
@@ -137,7 +127,7 @@ def check_plain_alike(
 
 
 def _alike_group(
-    buffer: Bytes, sizes: Int64s, smallest: int, sections: Sequence[NativeSection], checker: PlainChecker
+    buffer: Bytes, sizes: Int64s, smallest: int, sections: Sequence[GroupSection], checker: PlainChecker
 ) -> RecordGroup | None:
     """Return the group of records that ``check_plain_alike`` proves good, or None."""
     count, size, width = len(sizes), int(sizes[0]), checker.body_at
@@ -225,7 +215,7 @@ def _alike_group(
         return None
     codes = np.empty(count, np.int64)
     codes.fill(facts.tags_codes[0])
-    return RecordGroup(buffer, starts, sizes, codes, group_sections(sections), uniq_keys, keys)
+    return RecordGroup(buffer, starts, sizes, codes, list(sections), uniq_keys, keys)
 
 
 class _ColumnCheck:
@@ -235,11 +225,10 @@ class _ColumnCheck:
         self,
         buffer: Bytes,
         sizes: Int64s,
-        sections: Sequence[NativeSection],
+        sections: Sequence[GroupSection],
         errors: list[str | None],
         topics: set[str],
-        rules: PlainRules,
-        cache: PropertyTailCache,
+        checker: PlainChecker,
     ) -> None:
         count = len(sizes)
         self.buffer = buffer
@@ -250,8 +239,7 @@ class _ColumnCheck:
         self.sections = sections
         self.errors = errors
         self.topics = topics
-        self.rules = rules
-        self.checker = cache.checker(rules)
+        self.checker = checker
         self.good = np.ones(count, np.bool_)
         self.body_starts = self.starts
         self.body_ends = self.starts
@@ -276,8 +264,8 @@ class _ColumnCheck:
 
     def _check_headers(self) -> None:
         """Compare the fixed fields of all records."""
-        rules, checker = self.rules, self.checker
-        header_type = HEADER_V6 if rules.family == 6 else HEADER_V4
+        checker = self.checker
+        header_type = checker.header_type
         width = header_type.itemsize
         last = len(self.buffer) - width
         header = windows(self.buffer, width)[np.minimum(self.starts, last)].view(header_type)
@@ -295,7 +283,7 @@ class _ColumnCheck:
         good &= header["queue_id"] == queues
         good &= header["reconsume_times"] == 0
         good &= header["prepared_offset"] == 0
-        good &= (body_lengths >= 0) & (body_lengths <= rules.message_size_max)
+        good &= (body_lengths >= 0) & (body_lengths <= checker.body_max)
         self.body_crcs = header["body_crc"]
         self.body_starts = self.starts + width
         self.body_ends = self.body_starts + body_lengths
@@ -407,7 +395,7 @@ class _ColumnCheck:
 
     def _look_up_each(self, indexes: NDArray[np.int64], tails: list[bytes]) -> None:
         """Look up every tail; those the cache does not know are judged, most have KEYS, which differ."""
-        get = self.checker.cache.get
+        get = self.checker.tails.get
         keys = self.keys
         codes = list(map(get, tails))
         if None in codes:
@@ -478,7 +466,7 @@ class _ColumnCheck:
         good = [number for number, error in enumerate(errors) if error is None]
         if not good:
             return CheckedSections(errors)
-        sections = group_sections(self.sections)
+        sections = list(self.sections)
         keys = None if not self.keys else [self.keys.get(index) for index in range(len(self.sizes))]
         uniq_keys = self.uniq_keys if self.uniq_keys[:, 0].any() else None
         group = RecordGroup(

@@ -309,6 +309,16 @@ def _joined(flags: list[NDArray[np.bool_] | None], groups: Sequence[RecordGroup]
     return np.concatenate([np.ones(len(group), np.bool_) if part is None else part for part, group in pairs])
 
 
+def sections_of(counted: Iterable[tuple[str, int, int]]) -> list[GroupSection]:
+    """Return the sections of (topic, queue id, records) in a row, each beginning where the one before it ends."""
+    first = 0
+    sections: list[GroupSection] = []
+    for topic, queue_id, count in counted:
+        sections.append(GroupSection(topic, queue_id, first, count))
+        first += count
+    return sections
+
+
 def _runs(queues: Iterable[tuple[str, int]]) -> list[GroupSection]:
     """Return one section for each run of equal (topic, queue id)."""
     sections: list[GroupSection] = []

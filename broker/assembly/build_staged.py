@@ -19,9 +19,9 @@ from pocketmq.broker.staged.staged_processor import NamedProcessor
 from pocketmq.broker.staged.staged_records import Sections
 from pocketmq.broker.staged.staged_service import NamedService
 from pocketmq.common.errors import MessageIllegal
-from pocketmq.common.plain_check import NativeSection, PlainRules, PropertyTailCache, check_plain
+from pocketmq.common.plain_check import PlainChecker, PlainRules, check_plain
 from pocketmq.common.record_columns import Bytes
-from pocketmq.common.record_group import RecordGroup
+from pocketmq.common.record_group import RecordGroup, sections_of
 from pocketmq.common.topics import TOPIC_ID_ATTRIBUTE
 from pocketmq.store.message_store import MessageStore
 
@@ -55,12 +55,12 @@ def build_named(
             return None
         return (known.attributes or {}).get(TOPIC_ID_ATTRIBUTE, ""), max(known.write_queue_nums, known.read_queue_nums)
 
-    cache = PropertyTailCache(rules.cluster)
+    checker = PlainChecker(rules)
 
     def make(buffer: Bytes, sizes: NDArray[Any], sections: Sections) -> RecordGroup | None:
         """Build the group as at the send; it was checked then, but under the address family of that time."""
         try:
-            checked = check_plain(buffer, sizes, [NativeSection(*each) for each in sections], rules, cache)
+            checked = check_plain(buffer, sizes, sections_of(sections), checker)
         except MessageIllegal:
             return None
         return None if any(checked.errors) else checked.group

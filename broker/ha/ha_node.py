@@ -79,7 +79,7 @@ class HaNode:
         fenced_by = self._fenced_by
         name = self.role.config.broker_name
         if fenced_by is None:
-            if not self.is_held:
+            if not self._held_until_ns or not self.is_held:  # a call less for every send
                 return None
             text = f"service not available now: {name} is being handed over to another master"
             cause = Cause.NOT_MASTER

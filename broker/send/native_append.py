@@ -15,10 +15,10 @@ from pocketmq.broker.request.request_task import Buffers, Drain, Refusal, Task, 
 from pocketmq.broker.send.send_batch import Appended, PlannedSend, SendPart
 from pocketmq.broker.send.send_checks import SendChecks
 from pocketmq.common.errors import Cause, MessageIllegal
-from pocketmq.common.plain_check import ALIKE_MIN, NativeSection, PlainRules, PropertyTailCache, check_plain
+from pocketmq.common.plain_check import ALIKE_MIN, PlainChecker, PlainRules, check_plain
 from pocketmq.common.record import BORN_HOST_AT, HOST_V4_BYTES, HOST_V6_BYTES, host_bytes_of
 from pocketmq.common.record_columns import windows
-from pocketmq.common.record_group import RecordGroup
+from pocketmq.common.record_group import GroupSection, RecordGroup, sections_of
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.protocol.send import NativeAppendRequestHeader, NativeAppendResponseHeader
 
@@ -127,9 +127,8 @@ class NativeAppend:
     """Turns native-append requests into a group. Belongs to one worker thread at a time."""
 
     def __init__(self, rules: PlainRules, checks: SendChecks) -> None:
-        self._rules = rules
         self._checks = checks
-        self._cache = PropertyTailCache(rules.cluster)
+        self._checker = PlainChecker(rules)
         self._host_bytes = host_bytes_of(rules.family)
 
     def plan(self, task: Task) -> NativeSend:
@@ -184,7 +183,8 @@ class NativeAppend:
 
     def check(self, sends: list[NativeSend], drain: Drain) -> SendPart | None:
         """Check all records of ``sends`` at once; frames without a good section are answered, the rest is returned."""
-        sections: list[NativeSection] = []
+        sections: list[GroupSection] = []
+        records = 0
         owners: list[tuple[NativeSend, int]] = []
         sizes_parts: list[memoryview] = []
         record_parts: list[memoryview] = []
@@ -197,7 +197,8 @@ class NativeAppend:
                 _append_chosen(send, sizes_parts, record_parts)
             for index, (topic, queue_id, count) in enumerate(send.header.sections):
                 if not refusals or index not in refusals:
-                    sections.append(NativeSection(topic, queue_id, count))
+                    sections.append(GroupSection(topic, queue_id, records, count))
+                    records += count
                     owners.append((send, index))
         group: RecordGroup | None = None
         if sections:
@@ -206,7 +207,7 @@ class NativeAppend:
             sizes: NDArray[Any] | tuple[int, ...] = (
                 struct.unpack(f">{count}I", sizes_bytes) if count < ALIKE_MIN else np.frombuffer(sizes_bytes, ">u4")
             )
-            checked = check_plain(_gather(record_parts), sizes, sections, self._rules, self._cache)
+            checked = check_plain(_gather(record_parts), sizes, sections, self._checker)
             group = checked.group
             for (send, index), error in zip(owners, checked.errors, strict=True):
                 if error is not None:
@@ -231,9 +232,9 @@ class NativeAppend:
 
         Raises ``MessageIllegal`` naming the first bad record.
         """
-        sections = [NativeSection(*section) for section in send.header.sections]
+        sections = sections_of(send.header.sections)
         sizes: NDArray[Any] = np.frombuffer(send.sizes, ">u4")
-        checked = check_plain(_gather([send.records]), sizes, sections, self._rules, self._cache)
+        checked = check_plain(_gather([send.records]), sizes, sections, self._checker)
         for section, error in zip(sections, checked.errors, strict=True):
             if error is not None:
                 raise _illegal(f"{section.topic} queue {section.queue_id}: {error}")

@@ -12,9 +12,8 @@ from pocketmq.common.errors import MessageIllegal
 from pocketmq.common.message import Message
 from pocketmq.common.plain_check import (
     CheckedSections,
-    NativeSection,
+    PlainChecker,
     PlainRules,
-    PropertyTailCache,
     check_plain,
     check_plain_alike,
     check_plain_columns,
@@ -24,8 +23,10 @@ from pocketmq.common.properties import decode_properties
 from pocketmq.common.record import body_at
 from pocketmq.common.record_codec import PlainRecordBuilder, decode_record, encode_record
 from pocketmq.common.record_columns import patch
-from pocketmq.common.record_group import RecordGroup, record_meta
+from pocketmq.common.record_group import RecordGroup, record_meta, sections_of
 
+Counted = tuple[str, int, int]
+"""Topic, queue id, records."""
 RULES = {4: PlainRules(cluster=b"c", message_size_max=500), 6: PlainRules(cluster=b"c", message_size_max=500, family=6)}
 
 
@@ -46,23 +47,23 @@ def columns_of(checked: CheckedSections) -> Any:
 
 
 def both(
-    made: list[bytes], sections: list[NativeSection], rules: PlainRules, caches: list[PropertyTailCache] | None = None
+    made: list[bytes], sections: list[Counted], rules: PlainRules, checkers: list[PlainChecker] | None = None
 ) -> CheckedSections:
     """Check in all ways, cold and with a warm cache, compare all, and return the result of the scalar check."""
-    cold, warm = caches or [PropertyTailCache(rules.cluster), PropertyTailCache(rules.cluster)]
+    cold, warm = checkers or [PlainChecker(rules), PlainChecker(rules)]
     buffer = b"".join(made)
     sizes = np.array([len(record) for record in made], ">u4")
-    scalar = check_plain_scalar(array(buffer), sizes, sections, rules, cold)
-    columns = check_plain_columns(array(buffer), sizes, sections, rules, warm)
+    scalar = check_plain_scalar(array(buffer), sizes, sections_of(sections), cold)
+    columns = check_plain_columns(array(buffer), sizes, sections_of(sections), warm)
     assert columns_of(columns) == columns_of(scalar)
-    again = check_plain_scalar(array(buffer), sizes, sections, rules, warm)
+    again = check_plain_scalar(array(buffer), sizes, sections_of(sections), warm)
     assert columns_of(again) == columns_of(scalar)
-    again = check_plain_columns(array(buffer), sizes, sections, rules, cold)
+    again = check_plain_columns(array(buffer), sizes, sections_of(sections), cold)
     assert columns_of(again) == columns_of(scalar)
-    for cache in (PropertyTailCache(rules.cluster), warm):
-        alike = check_plain_alike(array(buffer), sizes.astype(np.int64), sections, rules, cache)
+    for checker in (PlainChecker(rules), warm):
+        alike = check_plain_alike(array(buffer), sizes.astype(np.int64), sections_of(sections), checker)
         assert alike is None or columns_of(alike) == columns_of(scalar)
-    chosen = check_plain(array(buffer), sizes, sections, rules, warm)
+    chosen = check_plain(array(buffer), sizes, sections_of(sections), warm)
     assert columns_of(chosen) == columns_of(scalar)
     return scalar
 
@@ -84,12 +85,12 @@ def messages(draw: st.DrawFn) -> Message:
 
 
 @st.composite
-def appends(draw: st.DrawFn) -> tuple[int, list[bytes], list[NativeSection]]:
+def appends(draw: st.DrawFn) -> tuple[int, list[bytes], list[Counted]]:
     """A host family, records and their sections, several queues and topics."""
     family = draw(st.sampled_from([4, 6]))
     builder = PlainRecordBuilder("c", family)
     made: list[bytes] = []
-    sections: list[NativeSection] = []
+    sections: list[Counted] = []
     templates = draw(st.lists(messages(), min_size=1, max_size=4))
     for number in range(draw(st.integers(1, 3))):
         topic, queue_id = draw(st.sampled_from(["T", "Topic-2"])), draw(st.integers(0, 3))
@@ -103,12 +104,12 @@ def appends(draw: st.DrawFn) -> tuple[int, list[bytes], list[NativeSection]]:
             made.append(
                 builder.build(message, queue_id, uniq_key, 1_700_000_000_000, draw(st.sampled_from([0, 1, 0x303])))
             )
-        sections.append(NativeSection(topic, queue_id, count))
+        sections.append((topic, queue_id, count))
     return family, made, sections
 
 
 @given(appends())
-def test_what_the_builder_makes_is_good(append: tuple[int, list[bytes], list[NativeSection]]) -> None:
+def test_what_the_builder_makes_is_good(append: tuple[int, list[bytes], list[Counted]]) -> None:
     """Every record passes in both ways, and the group knows what the scalar codec decodes."""
     family, made, sections = append
     checked = both(made, sections, RULES[family])
@@ -133,7 +134,7 @@ def test_what_the_builder_makes_is_good(append: tuple[int, list[bytes], list[Nat
 
 @given(appends(), st.data())
 def test_one_changed_byte_gives_one_verdict(
-    append: tuple[int, list[bytes], list[NativeSection]], data: st.DataObject
+    append: tuple[int, list[bytes], list[Counted]], data: st.DataObject
 ) -> None:
     """Scalar and columns agree about any damage; in fields that are checked it is refused."""
     family, made, sections = append
@@ -153,13 +154,13 @@ def test_one_changed_byte_gives_one_verdict(
     result = both(made, sections, RULES[family])
     if not anywhere:
         ((refused, error),) = [(number, text) for number, text in enumerate(result.errors) if text is not None]
-        first = sum(section.count for section in sections[:refused])
+        first = sum(count for _, _, count in sections[:refused])
         assert error.startswith(f"record {index - first}: ")
 
 
 @given(appends(), st.data())
 def test_cut_and_swapped_records_give_one_verdict(
-    append: tuple[int, list[bytes], list[NativeSection]], data: st.DataObject
+    append: tuple[int, list[bytes], list[Counted]], data: st.DataObject
 ) -> None:
     """A record with bytes missing or added at its end, or of another queue, is refused in both ways."""
     family, made, sections = append
@@ -222,15 +223,15 @@ def test_each_rule_is_held_and_worded(changes: dict[str, Any], text: str) -> Non
     """One bad record among forty refuses its section only, and the text says which and why."""
     bad, good = record(**changes), record()
     made = [good] * 50 + [good] * 20 + [bad] + [good] * 19
-    caches = [PropertyTailCache(b"c"), PropertyTailCache(b"c")]
-    result = both(made, [NativeSection("T", 0, 50), NativeSection("T", 0, 40)], RULES[4], caches)
+    checkers = [PlainChecker(RULES[4]), PlainChecker(RULES[4])]
+    result = both(made, [("T", 0, 50), ("T", 0, 40)], RULES[4], checkers)
     assert result.errors[0] is None
     assert result.errors[1] is not None
     assert result.errors[1].startswith("record 20: ")
     assert text in result.errors[1]
     assert result.group is not None
     assert result.group.buffer.tobytes() == good * 50
-    alone = both([bad] * 40, [NativeSection("T", 0, 40)], RULES[4], caches)
+    alone = both([bad] * 40, [("T", 0, 40)], RULES[4], checkers)
     assert alone.errors[0] is not None
     assert text in alone.errors[0]
     assert alone.group is None
@@ -253,7 +254,7 @@ def test_each_rule_is_held_and_worded(changes: dict[str, Any], text: str) -> Non
 )
 def test_odd_but_legal_shapes_pass(properties: bytes, keys: bytes | None, tags_code: int | None) -> None:
     """Other orders, no last separator, other unique keys: the scalar parser judges them."""
-    result = both([record(properties=properties)] * 45, [NativeSection("T", 0, 45)], RULES[4])
+    result = both([record(properties=properties)] * 45, [("T", 0, 45)], RULES[4])
     assert result.errors == [None]
     assert result.group is not None
     assert result.group.keys == (None if keys is None else [keys] * 45)
@@ -286,8 +287,8 @@ def test_any_property_string_gives_one_verdict(parts: list[bytes], usual: bool) 
     """Whatever is in the properties, both ways agree, with caches cold and warm."""
     text = (UNIQ if usual else b"") + b"".join(parts)
     good = record()
-    both([good, record(properties=text)] * 20, [NativeSection("T", 0, 40)], RULES[4])
-    both([record(properties=text)] * 40, [NativeSection("T", 0, 40)], RULES[4])
+    both([good, record(properties=text)] * 20, [("T", 0, 40)], RULES[4])
+    both([record(properties=text)] * 40, [("T", 0, 40)], RULES[4])
 
 
 @given(st.lists(st.binary(max_size=3), min_size=40, max_size=40), st.integers(0, 2))
@@ -297,7 +298,7 @@ def test_keys_of_any_bytes_give_one_verdict(keys: list[bytes], pad: int) -> None
         record(properties=UNIQ + b"KEYS\x01" + (key.ljust(3, b"k") if pad else key) + b"\x02CLUSTER\x01c\x02")
         for key in keys
     ]
-    both(made, [NativeSection("T", 0, 40)], RULES[4])
+    both(made, [("T", 0, 40)], RULES[4])
 
 
 @pytest.mark.parametrize("family", [4, 6])
@@ -308,19 +309,19 @@ def test_every_byte_of_a_record_is_judged_alike(family: int, flip: int) -> None:
     builder = PlainRecordBuilder("c", family)
     made = [builder.build(message, 0, b"%032X" % number, 0) for number in range(40)]
     sizes = np.array([len(one) for one in made], ">u4")
-    sections = [NativeSection("T", 0, 20), NativeSection("T", 0, 20)]
+    sections = [("T", 0, 20), ("T", 0, 20)]
     buffer = b"".join(made)
     begin = len(made[0]) * 25
-    cache = PropertyTailCache(b"c")
+    checker = PlainChecker(RULES[family])
     likenesses = 0
     for at in range(begin, begin + len(made[25])):
         scalar, columns = array(buffer), array(buffer)
         scalar[at] ^= flip
         columns[at] ^= flip
-        expected = check_plain_scalar(scalar, sizes, sections, RULES[family], cache)
-        got = check_plain_columns(columns, sizes, sections, RULES[family], cache)
+        expected = check_plain_scalar(scalar, sizes, sections_of(sections), checker)
+        got = check_plain_columns(columns, sizes, sections_of(sections), checker)
         assert columns_of(got) == columns_of(expected), at - begin
-        alike = check_plain_alike(array(scalar.tobytes()), sizes.astype(np.int64), sections, RULES[family], cache)
+        alike = check_plain_alike(array(scalar.tobytes()), sizes.astype(np.int64), sections_of(sections), checker)
         assert alike is None or columns_of(alike) == columns_of(expected), at - begin
         likenesses += alike is not None
     assert likenesses >= 40  # flag, offsets, times, hosts, half of the unique key
@@ -339,42 +340,42 @@ def test_what_is_sent_together_is_proven_by_likeness(family: int, keys: bool, bo
         )
         message.flag = number
         made.append(builder.build(message, number // 10, b"%032X" % number, 1000 + number, number % 2))
-    sections = [NativeSection("T", number, 10) for number in range(3)]
+    sections = [("T", number, 10) for number in range(3)]
     result = both(made, sections, RULES[family])
     assert result.errors == [None] * 3
     sizes = np.array([len(one) for one in made])
-    alike = check_plain_alike(array(b"".join(made)), sizes, sections, RULES[family], PropertyTailCache(b"c"))
+    alike = check_plain_alike(array(b"".join(made)), sizes, sections_of(sections), PlainChecker(RULES[family]))
     assert alike is not None
     assert columns_of(alike) == columns_of(result)
 
 
 @given(appends(), st.data())
 def test_one_changed_byte_behind_a_good_frame_gives_one_verdict(
-    append: tuple[int, list[bytes], list[NativeSection]], data: Any
+    append: tuple[int, list[bytes], list[Counted]], data: Any
 ) -> None:
     """A byte of one record set to anything, in frames of any shape: all ways agree, with caches that have seen the
     good frame.
     """
     family, made, sections = append
-    caches = [PropertyTailCache(b"c"), PropertyTailCache(b"c")]
-    both(made, sections, RULES[family], caches)
+    checkers = [PlainChecker(RULES[family]), PlainChecker(RULES[family])]
+    both(made, sections, RULES[family], checkers)
     victim = data.draw(st.integers(0, len(made) - 1))
     at = data.draw(st.integers(0, len(made[victim]) - 1))
     value = data.draw(st.sampled_from([0, 1, 2, 0x20, 0x41, 0x7F, 0x80, 0xFF]))
     changed = made[victim][:at] + bytes([value]) + made[victim][at + 1 :]
-    both([*made[:victim], changed, *made[victim + 1 :]], sections, RULES[family], caches)
+    both([*made[:victim], changed, *made[victim + 1 :]], sections, RULES[family], checkers)
 
 
 def test_a_known_end_speaks_only_for_its_topic() -> None:
     """The cache of record ends holds the topic: the same bytes under another section's topic are refused."""
-    cache = PropertyTailCache(b"c")
+    checker = PlainChecker(RULES[4])
     made = record(topic="T", properties=UNIQ + b"CLUSTER\x01c\x02")
     sizes = np.array([len(made)])
     for _ in range(2):
-        assert check_plain(array(made), sizes, [NativeSection("T", 0, 1)], RULES[4], cache).errors == [None]
-    assert len(cache.ends) == 1
+        assert check_plain(array(made), sizes, sections_of([("T", 0, 1)]), checker).errors == [None]
+    assert len(checker.ends) == 1
     for topic in ("U", "TT", "T" * 34):
-        (error,) = check_plain(array(made), sizes, [NativeSection(topic, 0, 1)], RULES[4], cache).errors
+        (error,) = check_plain(array(made), sizes, sections_of([(topic, 0, 1)]), checker).errors
         assert error is not None
         assert "topic" in error
 
@@ -382,13 +383,13 @@ def test_a_known_end_speaks_only_for_its_topic() -> None:
 @pytest.mark.parametrize("value", [b"\x02WAIT\x01true\x02" + b"0" * 21, b"0" * 31 + b"\x02", b"\x00" * 32, b" " * 32])
 def test_a_known_end_does_not_hide_a_separator(value: bytes) -> None:
     """What stands in place of a UNIQ_KEY value is judged each time, whatever the cache has seen around it."""
-    caches = [PropertyTailCache(b"c"), PropertyTailCache(b"c")]
+    checkers = [PlainChecker(RULES[4]), PlainChecker(RULES[4])]
     tail = b"\x02TAGS\x01A\x02CLUSTER\x01c\x02"
     good = record(properties=b"UNIQ_KEY\x01" + b"0" * 32 + tail)
     assert len(value) == 32
     odd = record(properties=b"UNIQ_KEY\x01" + value + tail)
-    both([good] * 30, [NativeSection("T", 0, 30)], RULES[4], caches)
-    result = both([good, odd], [NativeSection("T", 0, 2)], RULES[4], caches)
+    both([good] * 30, [("T", 0, 30)], RULES[4], checkers)
+    result = both([good, odd], [("T", 0, 2)], RULES[4], checkers)
     assert (result.errors == [None]) == (b"WAIT" not in value)
 
 
@@ -400,7 +401,7 @@ def test_keys_that_smuggle_properties(value: bytes, others: bytes) -> None:
     """Separators inside one record's KEYS do not hide behind the keys of the others, of equal or another length."""
     made = [record(properties=UNIQ + b"KEYS\x01" + others + b"\x02CLUSTER\x01c\x02")] * 40
     made[7] = record(properties=UNIQ + b"KEYS\x01" + value + b"\x02CLUSTER\x01c\x02")
-    result = both(made, [NativeSection("T", 0, 40)], RULES[4])
+    result = both(made, [("T", 0, 40)], RULES[4])
     assert (result.errors[0] is None) == (b"WAIT" not in value and b"\x02KEYS" not in value and b"\xff" not in value)
 
 
@@ -412,16 +413,16 @@ def test_unique_keys_that_smuggle_properties(value: bytes) -> None:
     assert len(value) == 32
     made = [record(properties=UNIQ + b"CLUSTER\x01c\x02")] * 40
     made[7] = record(properties=b"UNIQ_KEY\x01" + value + b"\x02CLUSTER\x01c\x02")
-    result = both(made, [NativeSection("T", 0, 40)], RULES[4])
+    result = both(made, [("T", 0, 40)], RULES[4])
     assert (result.errors[0] is None) == (b"WAIT" not in value)
 
 
 def test_keys_inside_a_value_are_not_cut_out() -> None:
     """Even where the rest would be a tail the cache knows."""
-    caches = [PropertyTailCache(b"c"), PropertyTailCache(b"c")]
+    checkers = [PlainChecker(RULES[4]), PlainChecker(RULES[4])]
     known = record(properties=UNIQ + b"TAGS\x01xy\x02CLUSTER\x01c\x02")
     odd = record(properties=UNIQ + b"TAGS\x01xKEYS\x01k\x02y\x02CLUSTER\x01c\x02")
-    result = both([known, odd] * 20, [NativeSection("T", 0, 40)], RULES[4], caches)
+    result = both([known, odd] * 20, [("T", 0, 40)], RULES[4], checkers)
     assert result.group is not None
     assert result.group.keys is None
     assert len(set(result.group.tags_codes.tolist())) == 2
@@ -445,7 +446,7 @@ def test_sections_of_impossible_queues_are_refused(topic: str, queue_id: int, te
     """Topics that take no plain records; the other sections are not touched."""
     good = record()
     made = [record(topic=topic)] + [good] * 45
-    result = both(made, [NativeSection(topic, queue_id, 1), NativeSection("T", 0, 45)], RULES[4])
+    result = both(made, [(topic, queue_id, 1), ("T", 0, 45)], RULES[4])
     assert result.errors[1] is None
     assert result.errors[0] is not None
     assert text in result.errors[0]
@@ -464,13 +465,13 @@ def test_nonsense_of_the_frame_is_refused(count: int, sizes_off: int, counts: li
     sizes = np.array([len(one) for one in made], np.int64)
     sizes[-1] += sizes_off
     if counts is None:
-        sections = [NativeSection("T", 0, count)]
+        sections = [("T", 0, count)]
     else:
-        sections = [NativeSection("T", 0, count)] * (1 if counts in ([0], [-1]) else 0)
-        sections += [NativeSection("T", 0, one) for one in counts]
+        sections = [("T", 0, count)] * (1 if counts in ([0], [-1]) else 0)
+        sections += [("T", 0, one) for one in counts]
     for check in (check_plain, check_plain_scalar, check_plain_columns):
         with pytest.raises(MessageIllegal):
-            check(array(b"".join(made)), sizes, sections, RULES[4], PropertyTailCache(b"c"))
+            check(array(b"".join(made)), sizes, sections_of(sections), PlainChecker(RULES[4]))
 
 
 @given(st.binary(max_size=300), st.integers(1, 50), st.sampled_from([4, 6]))
@@ -478,7 +479,7 @@ def test_garbage_gives_verdicts_and_no_other_error(garbage: bytes, count: int, f
     """Random bytes cut anyhow are refused, in both ways alike."""
     step = len(garbage) // count
     made = [garbage[at * step : (at + 1) * step if at < count - 1 else len(garbage)] for at in range(count)]
-    result = both(made, [NativeSection("T", 0, count)], RULES[family])
+    result = both(made, [("T", 0, count)], RULES[family])
     assert result.errors[0] is not None
     assert result.group is None
 
@@ -490,26 +491,25 @@ def test_many_topics_and_queues_in_one_pass() -> None:
         for number in range(50):
             topic = f"T{number % topics}"
             made.append(record(topic=topic, queue_id=number))
-            sections.append(NativeSection(topic, number, 1))
+            sections.append((topic, number, 1))
         assert both(made, sections, RULES[4]).errors == [None] * 50
 
 
 def test_the_cache_is_bounded() -> None:
     """It starts again when full, and remembers no long tails and nothing refused."""
-    cache = PropertyTailCache(b"c", count_max=3, tail_bytes_max=20)
+    checker = PlainChecker(RULES[4], count_max=3, tail_bytes_max=20)
     for number in range(10):
         made = record(properties=UNIQ + b"T\x01%d\x02CLUSTER\x01c\x02" % number)
-        check_plain(array(made), np.array([len(made)]), [NativeSection("T", 0, 1)], RULES[4], cache)
-        assert len(cache) <= 3
-    count = len(cache)
+        check_plain(array(made), np.array([len(made)]), sections_of([("T", 0, 1)]), checker)
+        assert len(checker.tails) <= 3
+    count = len(checker.tails)
     for tail in (b"T\x01" + b"x" * 30 + b"\x02CLUSTER\x01c\x02", b"WAIT\x01t\x02", b"CLUSTER\x01d\x02"):
         made = record(properties=UNIQ + tail)
-        check_plain(array(made), np.array([len(made)]), [NativeSection("T", 0, 1)], RULES[4], cache)
-    assert len(cache) == count
+        check_plain(array(made), np.array([len(made)]), sections_of([("T", 0, 1)]), checker)
+    assert len(checker.tails) == count
+    assert not checker.ends  # each is longer than 20 bytes
+    checker = PlainChecker(RULES[4], count_max=3)
     for number in range(10):
-        cache.put_end(b"%d" % number, 1)
-        assert len(cache.ends) <= 3
-    cache.put_end(b"x" * 21, 1)
-    assert b"x" * 21 not in cache.ends
-    cache.put(b"x", 1)
-    assert cache.get(b"x") == 1
+        made = record(properties=UNIQ + b"T\x01%d\x02CLUSTER\x01c\x02" % number)
+        check_plain(array(made), np.array([len(made)]), sections_of([("T", 0, 1)]), checker)
+        assert 1 <= len(checker.ends) <= 3

@@ -15,16 +15,15 @@ from pocketmq.common.clock import SystemClock
 from pocketmq.common.message import Message
 from pocketmq.common.message_id import UniqueIdGenerator
 from pocketmq.common.plain_check import (
-    NativeSection,
+    PlainChecker,
     PlainRules,
-    PropertyTailCache,
     check_plain,
     check_plain_columns,
     check_plain_scalar,
 )
 from pocketmq.common.record_codec import PlainRecordBuilder
 from pocketmq.common.record_columns import parse_columns, patch, received_messages
-from pocketmq.common.record_group import RecordGroup
+from pocketmq.common.record_group import GroupSection, RecordGroup
 
 CLUSTER = "DefaultCluster"
 TOPIC = "TopicTest"
@@ -90,22 +89,21 @@ def run() -> Iterator[dict[str, object]]:
 
 def passes(made: list[bytes]) -> Iterator[tuple[str, Callable[[], object]]]:
     """Yield what is done to these records in one pass."""
-    rules = PlainRules(cluster=CLUSTER.encode())
+    checker = PlainChecker(PlainRules(cluster=CLUSTER.encode()))
     count = len(made)
     buffer = np.frombuffer(bytearray(b"".join(made)), np.uint8)
     sizes = np.array([len(record) for record in made], ">u4")
-    sections = [NativeSection(TOPIC, 0, count)]
-    cache = PropertyTailCache(rules.cluster)
-    group = check_plain(buffer, sizes, sections, rules, cache).group
+    sections = [GroupSection(TOPIC, 0, 0, count)]
+    group = check_plain(buffer, sizes, sections, checker).group
     assert group is not None
     offsets = np.arange(count, dtype=np.int64)
     physical = group.starts + 4096
     raw = buffer.tobytes()
     raw_view = memoryview(bytearray(raw))
     if count <= 32:
-        yield "check scalar", lambda: check_plain_scalar(buffer, sizes, sections, rules, cache)
+        yield "check scalar", lambda: check_plain_scalar(buffer, sizes, sections, checker)
     if count >= 32:
-        yield "check in columns", lambda: check_plain_columns(buffer, sizes, sections, rules, cache)
+        yield "check in columns", lambda: check_plain_columns(buffer, sizes, sections, checker)
     yield "patch", lambda: patch(group, offsets, physical, 1_700_000_000_000, HOST)
     yield "received_messages", lambda: received_messages(raw, sizes, "broker-a")
     if count >= 1000:
