@@ -55,7 +55,7 @@ FENCED_MAX: Final = 16
 """Refused masters that are remembered of one broker name."""
 
 
-class Refused(PocketMQError):
+class RequestRefused(PocketMQError):
     """A request that RocketMQ's name server refuses; carries code and text."""
 
     def __init__(self, code: int, remark: str) -> None:
@@ -176,9 +176,11 @@ class NamesrvApp:
         body: Body = b""
         try:
             if handler is None:
-                raise Refused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported")
+                raise RequestRefused(
+                    ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported"
+                )
             header, body = handler(connection, request)
-        except Refused as error:
+        except RequestRefused as error:
             code, remark = error.response_code, error.what
             self._refused.note_request(request, connection.remote, code, Cause.BAD_REQUEST, remark)
         except PocketMQError as error:
@@ -291,7 +293,7 @@ class NamesrvApp:
                 addresses.add(address)
 
     def _check_epoch(self, header: Any) -> None:
-        """Refuse a master that was replaced; raises ``Refused``."""
+        """Refuse a master that was replaced; raises ``RequestRefused``."""
         self._fenced.get(header.broker_name, set()).discard(header.broker_addr)
         known = self.epochs.table.get(header.broker_name)
         if known is None or header.broker_id != MASTER_ID:
@@ -304,7 +306,7 @@ class NamesrvApp:
             self.epochs.forget_unregistered(header.broker_name, self._noted)
             return
         self._note_fenced(header.broker_name, header.broker_addr)
-        raise Refused(
+        raise RequestRefused(
             ResponseCode.NO_PERMISSION,
             f"epoch {known.epoch} of {header.broker_name} belongs to {known.address}; this master has epoch"
             f" {header.epoch} (make it a slave: pocketmq ha demote {header.broker_name})",
@@ -321,9 +323,9 @@ class NamesrvApp:
         header: Any = request.header
         body = bytes(request.body)
         if header.body_crc32 and crc32(body) & CRC_MASK != header.body_crc32:
-            raise Refused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         if header.compressed:
-            raise Refused(ResponseCode.SYSTEM_ERROR, "a compressed registration is not supported")
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, "a compressed registration is not supported")
         self._check_epoch(header)
         wrapper = decode_body(body, RegisterBrokerBody).topic_config_serialize_wrapper if body else None
         is_new = header.broker_addr not in self.routes.addresses()
@@ -384,7 +386,7 @@ class NamesrvApp:
         header: Any = request.header
         route = self.routes.route(header.topic)
         if route is None:
-            raise Refused(ResponseCode.TOPIC_NOT_EXIST, NO_ROUTE_TEXT.format(header.topic[:128]))
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, NO_ROUTE_TEXT.format(header.topic[:128]))
         route.order_topic_conf = self.kv.get(ORDER_TOPIC_CONFIG, header.topic)
         return None, encode_body(route)
 
@@ -431,7 +433,7 @@ class NamesrvApp:
         value = self.kv.get(header.namespace, header.key)
         if value is None:
             text = f"No config item, Namespace: {header.namespace} Key: {header.key}"
-            raise Refused(ResponseCode.QUERY_NOT_FOUND, text)
+            raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, text)
         return GetKVConfigResponseHeader(value), b""
 
     def _delete_kv(self, connection: Connection, request: Request) -> Answer:
@@ -444,7 +446,7 @@ class NamesrvApp:
         values = self.kv.namespace(header.namespace)
         if values is None:
             text = f"No config item, Namespace: {header.namespace}"
-            raise Refused(ResponseCode.QUERY_NOT_FOUND, text)
+            raise RequestRefused(ResponseCode.QUERY_NOT_FOUND, text)
         return None, encode_body(KVTableBody(table=dict(values)))
 
     # ---- settings ----------------------------------------------------------------------------------------------------
@@ -453,7 +455,7 @@ class NamesrvApp:
         return None, self.config.properties(listen_port=self.port)
 
     def _update_settings(self, connection: Connection, request: Request) -> Answer:
-        raise Refused(
+        raise RequestRefused(
             ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
             f" request type {request.code} not supported: settings are read at the start of a name server;"
             " change its configuration and start it again",

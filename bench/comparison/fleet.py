@@ -29,7 +29,7 @@ WARM_TOPIC = "BenchWarm"
 Answer = dict[str, Any]
 
 
-class JobFailed(Exception):
+class ClientJobFailed(Exception):
     """A job ended with an error of the client's; the text is one line."""
 
 
@@ -49,22 +49,22 @@ class WorkerProcess:
         self._rest = b""
         try:
             self._read(START_S)
-        except JobFailed as error:
+        except ClientJobFailed as error:
             tail = " ".join(log_path.read_text(errors="replace")[-300:].split())
             self.stop()
             raise Unavailable(f"the client {client} did not start: {tail or error}") from None
 
     def ask(self, job: Answer, limit_s: float = 200.0) -> Answer:
-        """Run a job and return its answer. Raises ``JobFailed``; after a time-out the process is gone."""
+        """Run a job and return its answer. Raises ``ClientJobFailed``; after a time-out the process is gone."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps({**job, "limit_s": limit_s - 10}).encode() + b"\n")
             self._process.stdin.flush()
             answer = self._read(limit_s)
         except BrokenPipeError:
-            raise JobFailed(f"the client {self.client} is gone") from None
+            raise ClientJobFailed(f"the client {self.client} is gone") from None
         if "error" in answer:
-            raise JobFailed(str(answer["error"]))
+            raise ClientJobFailed(str(answer["error"]))
         return answer
 
     def _read(self, limit_s: float) -> Answer:
@@ -74,10 +74,10 @@ class WorkerProcess:
             left = give_up - time.monotonic()
             if left <= 0 or not select.select([self._process.stdout], [], [], left)[0]:
                 self._process.kill()
-                raise JobFailed(f"the client {self.client} did not answer within {limit_s:.0f} s")
+                raise ClientJobFailed(f"the client {self.client} did not answer within {limit_s:.0f} s")
             data = os.read(self._process.stdout.fileno(), 1 << 16)
             if not data:
-                raise JobFailed(f"the client {self.client} ended with code {self._process.wait()}")
+                raise ClientJobFailed(f"the client {self.client} ended with code {self._process.wait()}")
             self._rest += data
         text, _, self._rest = self._rest.partition(b"\n")
         answer = json.loads(text)

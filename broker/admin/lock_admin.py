@@ -41,7 +41,7 @@ class LockIllegal(PocketMQError):
     default_cause = Cause.BAD_REQUEST
 
 
-class LocksAtMaster(PocketMQError):
+class LocksOnlyAtMasterError(PocketMQError):
     """A slave gives no locks: two brokers would each give the same one."""
 
     default_cause = Cause.NOT_MASTER
@@ -111,7 +111,7 @@ class LockAdmin:
 
     def _check(self, body: LockBatchRequestBody, what: str) -> None:
         if self._is_slave:
-            raise LocksAtMaster(f"{what} refused", why="this broker is a slave", hint="ask the master")
+            raise LocksOnlyAtMasterError(f"{what} refused", why="this broker is a slave", hint="ask the master")
         check_group_name(body.consumer_group)
         if not 0 < len(body.client_id) <= CLIENT_ID_LENGTH_MAX:
             raise LockIllegal(

@@ -28,7 +28,7 @@ ENTRIES_MAX: Final = 10_000
 """Entries of one answer."""
 
 
-class QueueUnknown(PocketMQError):
+class ConsumeQueueUnknown(PocketMQError):
     """There is no such queue, or no such entry in it."""
 
     code = 1  # SYSTEM_ERROR, as RocketMQ
@@ -58,7 +58,7 @@ class QueueAdmin:
         header: Any = task.request.header
         topic, queue_id, index = header.topic, header.queue_id, header.index
         if not any(queue[:2] == (topic, queue_id) for queue in self.store.queues()):
-            raise QueueUnknown(f"{queue_id}@{topic[:128]} is not exist!")
+            raise ConsumeQueueUnknown(f"{queue_id}@{topic[:128]} is not exist!")
         body = QueryConsumeQueueBody(
             max_queue_index=self.store.max_offset(topic, queue_id),
             min_queue_index=self.store.min_offset(topic, queue_id),
@@ -74,7 +74,7 @@ class QueueAdmin:
         count = max(1, min(header.count, ENTRIES_MAX))
         entries = self.store.read_entries(topic, queue_id, max(0, index), count)
         if index < 0 or len(entries) == 0:
-            raise QueueUnknown(f"Index {index} of {queue_id}@{topic[:128]} is not exist!")
+            raise ConsumeQueueUnknown(f"Index {index} of {queue_id}@{topic[:128]} is not exist!")
         for entry in entries:
             data = ConsumeQueueData(int(entry["offset"]), int(entry["size"]), int(entry["tags_code"]))
             if data.physic_size == BLANK_SIZE:

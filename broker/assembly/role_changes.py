@@ -19,7 +19,7 @@ ANSWER_S: Final = 0.05
 """The request that wants a change is answered before its connection goes."""
 
 
-class NotRunning(PocketMQError):
+class BrokerNotRunning(PocketMQError):
     """A broker that does not run has no role to change."""
 
     default_cause = Cause.SHUTTING_DOWN
@@ -89,7 +89,7 @@ class RoleChanges:
 
         async with self.lock:
             if self._closed:
-                raise NotRunning("role not changed", why="the broker stops")
+                raise BrokerNotRunning("role not changed", why="the broker stops")
             self._log.warning("role_changes", role=role, broker_id=broker_id)
             await self._restarted(remember)
             self._log.warning("role_changed", role=role, broker_id=broker_id)

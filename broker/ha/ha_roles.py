@@ -36,7 +36,7 @@ CHANGES: Final = (
 """What a slave takes over from its master, and so lets nobody change."""
 
 
-class SlaveRefuses(PocketMQError):
+class ChangeOnSlaveRefused(PocketMQError):
     """A slave's tables are its master's."""
 
     default_cause = Cause.NOT_MASTER
@@ -86,7 +86,7 @@ def role_of_run(config: BrokerConfig, store_config: StoreConfig, state: HaState,
 
 
 def _refuse(task: Task) -> Buffers:
-    raise SlaveRefuses(SLAVE_TEXT)
+    raise ChangeOnSlaveRefused(SLAVE_TEXT)
 
 
 def without_changes(handlers: Mapping[int, Handler]) -> dict[int, Handler]:

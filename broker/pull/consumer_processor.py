@@ -13,7 +13,7 @@ from pocketmq.broker.lock.lock_manager import LockManager
 from pocketmq.broker.pull.slave_reads import RecentMessages
 from pocketmq.broker.request.executor import OneByOne
 from pocketmq.broker.request.request_task import Buffers, Drain, Task, encode_answer
-from pocketmq.broker.topic.queue_checks import OffsetIllegal, check_commit, find_queue
+from pocketmq.broker.topic.queue_checks import CommitOffsetIllegal, check_commit, find_queue
 from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.common.topics import check_group_name
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -60,7 +60,7 @@ class ConsumerProcessor(OneByOne):
             token, connection = header.fencing_token, task.connection
             self.locks.check_commit(header.consumer_group, header.topic, header.queue_id, token, connection)
         elif header.commit_offset < 0:
-            raise OffsetIllegal("offset refused", why=f"{header.commit_offset} is negative")
+            raise CommitOffsetIllegal("offset refused", why=f"{header.commit_offset} is negative")
         self.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         if self.note_commit is not None:
             self.note_commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)

@@ -17,7 +17,7 @@ from pocketmq.broker.pull.slave_reads import ReadAdvice, RecentMessages
 from pocketmq.broker.request.executor import OneByOne
 from pocketmq.broker.request.request_task import Drain, Refusal, Task, encode_answer
 from pocketmq.broker.stats.counters import BrokerCounters
-from pocketmq.broker.topic.queue_checks import OffsetIllegal, check_commit
+from pocketmq.broker.topic.queue_checks import CommitOffsetIllegal, check_commit
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -133,7 +133,7 @@ class PullProcessor(OneByOne):
         """Commit what a pull says was consumed. One outside of the queue is told; the pull itself is served."""
         try:
             check_commit(self.store, header.topic, header.queue_id, header.commit_offset)
-        except OffsetIllegal as error:
+        except CommitOffsetIllegal as error:
             now_ns = self.clock.monotonic_ns()
             if now_ns >= self._tell_commits_from_ns:  # the client says it with every pull
                 self._tell_commits_from_ns = now_ns + TELL_COMMITS_EVERY_NS

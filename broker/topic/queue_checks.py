@@ -10,7 +10,7 @@ from pocketmq.common.topics import TopicConfig
 from pocketmq.store.message_store import MessageStore
 
 
-class TopicUnknown(PocketMQError):
+class TopicNotExist(PocketMQError):
     """The broker has no such topic."""
 
     code = 17  # TOPIC_NOT_EXIST
@@ -24,22 +24,22 @@ class QueueUnknown(PocketMQError):
     default_cause = Cause.BAD_REQUEST
 
 
-class OffsetIllegal(PocketMQError):
+class CommitOffsetIllegal(PocketMQError):
     """An offset outside the queue was to be committed."""
 
     default_cause = Cause.BAD_REQUEST
 
 
 def find_topic(topics: TopicTable, topic: str) -> TopicConfig:
-    """Return the topic; raises ``TopicUnknown``."""
+    """Return the topic; raises ``TopicNotExist``."""
     config = topics.get(topic)
     if config is None:
-        raise TopicUnknown(f"topic[{topic[:128]}] not exist")
+        raise TopicNotExist(f"topic[{topic[:128]}] not exist")
     return config
 
 
 def find_queue(topics: TopicTable, topic: str, queue_id: int) -> TopicConfig:
-    """Return the topic of a queue; raises ``TopicUnknown``, ``QueueUnknown``."""
+    """Return the topic of a queue; raises ``TopicNotExist``, ``QueueUnknown``."""
     config = find_topic(topics, topic)
     queue_nums = max(config.read_queue_nums, config.write_queue_nums)
     if not 0 <= queue_id < queue_nums:
@@ -48,18 +48,20 @@ def find_queue(topics: TopicTable, topic: str, queue_id: int) -> TopicConfig:
 
 
 def check_commit(store: MessageStore, topic: str, queue_id: int, offset: int) -> None:
-    """Raise ``OffsetIllegal`` for an offset below 0 or behind the end of the queue.
+    """Raise ``CommitOffsetIllegal`` for an offset below 0 or behind the end of the queue.
 
     One below the queue's first message is fine: retention may have overtaken a slow consumer.
     """
     if offset < 0:
-        raise OffsetIllegal("offset refused", why=f"{offset} is negative", hint="commit the next offset to consume")
+        raise CommitOffsetIllegal(
+            "offset refused", why=f"{offset} is negative", hint="commit the next offset to consume"
+        )
     end = max(0, store.max_offset(topic, queue_id))
     if offset > end:  # a consumer with a receipt may be ahead of the dispatch
         store.show_all()
         end = max(0, store.max_offset(topic, queue_id))
     if offset > end:
-        raise OffsetIllegal(
+        raise CommitOffsetIllegal(
             "offset refused",
             why=f"{offset} is outside of queue {queue_id} of {topic[:128]}, which ends at {end}",
             hint="commit the next offset to consume; to skip what is there, commit the end",

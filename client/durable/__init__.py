@@ -3,36 +3,43 @@
 from pocketmq.client.durable import DurableRetry
 """
 
+from typing import TYPE_CHECKING
+
 from pocketmq.client.durable.entry import KeptMessage
 from pocketmq.client.durable.errors import (
-    GivenUp,
+    FORMER_NAMES,
+    GivenUpError,
     NotSafe,
+    RetryStoreCorrupt,
     RetryStoreError,
-    StoreCorrupt,
-    StoreFull,
-    StoreLocked,
-    StoreRefused,
-    StoreUnreachable,
+    RetryStoreFull,
+    RetryStoreLocked,
+    RetryStoreRefused,
+    RetryStoreUnreachable,
 )
 from pocketmq.client.durable.ownership import StoreWait
 from pocketmq.client.durable.policy import RetryRule
 from pocketmq.client.durable.receipt import StoredForRetry
 from pocketmq.client.durable.retry import DurableRetry
 from pocketmq.client.durable.store import RetryStore
+from pocketmq.common.renamed import renamed
 
 __all__ = [
     "DurableRetry",
-    "GivenUp",
+    "GivenUpError",
     "KeptMessage",
     "NotSafe",
     "RetryRule",
     "RetryStore",
+    "RetryStoreCorrupt",
     "RetryStoreError",
-    "StoreCorrupt",
-    "StoreFull",
-    "StoreLocked",
-    "StoreRefused",
-    "StoreUnreachable",
+    "RetryStoreFull",
+    "RetryStoreLocked",
+    "RetryStoreRefused",
+    "RetryStoreUnreachable",
     "StoreWait",
     "StoredForRetry",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed(__name__, FORMER_NAMES)

@@ -1,12 +1,23 @@
 """Errors of the durable retry: what a store could not do, and what the caller of a send is told then.
 
-Lives here: ``RetryStoreError`` and its kinds, ``NotSafe``, ``GivenUp``.
+Lives here: ``RetryStoreError`` and its kinds, ``NotSafe``, ``GivenUpError``.
 """
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from pocketmq.client.errors import ClientError, SendFailed
 from pocketmq.common.errors import Cause, PocketMQError, Stored
+from pocketmq.common.renamed import renamed
+
+FORMER_NAMES: Final = {
+    "GivenUp": "GivenUpError",
+    "StoreCorrupt": "RetryStoreCorrupt",
+    "StoreFull": "RetryStoreFull",
+    "StoreLocked": "RetryStoreLocked",
+    "StoreRefused": "RetryStoreRefused",
+    "StoreUnreachable": "RetryStoreUnreachable",
+}
+"""Names of the version before, which still work in this one."""
 
 
 class RetryStoreError(ClientError):
@@ -15,13 +26,13 @@ class RetryStoreError(ClientError):
     retriable = True
 
 
-class StoreFull(RetryStoreError):
+class RetryStoreFull(RetryStoreError):
     """A limit of the retry store (messages, bytes, keys) is reached, or its disk or memory is full."""
 
     default_cause = Cause.QUEUE_FULL
 
 
-class StoreLocked(RetryStoreError):
+class RetryStoreLocked(RetryStoreError):
     """Another process, or another producer of this one, owns the retry store.
 
     ``owner`` says who, as far as it is known. ``left_ms``: unless the owner shows a sign of life its ownership ends
@@ -36,19 +47,19 @@ class StoreLocked(RetryStoreError):
         self.left_ms = left_ms
 
 
-class StoreCorrupt(RetryStoreError):
+class RetryStoreCorrupt(RetryStoreError):
     """What the retry store holds is damaged."""
 
     default_cause = Cause.CORRUPT
 
 
-class StoreUnreachable(RetryStoreError):
+class RetryStoreUnreachable(RetryStoreError):
     """The retry store does not answer: its server is away, its disk fails, or it is not open."""
 
     default_cause = Cause.CONNECTION
 
 
-class StoreRefused(RetryStoreError):
+class RetryStoreRefused(RetryStoreError):
     """The retry store works, but does not take this message."""
 
     retriable = False
@@ -99,8 +110,12 @@ def not_safe(topic: str, send_error: PocketMQError, store_error: PocketMQError) 
     return NotSafe(what, send_error=send_error, store_error=store_error)
 
 
-class GivenUp(ClientError):
+class GivenUpError(ClientError):
     """A message that was kept for a retry is not tried any more: its attempts or its time are used up, or a broker
     refused it for good. It stays in the store as given up unless ``on_given_up`` took it."""
 
     default_cause = Cause.TIMEOUT
+
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed(__name__, FORMER_NAMES)

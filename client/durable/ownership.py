@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from pocketmq.client.durable.errors import StoreLocked
+from pocketmq.client.durable.errors import RetryStoreLocked
 from pocketmq.client.durable.store import RetryStore, Summary
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import DECODE_ERRORS
@@ -113,7 +113,7 @@ class Patience:
         self._overdue = False
         self._pause_ms = float(PAUSE_MS_FIRST)
 
-    def pause_ms(self, error: StoreLocked) -> float:
+    def pause_ms(self, error: RetryStoreLocked) -> float:
         """Return the ms until the next look after one that ended so; 0: there is nothing to wait for."""
         if error.left_ms <= 0:
             self.end()
@@ -142,14 +142,14 @@ class Patience:
 def open_when_free(store: RetryStore, clock: Clock, told: Callable[[StoreWait], None]) -> Summary:
     """Open a store; wait for an owner that may be dead. Blocks the caller's thread; an interrupt ends it.
 
-    Raises what ``open`` raises: ``StoreLocked`` as soon as the owner shows that it lives.
+    Raises what ``open`` raises: ``RetryStoreLocked`` as soon as the owner shows that it lives.
     """
     patience = Patience(store.name, clock, told)
     pause = threading.Event()
     while True:
         try:
             return store.open()
-        except StoreLocked as error:
+        except RetryStoreLocked as error:
             pause_ms = patience.pause_ms(error)
             if not pause_ms:
                 raise

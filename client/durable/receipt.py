@@ -54,8 +54,8 @@ class StoredForRetry(Receipt):
     async def delivered(self) -> Receipt:
         """Wait until a broker has it and return the broker's receipt. From any event loop.
 
-        Raises ``GivenUp`` when it is not resent any more, ``NotStarted`` when this producer stops first: the message
-        then stays in the store, and the next producer with that store resends it.
+        Raises ``GivenUpError`` when it is not resent any more, ``NotStarted`` when this producer stops first: the
+        message then stays in the store, and the next producer with that store resends it.
         """
         return await asyncio.wrap_future(self._asked())
 

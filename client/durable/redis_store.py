@@ -24,12 +24,12 @@ import msgspec
 
 from pocketmq.client.durable.entry import Entry, entry_bytes
 from pocketmq.client.durable.errors import (
+    RetryStoreCorrupt,
     RetryStoreError,
-    StoreCorrupt,
-    StoreFull,
-    StoreLocked,
-    StoreRefused,
-    StoreUnreachable,
+    RetryStoreFull,
+    RetryStoreLocked,
+    RetryStoreRefused,
+    RetryStoreUnreachable,
 )
 from pocketmq.client.durable.ownership import SILENT_SHARE, Owner
 from pocketmq.client.durable.store import Changes, Summary
@@ -90,7 +90,7 @@ class RedisStore:
     def open(self, *, read_only: bool = False) -> Summary:
         """Connect, take the lease and count what is there.
 
-        Raises ``StoreLocked`` where another process has it; Redis frees it from a dead one after ``left_ms``.
+        Raises ``RetryStoreLocked`` where another process has it; Redis frees it from a dead one after ``left_ms``.
         """
         assert self._client is None
         self._read_only = read_only
@@ -111,7 +111,7 @@ class RedisStore:
             raise self._translated("retry store not opened", error) from error
 
     def _take(self, client: "Redis") -> None:
-        """Become the owner, or raise ``StoreLocked``."""
+        """Become the owner, or raise ``RetryStoreLocked``."""
         token = Owner.new(self._clock, self._lease_ms).encode()
         taken = client.set(self._prefix + "owner", token, nx=True, px=self._lease_ms)
         if not taken and not self._retake(client, token):
@@ -136,7 +136,7 @@ class RedisStore:
             return False
         return True
 
-    def _owned(self, client: "Redis") -> StoreLocked:
+    def _owned(self, client: "Redis") -> RetryStoreLocked:
         """Say who owns the store, and what it looks like: every write and renewal moves the end of its lease."""
         before_ns = self._clock.monotonic_ns()
         with client.pipeline(transaction=True) as opened:
@@ -159,8 +159,8 @@ class RedisStore:
             return self._locked(who, "it lives, it has just renewed its lease", 0)
         return self._locked(who, f"it may be dead: its lease ends in {left_ms} ms unless it is renewed", left_ms + 1)
 
-    def _locked(self, who: str, why: str, left_ms: int) -> StoreLocked:
-        return StoreLocked(
+    def _locked(self, who: str, why: str, left_ms: int) -> RetryStoreLocked:
+        return RetryStoreLocked(
             "retry store not opened",
             why=f"{who} owns {self._name}: {why}",
             hint="give each process a name of its own: redis://…?name=NAME",
@@ -175,7 +175,7 @@ class RedisStore:
             return  # a hosted Redis may not tell
         policy = found.get("maxmemory-policy", "noeviction")
         if policy != "noeviction":
-            raise StoreRefused(
+            raise RetryStoreRefused(
                 "retry store not opened",
                 why=f"Redis would evict messages that wait: maxmemory-policy is {policy}",
                 hint="use a server with noeviction",
@@ -215,7 +215,7 @@ class RedisStore:
 
     def repair(self) -> str:
         """Refuse: a program cannot know what to do with damaged keys of a server."""
-        raise StoreCorrupt(
+        raise RetryStoreCorrupt(
             "retry store not repaired", why=f"{self._name} holds keys of another form", hint="use another name"
         )
 
@@ -272,8 +272,8 @@ class RedisStore:
         except (self._redis.RedisError, OSError) as error:
             raise self._translated("retry store not written", error) from error
 
-    def _lost(self) -> StoreLocked:
-        return StoreLocked(
+    def _lost(self) -> RetryStoreLocked:
+        return RetryStoreLocked(
             "retry store not written",
             why=f"the lease of {self._name} ran out, and another process may own it now",
             hint="give each process a name of its own; raise lease_ms if this one was only slow",
@@ -313,7 +313,7 @@ class RedisStore:
                 due = int(place[:-_TIME_DIGITS], 16) if len(place) > _TIME_DIGITS else 0
                 heads.append((due, int(place[-_TIME_DIGITS:], 16), int(attempts)))
         except ValueError as error:
-            raise StoreCorrupt("retry store not read", why=f"{name}: {error}") from error
+            raise RetryStoreCorrupt("retry store not read", why=f"{name}: {error}") from error
         found: list[Entry] = []
         for at in range(0, len(heads), 100):  # payloads in parts: how large they are is not known before
             part = heads[at : at + 100]
@@ -352,7 +352,7 @@ class RedisStore:
                     value, type=tuple[int, int, str, str, str, bytes]
                 )
             except DECODE_ERRORS as error:
-                raise StoreCorrupt("retry store not read", why=f"what was given up as {seq}: {error}") from error
+                raise RetryStoreCorrupt("retry store not read", why=f"what was given up as {seq}: {error}") from error
             found.append((Entry(seq, due_ms, attempts, lane, order_key, payload), why))
         return found
 
@@ -363,17 +363,17 @@ class RedisStore:
 
     def _opened(self) -> "Redis":
         if self._client is None:
-            raise StoreUnreachable("retry store not used", why=f"{self._name} is not open")
+            raise RetryStoreUnreachable("retry store not used", why=f"{self._name} is not open")
         return self._client
 
     def _translated(self, what: str, error: Exception) -> RetryStoreError:
         errors = self._redis.exceptions
         text = f"{self._name}: {error}"
         if isinstance(error, errors.OutOfMemoryError) or str(error).startswith(("OOM", "MISCONF")):
-            return StoreFull(what, why=text, hint="give Redis more memory, or look at its disk")
+            return RetryStoreFull(what, why=text, hint="give Redis more memory, or look at its disk")
         if isinstance(error, errors.ResponseError) and "WRONGTYPE" in str(error):
-            return StoreCorrupt(what, why=text, hint="use another name")
-        return StoreUnreachable(what, why=text, hint="check the Redis server")
+            return RetryStoreCorrupt(what, why=text, hint="use another name")
+        return RetryStoreUnreachable(what, why=text, hint="check the Redis server")
 
 
 _ENCODE = msgspec.msgpack.Encoder().encode
@@ -389,4 +389,4 @@ def _index(value: bytes) -> tuple[str, str, int]:
     try:
         return msgspec.msgpack.decode(value, type=tuple[str, str, int])
     except DECODE_ERRORS as error:
-        raise StoreCorrupt("retry store not read", why=str(error)) from error
+        raise RetryStoreCorrupt("retry store not read", why=str(error)) from error

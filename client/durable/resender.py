@@ -17,7 +17,7 @@ from pocketmq.client.connection.instance import TaskSet
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.connection.route import TopicRoute
 from pocketmq.client.durable.entry import Entry, KeptMessage, decode_kept, queue_of
-from pocketmq.client.durable.errors import EntryUnreadable, GivenUp, RetryStoreError
+from pocketmq.client.durable.errors import EntryUnreadable, GivenUpError, RetryStoreError
 from pocketmq.client.durable.options import RetryOptions
 from pocketmq.client.durable.policy import DELAYED, PLAIN, RetryRule, rule_for
 from pocketmq.client.durable.rows import KeptRows, RecordBuilders
@@ -410,7 +410,9 @@ class Resender:
                     attempts=item.entry.attempts,
                     why=item.given_up,
                 )
-                gone = GivenUp("message given up", why=item.given_up, hint="see pocketmq retry-store list --given-up")
+                gone = GivenUpError(
+                    "message given up", why=item.given_up, hint="see pocketmq retry-store list --given-up"
+                )
                 self._owner.left(item.entry, item.kept, gone)
             elif item.result is not None:
                 self._owner.left(item.entry, item.kept, item.result)

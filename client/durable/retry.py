@@ -15,7 +15,7 @@ from typing import Any
 
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.durable.entry import Entry, KeptMessage
-from pocketmq.client.durable.errors import GivenUp, NotSafe, RetryStoreError, StoreUnreachable, not_safe
+from pocketmq.client.durable.errors import GivenUpError, NotSafe, RetryStoreError, RetryStoreUnreachable, not_safe
 from pocketmq.client.durable.keys import KeyedItem, KeyedSends, KeyState
 from pocketmq.client.durable.metrics import RetryState
 from pocketmq.client.durable.opening import StoreOptions, open_url
@@ -121,7 +121,7 @@ class DurableRetry:
         return (
             self._worker.fault
             if self._worker is not None
-            else StoreUnreachable("retry store not used", why="not started")
+            else RetryStoreUnreachable("retry store not used", why="not started")
         )
 
     @property
@@ -191,7 +191,7 @@ class DurableRetry:
                 await self.stop()
                 if isinstance(error, RetryStoreError):
                     raise
-                raise StoreUnreachable(
+                raise RetryStoreUnreachable(
                     "retry store not opened", why=f"nothing after {options.store_timeout_ms} ms"
                 ) from error
             port.log.error("durable_retry_without_store", store=store.name, error=str(error) or "timeout")
@@ -206,7 +206,7 @@ class DurableRetry:
         if self._resender is not None:
             self._resender.opened(summary.lanes)
         if not summary.count and self._receipts:
-            gone = GivenUp("message given up", why=f"the retry store lost it: {note or 'it was found empty'}")
+            gone = GivenUpError("message given up", why=f"the retry store lost it: {note or 'it was found empty'}")
             for receipt in list(self._receipts.values()):
                 receipt._settle(gone)
             self._receipts.clear()
@@ -432,7 +432,7 @@ class DurableRetry:
             answered = True
             waited_ms = self.options.store_timeout_ms
             refuse(
-                StoreUnreachable(
+                RetryStoreUnreachable(
                     "retry store did not answer",
                     why=f"nothing from {store.name} after {waited_ms} ms",
                     hint="it may still take the message: then it is resent under the same msg_id",
@@ -481,7 +481,7 @@ class DurableRetry:
         receipt = self._receipts.pop(entry.seq, None) if self._receipts else None
         if receipt is not None:
             receipt._settle(result)
-        if isinstance(result, GivenUp):
+        if isinstance(result, GivenUpError):
             self.given_up_total += 1
             return
         self.delivered_total += 1

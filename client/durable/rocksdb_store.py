@@ -25,7 +25,13 @@ import msgspec
 
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.durable.entry import UNROUTED, Entry, decode_kept, entry_bytes, lane_of
-from pocketmq.client.durable.errors import RetryStoreError, StoreCorrupt, StoreFull, StoreLocked, StoreUnreachable
+from pocketmq.client.durable.errors import (
+    RetryStoreCorrupt,
+    RetryStoreError,
+    RetryStoreFull,
+    RetryStoreLocked,
+    RetryStoreUnreachable,
+)
 from pocketmq.client.durable.store import Changes, Summary
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import DECODE_ERRORS, ConfigError
@@ -103,14 +109,14 @@ class RocksDBStore:
     def open(self, *, read_only: bool = False) -> Summary:
         """Open the directory and count what is in it.
 
-        Raises ``StoreLocked`` while another process has its lock, which ends with that process.
+        Raises ``RetryStoreLocked`` while another process has its lock, which ends with that process.
         """
         assert self._db is None
         kinds = self._rocksdict
         try:
             if read_only:
                 if not os.path.isdir(self._path):
-                    raise StoreUnreachable("retry store not opened", why=f"{self._path} does not exist")
+                    raise RetryStoreUnreachable("retry store not opened", why=f"{self._path} does not exist")
                 access = kinds.AccessType.read_only(False)
                 self._db = kinds.Rdict(self._path, self._options(), access_type=access)
             else:
@@ -161,7 +167,7 @@ class RocksDBStore:
         except Exception as error:
             self.close()
             known = error if isinstance(error, RetryStoreError) else self._translated("retry store not repaired", error)
-            if isinstance(known, StoreLocked | StoreFull):  # nothing that a new directory would cure
+            if isinstance(known, RetryStoreLocked | RetryStoreFull):  # nothing that a new directory would cure
                 raise known from error
             why = str(error)
         else:
@@ -172,7 +178,7 @@ class RocksDBStore:
         try:
             os.rename(self._path, aside)
         except OSError as error:
-            raise StoreCorrupt("retry store not repaired", why=f"{why}; not moved aside: {error}") from error
+            raise RetryStoreCorrupt("retry store not repaired", why=f"{why}; not moved aside: {error}") from error
         return f"moved aside to {aside}, its messages are NOT resent ({why}); begun anew, empty"
 
     def _index_again(self) -> int:
@@ -365,13 +371,13 @@ class RocksDBStore:
         except RetryStoreError:
             raise
         except (struct.error, *DECODE_ERRORS) as error:
-            raise StoreCorrupt("retry store not read", why=str(error)) from error
+            raise RetryStoreCorrupt("retry store not read", why=str(error)) from error
         except Exception as error:
             raise self._translated("retry store not read", error) from error
 
     def _opened(self) -> "Rdict":
         if self._db is None:
-            raise StoreUnreachable("retry store not used", why=f"{self._path} is not open")
+            raise RetryStoreUnreachable("retry store not used", why=f"{self._path} is not open")
         return self._db
 
     def _dying_ms(self) -> int:
@@ -386,9 +392,9 @@ class RocksDBStore:
         text = str(error)
         if "lock hold by current process" in text:
             hint = "give each producer a directory of its own"
-            return StoreLocked(what, why=text, hint=hint, owner="another producer of this process")
+            return RetryStoreLocked(what, why=text, hint=hint, owner="another producer of this process")
         if "LOCK:" in text:
-            return StoreLocked(
+            return RetryStoreLocked(
                 what,
                 why=text,
                 hint=f"give each process a directory of its own; fuser {self._path}/LOCK says which one has this",
@@ -396,10 +402,10 @@ class RocksDBStore:
                 left_ms=self._dying_ms(),
             )
         if text.startswith("Corruption") or "orrupt" in text or isinstance(error, struct.error):
-            return StoreCorrupt(what, why=text, hint="it is repaired or moved aside at the next opening")
+            return RetryStoreCorrupt(what, why=text, hint="it is repaired or moved aside at the next opening")
         if "No space left" in text or "Disk quota" in text:
-            return StoreFull(what, why=text, hint="free disk space")
-        return StoreUnreachable(what, why=text or type(error).__name__, hint=f"check {self._path}")
+            return RetryStoreFull(what, why=text, hint="free disk space")
+        return RetryStoreUnreachable(what, why=text or type(error).__name__, hint=f"check {self._path}")
 
 
 def _index_key(entry: Entry, due_ms: int) -> bytes:

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pocketmq.client.durable.entry import Entry, entry_bytes
 from pocketmq.client.durable.errors import (
+    RetryStoreCorrupt,
     RetryStoreError,
-    StoreCorrupt,
-    StoreFull,
-    StoreLocked,
-    StoreRefused,
-    StoreUnreachable,
+    RetryStoreFull,
+    RetryStoreLocked,
+    RetryStoreRefused,
+    RetryStoreUnreachable,
 )
 from pocketmq.client.durable.ownership import HOST_CHARS_MAX, SILENT_SHARE, Owner
 from pocketmq.client.durable.store import Changes, Summary
@@ -147,12 +147,13 @@ class SqlStore:
     def open(self, *, read_only: bool = False) -> Summary:
         """Connect, make the tables where they are missing, take ownership, count.
 
-        Raises ``StoreLocked`` where another process owns them; a call after ``left_ms`` takes over from a dead one.
+        Raises ``RetryStoreLocked`` where another process owns them; a call after ``left_ms`` takes over from a dead
+        one.
         """
         assert self._engine is None
         path = self._parsed.database
         if read_only and self._dialect == "sqlite" and path and path != ":memory:" and not os.path.exists(path):
-            raise StoreUnreachable("retry store not opened", why=f"{path} does not exist")  # SQLite would make it
+            raise RetryStoreUnreachable("retry store not opened", why=f"{path} does not exist")  # SQLite would make it
         try:
             engine = self._engine = self._make_engine()
             if not read_only:
@@ -206,7 +207,7 @@ class SqlStore:
                     raise
 
     def _take(self) -> None:
-        """Become the owner, or raise ``StoreLocked``."""
+        """Become the owner, or raise ``RetryStoreLocked``."""
         owners, holders = self._owners, self._holders
         owner = Owner.new(self._clock, self._lease_ms)
         mine = owners.c.name == self._store_name
@@ -248,7 +249,7 @@ class SqlStore:
         self._token, self._kept_token, self._seen, self._lives = owner.token, "", ("", -1), False
 
     def _await_end(self, row: Any, before_ns: int) -> None:
-        """Return if the owner that ``row`` names has been silent for its lease; raise ``StoreLocked`` if not.
+        """Return if the owner that ``row`` names has been silent for its lease; raise ``RetryStoreLocked`` if not.
 
         ``before_ns``: when the look began. The beat was first seen before ``_seen_ns``, and stood still until then.
         """
@@ -280,9 +281,9 @@ class SqlStore:
         codes = {getattr(fault, "sqlstate", None), *getattr(fault, "args", ())[:1]}
         return not CONTENDED.isdisjoint(codes) or (self._dialect == "sqlite" and "database is locked" in str(fault))
 
-    def _locked(self, why: str, owner: Owner | None = None, *, left_ms: int = 0) -> StoreLocked:
+    def _locked(self, why: str, owner: Owner | None = None, *, left_ms: int = 0) -> RetryStoreLocked:
         who = str(owner) if owner is not None else "another process"
-        return StoreLocked(
+        return RetryStoreLocked(
             "retry store not opened",
             why=f"{who} owns {self.name}: {why}",
             hint="give each process a name of its own: …?name=NAME",
@@ -333,7 +334,7 @@ class SqlStore:
         """Move a damaged SQLite file aside; refuse for a server, whose tables are not this program's to drop."""
         path = self._parsed.database
         if self._dialect != "sqlite" or not path or path == ":memory:":
-            raise StoreCorrupt(
+            raise RetryStoreCorrupt(
                 "retry store not repaired",
                 why=f"{self.name} holds what this program cannot read",
                 hint="ask its operator",
@@ -345,7 +346,7 @@ class SqlStore:
                 if os.path.exists(path + suffix):
                     os.rename(path + suffix, aside + suffix)
         except OSError as error:
-            raise StoreCorrupt("retry store not repaired", why=f"not moved aside: {error}") from error
+            raise RetryStoreCorrupt("retry store not repaired", why=f"not moved aside: {error}") from error
         return f"moved aside to {aside}, its messages are NOT resent; begun anew, empty"
 
     # -- writing -----------------------------------------------------------------------------------------------
@@ -356,7 +357,7 @@ class SqlStore:
         ours = table.c.name == self._store_name
         for entry in changes.added:
             if len(entry.lane) > LANE_CHARS_MAX:
-                raise StoreRefused(
+                raise RetryStoreRefused(
                     "retry store not written", why=f"topic and broker have over {LANE_CHARS_MAX} characters"
                 )
         with self._transaction("retry store not written") as connection:
@@ -402,14 +403,14 @@ class SqlStore:
         """Open a transaction; with ``own`` it fails unless the ownership is still ours."""
         engine = self._engine
         if engine is None:
-            raise StoreUnreachable(what, why=f"{self.name} is not open")
+            raise RetryStoreUnreachable(what, why=f"{self.name} is not open")
         owners = self._owners
         try:
             with engine.begin() as connection:
                 if own:
                     ours = (owners.c.name == self._store_name) & (owners.c.token == self._token)
                     if connection.execute(owners.update().where(ours).values(beat=owners.c.beat + 1)).rowcount != 1:
-                        raise StoreLocked(
+                        raise RetryStoreLocked(
                             what,
                             why=f"the lease of {self.name} ran out, and another process owns it now",
                             hint="give each process a name of its own; raise lease_ms if this one was only slow",
@@ -516,9 +517,9 @@ class SqlStore:
         text = f"{self.name}: {getattr(error, 'orig', None) or error}"
         low = text.lower()
         if "malformed" in low or "not a database" in low or "file is encrypted" in low:
-            return StoreCorrupt(what, why=text, hint="it is moved aside at the next opening")
+            return RetryStoreCorrupt(what, why=text, hint="it is moved aside at the next opening")
         if "database or disk is full" in low or "is full" in low or "no space" in low:
-            return StoreFull(what, why=text, hint="free space in the database")
+            return RetryStoreFull(what, why=text, hint="free space in the database")
         if isinstance(error, self._sql.exc.DataError | self._sql.exc.IntegrityError):
-            return StoreRefused(what, why=text)
-        return StoreUnreachable(what, why=text, hint="check the database server")
+            return RetryStoreRefused(what, why=text)
+        return RetryStoreUnreachable(what, why=text, hint="check the database server")

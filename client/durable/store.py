@@ -69,13 +69,13 @@ class Summary:
 class RetryStore(Protocol):
     """Where messages wait. Used by one thread at a time; every call may block for as long as its own timeouts say.
 
-    One process owns a store while it is open: ``open`` raises ``StoreLocked`` where another one does, and where
+    One process owns a store while it is open: ``open`` raises ``RetryStoreLocked`` where another one does, and where
     ownership can be lost (a lease that ran out), each ``write`` checks it. ``open`` is one look; whether it is worth
-    another one says ``StoreLocked.left_ms``, and the object remembers what it saw of the owner (``ownership``).
+    another one says ``RetryStoreLocked.left_ms``, and the object remembers what it saw of the owner (``ownership``).
     Entries leave by ``write`` alone, so what was fetched and not settled is there again after a crash.
 
-    Raises ``RetryStoreError``: ``StoreLocked``, ``StoreCorrupt``, ``StoreUnreachable``, ``StoreFull``,
-    ``StoreRefused``. After the first three the store is to be closed, and opened anew.
+    Raises ``RetryStoreError``: ``RetryStoreLocked``, ``RetryStoreCorrupt``, ``RetryStoreUnreachable``,
+    ``RetryStoreFull``, ``RetryStoreRefused``. After the first three, close the store and open it again.
     """
 
     @property
@@ -124,11 +124,11 @@ class RetryStore(Protocol):
         ...
 
     def keep_alive(self) -> None:
-        """Renew the ownership; called every few seconds. Raises ``StoreLocked`` if it is lost."""
+        """Renew the ownership; called every few seconds. Raises ``RetryStoreLocked`` if it is lost."""
         ...
 
     def repair(self) -> str:
-        """Try to make a corrupt store usable, return what was done; raise ``StoreCorrupt`` if it cannot be."""
+        """Try to make a corrupt store usable, return what was done; raise ``RetryStoreCorrupt`` if it cannot be."""
         ...
 
     def close(self) -> None:

@@ -12,12 +12,12 @@ from typing import Any
 
 from pocketmq.client.durable.entry import SEQ_TIME_SHIFT, Entry, KeptMessage, encode_kept
 from pocketmq.client.durable.errors import (
+    RetryStoreCorrupt,
     RetryStoreError,
-    StoreCorrupt,
-    StoreFull,
-    StoreLocked,
-    StoreRefused,
-    StoreUnreachable,
+    RetryStoreFull,
+    RetryStoreLocked,
+    RetryStoreRefused,
+    RetryStoreUnreachable,
 )
 from pocketmq.client.durable.ownership import Patience, StoreWait
 from pocketmq.client.durable.store import Changes, RetryStore, Summary
@@ -93,7 +93,7 @@ class StoreWorker:
     ) -> None:
         self.store = store
         self.summary = Summary()
-        self.fault: RetryStoreError | None = StoreUnreachable("retry store not used", why="it is not open yet")
+        self.fault: RetryStoreError | None = RetryStoreUnreachable("retry store not used", why="it is not open yet")
         self._runner = runner
         self._mailbox = mailbox
         self._clock = clock
@@ -234,7 +234,7 @@ class StoreWorker:
             try:
                 payload = encode_kept(item.message)
             except Exception as fault:  # text that is no Unicode, for instance: one caller's fault, told to that one
-                refused = StoreRefused("message not kept", why=f"it cannot be written: {fault}")
+                refused = RetryStoreRefused("message not kept", why=f"it cannot be written: {fault}")
                 self._mailbox.post(job.answer, None, refused)
                 return None
             added.append(Entry(seq + number, now_ms + item.pause_ms, 0, item.lane, item.message.order_key, payload))
@@ -249,7 +249,7 @@ class StoreWorker:
             if any(entry.order_key not in known.get(entry.lane, ()) for entry in added):
                 why = f"messages of {self._keys_max} keys wait, keys_max"
         if why:
-            error = StoreFull("retry store is full", why=why, hint="wait until it drains, or raise the limit")
+            error = RetryStoreFull("retry store is full", why=why, hint="wait until it drains, or raise the limit")
             self._mailbox.post(job.answer, None, error)
             return None
         summary.last_seq = seq + len(added) - 1
@@ -271,7 +271,7 @@ class StoreWorker:
             together.merge(changes)
         error = self._attempt(together)
         # one of them is refused, or needs room that there is none of: removals must go on, they make the room
-        if isinstance(error, StoreRefused | StoreFull) and len(group) > 1:
+        if isinstance(error, RetryStoreRefused | RetryStoreFull) and len(group) > 1:
             for job, changes in group:
                 self._settle(job, changes, self._attempt(changes))
             return
@@ -285,7 +285,7 @@ class StoreWorker:
             self._note(error)
             return error
         except Exception as error:  # a store that breaks its contract must not end the thread and leave callers waiting
-            fault = StoreUnreachable("retry store not written", why=f"{type(error).__name__}: {error}")
+            fault = RetryStoreUnreachable("retry store not written", why=f"{type(error).__name__}: {error}")
             self._note(fault)
             return fault
         self._renewed_ns = self._clock.monotonic_ns()
@@ -331,7 +331,7 @@ class StoreWorker:
             self._note(error)
             self._mailbox.post(job.answer, None, error)
         except Exception as error:
-            fault = StoreUnreachable("retry store not read", why=f"{type(error).__name__}: {error}")
+            fault = RetryStoreUnreachable("retry store not read", why=f"{type(error).__name__}: {error}")
             self._note(fault)
             self._mailbox.post(job.answer, None, fault)
         else:
@@ -347,9 +347,9 @@ class StoreWorker:
 
     def _note(self, error: RetryStoreError) -> None:
         """Close the store after a fault that is not one message's."""
-        if not isinstance(error, StoreLocked | StoreCorrupt | StoreUnreachable):
+        if not isinstance(error, RetryStoreLocked | RetryStoreCorrupt | RetryStoreUnreachable):
             return
-        self._corrupt = isinstance(error, StoreCorrupt)
+        self._corrupt = isinstance(error, RetryStoreCorrupt)
         self.fault = error
         self._patience.end()
         self.store.close()
@@ -368,12 +368,12 @@ class StoreWorker:
             self.summary = self._open()
             self._count_doubtful(self.summary)
         except RetryStoreError as error:
-            if isinstance(error, StoreCorrupt) and not self._corrupt:
+            if isinstance(error, RetryStoreCorrupt) and not self._corrupt:
                 self._corrupt = True
                 self._log.error("retry_store_corrupt", store=self.store.name, error=str(error))
                 self._try_open()
                 return
-            if isinstance(error, StoreLocked) and self._wait(error):
+            if isinstance(error, RetryStoreLocked) and self._wait(error):
                 return
             self._note(error)
             return
@@ -392,7 +392,7 @@ class StoreWorker:
         lanes = {lane: dict(keys) for lane, keys in self.summary.lanes.items()}  # the thread's own goes on changing
         self._mailbox.post(self._opened, Summary(self.summary.count, self.summary.size_bytes, lanes=lanes), note)
 
-    def _wait(self, error: StoreLocked) -> bool:
+    def _wait(self, error: RetryStoreLocked) -> bool:
         """Come back soon to a store whose owner may be dead; return False if there is nothing to wait for."""
         self.fault = error
         pause_ms = self._patience.pause_ms(error)
@@ -413,7 +413,7 @@ class StoreWorker:
             raise
         except Exception as error:
             self.store.close()
-            raise StoreUnreachable("retry store not opened", why=f"{type(error).__name__}: {error}") from error
+            raise RetryStoreUnreachable("retry store not opened", why=f"{type(error).__name__}: {error}") from error
 
     def _doubt(self, changes: Changes) -> None:
         self._in_doubt.update((entry.seq, entry) for entry in changes.removed)
@@ -439,7 +439,7 @@ class StoreWorker:
 
     def _repair(self, now_ns: int) -> str:
         if self._repaired_ns is not None and now_ns - self._repaired_ns < self.REPAIR_GAP_MS * 1_000_000:
-            raise StoreCorrupt(
+            raise RetryStoreCorrupt(
                 "retry store not opened", why="it is corrupt again, soon after a repair", hint="look at its disk"
             )
         self._repaired_ns = now_ns
@@ -462,8 +462,8 @@ class StoreWorker:
         return self._keep_alive_ms
 
 
-def _stopped() -> StoreUnreachable:
-    return StoreUnreachable("retry store not used", why="the producer is stopped")
+def _stopped() -> RetryStoreUnreachable:
+    return RetryStoreUnreachable("retry store not used", why="the producer is stopped")
 
 
 def _nothing() -> None:

@@ -14,7 +14,7 @@ from pocketmq.store.ha.epochs import EpochTable, common_end
 from pocketmq.store.ha.wire import Welcome
 
 
-class SlaveRefuses(StoreError):
+class WelcomeRefused(StoreError):
     """A slave does not follow the master it reached; its log stays as it is."""
 
     default_cause = Cause.NOT_MASTER
@@ -54,9 +54,9 @@ class SlaveView:
 
 
 def judge_welcome(welcome: Welcome, view: SlaveView) -> Decision:
-    """Return what to do. Raises ``SlaveRefuses``, and ``BadEpochs`` for a table that is none."""
+    """Return what to do. Raises ``WelcomeRefused``, and ``BadEpochs`` for a table that is none."""
     if welcome.segment_bytes != view.segment_bytes:
-        raise SlaveRefuses(
+        raise WelcomeRefused(
             "slave does not follow",
             why=f"the master's segments have {welcome.segment_bytes} bytes, the slave's {view.segment_bytes}",
             hint="set store.mapped_file_size_commit_log alike on both",
@@ -70,7 +70,7 @@ def judge_welcome(welcome: Welcome, view: SlaveView) -> Decision:
     common = common_end(view.epochs, end, theirs, welcome.end_offset)
     if common is None:
         if not view.accept_loss:
-            raise SlaveRefuses(
+            raise WelcomeRefused(
                 "slave does not follow",
                 why=f"its log [{view.min_offset}, {end}) shares no epoch with the master's",
                 hint="if the master is right, start the slave with an empty store directory, or once with "
@@ -78,7 +78,7 @@ def judge_welcome(welcome: Welcome, view: SlaveView) -> Decision:
             )
         return Decision(Step.DROP, welcome.min_offset, theirs, "no common epoch, and the loss is accepted")
     if common < end and common < view.confirmed_offset and not view.accept_loss:
-        raise SlaveRefuses(
+        raise WelcomeRefused(
             "slave does not follow",
             why=f"the master's log is the same only up to {common}, and what this slave has up to "
             f"{min(end, view.confirmed_offset)} may have been confirmed to producers",
@@ -88,7 +88,7 @@ def judge_welcome(welcome: Welcome, view: SlaveView) -> Decision:
     if common < welcome.min_offset:
         return Decision(Step.DROP, welcome.min_offset, theirs, "the master's retention was faster")
     if welcome.start_offset != common:
-        raise SlaveRefuses(
+        raise WelcomeRefused(
             "slave does not follow",
             why=f"the master would go on at {welcome.start_offset}, the logs are the same up to {common}",
             hint="this is a bug of one of the two, or one is too new for the other",
@@ -103,7 +103,7 @@ def _judge_empty(welcome: Welcome, view: SlaveView, theirs: EpochTable) -> Decis
     if start == view.end_offset:
         return Decision(Step.FOLLOW, start, theirs)
     if start != welcome.min_offset or start % view.segment_bytes:
-        raise SlaveRefuses(
+        raise WelcomeRefused(
             "slave does not follow",
             why=f"the master would start an empty slave at {start}, its oldest byte is at {welcome.min_offset}",
             hint="this is a bug of one of the two, or one is too new for the other",

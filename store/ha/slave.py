@@ -24,7 +24,7 @@ from pocketmq.store.config import StoreConfig
 from pocketmq.store.errors import OffsetOutOfRange, StoreError
 from pocketmq.store.ha import wire
 from pocketmq.store.ha.epochs import BadEpochs, EpochTable
-from pocketmq.store.ha.following import Decision, SlaveRefuses, SlaveView, Step, judge_welcome
+from pocketmq.store.ha.following import Decision, SlaveView, Step, WelcomeRefused, judge_welcome
 from pocketmq.store.ha.raw_append import RawAppender
 from pocketmq.store.ha.state import GroupRule, HaState
 from pocketmq.store.ha.transport import Transport, TransportError, connect
@@ -355,7 +355,7 @@ class HaSlave:
         )
         try:
             decision = judge_welcome(welcome, view)
-        except SlaveRefuses as error:
+        except WelcomeRefused as error:
             self._tell("slave_refuses_master", str(error))
             raise
         if decision.step is Step.SERVE:
@@ -546,7 +546,7 @@ class HaSlave:
             self._log.error(event, master=self._address, why=why)
 
     def _failed(self, error: StoreError) -> None:
-        if isinstance(error, (SlaveRefuses, BadEpochs)):
+        if isinstance(error, (WelcomeRefused, BadEpochs)):
             self._retry_ms = RETRY_MS_MAX
             self._disconnect(str(error))
             return

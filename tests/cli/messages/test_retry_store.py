@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from pocketmq.cli.main import RootOptions, build_app
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.durable.entry import SEQ_TIME_SHIFT, Entry, KeptMessage, encode_kept, lane_of
-from pocketmq.client.durable.errors import StoreLocked
+from pocketmq.client.durable.errors import RetryStoreLocked
 from pocketmq.client.durable.opening import StoreOptions, open_url
 from pocketmq.client.durable.store import Changes
 from pocketmq.common.clock import SystemClock
@@ -88,7 +88,7 @@ def test_purge_removes_what_was_given_up_and_no_more(url: str) -> None:
     owner = open_url(url, StoreOptions(), SystemClock())
     owner.open()
     refused = run("purge", url, "--yes")
-    assert isinstance(refused.exception, StoreLocked)
+    assert isinstance(refused.exception, RetryStoreLocked)
     owner.close()
     assert run("purge", url, "--yes").exit_code == 0
     assert json.loads(run("list", url, "--given-up", "--json").stdout) == []

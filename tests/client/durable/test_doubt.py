@@ -10,9 +10,9 @@ import pytest
 
 from pocketmq.client import IdentifiedMessage, Message
 from pocketmq.client.connection.rebalance import MessageQueue
-from pocketmq.client.durable import DurableRetry, GivenUp, RetryRule, StoredForRetry
+from pocketmq.client.durable import DurableRetry, GivenUpError, RetryRule, StoredForRetry
 from pocketmq.client.durable.entry import Entry, KeptMessage, encode_kept, lane_of
-from pocketmq.client.durable.errors import StoreFull, StoreRefused, StoreUnreachable
+from pocketmq.client.durable.errors import RetryStoreFull, RetryStoreRefused, RetryStoreUnreachable
 from pocketmq.client.durable.options import RetryOptions
 from pocketmq.client.durable.resender import Resender
 from pocketmq.client.durable.rocksdb_store import RocksDBStore
@@ -49,7 +49,7 @@ def test_a_removal_whose_answer_was_lost_is_counted_once(
 
     def in_doubt(changes: Changes) -> None:
         write(changes)
-        raise StoreUnreachable("answer lost")
+        raise RetryStoreUnreachable("answer lost")
 
     removal = Changes(given_up=[(one, "why")]) if given_up else Changes(removed=[one])
     monkeypatch.setattr(bench.store, "write", in_doubt)
@@ -76,7 +76,7 @@ def test_what_is_removed_does_not_wait_for_room(monkeypatch: pytest.MonkeyPatch)
 
     def full(changes: Changes) -> None:
         if changes.added:
-            raise StoreFull("full")
+            raise RetryStoreFull("full")
         write(changes)
 
     monkeypatch.setattr(bench.store, "write", full)
@@ -84,7 +84,7 @@ def test_what_is_removed_does_not_wait_for_room(monkeypatch: pytest.MonkeyPatch)
     bench.change("gone", Changes(removed=[entry]))
     bench.step()
     errors = {name: error for name, _, error in bench.answers}
-    assert isinstance(errors["more"], StoreFull)
+    assert isinstance(errors["more"], RetryStoreFull)
     assert errors["gone"] is None
     assert bench.worker.summary.count == 0
 
@@ -99,7 +99,7 @@ def test_a_message_that_cannot_be_written_is_told_and_harms_no_other() -> None:
     bench.add("behind")
     bench.step()
     errors = {name: error for name, _, error in bench.answers}
-    assert isinstance(errors["bad"], StoreRefused)
+    assert isinstance(errors["bad"], RetryStoreRefused)
     assert errors["before"] is errors["behind"] is None
     assert bench.worker.summary.count == 2
 
@@ -136,12 +136,12 @@ async def test_who_waits_for_a_message_that_a_store_lost_is_told(real: RealClust
         receipt = await producer.send(Message("Orders", b"one"))
         assert isinstance(receipt, StoredForRetry)
         store.write(Changes(removed=store.due((0, 0), 1 << 60, 10, 1 << 20)))
-        store.write_error = StoreUnreachable("away")
+        store.write_error = RetryStoreUnreachable("away")
         with pytest.raises(Exception, match="NOT safe"):
             await producer.send(Message("Orders", b"two"))
         store.write_error = None
         async with asyncio.timeout(10):
-            with pytest.raises(GivenUp, match="lost it"):
+            with pytest.raises(GivenUpError, match="lost it"):
                 await receipt.delivered()
 
 

@@ -10,14 +10,14 @@ import pytest
 from pocketmq.client import Message, Producer, PullConsumer, SendFailed, SendStatus, blocking
 from pocketmq.client.durable import (
     DurableRetry,
-    GivenUp,
+    GivenUpError,
     NotSafe,
     RetryRule,
-    StoreCorrupt,
+    RetryStoreCorrupt,
+    RetryStoreFull,
+    RetryStoreLocked,
+    RetryStoreUnreachable,
     StoredForRetry,
-    StoreFull,
-    StoreLocked,
-    StoreUnreachable,
     StoreWait,
 )
 from pocketmq.client.durable.memory_store import MemoryStore
@@ -185,7 +185,7 @@ async def test_later_messages_of_a_key_go_behind(real: RealCluster) -> None:
     assert [body for body in got if body.startswith(b"a")] == [b"a0", b"a1", b"a2", b"a3", b"a4"]
 
 
-@pytest.mark.parametrize("error", [StoreFull("full"), StoreUnreachable("away"), StoreCorrupt("damaged")])
+@pytest.mark.parametrize("error", [RetryStoreFull("full"), RetryStoreUnreachable("away"), RetryStoreCorrupt("damaged")])
 async def test_what_nobody_keeps_is_told_with_both_reasons(real: RealCluster, error: Any) -> None:
     """A store that is full, away or damaged: the caller learns that the message is not safe, and why twice."""
     real.refuse("a")
@@ -224,7 +224,7 @@ async def test_a_store_that_hangs_is_told_in_time(real: RealCluster) -> None:
 async def test_a_producer_works_without_its_store_and_says_so(real: RealCluster) -> None:
     """Sends that arrive need no store; the store comes back later; with order_by_key the start fails instead."""
     store = FaultyStore()
-    store.open_error = StoreUnreachable("away")
+    store.open_error = RetryStoreUnreachable("away")
     retry = DurableRetry(store, reopen_ms=20)
     async with producer_of(real.namesrv, retry) as producer:
         assert (await producer.send(Message("Orders", b"1"))).status is SendStatus.SEND_OK
@@ -236,9 +236,9 @@ async def test_a_producer_works_without_its_store_and_says_so(real: RealCluster)
             while not retry.state.open:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert (await producer.send(Message("Orders", b"3"))).status is SendStatus.STORED_FOR_RETRY
-    store.open_error = StoreUnreachable("away")
+    store.open_error = RetryStoreUnreachable("away")
     strict = producer_of(real.namesrv, DurableRetry(store, order_by_key=True))
-    with pytest.raises(StoreUnreachable):
+    with pytest.raises(RetryStoreUnreachable):
         await strict.start()
     with pytest.raises(NotStarted):
         await strict.send(Message("Orders", b"x"))
@@ -249,7 +249,7 @@ class Waits:
 
     def __init__(self, namesrv: str, **options: Any) -> None:
         self.store = FaultyStore()
-        self.store.open_error = StoreLocked("locked", owner="process 7", left_ms=60_000)
+        self.store.open_error = RetryStoreLocked("locked", owner="process 7", left_ms=60_000)
         self.told: asyncio.Queue[StoreWait] = asyncio.Queue()
         self.retry = DurableRetry(
             self.store, **{"on_store_wait": self.told.put_nowait, "reopen_ms": 3_600_000, **options}
@@ -280,8 +280,8 @@ async def test_a_start_that_needs_its_store_fails_when_the_owner_lives(real: Rea
     """As soon as that is known."""
     waits = Waits(real.namesrv, required=True)
     await waits.told.get()
-    waits.store.open_error = error = StoreLocked("it lives", owner="process 7")
-    with pytest.raises(StoreLocked) as caught:
+    waits.store.open_error = error = RetryStoreLocked("it lives", owner="process 7")
+    with pytest.raises(RetryStoreLocked) as caught:
         await waits.start
     assert caught.value is error
 
@@ -377,7 +377,7 @@ async def test_too_many_attempts_and_too_long_a_wait_give_up(real: RealCluster) 
         for receipt in receipts:
             assert isinstance(receipt, StoredForRetry)
             async with asyncio.timeout(10):
-                with pytest.raises(GivenUp, match="2 of 2 resends failed"):
+                with pytest.raises(GivenUpError, match="2 of 2 resends failed"):
                     await receipt.delivered()
         assert (retry.state.given_up, retry.given_up_total, retry.state.waiting) == (1, 2, 0)
     assert {body for body, _ in taken} == {b"taken", b"kept"}
@@ -411,7 +411,7 @@ async def test_one_bad_message_does_not_hold_up_the_rest(cluster: Any) -> None:
             results = await asyncio.gather(
                 *(each.delivered() for each in receipts if isinstance(each, StoredForRetry)), return_exceptions=True
             )
-    assert [isinstance(result, GivenUp) for result in results] == [False, True, False, False]
+    assert [isinstance(result, GivenUpError) for result in results] == [False, True, False, False]
     assert retry.state.given_up == 1
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pocketmq.client.durable.entry import Entry
-from pocketmq.client.durable.errors import StoreLocked, StoreUnreachable
+from pocketmq.client.durable.errors import RetryStoreLocked, RetryStoreUnreachable
 from pocketmq.client.durable.opening import StoreOptions, open_url
 from pocketmq.client.durable.ownership import LEASE_MS_MAX, MARGIN_MS, Owner, Patience, StoreWait, open_when_free
 from pocketmq.client.durable.store import Changes, RetryStore, Summary
@@ -20,8 +20,8 @@ from tests.client.durable.fakes import FaultyStore
 LEASE_MS = 9_000
 
 
-def locked(left_ms: int, owner: str = "a") -> StoreLocked:
-    return StoreLocked("locked", owner=owner, left_ms=left_ms)
+def locked(left_ms: int, owner: str = "a") -> RetryStoreLocked:
+    return RetryStoreLocked("locked", owner=owner, left_ms=left_ms)
 
 
 def test_an_owner_is_read_as_it_was_written() -> None:
@@ -114,7 +114,7 @@ def test_a_caller_that_may_block_gets_the_store_or_the_reason() -> None:
     store, told = Leaving(), list[StoreWait]()
     assert open_when_free(store, ManualClock(), told.append).count == 0
     assert (store.opened, len(told)) == (3, 1)
-    for error in (locked(0), StoreUnreachable("away")):
+    for error in (locked(0), RetryStoreUnreachable("away")):
         store.looks = [error, locked(1)]  # type: ignore[list-item]
         with pytest.raises(type(error)) as caught:
             open_when_free(store, ManualClock(), told.append)
@@ -152,7 +152,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 
 def left_ms(store: RetryStore) -> int:
-    with pytest.raises(StoreLocked) as caught:
+    with pytest.raises(RetryStoreLocked) as caught:
         store.open()
     return caught.value.left_ms
 
@@ -167,7 +167,7 @@ def test_a_silent_owner_is_taken_over_after_its_own_lease(database: Database) ->
         assert left_ms(second) == 1
         clock.advance_ms(1)
         assert second.open().count == 1
-        with pytest.raises(StoreLocked, match="another process owns it now"):
+        with pytest.raises(RetryStoreLocked, match="another process owns it now"):
             owner.write(Changes(removed=[Entry(1, 0, 0, "", "", b"x")]))
         owner.close()
         second.keep_alive()
@@ -185,7 +185,7 @@ def test_an_owner_that_shows_a_sign_of_life_is_not_waited_for(database: Database
     assert left_ms(second) == LEASE_MS
     clock.advance_ms(LEASE_MS - 1)
     owner.keep_alive()
-    with pytest.raises(StoreLocked, match="it lives") as caught:
+    with pytest.raises(RetryStoreLocked, match="it lives") as caught:
         second.open()
     assert caught.value.left_ms == 0
     assert "process " in caught.value.owner
@@ -209,7 +209,7 @@ def test_an_owner_of_an_earlier_version_is_waited_for(database: Database) -> Non
     with open_engine(owner) as engine, engine.begin() as connection:
         connection.execute(sqlalchemy.text("DROP TABLE pocketmq_retry_holder"))
     second = database.second(clock, 300)
-    with pytest.raises(StoreLocked, match=r"another process owns .* it may be dead") as caught:
+    with pytest.raises(RetryStoreLocked, match=r"another process owns .* it may be dead") as caught:
         second.open()
     assert caught.value.left_ms == 300
     clock.advance_ms(300)
@@ -252,7 +252,7 @@ def test_a_redis_owner_that_renews_its_lease_lives(request: pytest.FixtureReques
     assert 0 < left_ms(second) <= 60_001
     assert left_ms(second) > 0, "nothing has been renewed"
     clock.advance_ms(30_000)  # by this clock half of it is over; by the server's next to nothing: it was renewed
-    with pytest.raises(StoreLocked, match="it lives") as caught:
+    with pytest.raises(RetryStoreLocked, match="it lives") as caught:
         second.open()
     assert caught.value.left_ms == 0
     assert "process " in caught.value.owner
@@ -260,7 +260,7 @@ def test_a_redis_owner_that_renews_its_lease_lives(request: pytest.FixtureReques
     client.set(second._prefix + "owner", "0123456789abcdef", px=60_000)  # type: ignore[attr-defined]
     assert left_ms(second) > 0
     client.persist(second._prefix + "owner")  # type: ignore[attr-defined]
-    with pytest.raises(StoreLocked, match="without an end"):
+    with pytest.raises(RetryStoreLocked, match="without an end"):
         second.open()
     client.close()
     owner.close()
@@ -293,7 +293,7 @@ def test_what_another_process_does_at_the_same_moment_is_no_fault(database: Data
     second._make_engine = engine_with_a_rival  # type: ignore[attr-defined]
     with open_engine(first) as engine:
         second._metadata.drop_all(engine)  # type: ignore[attr-defined]
-    with pytest.raises(StoreLocked, match="at the same moment") as caught:
+    with pytest.raises(RetryStoreLocked, match="at the same moment") as caught:
         second.open()
     assert caught.value.left_ms == LEASE_MS
     assert len(seen) == 2

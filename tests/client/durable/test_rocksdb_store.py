@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pocketmq.client.durable.entry import Entry, KeptMessage, decode_kept, encode_kept
-from pocketmq.client.durable.errors import StoreCorrupt, StoreLocked
+from pocketmq.client.durable.errors import RetryStoreCorrupt, RetryStoreLocked
 from pocketmq.client.durable.opening import StoreOptions, open_url
 from pocketmq.client.durable.store import DUE_MS_MAX, Changes
 from pocketmq.common.clock import SystemClock
@@ -68,7 +68,7 @@ def test_a_killed_process_loses_nothing_it_was_told(tmp_path: Path) -> None:
     try:
         for _ in range(50):
             confirmed = int(process.stdout.readline())
-        with pytest.raises(StoreLocked):
+        with pytest.raises(RetryStoreLocked):
             store_at(tmp_path / "r").open()
         reader = store_at(tmp_path / "r")
         assert reader.open(read_only=True).count >= confirmed
@@ -97,7 +97,7 @@ def test_a_damaged_directory_is_repaired_with_its_messages(tmp_path: Path, file:
     data[5:30] = b"\xff" * 25
     path.write_bytes(data)
     store = store_at(tmp_path / "r")
-    with pytest.raises(StoreCorrupt):
+    with pytest.raises(RetryStoreCorrupt):
         store.open()
     assert "repaired" in store.repair()
     assert store.open().count == 200
@@ -117,7 +117,7 @@ def test_a_flipped_byte_in_a_table_is_noticed_and_what_cannot_be_saved_is_kept_a
         store.open()
         store.due((0, 0), DUE_MS_MAX, 1 << 30, 1 << 40)
 
-    with pytest.raises(StoreCorrupt):
+    with pytest.raises(RetryStoreCorrupt):
         read()
     said = store.repair()
     summary = store.open()

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from pocketmq.client import Message, SendStatus
-from pocketmq.client.durable import DurableRetry, StoreLocked
+from pocketmq.client.durable import DurableRetry, RetryStoreLocked
 from pocketmq.client.durable.opening import StoreOptions, open_url
 from pocketmq.common.clock import SystemClock
 from tests.client.durable.conftest import url_of
@@ -269,5 +269,5 @@ def test_ctrl_c_ends_the_wait(url: str, what: tuple[str, ...]) -> None:
         waiting.communicate()
     assert waiting.returncode == 130
     assert count_in(url) == kept
-    with pytest.raises(StoreLocked, match="it may be dead"):
+    with pytest.raises(RetryStoreLocked, match="it may be dead"):
         open_url(url, StoreOptions(), SystemClock()).open()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pocketmq.client.durable.entry import Entry
-from pocketmq.client.durable.errors import RetryStoreError, StoreLocked, StoreRefused, StoreUnreachable
+from pocketmq.client.durable.errors import RetryStoreError, RetryStoreLocked, RetryStoreRefused, RetryStoreUnreachable
 from pocketmq.client.durable.memory_store import MemoryStore
 from pocketmq.client.durable.opening import StoreOptions, open_url, split_name
 from pocketmq.client.durable.store import DUE_MS_MAX, Changes, RetryStore
@@ -111,9 +111,9 @@ def test_a_closed_store_says_so(new_store: NewStore) -> None:
     store.open()
     store.close()
     store.close()
-    with pytest.raises(StoreUnreachable):
+    with pytest.raises(RetryStoreUnreachable):
         store.write(Changes(added=[entry(1)]))
-    with pytest.raises(StoreUnreachable):
+    with pytest.raises(RetryStoreUnreachable):
         store.due((0, 0), 1, 1, 1)
 
 
@@ -124,7 +124,7 @@ def test_a_second_owner_is_refused(new_store: NewStore) -> None:
         pytest.skip("memory has one owner anyway")
     first.open()
     first.write(Changes(added=[entry(1)]))
-    with pytest.raises(StoreLocked, match="own"):
+    with pytest.raises(RetryStoreLocked, match="own"):
         second.open()
     assert reader.open(read_only=True).count == 1
     reader.close()
@@ -149,13 +149,13 @@ def test_an_owner_that_says_nothing_loses_the_store(kind: str, request: Any, tmp
         try:
             summary = second.open()
             break
-        except StoreLocked:
+        except RetryStoreLocked:
             assert time.monotonic() < give_up_s
             time.sleep(0.05)
     assert summary.count == 1
-    with pytest.raises(StoreLocked):
+    with pytest.raises(RetryStoreLocked):
         first.write(Changes(added=[entry(2)], removed=[entry(1)]))
-    with pytest.raises(StoreLocked):
+    with pytest.raises(RetryStoreLocked):
         first.keep_alive()
     first.close()
     assert [each.seq for each in second.due((0, 0), 1, 10, 1 << 20)] == [1]
@@ -183,7 +183,7 @@ def test_an_owner_that_could_not_give_the_store_back_opens_it_again(
             server, call = (first._client, "pipeline") if kind == "redis" else (first._engine, "begin")
             patch.setattr(server, call, away)
             first.close()
-        with pytest.raises(StoreLocked):
+        with pytest.raises(RetryStoreLocked):
             second.open()
 
     close_without_server()
@@ -194,7 +194,7 @@ def test_an_owner_that_could_not_give_the_store_back_opens_it_again(
     close_without_server()
     second._kept_token = first._kept_token  # so it takes the store over, as it would after the lease
     second.open()
-    with pytest.raises(StoreLocked):
+    with pytest.raises(RetryStoreLocked):
         first.open()
     second.keep_alive()
     second.close()
@@ -208,14 +208,14 @@ def test_a_redis_that_goes_away_is_told_in_time(tmp_path: Any) -> None:
     store = open_url(
         f"redis://127.0.0.1:{port}/0?name=x", StoreOptions(timeout_ms=300, lease_ms=600_000), SystemClock()
     )
-    with pytest.raises(StoreUnreachable):
+    with pytest.raises(RetryStoreUnreachable):
         store.open()
     with redis_at(tmp_path, port, appendfsync="always") as server:
         store.open()
         store.write(Changes(added=[entry(1)]))
         server.send_signal(19)  # SIGSTOP: it hangs
         begin_s = time.monotonic()
-        with pytest.raises(StoreUnreachable):
+        with pytest.raises(RetryStoreUnreachable):
             store.write(Changes(added=[entry(2)]))
         assert time.monotonic() - begin_s < 5
         server.send_signal(18)  # SIGCONT
@@ -224,7 +224,7 @@ def test_a_redis_that_goes_away_is_told_in_time(tmp_path: Any) -> None:
     store.close()
     with redis_at(tmp_path, port):
         second = open_url(store.name, StoreOptions(timeout_ms=300), SystemClock())
-        with pytest.raises(StoreLocked, match="its lease ends in"):
+        with pytest.raises(RetryStoreLocked, match="its lease ends in"):
             second.open()
         assert store.open().count in (1, 2)  # what timed out may have been carried out
         store.keep_alive()
@@ -237,7 +237,7 @@ def test_a_redis_that_evicts_is_refused(tmp_path: Any) -> None:
     port = free_port()
     with redis_at(tmp_path, port, **{"maxmemory": "100mb", "maxmemory-policy": "allkeys-lru"}):
         store = open_url(f"redis://127.0.0.1:{port}/0", StoreOptions(), SystemClock())
-        with pytest.raises(StoreRefused, match="allkeys-lru"):
+        with pytest.raises(RetryStoreRefused, match="allkeys-lru"):
             store.open()
 
 
@@ -245,7 +245,7 @@ def test_a_database_that_is_not_there_is_told() -> None:
     """A port without a server gives a typed error that names the store, without the password."""
     pytest.importorskip("sqlalchemy")
     store = open_url(f"mysql://root:secret@127.0.0.1:{free_port()}/x", StoreOptions(timeout_ms=500), SystemClock())
-    with pytest.raises(StoreUnreachable) as caught:
+    with pytest.raises(RetryStoreUnreachable) as caught:
         store.open()
     assert "secret" not in str(caught.value)
     assert "secret" not in store.name

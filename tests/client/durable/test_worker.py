@@ -3,7 +3,13 @@
 from typing import Any
 
 from pocketmq.client.durable.entry import KeptMessage
-from pocketmq.client.durable.errors import StoreCorrupt, StoreFull, StoreLocked, StoreRefused, StoreUnreachable
+from pocketmq.client.durable.errors import (
+    RetryStoreCorrupt,
+    RetryStoreFull,
+    RetryStoreLocked,
+    RetryStoreRefused,
+    RetryStoreUnreachable,
+)
 from pocketmq.client.durable.store import Changes
 from pocketmq.client.durable.worker import StoreWorker, ToKeep
 from pocketmq.common.clock import ManualClock
@@ -88,9 +94,9 @@ def test_limits_refuse_before_anything_is_written() -> None:
     bench.step()
     found = {name: error for name, _, error in bench.answers}
     assert found["fits"] is None
-    assert isinstance(found["too many"], StoreFull)
+    assert isinstance(found["too many"], RetryStoreFull)
     assert "count_max" in str(found["too many"])
-    assert isinstance(found["too large"], StoreFull)
+    assert isinstance(found["too large"], RetryStoreFull)
     assert "size_bytes_max" in str(found["too large"])
     assert bench.worker.summary.count == 2
 
@@ -98,7 +104,7 @@ def test_limits_refuse_before_anything_is_written() -> None:
     for key in ("k1", "k2", "k3", "k1"):
         bench.add(key, lane="lane", key=key)
     bench.step()
-    assert [type(error) for _, _, error in bench.answers] == [StoreFull, type(None), type(None), type(None)]
+    assert [type(error) for _, _, error in bench.answers] == [RetryStoreFull, type(None), type(None), type(None)]
     assert [name for name, _, error in bench.answers if error] == ["k3"]
 
 
@@ -111,24 +117,24 @@ def test_given_up_messages_count_for_the_limit() -> None:
     bench.step()
     bench.add("b")
     bench.step()
-    assert isinstance(bench.answers[-1][2], StoreFull)
+    assert isinstance(bench.answers[-1][2], RetryStoreFull)
 
 
 def test_a_failed_write_is_told_and_the_store_opened_anew_later() -> None:
     """Everyone in the write learns it; until the next opening everything fails at once; then it works again."""
     bench = Bench()
     bench.step()
-    bench.store.write_error = StoreUnreachable("gone")
+    bench.store.write_error = RetryStoreUnreachable("gone")
     bench.add("a")
     bench.add("b")
     bench.step()
-    assert [type(error) for _, _, error in bench.answers] == [StoreUnreachable, StoreUnreachable]
+    assert [type(error) for _, _, error in bench.answers] == [RetryStoreUnreachable, RetryStoreUnreachable]
     assert bench.worker.summary.count == 0
     assert len(bench.faults) == 1
     bench.store.write_error = None
     bench.add("early")
     bench.step()
-    assert isinstance(bench.answers[-1][2], StoreUnreachable)
+    assert isinstance(bench.answers[-1][2], RetryStoreUnreachable)
     assert bench.store.opened == 1
     bench.clock.advance_ms(500)
     bench.add("later")
@@ -143,7 +149,7 @@ def test_one_refused_message_does_not_spoil_the_others() -> None:
     class Picky(FaultyStore):
         def write(self, changes: Changes) -> None:
             if any(b"bad" in entry.payload for entry in changes.added):
-                raise StoreRefused("not this one")
+                raise RetryStoreRefused("not this one")
             super().write(changes)
 
     bench = Bench()
@@ -154,7 +160,7 @@ def test_one_refused_message_does_not_spoil_the_others() -> None:
     bench.step()
     assert [(name, type(error)) for name, _, error in bench.answers] == [
         ("good", type(None)),
-        ("bad", StoreRefused),
+        ("bad", RetryStoreRefused),
         ("good too", type(None)),
     ]
     assert bench.worker.fault is None
@@ -163,18 +169,18 @@ def test_one_refused_message_does_not_spoil_the_others() -> None:
 def test_a_corrupt_store_is_repaired_once() -> None:
     """It is repaired at the opening; corrupt again soon after, it is left alone and said to be."""
     bench = Bench()
-    bench.store.open_error = StoreCorrupt("damaged")
+    bench.store.open_error = RetryStoreCorrupt("damaged")
     bench.step()
     assert bench.store.repaired == 1
     assert bench.openings == [(0, "repaired")]
-    bench.store.write_error = StoreCorrupt("again")
+    bench.store.write_error = RetryStoreCorrupt("again")
     bench.add("a")
     bench.step()
     for _ in range(5):
         bench.clock.advance_ms(500)
         bench.runner.step_all()
     assert bench.store.repaired == 1
-    assert isinstance(bench.worker.fault, StoreCorrupt)
+    assert isinstance(bench.worker.fault, RetryStoreCorrupt)
     bench.store.write_error = None
     bench.clock.advance_ms(60_000)
     bench.runner.step_all()
@@ -185,10 +191,10 @@ def test_a_corrupt_store_is_repaired_once() -> None:
 def test_a_locked_store_is_tried_again() -> None:
     """Whoever comes while another process owns it is told; once it is free it opens."""
     bench = Bench()
-    bench.store.open_error = StoreLocked("owned")
+    bench.store.open_error = RetryStoreLocked("owned")
     bench.add("a")
     bench.step()
-    assert isinstance(bench.answers[0][2], StoreLocked)
+    assert isinstance(bench.answers[0][2], RetryStoreLocked)
     bench.store.open_error = None
     bench.clock.advance_ms(500)
     bench.runner.step_all()
@@ -198,7 +204,7 @@ def test_a_locked_store_is_tried_again() -> None:
 def test_a_store_whose_owner_may_be_dead_is_taken_as_soon_as_it_is_free() -> None:
     """It is looked at more often than every reopen_ms, and told each second; what comes meanwhile fails at once."""
     bench = Bench()
-    bench.store.open_error = error = StoreLocked("owned", owner="a", left_ms=2_000)
+    bench.store.open_error = error = RetryStoreLocked("owned", owner="a", left_ms=2_000)
     bench.step()
     assert bench.waits == [(0, error)]
     bench.add("a")
@@ -220,9 +226,9 @@ def test_a_store_whose_owner_may_be_dead_is_taken_as_soon_as_it_is_free() -> Non
 def test_the_wait_for_an_owner_ends_when_it_lives() -> None:
     """Then it is a fault as every other one: told, and tried again every reopen_ms."""
     bench = Bench()
-    bench.store.open_error = StoreLocked("owned", owner="a", left_ms=2_000)
+    bench.store.open_error = RetryStoreLocked("owned", owner="a", left_ms=2_000)
     bench.step()
-    bench.store.open_error = error = StoreLocked("it lives", owner="a")
+    bench.store.open_error = error = RetryStoreLocked("it lives", owner="a")
     bench.clock.advance_ms(50)
     bench.runner.step_all()
     assert bench.faults == [error]
@@ -239,7 +245,7 @@ def test_the_wait_for_an_owner_ends_when_it_lives() -> None:
 def test_a_wait_for_an_owner_can_be_stopped() -> None:
     """The end of the producer does not wait for the end of the lease."""
     bench = Bench()
-    bench.store.open_error = StoreLocked("owned", owner="a", left_ms=2_000)
+    bench.store.open_error = RetryStoreLocked("owned", owner="a", left_ms=2_000)
     bench.step()
     ended: list[int] = []
     bench.worker.stop(lambda: ended.append(1))
@@ -271,4 +277,4 @@ def test_a_stop_writes_what_waits_and_closes() -> None:
     assert bench.store.closed
     bench.add("late")
     bench.step()
-    assert isinstance(bench.answers[-1][2], StoreUnreachable)
+    assert isinstance(bench.answers[-1][2], RetryStoreUnreachable)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.store.ha.epochs import Epoch, EpochTable, common_end
-from pocketmq.store.ha.following import SlaveRefuses, SlaveView, Step, judge_welcome
+from pocketmq.store.ha.following import SlaveView, Step, WelcomeRefused, judge_welcome
 from pocketmq.store.ha.wire import Welcome
 
 SEGMENT_BYTES = 100
@@ -68,7 +68,7 @@ def test_nothing_confirmed_is_cut(
     view = view_of(my_table, end, confirmed_offset=confirmed, accept_loss=accept_loss)
     try:
         decision = judge_welcome(welcome, view)
-    except SlaveRefuses:
+    except WelcomeRefused:
         assert common is None or (common < end and common < confirmed)
         assert not accept_loss
         return
@@ -85,7 +85,7 @@ def test_a_master_that_is_wrong_about_the_start_is_not_believed() -> None:
     """A start below or above what is common is refused: it would cost bytes, or leave others' bytes."""
     epochs = table([0, 300], "a")
     for start in (0, 299, 350):
-        with pytest.raises(SlaveRefuses, match="go on at"):
+        with pytest.raises(WelcomeRefused, match="go on at"):
             judge_welcome(welcome_of(epochs, 400, start), view_of(epochs, 320))
     assert judge_welcome(welcome_of(epochs, 400, 320), view_of(epochs, 320)).step is Step.FOLLOW
 
@@ -96,7 +96,7 @@ def test_an_empty_slave_starts_where_the_master_begins_and_nowhere_else() -> Non
     empty = view_of(EpochTable(), 0)
     assert judge_welcome(welcome_of(epochs, 400, 200, min_offset=200), empty).step is Step.START_AT
     for start, first in ((250, 200), (200, 100), (150, 150)):
-        with pytest.raises(SlaveRefuses, match="empty slave"):
+        with pytest.raises(WelcomeRefused, match="empty slave"):
             judge_welcome(welcome_of(epochs, 400, start, min_offset=first), empty)
 
 
@@ -107,12 +107,12 @@ def test_a_log_behind_the_masters_first_byte_is_given_up_unless_it_was_confirmed
     decision = judge_welcome(welcome, view_of(epochs, 320, confirmed_offset=320))
     assert (decision.step, decision.offset) == (Step.DROP, 500)
     other = EpochTable([Epoch(1, "a0", 0), Epoch(9, "b", 100)])
-    with pytest.raises(SlaveRefuses, match="confirmed"):
+    with pytest.raises(WelcomeRefused, match="confirmed"):
         judge_welcome(welcome_of(other, 900, 500, min_offset=500), view_of(epochs, 320, confirmed_offset=320))
 
 
 def test_other_segment_sizes_are_refused() -> None:
     """Raw bytes fit only into segments of the same size."""
     epochs = table([0], "a")
-    with pytest.raises(SlaveRefuses, match="segments have 200 bytes"):
+    with pytest.raises(WelcomeRefused, match="segments have 200 bytes"):
         judge_welcome(welcome_of(epochs, 400, 320, segment_bytes=200), view_of(epochs, 320))
