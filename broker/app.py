@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 
 from pocketmq.broker.assembly.build import Running, build
-from pocketmq.broker.assembly.environment import Parts
+from pocketmq.broker.assembly.environment import BrokerEnvironment
 from pocketmq.broker.assembly.role_changes import RoleChanges, RoleNotTaken
 from pocketmq.broker.config import MASTER_ID, BrokerConfig
 from pocketmq.broker.delay.delay_service import DelayService
@@ -282,7 +282,7 @@ class BrokerApp:
         try:
             observation.bind(required=self._metrics_required)
             self._role, state = await run_off_loop(self._runner, mailbox, "BrokerRole", self._load_role)
-            running = build(self._parts(observation, state, mailbox), mailbox, loop, server, admission)
+            running = build(self._environment(observation, state, mailbox), mailbox, loop, server, admission)
             await run_off_loop(self._runner, mailbox, "BrokerStart", lambda: self._open(running))
         except BaseException:
             self._server = self._admission = None
@@ -368,11 +368,11 @@ class BrokerApp:
             )
         return role, state
 
-    def _parts(self, observation: Observation, state: HaState, mailbox: LoopMailbox) -> Parts:
+    def _environment(self, observation: Observation, state: HaState, mailbox: LoopMailbox) -> BrokerEnvironment:
         def change_role(role: str, broker_id: int, accept_loss: bool) -> None:
             mailbox.post(self._roles.begin, role, broker_id, accept_loss)
 
-        return Parts(
+        return BrokerEnvironment(
             config=self._role.config,
             store_config=self._role.store_config,
             ha_state=state,

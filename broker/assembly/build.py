@@ -17,7 +17,7 @@ from pocketmq.broker.admin.topic_admin import TopicAdmin
 from pocketmq.broker.assembly.build_send import reply_processor, send_planner
 from pocketmq.broker.assembly.build_staged import build_named
 from pocketmq.broker.assembly.build_transactions import build_transactions
-from pocketmq.broker.assembly.environment import BrokerService, Parts
+from pocketmq.broker.assembly.environment import BrokerEnvironment, BrokerService
 from pocketmq.broker.delay.delay_service import DelayService
 from pocketmq.broker.flow_control.admission import Admission
 from pocketmq.broker.flow_control.fast_failure import FastFailure
@@ -76,76 +76,87 @@ class Running:
 
 
 def build(
-    parts: Parts,
+    environment: BrokerEnvironment,
     mailbox: LoopMailbox,
     loop: asyncio.AbstractEventLoop,
     server: RemotingServer,
     admission: Admission,
 ) -> Running:
     """Make every object of a run; nothing is opened or started."""
-    config, store_config, clock = parts.config, parts.store_config, parts.clock
-    log = parts.logger("broker")
-    store = parts.given_store or MessageStore(
+    config, store_config, clock = environment.config, environment.store_config, environment.clock
+    log = environment.logger("broker")
+    store = environment.given_store or MessageStore(
         store_config,
-        file_system=parts.file_system,
+        file_system=environment.file_system,
         clock=clock,
-        runner=parts.runner,
-        log=parts.logger("store"),
-        error_log=parts.logger("store_error"),
+        runner=environment.runner,
+        log=environment.logger("store"),
+        error_log=environment.logger("store_error"),
     )
-    store.store_host = parts.store_host
-    store.retention.groups_behind = parts.offsets.groups_behind
+    store.store_host = environment.store_host
+    store.retention.groups_behind = environment.offsets.groups_behind
     role = RoleOfRun(config, store_config)
-    node = HaNode(role, parts.ha_state, store, clock, parts.logger("ha"), parts.role_changed)
+    node = HaNode(role, environment.ha_state, store, clock, environment.logger("ha"), environment.role_changed)
     replication = Replication(
         node,
         store,
-        parts.topics,
-        parts.groups,
-        parts.offsets,
-        parts.file_system,
-        parts.runner,
+        environment.topics,
+        environment.groups,
+        environment.offsets,
+        environment.file_system,
+        environment.runner,
         mailbox,
         clock,
-        parts.logger("ha"),
-        parts.reopen,
-        parts.supervisor,
+        environment.logger("ha"),
+        environment.reopen,
+        environment.supervisor,
     )
     delays: DelayService | None = None
     if not replication.role.is_slave and node.fenced_by is None:
         delays = DelayService(
-            store_config, store, parts.file_system, parts.counters, clock, log, is_held=node.must_not_write
+            store_config, store, environment.file_system, environment.counters, clock, log, is_held=node.must_not_write
         )
-    answers = parts.observation.answer_port(mailbox)
+    answers = environment.observation.answer_port(mailbox)
     clients: ClientTable[Connection] = ClientTable(config.clients_max, config.clients_size_bytes_max)
-    notifier = GroupNotifier(clients, parts.groups, mailbox, enabled=config.notify_consumer_ids_changed_enable)
+    notifier = GroupNotifier(clients, environment.groups, mailbox, enabled=config.notify_consumer_ids_changed_enable)
     directory = f"{store.config.store_path_root_dir}/config"
 
     def file(table: Table, name: str) -> PersistedTable:
-        return PersistedTable(table, f"{directory}/{name}", parts.file_system, log, durable=store_config.sync_on_close)
+        return PersistedTable(
+            table, f"{directory}/{name}", environment.file_system, log, durable=store_config.sync_on_close
+        )
 
-    topics_file = file(parts.topics, "topics.json")
-    groups_file = file(parts.groups, "subscriptionGroup.json")
-    offsets_file = file(parts.offsets, "consumerOffset.json")
+    topics_file = file(environment.topics, "topics.json")
+    groups_file = file(environment.groups, "subscriptionGroup.json")
+    offsets_file = file(environment.offsets, "consumerOffset.json")
     holds = PullHolds(config.pull_holds_max, config.pull_holds_size_bytes_max)
-    pulls = PullService(holds, store.max_offset, mailbox, loop, clock, parts.refusals)
-    pull_checks = PullChecks(config, parts.topics, parts.groups, clients)
+    pulls = PullService(holds, store.max_offset, mailbox, loop, clock, environment.refusals)
+    pull_checks = PullChecks(config, environment.topics, environment.groups, clients)
     rules = PlainRules(
         cluster=config.broker_cluster_name.encode(),
         message_size_max=store_config.max_message_size,
-        family=parts.family,
+        family=environment.family,
     )
-    topic_admin = TopicAdmin(config, store, parts.topics, parts.offsets, topics_file.persist, offsets_file.persist, log)
+    topic_admin = TopicAdmin(
+        config, store, environment.topics, environment.offsets, topics_file.persist, offsets_file.persist, log
+    )
     figures = ConsumeFigures(
-        config, store, parts.topics, parts.groups, parts.offsets, clients, parts.counters.items, clock
+        config,
+        store,
+        environment.topics,
+        environment.groups,
+        environment.offsets,
+        clients,
+        environment.counters.items,
+        clock,
     )
-    queue_admin = QueueAdmin(store, parts.topics, parts.offsets, clients, offsets_file.persist, log)
+    queue_admin = QueueAdmin(store, environment.topics, environment.offsets, clients, offsets_file.persist, log)
     group_admin = GroupAdmin(
         config,
         store,
-        parts.topics,
-        parts.groups,
-        parts.offsets,
+        environment.topics,
+        environment.groups,
+        environment.offsets,
         clients,
         notifier,
         groups_file.persist,
@@ -154,43 +165,58 @@ def build(
         clock,
     )
     tokens = FencingTokens(clock.now_ms)
-    tokens_file = PersistedTable(tokens, f"{directory}/fencingToken.json", parts.file_system, log)
-    locks = LockManager(config, tokens, tokens_file, clients.client_id, mailbox, clock, parts.logger("lock"))
-    lock_admin = LockAdmin(config, locks, parts.topics, is_slave=replication.role.is_slave)
-    recent = RecentMessages(store, parts.memory_bytes * store_config.access_message_in_memory_max_ratio // 100)
+    tokens_file = PersistedTable(tokens, f"{directory}/fencingToken.json", environment.file_system, log)
+    locks = LockManager(config, tokens, tokens_file, clients.client_id, mailbox, clock, environment.logger("lock"))
+    lock_admin = LockAdmin(config, locks, environment.topics, is_slave=replication.role.is_slave)
+    recent = RecentMessages(store, environment.memory_bytes * store_config.access_message_in_memory_max_ratio // 100)
     advice = ReadAdvice(
-        parts.groups,
+        environment.groups,
         recent,
         enabled=config.slave_read_enable,
         is_slave=replication.role.is_slave,
         has_master=lambda: replication.has_master,
         show_all=store.show_all,
     )
-    ha_admin = HaAdmin(node, parts.topics, parts.groups, parts.offsets, parts.change_role, parts.logger("ha"))
+    ha_admin = HaAdmin(
+        node,
+        environment.topics,
+        environment.groups,
+        environment.offsets,
+        environment.change_role,
+        environment.logger("ha"),
+    )
     changes = {**topic_admin.handlers(), **group_admin.handlers(), **queue_admin.handlers()}
     if replication.role.is_slave:
         changes = without_changes(changes)
-    transactions = build_transactions(parts, store, clients, replication, answers, mailbox)
-    named = build_named(parts, store, rules, replication, answers, topics_file.persist)
+    transactions = build_transactions(environment, store, clients, replication, answers, mailbox)
+    named = build_named(environment, store, rules, replication, answers, topics_file.persist)
     broker_admin = BrokerAdmin(
-        config, store_config, store, parts.topics, parts.counters, delays, named.service, parts.observation, clock
+        config,
+        store_config,
+        store,
+        environment.topics,
+        environment.counters,
+        delays,
+        named.service,
+        environment.observation,
+        clock,
     )
-    retries = RetryTopics(parts.topics, parts.groups, locks.holds_any)
-    replies = reply_processor(parts, store, clients, transactions.table, retries, topics_file, mailbox)
+    retries = RetryTopics(environment.topics, environment.groups, locks.holds_any)
+    replies = reply_processor(environment, store, clients, transactions.table, retries, topics_file, mailbox)
     processors = Processors(
         send=SendProcessor(
             store,
             [
-                send_planner(parts, rules, store, delays, retries, transactions.table)
+                send_planner(environment, rules, store, delays, retries, transactions.table)
                 for _ in range(config.send_message_thread_pool_nums)
             ],
             topics_file.persist,
             answers,
-            parts.counters,
-            parts.refusals,
+            environment.counters,
+            environment.refusals,
             clock,
             log,
-            parts.observation.send_times(store),
+            environment.observation.send_times(store),
             node.refusal,
         ),
         pull=PullProcessor(
@@ -200,20 +226,22 @@ def build(
             recent,
             advice,
             pull_checks,
-            parts.offsets,
+            environment.offsets,
             pulls,
             locks,
-            NativePull(config, store, advice, pull_checks, pulls, parts.counters, clock),
-            parts.counters,
+            NativePull(config, store, advice, pull_checks, pulls, environment.counters, clock),
+            environment.counters,
             clock,
             log,
         ),
         query=QueryProcessor(store),
-        client=ClientProcessor(config, clients, parts.groups, parts.topics, notifier, topics_file.persist, clock, log),
+        client=ClientProcessor(
+            config, clients, environment.groups, environment.topics, notifier, topics_file.persist, clock, log
+        ),
         consumer=ConsumerProcessor(
             store,
-            parts.topics,
-            parts.offsets,
+            environment.topics,
+            environment.offsets,
             clients,
             recent,
             locks,
@@ -236,39 +264,41 @@ def build(
         reply=replies,
         dispatch=store.dispatch,
     )
-    refused_requests = parts.refused_requests
+    refused_requests = environment.refused_requests
 
     def on_refused(task: Task, refusal: Refusal) -> None:
         remote = task.connection.remote
         refused_requests.note_request(task.request, remote, refusal.code, refusal.cause, refusal.remark)
 
     table = build_request_table(
-        config, processors, runner=parts.runner, answers=answers, clock=clock, log=log, on_refused=on_refused
+        config, processors, runner=environment.runner, answers=answers, clock=clock, log=log, on_refused=on_refused
     )
     pulls.use_executor(table.executor("PullMessageThread"))
     store.on_dispatched.append(pulls.news)
-    fast_failure = FastFailure(table.executors(), table.executor("SendMessageThread"), store, clock, parts.refusals)
+    fast_failure = FastFailure(
+        table.executors(), table.executor("SendMessageThread"), store, clock, environment.refusals
+    )
     watched = Watched(
         store=store,
-        files=parts.file_system,
+        files=environment.file_system,
         server=server,
         admission=admission,
         executors=table.executors(),
         swept=fast_failure.swept,
         clients=clients,
-        topics=parts.topics,
+        topics=environment.topics,
         pulls=pulls,
-        thread_dumper=parts.thread_dumper,
+        thread_dumper=environment.thread_dumper,
         node=node,
         replies=replies,
         delays=delays,
         transactions=transactions.sources(),
     )
-    disk = parts.observation.watch(watched, mailbox)
+    disk = environment.observation.watch(watched, mailbox)
     housekeeping = Housekeeping(
         config, [topics_file, groups_file, offsets_file], clients, notifier, disk, mailbox, clock, log
     )
-    put_stats = TopicPutStats(store, parts.counters.items)
+    put_stats = TopicPutStats(store, environment.counters.items)
     services: list[BrokerService | None] = [put_stats, locks, delays, transactions.service, named.service]
     return Running(
         mailbox,

@@ -9,7 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from pocketmq.broker.assembly.environment import Parts
+from pocketmq.broker.assembly.environment import BrokerEnvironment
 from pocketmq.broker.ha.replication import Replication
 from pocketmq.broker.request.request_task import AnswerPort
 from pocketmq.broker.send.native_append import NativeAppend
@@ -35,7 +35,7 @@ class NamedParts:
 
 
 def build_named(
-    parts: Parts,
+    environment: BrokerEnvironment,
     store: MessageStore,
     rules: PlainRules,
     replication: Replication,
@@ -43,14 +43,14 @@ def build_named(
     persist_topics: Callable[[], object],
 ) -> NamedParts:
     """Make the parts; nothing is opened or started."""
-    config, clock, node = parts.config, parts.clock, replication.node
-    log = parts.logger("transaction")
+    config, clock, node = environment.config, environment.clock, replication.node
+    log = environment.logger("transaction")
 
     def has_topic(topic: str) -> bool:
-        return parts.topics.get(topic) is not None
+        return environment.topics.get(topic) is not None
 
     def topic_home(topic: str) -> tuple[str, int] | None:
-        known = parts.topics.get(topic)
+        known = environment.topics.get(topic)
         if known is None:
             return None
         return (known.attributes or {}).get(TOPIC_ID_ATTRIBUTE, ""), max(known.write_queue_nums, known.read_queue_nums)
@@ -65,11 +65,11 @@ def build_named(
             return None
         return None if any(checked.errors) else checked.group
 
-    named = NamedLog(store, parts.counters, clock, log, has_topic, make)
+    named = NamedLog(store, environment.counters, clock, log, has_topic, make)
     service: NamedService | None = None
     if not replication.role.is_slave and node.fenced_by is None:
         service = NamedService(config, store, named, clock, log, is_held=node.must_not_write)
-    checks = SendChecks(config, parts.topics)
+    checks = SendChecks(config, environment.topics)
     processor = NamedProcessor(
         config,
         store,
@@ -80,7 +80,7 @@ def build_named(
         topic_home,
         persist_topics,
         answers,
-        parts.refusals,
+        environment.refusals,
         node.refusal,
     )
     return NamedParts(processor, service)

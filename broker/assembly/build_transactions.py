@@ -1,12 +1,12 @@
 """The parts of transactions, and how they know each other.
 
-Lives here: ``TransactionParts``, ``build_transactions``.
+Lives here: ``TransactionServices``, ``build_transactions``.
 """
 
 from dataclasses import dataclass
 
 from pocketmq.broker.admin.transaction_admin import TransactionAdmin
-from pocketmq.broker.assembly.environment import Parts
+from pocketmq.broker.assembly.environment import BrokerEnvironment
 from pocketmq.broker.group.client_table import ClientTable
 from pocketmq.broker.ha.replication import Replication
 from pocketmq.broker.metrics.sources import Transactions
@@ -21,7 +21,7 @@ from pocketmq.store.message_store import MessageStore
 
 
 @dataclass(slots=True, frozen=True)
-class TransactionParts:
+class TransactionServices:
     """``service`` is None where nothing is checked: on a slave, and on a master that was replaced."""
 
     table: TransactionTable
@@ -35,21 +35,21 @@ class TransactionParts:
 
 
 def build_transactions(
-    parts: Parts,
+    environment: BrokerEnvironment,
     store: MessageStore,
     clients: ClientTable[Connection],
     replication: Replication,
     answers: AnswerPort,
     mailbox: LoopMailbox,
-) -> TransactionParts:
+) -> TransactionServices:
     """Make the parts; nothing is opened or started."""
-    config, clock, node = parts.config, parts.clock, replication.node
-    transaction_log = parts.logger("transaction")
+    config, clock, node = environment.config, environment.clock, replication.node
+    transaction_log = environment.logger("transaction")
     transactions = TransactionTable(config.transaction_pending_max)
-    transaction_writer = TransactionWriter(store, transactions, parts.counters, clock)
+    transaction_writer = TransactionWriter(store, transactions, environment.counters, clock)
     transaction_admin = TransactionAdmin(store, transactions, transaction_writer, transaction_log)
     end_transaction = EndTransactionProcessor(
-        store, transactions, transaction_writer, answers, parts.refusals, transaction_log, node.refusal
+        store, transactions, transaction_writer, answers, environment.refusals, transaction_log, node.refusal
     )
     transaction_service: TransactionService | None = None
     if not replication.role.is_slave and node.fenced_by is None:
@@ -59,10 +59,10 @@ def build_transactions(
             transactions,
             transaction_writer,
             ProducerPort(clients, mailbox),
-            parts.offsets,
-            parts.file_system,
+            environment.offsets,
+            environment.file_system,
             clock,
             transaction_log,
             is_held=node.must_not_write,
         )
-    return TransactionParts(transactions, transaction_admin, end_transaction, transaction_service)
+    return TransactionServices(transactions, transaction_admin, end_transaction, transaction_service)

@@ -1,6 +1,6 @@
 """What a broker is given from outside, and what its work beside requests looks like.
 
-Lives here: ``Parts``, ``BrokerService``.
+Lives here: ``BrokerEnvironment``, ``BrokerService``.
 """
 
 from collections.abc import Callable
@@ -42,7 +42,7 @@ class BrokerService(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class Parts:
+class BrokerEnvironment:
     """What a broker is given, and the tables that outlive a run."""
 
     config: BrokerConfig

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pocketmq.broker.request.request_task import Buffers, Drain, Refusal, Task, encode_answer
-from pocketmq.broker.send.send_batch import Appended, PlannedSend, SendPart
+from pocketmq.broker.send.send_batch import Appended, PlannedSend, SendBatch
 from pocketmq.broker.send.send_checks import SendChecks
 from pocketmq.common.errors import Cause, MessageIllegal
 from pocketmq.common.plain_check import ALIKE_MIN, PlainChecker, PlainRules, check_plain
@@ -181,7 +181,7 @@ class NativeAppend:
             return host[12:]
         return bytes(self._host_bytes - 4) + host[-4:]  # an IPv6 peer of an IPv4 broker: only its port fits
 
-    def check(self, sends: list[NativeSend], drain: Drain) -> SendPart | None:
+    def check(self, sends: list[NativeSend], drain: Drain) -> SendBatch | None:
         """Check all records of ``sends`` at once; frames without a good section are answered, the rest is returned."""
         sections: list[GroupSection] = []
         records = 0
@@ -225,7 +225,7 @@ class NativeAppend:
         if group is None:
             return None
         self._patch_hosts(group, kept)
-        return SendPart(list[PlannedSend](kept), group)
+        return SendBatch(list[PlannedSend](kept), group)
 
     def check_alone(self, send: NativeSend) -> RecordGroup:
         """Check the records of one frame, which is all or nothing here, and give them its born host.

@@ -12,7 +12,7 @@ import numpy as np
 
 from pocketmq.broker.request.request_task import Drain, Refusal, encode_refusal
 from pocketmq.broker.send.native_append import NativeSend
-from pocketmq.broker.send.send_batch import PlannedSend, SendPart
+from pocketmq.broker.send.send_batch import PlannedSend, SendBatch
 from pocketmq.broker.transaction.transaction_plan import HalfPlan
 from pocketmq.broker.transaction.transaction_table import Half
 from pocketmq.common.errors import Cause, PocketMQError
@@ -45,14 +45,14 @@ class NativeHalves:
             return Refusal(int(ResponseCode.MESSAGE_ILLEGAL), str(error), Cause.BAD_REQUEST)
         return self._plan.refusal()
 
-    def convert(self, part: SendPart, drain: Drain) -> SendPart | None:
+    def convert(self, batch: SendBatch, drain: Drain) -> SendBatch | None:
         """Return the part with its plain records made half messages; None when nothing is left of it.
 
         A frame with a record whose properties grow too long is refused as a whole.
         """
-        group = part.group
+        group = batch.group
         groups: list[str] = [""] * len(group.sections)
-        for send in part.sends:
+        for send in batch.sends:
             assert isinstance(send, NativeSend)
             for position in send.positions:
                 groups[position] = send.header.producer_group
@@ -109,11 +109,11 @@ class NativeHalves:
             group.indexed,
             group.in_queue,
         )
-        sends = list(part.sends)
+        sends = list(batch.sends)
         if too_long:
             sends, halves = self._without(sends, halves, too_long, drain)
             records = [halves.record(index).tobytes() for index in range(len(halves))] if sends else []
-        return SendPart(sends, halves, partial(self._stored, sends, records)) if sends else None
+        return SendBatch(sends, halves, partial(self._stored, sends, records)) if sends else None
 
     @staticmethod
     def _without(

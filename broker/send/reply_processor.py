@@ -24,7 +24,7 @@ from pocketmq.broker.request.request_task import (
     encode_refusal,
     refusal_of,
 )
-from pocketmq.broker.send.rocketmq_send import NotStored, TypedSend, TypedSends
+from pocketmq.broker.send.rocketmq_send import NotStored, RocketMQSend, RocketMQSends
 from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.broker.transaction.transaction_plan import is_half
 from pocketmq.common.clock import Clock
@@ -55,7 +55,7 @@ class _Reply:
 
     __slots__ = ("client_id", "left", "msg_id", "properties", "queue_offset", "refusal", "send", "stored")
 
-    def __init__(self, send: TypedSend, client_id: str, properties: dict[str, str], left: int) -> None:
+    def __init__(self, send: RocketMQSend, client_id: str, properties: dict[str, str], left: int) -> None:
         self.send = send
         self.client_id = client_id
         self.properties = properties
@@ -77,7 +77,7 @@ class ReplyProcessor:
         self,
         config: BrokerConfig,
         store: MessageStore,
-        typed: TypedSends,
+        rocketmq: RocketMQSends,
         confirm_topics: Callable[[], None],
         find_producer: FindProducer,
         mailbox: LoopMailbox,
@@ -89,7 +89,7 @@ class ReplyProcessor:
         """``confirm_topics`` returns when every topic that was created is on disk; raises ``PocketMQError``."""
         self._config = config
         self._store = store
-        self._typed = typed
+        self._rocketmq = rocketmq
         self._confirm_topics = confirm_topics
         self._find_producer = find_producer
         self._mailbox = mailbox
@@ -155,7 +155,7 @@ class ReplyProcessor:
                 why="a reply is one message, without a delay and outside of transactions",
                 hint="send it by itself",
             )
-        send = self._typed.plan(task)
+        send = self._rocketmq.plan(task)
         with self._lock:
             if (
                 self.waiting >= self._config.reply_pushes_max
@@ -181,31 +181,31 @@ class ReplyProcessor:
                 if size_bytes > self._store.group_bytes_max and at > first:
                     break
                 at += 1
-            part = replies[first:at]
+            batch = replies[first:at]
             try:
-                self._append_part(part)
+                self._append_batch(batch)
             except Exception as error:  # the requesters get their replies; who replied learns that it is not stored
-                self._log.error("replies_not_stored", count=len(part), error=refusal_of(error).remark)
-                self._mailbox.post(self._appended, part, None)
+                self._log.error("replies_not_stored", count=len(batch), error=refusal_of(error).remark)
+                self._mailbox.post(self._appended, batch, None)
 
-    def _append_part(self, part: list[_Reply]) -> None:
-        group: RecordGroup = self._typed.check([reply.send for reply in part]).group
+    def _append_batch(self, batch: list[_Reply]) -> None:
+        group: RecordGroup = self._rocketmq.check([reply.send for reply in batch]).group
         result = self._store.append(group, dispatch_later=True)
         if not result.status.is_stored:
             self._counters.put_failed(len(group))
-            self._log.warning("replies_not_stored", count=len(part), status=result.status.name, error=result.error)
-            self._mailbox.post(self._appended, part, None)
+            self._log.warning("replies_not_stored", count=len(batch), status=result.status.name, error=result.error)
+            self._mailbox.post(self._appended, batch, None)
             return
         self._counters.put(len(group), group.size_bytes)
         places = [
-            (result.runs[reply.send.position][0][0], result.first_queue_offsets[reply.send.position]) for reply in part
+            (result.runs[reply.send.position][0][0], result.first_queue_offsets[reply.send.position]) for reply in batch
         ]
-        self._mailbox.post(self._appended, part, places)
+        self._mailbox.post(self._appended, batch, places)
 
     # ---- loop thread
 
-    def _appended(self, part: list[_Reply], places: list[tuple[int, int]] | None) -> None:
-        for index, reply in enumerate(part):
+    def _appended(self, batch: list[_Reply], places: list[tuple[int, int]] | None) -> None:
+        for index, reply in enumerate(batch):
             if places is None:
                 self.not_stored += 1
             else:

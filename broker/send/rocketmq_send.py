@@ -1,6 +1,6 @@
 """SEND_MESSAGE, its V2 form and the batch: messages that the broker encodes itself.
 
-Lives here: ``TypedSend``: checks of one request, the batch body, the records, the response.
+Lives here: ``RocketMQSend``: checks of one request, the batch body, the records, the response.
 """
 
 import struct
@@ -12,7 +12,7 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delay.delay_plan import DelayPlan, is_delayed
 from pocketmq.broker.group.retry_topics import RetryTopics
 from pocketmq.broker.request.request_task import Buffers, Refusal, Task, encode_answer
-from pocketmq.broker.send.send_batch import Appended, SendPart
+from pocketmq.broker.send.send_batch import Appended, SendBatch
 from pocketmq.broker.send.send_checks import SendChecks
 from pocketmq.broker.transaction.transaction_plan import HalfPlan, is_half
 from pocketmq.broker.transaction.transaction_table import Half
@@ -90,7 +90,7 @@ def decode_batch(body: Buffer) -> list[BatchItem]:
     return items
 
 
-class TypedSend:
+class RocketMQSend:
     """One checked SEND_MESSAGE or batch; one section of a group.
 
     ``topic`` and ``queue_id`` say where it is stored, ``asked_queue_id`` which queue the answer names: that of the
@@ -164,7 +164,7 @@ class TypedSend:
         return encode_answer(request, appended.code, header=header, remark=appended.remark)
 
 
-class TypedSends:
+class RocketMQSends:
     """Turns SEND_MESSAGE requests into records. Belongs to one worker thread at a time."""
 
     def __init__(
@@ -189,7 +189,7 @@ class TypedSends:
         if config.region_id:  # a 5.3 consumer traces no message that does not name its region
             self._of_broker[MSG_REGION] = config.region_id
 
-    def plan(self, task: Task) -> TypedSend:
+    def plan(self, task: Task) -> RocketMQSend:
         """Check and encode one request; raises ``NotStored`` or ``MessageIllegal``."""
         request = task.request
         header: Any = request.header
@@ -259,7 +259,7 @@ class TypedSends:
             )
             metas.append(record_meta(topic, queue_id, sys_flag, item.properties))
         host, config = self._store_host, self._config
-        return TypedSend(task, topic, queue_id, wait, records, metas, host, config, asked_queue_id, half)
+        return RocketMQSend(task, topic, queue_id, wait, records, metas, host, config, asked_queue_id, half)
 
     def _check_kind(self, topic: str, header: Any, batch: bool) -> None:
         """Refuse the kinds of messages that this broker does not store yet, or that a batch cannot hold."""
@@ -283,7 +283,7 @@ class TypedSends:
             item.properties = {**item.properties, **common}
         return items
 
-    def check(self, sends: list[TypedSend]) -> SendPart:
+    def check(self, sends: list[RocketMQSend]) -> SendBatch:
         """Return the group of all records of ``sends``, one section each."""
         records: list[bytes] = []
         metas: list[RecordMeta] = []
@@ -295,7 +295,7 @@ class TypedSends:
             metas += send.metas
         halves = [send for send in sends if send.half is not None]
         stored = partial(self._halves.stored, halves) if halves else None
-        return SendPart(list(sends), RecordGroup.from_records(records, metas, sections), stored)
+        return SendBatch(list(sends), RecordGroup.from_records(records, metas, sections), stored)
 
 
 def _illegal(why: str) -> MessageIllegal:

@@ -10,7 +10,7 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delay.delay_plan import DelayPlan
 from pocketmq.broker.group.retry_topics import RetryTopics
 from pocketmq.broker.request.request_task import Buffers, Refusal, Task, encode_answer
-from pocketmq.broker.send.rocketmq_send import NotStored, TypedSend
+from pocketmq.broker.send.rocketmq_send import NotStored, RocketMQSend
 from pocketmq.broker.send.send_batch import Appended
 from pocketmq.broker.send.send_checks import SendChecks
 from pocketmq.broker.stats.counters import BrokerCounters
@@ -41,7 +41,7 @@ def send_back_refusal(refusal: Refusal, status: PutStatus) -> Refusal:
     )
 
 
-class SentBack(TypedSend):
+class SentBack(RocketMQSend):
     """One copy on its way into the log; nobody waits for its flush, as RocketMQ stores it with WAIT=false."""
 
     __slots__ = ("counters", "is_dead")

@@ -1,6 +1,6 @@
 """A send on its way through one append.
 
-Lives here: ``PlannedSend``, one request with the sections that became part of a group; ``SendPart``, a run of requests
+Lives here: ``PlannedSend``, one request with the sections that became part of a group; ``SendBatch``, a run of requests
 that were checked together; the result of the append as the answers need it.
 """
 
@@ -43,7 +43,7 @@ class PlannedSend(Protocol):
 
 
 @dataclass(slots=True)
-class SendPart:
+class SendBatch:
     """Requests in order, and the group of all their records."""
 
     sends: list[PlannedSend]

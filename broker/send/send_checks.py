@@ -25,7 +25,7 @@ OPEN_MAX = 10_000
 
 
 class SendChecks:
-    """The checks of RocketMQ's AbstractSendMessageProcessor.msgCheck, for typed sends and sections of a native
+    """The checks of RocketMQ's AbstractSendMessageProcessor.msgCheck, for RocketMQ sends and sections of a native
     append.
 
     Belongs to one thread at a time; several may share the table. A topic that this object has not seen before may have

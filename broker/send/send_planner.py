@@ -1,7 +1,7 @@
 """From drained requests to groups of records: what one send thread does before it needs the store.
 
-Lives here: ``SendPlanner``: runs of native and typed sends in the order of the drain, refusals of those that cannot be
-stored, groups no larger than the store takes.
+Lives here: ``SendPlanner``: runs of native and RocketMQ sends in the order of the drain, refusals of those that cannot
+be stored, groups no larger than the store takes.
 """
 
 from pocketmq.broker.flow_control.busy_answers import QUEUE_WAIT
@@ -9,82 +9,82 @@ from pocketmq.broker.flow_control.refusal_stats import RefusalBook
 from pocketmq.broker.request.request_task import Drain, Refusal, Task, refusal_of
 from pocketmq.broker.send.native_append import NativeAppend, NativeSend
 from pocketmq.broker.send.native_half import NativeHalves
-from pocketmq.broker.send.rocketmq_send import NotStored, TypedSend, TypedSends
+from pocketmq.broker.send.rocketmq_send import NotStored, RocketMQSend, RocketMQSends
 from pocketmq.broker.send.send_back import SendBacks
-from pocketmq.broker.send.send_batch import SendPart
+from pocketmq.broker.send.send_batch import SendBatch
 from pocketmq.broker.send.send_checks import SendChecks
 from pocketmq.common.errors import PocketMQError, Stored
 from pocketmq.remoting.codes import RequestCode
 
 
 class SendPlanner:
-    """Turns a drain into batches of parts. It keeps caches, so it belongs to one thread at a time."""
+    """Turns a drain into batches, grouped by append. It keeps caches, so it belongs to one thread at a time."""
 
     def __init__(
         self,
         native: NativeAppend,
-        typed: TypedSends,
+        rocketmq: RocketMQSends,
         halves: NativeHalves,
         checks: SendChecks,
         group_bytes_max: int,
         refusals: RefusalBook,
         send_backs: SendBacks,
     ) -> None:
-        """``checks`` are those that ``native``, ``typed`` and ``send_backs`` ask."""
+        """``checks`` are those that ``native``, ``rocketmq`` and ``send_backs`` ask."""
         self._send_backs = send_backs
         self.checks = checks
         self._native = native
-        self._typed = typed
+        self._rocketmq = rocketmq
         self._halves = halves
         self._group_bytes_max = group_bytes_max
         self._refusals = refusals
 
-    def plan(self, drain: Drain, started_ns: int) -> list[list[SendPart]]:
-        """Return the parts in order, put together up to the largest group the store takes.
+    def plan(self, drain: Drain, started_ns: int) -> list[list[SendBatch]]:
+        """Return the batches in order, joined up to the largest group the store takes.
 
         Requests without one good record are answered here. ``started_ns``: when the drain began.
         """
-        batches: list[list[SendPart]] = []
+        appends: list[list[SendBatch]] = []
         size_bytes = self._group_bytes_max + 1
-        for part in self._parts(drain, started_ns):
-            size_bytes += part.group.size_bytes
+        for batch in self._batches(drain, started_ns):
+            size_bytes += batch.group.size_bytes
             if size_bytes > self._group_bytes_max:
-                batches.append([])
-                size_bytes = part.group.size_bytes
-            batches[-1].append(part)
-        return batches
+                appends.append([])
+                size_bytes = batch.group.size_bytes
+            appends[-1].append(batch)
+        return appends
 
-    def _parts(self, drain: Drain, started_ns: int) -> list[SendPart]:
-        """Return runs of native and of typed sends, each checked and made into a group, in the order of the drain.
+    def _batches(self, drain: Drain, started_ns: int) -> list[SendBatch]:
+        """Return runs of native and of RocketMQ sends, each checked and made into a group, in the order of the drain.
 
         A run ends where the kind changes, or where it would pass the largest group the store takes.
         """
-        parts: list[SendPart] = []
+        batches: list[SendBatch] = []
         native_run: list[NativeSend] = []
-        typed_run: list[TypedSend] = []
+        rocketmq_run: list[RocketMQSend] = []
         run_bytes = 0
 
         def end_run() -> None:
             if native_run:
-                part = self._native.check(list(native_run), drain)
-                if part is not None and native_run[0].half:
-                    part = self._halves.convert(part, drain)
-                if part is not None:
-                    parts.append(part)
+                batch = self._native.check(list(native_run), drain)
+                if batch is not None and native_run[0].half:
+                    batch = self._halves.convert(batch, drain)
+                if batch is not None:
+                    batches.append(batch)
                 for send in native_run:
                     if send.verdicts:  # also where other sections of the frame go on
                         for refusal in send.kinds_refused():
                             self._refusals.note(refusal.cause.value, refusal.code, refusal.remark)
                 native_run.clear()
-            if typed_run:
-                parts.append(self._typed.check(list(typed_run)))
-                typed_run.clear()
+            if rocketmq_run:
+                batches.append(self._rocketmq.check(list(rocketmq_run)))
+                rocketmq_run.clear()
 
         for task in drain.tasks:
             code = task.request.code
             is_native = code == RequestCode.NATIVE_APPEND or code == RequestCode.NATIVE_HALF_APPEND
             try:
-                send = self._plan_native(task) if is_native else self._plan_typed(task)
+                send = self._plan_native(task) if is_native else self._plan_rocketmq(task)
             except NotStored as error:
                 self._refuse(drain, task, error.refusal, started_ns)
                 continue
@@ -94,7 +94,7 @@ class SendPlanner:
             run_bytes += send.size_bytes
             if (
                 run_bytes > self._group_bytes_max
-                or (typed_run if is_native else native_run)
+                or (rocketmq_run if is_native else native_run)
                 or (native_run and isinstance(send, NativeSend) and native_run[0].half != send.half)
             ):
                 end_run()
@@ -102,9 +102,9 @@ class SendPlanner:
             if isinstance(send, NativeSend):
                 native_run.append(send)
             else:
-                typed_run.append(send)
+                rocketmq_run.append(send)
         end_run()
-        return parts
+        return batches
 
     def _plan_native(self, task: Task) -> NativeSend:
         send = self._native.plan(task)
@@ -114,10 +114,10 @@ class SendPlanner:
                 raise NotStored(refusal)
         return send
 
-    def _plan_typed(self, task: Task) -> TypedSend:
+    def _plan_rocketmq(self, task: Task) -> RocketMQSend:
         if task.request.code == RequestCode.CONSUMER_SEND_MSG_BACK:  # waits and is refused with the sends
             return self._send_backs.plan(task)
-        return self._typed.plan(task)
+        return self._rocketmq.plan(task)
 
     def _refuse(self, drain: Drain, task: Task, refusal: Refusal, started_ns: int) -> None:
         self._refusals.note(refusal.cause.value, refusal.code, refusal.remark)

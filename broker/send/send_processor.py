@@ -12,7 +12,7 @@ from pocketmq.broker.flow_control.put_outcome import PutOutcome, confirm_topics
 from pocketmq.broker.flow_control.refusal_stats import RefusalBook
 from pocketmq.broker.request.request_task import Answer, AnswerPort, Drain, Refusal, encode_refusal, refusal_of
 from pocketmq.broker.send.send_back import send_back_refusal
-from pocketmq.broker.send.send_batch import Appended, PlannedSend, SendPart
+from pocketmq.broker.send.send_batch import Appended, PlannedSend, SendBatch
 from pocketmq.broker.send.send_planner import SendPlanner
 from pocketmq.broker.send.send_times import PutMoments, SendTimes
 from pocketmq.broker.stats.counters import BrokerCounters
@@ -78,29 +78,29 @@ class SendProcessor:
         started_ns = self._clock.monotonic_ns()
         planner = self._planners.pop()
         try:
-            batches = planner.plan(drain, started_ns)
+            appends = planner.plan(drain, started_ns)
             if planner.checks.is_unsure:
                 try:
                     confirm_topics(planner.checks, self._persist_topics)
                 except PocketMQError as error:
                     self._log.error("topics_not_persisted", error=str(error))
-                    self._refuse_all(_sends(batches), drain, refusal_of(error, Stored.NO), started_ns)
+                    self._refuse_all(_sends(appends), drain, refusal_of(error, Stored.NO), started_ns)
                     return
         finally:
             self._planners.append(planner)
-        for batch in batches:
-            self._append(batch, drain, started_ns)
+        for joined in appends:
+            self._append(joined, drain, started_ns)
 
-    def _append(self, parts: list[SendPart], drain: Drain, drained_ns: int) -> None:
-        group = RecordGroup.concat([part.group for part in parts])
+    def _append(self, batches: list[SendBatch], drain: Drain, drained_ns: int) -> None:
+        group = RecordGroup.concat([batch.group for batch in batches])
         sends: list[PlannedSend] = []
         sections = 0
-        for part in parts:
+        for batch in batches:
             if sections:
-                for send in part.sends:
+                for send in batch.sends:
                     send.shift(sections)
-            sections += len(part.group.sections)
-            sends += part.sends
+            sections += len(batch.group.sections)
+            sends += batch.sends
         replaced = self._refused_by_role()
         if replaced is not None:  # since these were let in
             self._refuse_all(sends, drain, replaced, drained_ns)
@@ -122,9 +122,9 @@ class SendProcessor:
             self._answer(sends, result, result.status, moments)
             return
         self._counters.put(len(group), group.size_bytes)
-        for part in parts:
-            if part.stored is not None:
-                part.stored(result)
+        for batch in batches:
+            if batch.stored is not None:
+                batch.stored(result)
         waiting = [send for send in sends if send.wait]
         others = [send for send in sends if not send.wait] if len(waiting) < len(sends) else []
         for chosen, wait in ((others, False), (waiting, True)):
@@ -202,5 +202,5 @@ class SendProcessor:
         self._answers.post(answers, passage)
 
 
-def _sends(batches: list[list[SendPart]]) -> list[PlannedSend]:
-    return [send for batch in batches for part in batch for send in part.sends]
+def _sends(appends: list[list[SendBatch]]) -> list[PlannedSend]:
+    return [send for joined in appends for batch in joined for send in batch.sends]

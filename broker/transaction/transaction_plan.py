@@ -100,7 +100,7 @@ class HalfPlan:
         self._table.add_all(halves)
 
     def stored(self, sends: Sequence[Any], result: AppendResult) -> None:
-        """Note the halves of ``sends`` (``TypedSend``), which are in the log now, before anybody is answered."""
+        """Note the halves of ``sends`` (``RocketMQSend``), which are in the log now, before anybody is answered."""
         for send in sends:
             half: Half = send.half
             half.queue_offset = result.first_queue_offsets[send.position]

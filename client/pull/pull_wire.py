@@ -158,7 +158,7 @@ class PullWire:
             return [await self._pull_native(link, positions, subscription, max_messages, max_bytes, suspend_ms)]
         suspend_ms = max(suspend_ms - HOLD_LATE_MS, 0) if len(positions) == 1 else 0
         pulls = [
-            self._pull_typed(link, queue, offset, subscription, min(max_messages, PULL_BATCH_SIZE), suspend_ms)
+            self._pull_rocketmq(link, queue, offset, subscription, min(max_messages, PULL_BATCH_SIZE), suspend_ms)
             for queue, offset in positions
         ]
         return list(await asyncio.gather(*pulls))
@@ -205,7 +205,7 @@ class PullWire:
             raise _illegal(link, f"sizes add up to {int(sizes.sum())}, {len(body) - 4 * total} bytes follow")
         return PullResult(link.broker_name, results, body[4 * total :], sizes, answer.suggest_which_broker_id)
 
-    async def _pull_typed(
+    async def _pull_rocketmq(
         self,
         link: BrokerConnection,
         queue: MessageQueue,

@@ -107,7 +107,7 @@ class Client:
         code: int = RequestCode.SEND_MESSAGE_V2,
         **fields: Any,
     ) -> Any:
-        """Send a typed message."""
+        """Send one message as RocketMQ does (SEND_MESSAGE)."""
         values = {
             "producer_group": "producers",
             "topic": topic,

@@ -29,7 +29,7 @@ QUEUES = 8
 FORMS = {"msgpack": (MSGPACK, "MSGPACK"), "json": (JSON, "JSON"), "binary": (BINARY, "ROCKETMQ")}
 
 
-def typed_send(number: int) -> tuple[int, Any, bytes]:
+def rocketmq_send(number: int) -> tuple[int, Any, bytes]:
     """Return one send as RocketMQ's clients make it."""
     header = SendMessageV2RequestHeader(
         producer_group="bench",
@@ -56,7 +56,7 @@ async def measure(namesrv: str, address: str) -> list[Row]:
     async with AsyncExitStack() as stack:
         loads: dict[tuple[str, str], Any] = {}
         for name, (form, setting) in FORMS.items():
-            load = ChannelLoad(await open_channel(address, serialize_type=form), typed_send)
+            load = ChannelLoad(await open_channel(address, serialize_type=form), rocketmq_send)
             stack.push_async_callback(load.close)
             loads["SEND_MESSAGE_V2", name] = partial(load.run, IN_FLIGHT, seconds=SECONDS)
             instance = ClientInstance(namesrv, options=ClientOptions(serialize_type=setting))

@@ -19,7 +19,7 @@ def store(connection: Any, request: Any) -> Any:
 
 
 def store_typed(connection: Any, request: Any) -> Any:
-    """Answer a typed send as RocketMQ does."""
+    """Answer a send as RocketMQ does."""
     count = request.body.__len__() and (2 if request.header.batch else 1)
     ids = ",".join(f"{number:032X}" for number in range(count))
     return ResponseCode.SUCCESS, "", SendMessageResponseHeader(ids, request.header.queue_id, 7), b""
