@@ -17,7 +17,7 @@ from pocketmq.broker.assembly.role_changes import RoleChanges, RoleNotTaken
 from pocketmq.broker.config import MASTER_ID, BrokerConfig
 from pocketmq.broker.delay.delay_service import DelayService
 from pocketmq.broker.flow_control.admission import Admission
-from pocketmq.broker.flow_control.refusal_stats import RefusalBook
+from pocketmq.broker.flow_control.refusal_stats import RefusalStats
 from pocketmq.broker.group.client_table import ClientTable
 from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
 from pocketmq.broker.group.subscription_groups import SubscriptionGroups
@@ -114,7 +114,7 @@ class BrokerApp:
         self.groups = SubscriptionGroups(config, self._clock)
         self.offsets = ConsumerOffsets(config.consumer_offsets_max, self._logger("broker"))
         self.thread_dumper = ThreadDumper(self._clock, self._log)
-        self.refusals = RefusalBook(self._clock, self._log, self.thread_dumper.on_refused)
+        self.refusals = RefusalStats(self._clock, self._log, self.thread_dumper.on_refused)
         self.refused_requests = RefusedRequests(self._clock, self._log)
         self._server: RemotingServer | None = None
         self._admission: Admission | None = None
@@ -205,7 +205,7 @@ class BrokerApp:
 
     @property
     def admission(self) -> Admission:
-        """The door, with its counts of refusals; only while the broker runs."""
+        """Admission control, with its counts of refusals; only while the broker runs."""
         assert self._admission is not None
         return self._admission
 

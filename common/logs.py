@@ -177,7 +177,7 @@ class Logs:
             else:
                 self._queue.append((size_bytes, line))
                 self._queue_size_bytes += size_bytes
-        self._worker.ring()
+        self._worker.wake()
         raise structlog.DropEvent
 
     def _step(self) -> float | None:

@@ -1,6 +1,6 @@
 """Threads as an argument: work is written as steps, a runner decides which thread takes them.
 
-Lives here: ``Worker`` (a bell and a stop), ``Runner`` (starts workers), the runner that uses real threads, and one
+Lives here: ``Worker`` (a wake-up and a stop), ``Runner`` (starts workers), the runner that uses real threads, and one
 that takes the steps itself, in an order that a test or a seed decides. No other module of PocketMQ starts a thread.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 Step = Callable[[], float | None]
-"""Do all that is due, then return the ms until the next call, or None to sleep until the bell rings. Never blocks for
+"""Do all that is due, then return the ms until the next call, or None to sleep until woken. Never blocks for
 long."""
 
 
@@ -19,7 +19,7 @@ class Worker(Protocol):
 
     name: str
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wake the worker: its step runs once more, soon. Callable from any thread, cheap when it is awake already."""
         ...
 
@@ -32,7 +32,7 @@ class Runner(Protocol):
     """What starts workers."""
 
     def start(self, name: str, step: Step, *, first_after_ms: float | None = 0) -> Worker:
-        """Start a worker; its first step runs after ``first_after_ms`` (None: at the first ring)."""
+        """Start a worker; its first step runs after ``first_after_ms`` (None: when first woken)."""
         ...
 
 
@@ -41,35 +41,35 @@ WAIT_S_MAX = 86_400.0
 otherwise raise in the worker and end it."""
 
 
-class _Bell:
-    """Wakes one sleeper; a ring while nobody sleeps is remembered once. A ring to an awake worker is one attribute
+class _WakeUp:
+    """Wakes one sleeper; a wake-up while nobody sleeps is remembered once. Waking an awake worker is one attribute
     store."""
 
-    __slots__ = ("_lock", "_rung", "_sleeping")
+    __slots__ = ("_lock", "_sleeping", "_woken")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lock.acquire()
-        self._rung = False
+        self._woken = False
         self._sleeping = False
 
-    def ring(self) -> None:
-        self._rung = True
+    def wake(self) -> None:
+        self._woken = True
         if self._sleeping:
             self._sleeping = False
             try:
                 self._lock.release()
-            except RuntimeError:  # two rang at once, and the other one has released it
+            except RuntimeError:  # two woke it at once, and the other one has released it
                 pass
 
     def wait(self, timeout_s: float | None) -> None:
-        """Return when rung, or after ``timeout_s``."""
+        """Return when woken, or after ``timeout_s``."""
         self._sleeping = True
-        if not self._rung:  # tested after _sleeping is set: a ring from here on releases the lock
+        if not self._woken:  # tested after _sleeping is set: a wake-up from here on releases the lock
             self._lock.acquire(timeout=-1 if timeout_s is None else min(timeout_s, WAIT_S_MAX))
         self._sleeping = False
         self._lock.acquire(blocking=False)  # a release that came between the test and here
-        self._rung = False
+        self._woken = False
 
 
 class ThreadWorker:
@@ -80,11 +80,11 @@ class ThreadWorker:
     ) -> None:
         self.name = name
         self._step = step
-        self._bell = _Bell()
+        self._wake_up = _WakeUp()
         self._stopping = False
         self._first_after_ms = first_after_ms
         self._on_crash = on_crash
-        self.ring: Callable[[], None] = self._bell.ring  # the bell's own method: one call less on the hot path
+        self.wake: Callable[[], None] = self._wake_up.wake  # the wake-up's own method: one call less on the hot path
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -92,7 +92,7 @@ class ThreadWorker:
         wait_ms = self._first_after_ms
         while True:
             if wait_ms is None or wait_ms > 0:
-                self._bell.wait(None if wait_ms is None else wait_ms / 1000.0)
+                self._wake_up.wait(None if wait_ms is None else wait_ms / 1000.0)
             if self._stopping:
                 return
             try:
@@ -110,7 +110,7 @@ class ThreadWorker:
     def stop(self, timeout_s: float = 10.0) -> bool:
         """End the thread after its present step."""
         self._stopping = True
-        self._bell.ring()
+        self._wake_up.wake()
         if threading.current_thread() is self._thread:
             return True
         self._thread.join(min(timeout_s, WAIT_S_MAX))
@@ -138,12 +138,12 @@ class SteppedWorker:
     def __init__(self, name: str, step: Step) -> None:
         self.name = name
         self.step = step
-        self.rung = True
+        self.woken = True
         self.stopped = False
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Mark the step as due."""
-        self.rung = True
+        self.woken = True
 
     def stop(self, timeout_s: float = 10.0) -> bool:
         """Take no step any more."""
@@ -161,26 +161,26 @@ class SteppedRunner:
     def start(self, name: str, step: Step, *, first_after_ms: float | None = 0) -> SteppedWorker:
         """Register a worker; nothing runs yet."""
         worker = SteppedWorker(name, step)
-        worker.rung = first_after_ms is not None
+        worker.woken = first_after_ms is not None
         self.workers.append(worker)
         return worker
 
     def run_until_idle(self, steps_max: int = 10_000) -> None:
-        """Step every worker whose bell has rung until none is left."""
+        """Step every worker that was woken until none is left."""
         for _ in range(steps_max):
-            due = [worker for worker in self.workers if worker.rung and not worker.stopped]
+            due = [worker for worker in self.workers if worker.woken and not worker.stopped]
             if not due:
                 return
             for worker in due:
-                worker.rung = False
+                worker.woken = False
                 worker.step()
-        raise AssertionError(f"workers still ring after {steps_max} rounds")
+        raise AssertionError(f"workers still wake each other after {steps_max} rounds")
 
     def step_all(self) -> None:
-        """Step every worker once, rung or not, then those they rang: what a long enough wait would do."""
+        """Step every worker once, woken or not, then those they woke: what a long enough wait would do."""
         for worker in list(self.workers):
             if not worker.stopped:
-                worker.rung = False
+                worker.woken = False
                 worker.step()
         self.run_until_idle()
 

@@ -157,7 +157,7 @@ class EpochStore:
             waiting.done(False, EpochsNotWritten("claim refused", why=f"{CLAIMS_MAX} claims wait for the disk"))
         else:
             self._waiting.append(waiting)
-            self._worker.ring()
+            self._worker.wake()
 
     @staticmethod
     def _now(done: Done, granted: bool, error: PocketMQError | None) -> None:

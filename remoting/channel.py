@@ -59,7 +59,7 @@ class ChannelConfig(msgspec.Struct, frozen=True, kw_only=True):
     """More outgoing bytes than this are refused with ``RemotingTooMuchRequestError``."""
     write_high_water_bytes: int = 4 * 1024 * 1024
     """Above it ``writable`` is false, until half of it has left."""
-    sweep_interval_ms: int = 50
+    expire_interval_ms: int = 50
     """How late a timeout may be noticed."""
     serialize_type: int | None = None
     """The form of headers behind the first request, whatever the server announces: ``JSON``, ``BINARY`` or ``MSGPACK``.
@@ -104,7 +104,7 @@ class ClientChannel(asyncio.BufferedProtocol):
         self._loop: asyncio.AbstractEventLoop
         self._transport: asyncio.Transport | None = None
         self._output: Output | None = None
-        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._expire_timer: asyncio.TimerHandle | None = None
         self._abort_timer: asyncio.TimerHandle | None = None
         self._drained: list[asyncio.Future[None]] = []
         self._lost: asyncio.Future[None] | None = None
@@ -230,8 +230,8 @@ class ClientChannel(asyncio.BufferedProtocol):
         now_ns = self._clock.monotonic_ns()
         pending.add(opaque, Pending(code, now_ns, now_ns + timeout_ms * 1_000_000, done, output.turn))
         output.add(buffers)
-        if self._sweep_timer is None:
-            self._sweep_timer = self._loop.call_later(self.config.sweep_interval_ms / 1000, self._sweep)
+        if self._expire_timer is None:
+            self._expire_timer = self._loop.call_later(self.config.expire_interval_ms / 1000, self._expire)
 
     async def request(
         self,
@@ -420,8 +420,8 @@ class ClientChannel(asyncio.BufferedProtocol):
 
     # ---- ends ------------------------------------------------------------------------------------------------------
 
-    def _sweep(self) -> None:
-        self._sweep_timer = None
+    def _expire(self) -> None:
+        self._expire_timer = None
         now_ns = self._clock.monotonic_ns()
         expired = self._pending.expire(now_ns)
         for entry in expired:
@@ -436,8 +436,8 @@ class ClientChannel(asyncio.BufferedProtocol):
                     stored=Stored.UNKNOWN,
                 ),
             )
-        if len(self._pending) and self._sweep_timer is None:
-            self._sweep_timer = self._loop.call_later(self.config.sweep_interval_ms / 1000, self._sweep)
+        if len(self._pending) and self._expire_timer is None:
+            self._expire_timer = self._loop.call_later(self.config.expire_interval_ms / 1000, self._expire)
 
     def _finish(self, entry: Pending, result: Response | PocketMQError) -> None:
         try:
@@ -451,9 +451,9 @@ class ClientChannel(asyncio.BufferedProtocol):
         self.closed = True
         self.writable = False
         self._reason = reason
-        if self._sweep_timer is not None:
-            self._sweep_timer.cancel()
-            self._sweep_timer = None
+        if self._expire_timer is not None:
+            self._expire_timer.cancel()
+            self._expire_timer = None
         self._budget.unregister(self._decoder)
         self._decoder.close()
         output = self._output

@@ -383,7 +383,8 @@ class Connection(asyncio.BufferedProtocol):
         timeout_ms: int,
         done: Callable[[Response | PocketMQError], None],
     ) -> None:
-        """Ask the client; ``done`` gets, once, its answer, ``RequestTimeout`` (up to a sweep late) or another error."""
+        """Ask the client; ``done`` gets, once, its answer, ``RequestTimeout`` (up to ``expire_interval_ms`` late) or
+        another error."""
         pending = self._pending_table()
         if self.closed:
             done(self._lost_error())
@@ -443,7 +444,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # ---- limits ----------------------------------------------------------------------------------------------------
 
-    def sweep(self, now_ns: int) -> None:
+    def expire(self, now_ns: int) -> None:
         """Close when idle, blocked or slow beyond the limits; expire requests to the client. Called by the server."""
         config = self._owner.config
         if self._pending is not None:

@@ -48,7 +48,7 @@ CAUSES_OF_THE_SERVER: Final = frozenset(
         Cause.TIMER_CONGESTED,
     }
 )
-"""The same request would be served at another time or place; the broker's refusal book counts these."""
+"""The same request would be served at another time or place; the broker's refusal statistics count these."""
 _C = ResponseCode
 USUAL_ANSWERS: Final = frozenset(
     int(code)

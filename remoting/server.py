@@ -3,7 +3,7 @@
     server = RemotingServer(ServerConfig(), handler, announce=lambda connection: Announcement(), log=log, clock=clock)
     await server.start("127.0.0.1", 10911);  ...;  await server.stop(grace_ms=1000)
 
-Lives here: listening, counting, one sweep a second over all connections.
+Lives here: listening, counting, one look a second at all connections for what expired.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ class RemotingServer:
         self.loop: asyncio.AbstractEventLoop
         self._refused_logged = 0
         self._server: asyncio.Server | None = None
-        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._expire_timer: asyncio.TimerHandle | None = None
         self._stopping = False
         self._emptied: asyncio.Event | None = None
         self.port = 0
@@ -106,9 +106,9 @@ class RemotingServer:
             return
         self._stopping = True
         server.close()
-        if self._sweep_timer is not None:
-            self._sweep_timer.cancel()
-            self._sweep_timer = None
+        if self._expire_timer is not None:
+            self._expire_timer.cancel()
+            self._expire_timer = None
         self._emptied = asyncio.Event()
         for connection in list(self.connections):
             connection.stop_reading()
@@ -167,20 +167,20 @@ class RemotingServer:
             excess -= largest.charged_unwritten_bytes
             largest.close_for_unwritten()
 
-    # ---- the sweep -------------------------------------------------------------------------------------------------
+    # ---- expiry ----------------------------------------------------------------------------------------------------
 
     def _arm(self) -> None:
-        self._sweep_timer = self.loop.call_later(self.config.sweep_interval_ms / 1000, self._sweep)
+        self._expire_timer = self.loop.call_later(self.config.expire_interval_ms / 1000, self._expire)
 
-    def _sweep(self) -> None:
+    def _expire(self) -> None:
         self._arm()
-        self.sweep()
+        self.expire()
 
-    def sweep(self) -> None:
+    def expire(self) -> None:
         """Look at every connection once: idle, blocked and slow ones are closed. Runs by itself every second."""
         now_ns = self.clock.monotonic_ns()
         for connection in list(self.connections):
-            connection.sweep(now_ns)
+            connection.expire(now_ns)
         if self.refused_count != self._refused_logged:
             self._log_refused()
 

@@ -39,7 +39,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """RocketMQ's ``serverChannelMaxIdleTimeSeconds``."""
     client_requests_max: int = 64
     """Unanswered requests to one client: RocketMQ's ``serverAsyncSemaphoreValue``."""
-    sweep_interval_ms: int = 1_000
+    expire_interval_ms: int = 1_000
     listen_backlog: int = 1_024
 
     def __post_init__(self) -> None:

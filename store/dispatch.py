@@ -21,7 +21,7 @@ PASS_RECORDS_MAX: Final = 32_768
 """Records of one pass; then who waits is told before the next."""
 PASSES_PER_STEP: Final = 16
 UNCOMMITTED_RECHECK_MS: Final = 200.0
-"""Whoever commits rings; this is only in case."""
+"""Each commit wakes the worker; this is only in case."""
 WRITER_RECHECK_MS: Final = 20.0
 RETRY_AFTER_MS: Final = 1000.0
 
@@ -74,12 +74,12 @@ class Dispatcher:
         """
         self.feed_queue.announce(end_offset)
         if self._worker is not None:
-            self._worker.ring()
+            self._worker.wake()
 
     def committed(self) -> None:
         """Say that the log's committed offset has moved."""
         if self._worker is not None:
-            self._worker.ring()
+            self._worker.wake()
 
     def nudge(self) -> None:
         """Wake the worker if something committed is not dispatched: who promised ``dispatch_here`` may be stuck."""
@@ -171,7 +171,7 @@ class Dispatcher:
                         break
             else:
                 if self._worker is not None:
-                    self._worker.ring()
+                    self._worker.wake()
                 return 0
         except (OSError, PocketMQError) as error:
             self._log.error("dispatch_failed", offset=self.dispatched_offset, error=str(error))

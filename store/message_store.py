@@ -244,7 +244,7 @@ class MessageStore:
         elif wait:
             self._group_commit.wait(end_offset, done)
         else:
-            self._group_commit.ring()
+            self._group_commit.wake()
             done(PutStatus.PUT_OK)
 
     @property

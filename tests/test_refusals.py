@@ -77,8 +77,8 @@ def test_its_scenario_exists(row: Row) -> None:
         busy_answers.reject_page_cache_busy(1500),
         busy_answers.reject_no_write_buffer(200),
         busy_answers.reject_slave(),
-        busy_answers.swept_page_cache_busy(1500, 250_000_000, 17),
-        busy_answers.swept_timeout(200, 250_000_000, 17),
+        busy_answers.expired_page_cache_busy(1500, 250_000_000, 17),
+        busy_answers.expired_timeout(200, 250_000_000, 17),
     ],
     ids=lambda refusal: refusal.remark,
 )

@@ -92,7 +92,7 @@ class Outcome:
 
 async def run_load(load: Load) -> Outcome:
     """Offer ``load`` from this loop; return when every request has its answer or its time is over."""
-    channels = [await open_channel(load.address, sweep_interval_ms=20) for _ in range(load.channels)]
+    channels = [await open_channel(load.address, expire_interval_ms=20) for _ in range(load.channels)]
     announcement = channels[0].announcement
     assert announcement is not None
     builder = PlainRecordBuilder(announcement.cluster, announcement.family)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.flow_control.refusal_stats import RefusalBook
+from pocketmq.broker.flow_control.refusal_stats import RefusalStats
 from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
 from pocketmq.broker.group.subscription_groups import SubscriptionGroups
 from pocketmq.broker.ha.ha_admin import ChangeRole
@@ -60,7 +60,7 @@ class BrokerEnvironment:
     topics: TopicTable
     groups: SubscriptionGroups
     offsets: ConsumerOffsets
-    refusals: RefusalBook
+    refusals: RefusalStats
     refused_requests: RefusedRequests
     thread_dumper: ThreadDumper
     observation: Observation

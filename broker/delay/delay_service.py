@@ -143,9 +143,9 @@ class DelayService:
         for topic, queue_id, _ in updates:
             if topic == TIMER_TOPIC:
                 if not self._polls:
-                    worker.ring()
+                    worker.wake()
             elif topic == SCHEDULE_TOPIC and queue_id < len(self.levels) and self.levels[queue_id].is_empty:
-                worker.ring()
+                worker.wake()
 
     # ---- the thread
 
@@ -165,7 +165,7 @@ class DelayService:
             self._persist_due_ns = now_ns + self._config.flush_delay_offset_interval * 1_000_000
             self._handed = self._snapshot()
             if self._writer is not None:
-                self._writer.ring()
+                self._writer.wake()
         # Whoever dispatches looks at ``_polls`` after its entries can be read: so look once more after it is False.
         self._polls = found
         if not found and self.timers.read_offset < self.timers.max_offset:

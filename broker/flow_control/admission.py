@@ -1,4 +1,4 @@
-"""The door: every request is queued or refused here, on the loop, at once.
+"""Admission control: every request is queued or refused here, on the loop, at once.
 
 Lives here: ``Admission``, the request handler of the broker's server.
 """
@@ -6,7 +6,7 @@ Lives here: ``Admission``, the request handler of the broker's server.
 from collections.abc import Callable
 from typing import Any, Final
 
-from pocketmq.broker.flow_control.refusal_stats import RefusalBook
+from pocketmq.broker.flow_control.refusal_stats import RefusalStats
 from pocketmq.broker.request.executor import DrainExecutor
 from pocketmq.broker.request.request_table import RequestTable
 from pocketmq.broker.request.request_task import OVERLOAD, SHUTTING_DOWN, Refusal, Task, encode_refusal
@@ -44,10 +44,10 @@ class Admission:
         on_connection_closed: Callable[[Connection], None],
         clock: Clock,
         log: EventLog,
-        book: RefusalBook | None = None,
+        refusal_stats: RefusalStats | None = None,
     ) -> None:
-        """``book``: the broker's; without it this door keeps one of its own."""
-        self._refusals = book or RefusalBook(clock, log)
+        """``refusal_stats``: the broker's; without them this object counts for itself."""
+        self._refusals = refusal_stats or RefusalStats(clock, log)
         self._table: RequestTable | None = None
         self._on_connection_closed = on_connection_closed
         self._clock = clock

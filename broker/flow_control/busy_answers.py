@@ -4,8 +4,8 @@ Lives here: one function per busy answer of RocketMQ. Texts, codes and the bound
 table in ``pocketmq.common.refusals``.
 
 ``retry_after_ms`` is the earliest moment at which this broker may serve the same request, as far as it can know. After
-``queue_full`` a send queue has room again when its younger half has been served or swept; after ``queue_timeout`` all
-that waits there now has been; a stall of the append lock that has lasted long will last.
+``queue_full`` a send queue has room again when its younger half has been served or has expired; after ``queue_timeout``
+all that waits there now has been; a stall of the append lock that has lasted long will last.
 
 It is the same for all that are refused together, so a client must spread what it does at that moment: the producer
 waits a random time on top, and tries another broker first.
@@ -38,17 +38,17 @@ RETRY_AFTER_ERROR_MS: Final = AFTER_ERROR.ms_max
 
 
 def reject_page_cache_busy(held_ms: int) -> Refusal:
-    """Return the answer at the door while the append lock has been held for ``held_ms``, too long."""
+    """Return the answer of admission control while the append lock has been held for ``held_ms``, too long."""
     return _rejected(Cause.PAGE_CACHE_BUSY, retry_after_busy_ms(held_ms))
 
 
 def reject_no_write_buffer(commit_interval_ms: int) -> Refusal:
-    """Return the answer at the door while the write-buffer pool has no free buffer."""
+    """Return the answer of admission control while the write-buffer pool has no free buffer."""
     return _rejected(Cause.NO_WRITE_BUFFER, max(1, commit_interval_ms))
 
 
 def reject_slave() -> Refusal:
-    """Return the answer at the door of a slave (RocketMQ 5.3)."""
+    """Return the answer of a slave's admission control (RocketMQ 5.3)."""
     return _rejected(Cause.NOT_MASTER, RETRY_AFTER_ERROR_MS)
 
 
@@ -56,18 +56,18 @@ def _rejected(cause: Cause, retry_after_ms: int) -> Refusal:
     return Refusal(REJECT_REQUEST.code, REJECT_REQUEST.template, cause, retry_after_ms=retry_after_ms)
 
 
-def swept_page_cache_busy(held_ms: int, waited_ns: int, queue_size: int) -> Refusal:
+def expired_page_cache_busy(held_ms: int, waited_ns: int, queue_size: int) -> Refusal:
     """Return the answer to a send that waited ``waited_ns`` and was taken out of its queue; ``queue_size`` is left."""
-    return _swept(PAGE_CACHE_SWEPT, waited_ns, queue_size, Cause.PAGE_CACHE_BUSY, retry_after_busy_ms(held_ms))
+    return _expired(PAGE_CACHE_SWEPT, waited_ns, queue_size, Cause.PAGE_CACHE_BUSY, retry_after_busy_ms(held_ms))
 
 
-def swept_timeout(max_wait_ms: int, waited_ns: int, queue_size: int) -> Refusal:
+def expired_timeout(max_wait_ms: int, waited_ns: int, queue_size: int) -> Refusal:
     """Return the answer to a request that waited longer than ``max_wait_ms``."""
     retry_after_ms = min(max_wait_ms, RETRY_AFTER_TIMEOUT_MS_MAX)
-    return _swept(TIMEOUT_SWEPT, waited_ns, queue_size, Cause.QUEUE_TIMEOUT, retry_after_ms)
+    return _expired(TIMEOUT_SWEPT, waited_ns, queue_size, Cause.QUEUE_TIMEOUT, retry_after_ms)
 
 
-def _swept(text: Text, waited_ns: int, queue_size: int, cause: Cause, retry_after_ms: int) -> Refusal:
+def _expired(text: Text, waited_ns: int, queue_size: int, cause: Cause, retry_after_ms: int) -> Refusal:
     return Refusal(
         text.code,
         text.template % (waited_ns // 1_000_000, queue_size),

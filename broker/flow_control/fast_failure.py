@@ -1,7 +1,7 @@
 """Fast failure: requests that waited too long are answered "busy" while their client still has time to go elsewhere.
 
-Lives here: ``FastFailure``, which empties the send queue while the page cache is busy, sweeps the queues that have a
-longest wait, and its timer on the loop (RocketMQ BrokerFastFailure).
+Lives here: ``FastFailure``, which empties the send queue while the page cache is busy, expires requests of the queues
+that have a longest wait, and its timer on the loop (RocketMQ BrokerFastFailure).
 """
 
 import asyncio
@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, Protocol
 
-from pocketmq.broker.flow_control.busy_answers import swept_page_cache_busy, swept_timeout
-from pocketmq.broker.flow_control.refusal_stats import RefusalBook
+from pocketmq.broker.flow_control.busy_answers import expired_page_cache_busy, expired_timeout
+from pocketmq.broker.flow_control.refusal_stats import RefusalStats
 from pocketmq.broker.request.executor import DrainExecutor
 from pocketmq.broker.request.request_task import Refusal, Task
 from pocketmq.common.clock import Clock
@@ -39,9 +39,9 @@ class PageCache(Protocol):
 
 
 class FastFailure:
-    """Sweeps the send, pull, heartbeat and end-transaction queues every 10 ms. Loop thread only.
+    """Expires requests of the send, pull, heartbeat and end-transaction queues every 10 ms. Loop thread only.
 
-    A request that is swept was never handed to its processor: nothing of it is stored. A oneway request is dropped and
+    A request that expires was never handed to its processor: nothing of it is stored. A oneway request is dropped and
     counted. Requests stay in their queue, where a worker can still take them, until their slice comes.
     """
 
@@ -51,9 +51,9 @@ class FastFailure:
         send: DrainExecutor,
         page_cache: PageCache,
         clock: Clock,
-        refusals: RefusalBook,
+        refusals: RefusalStats,
     ) -> None:
-        """``executors``: in the order of the sweep; those without a longest wait are left alone. ``send`` is the one
+        """``executors``: in the order of expiry; those without a longest wait are left alone. ``send`` is the one
         that is emptied while the page cache is busy."""
         self._executors = [executor for executor in executors if executor.max_wait_ms > 0]
         self._send = send
@@ -65,11 +65,11 @@ class FastFailure:
         """Requests answered, by pair."""
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Sweep from one second on, until ``stop``."""
+        """Expire requests from one second on, until ``stop``."""
         self._timer = loop.call_later(FIRST_AFTER_S, self._tick, loop)
 
     def stop(self) -> None:
-        """End the sweeps."""
+        """Expire nothing more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -77,11 +77,11 @@ class FastFailure:
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         more = False
         try:
-            more = self.sweep()
+            more = self.expire()
         finally:
             self._timer = loop.call_soon(self._tick, loop) if more else loop.call_later(PERIOD_S, self._tick, loop)
 
-    def sweep(self) -> bool:
+    def expire(self) -> bool:
         """Answer who has to be answered, for about ``SLICE_NS``; True when there is more to do at once."""
         until_ns = self._clock.monotonic_ns() + SLICE_NS
         while self._page_cache.is_os_page_cache_busy():
@@ -90,7 +90,7 @@ class FastFailure:
             if not tasks:
                 break
             held_ms = self._page_cache.lock_time_mills()
-            self._answer(self._send, tasks, now_ns, partial(swept_page_cache_busy, held_ms))
+            self._answer(self._send, tasks, now_ns, partial(expired_page_cache_busy, held_ms))
             if now_ns >= until_ns:
                 return True
         for executor in self._executors:
@@ -99,7 +99,7 @@ class FastFailure:
                 tasks = executor.queue.expire(now_ns, executor.max_wait_ms, CHUNK_TASKS)
                 if not tasks:
                     break
-                self._answer(executor, tasks, now_ns, partial(swept_timeout, executor.max_wait_ms))
+                self._answer(executor, tasks, now_ns, partial(expired_timeout, executor.max_wait_ms))
                 if now_ns >= until_ns:
                     return True
         self._refusals.tell()
@@ -113,6 +113,6 @@ class FastFailure:
         self.swept[executor.name] = self.swept.get(executor.name, 0) + len(tasks)
         behind = len(executor.queue) + len(tasks)
         refusals = {task: refusal_for(now_ns - task.created_ns, behind - at) for at, task in enumerate(tasks, 1)}
-        executor.sweep(tasks, refusals.__getitem__)
+        executor.refuse(tasks, refusals.__getitem__)
         last = refusals[tasks[-1]]
         self._refusals.note(last.cause.value, last.code, last.remark, len(tasks))

@@ -1,6 +1,6 @@
 """Every refusal of the broker is written down here: counted by cause, and told to the log a few times a second.
 
-Lives here: ``RefusalBook``: totals, the last minute, when it was last; the sampled events.
+Lives here: ``RefusalStats``: totals, the last minute, when it was last; the sampled events.
 """
 
 import threading
@@ -52,7 +52,7 @@ class _Kind:
 
 @dataclass(slots=True)
 class _Watched:
-    """A place that counts its refusals itself; ``seen``: how many of them are in the book."""
+    """A place that counts its refusals itself; ``seen``: how many of them are counted here."""
 
     cause: str
     code: int
@@ -74,7 +74,7 @@ class _Window:
         self.remark = ""
 
 
-class RefusalBook:
+class RefusalStats:
     """Counts refusals and tells the log of them. Thread-safe; ``note`` takes about 2 µs and never blocks on a disk.
 
     Kinds are kept apart by cause, code and RocketMQ's tag (the words in brackets a remark may begin with): three ways

@@ -122,7 +122,7 @@ class LockManager:
     def connection_closed(self, connection: Connection) -> None:
         """Note that a connection has ended; its locks follow after the grace, as the settings say. Loop thread."""
         self._closed.append((connection, self._clock.monotonic_ns()))
-        self._ring()
+        self._wake_worker()
 
     # ---- requests --------------------------------------------------------------------------------------------------
 
@@ -153,7 +153,7 @@ class LockManager:
         if connection.closed:  # it closed while the request was in the queue: nobody else would let these locks go
             self.connection_closed(connection)
         elif any(each.result is Result.REFUSED for each in results):
-            self._ring()
+            self._wake_worker()
         return results
 
     def unlock(self, group: str, client_id: str, queues: Sequence[tuple[str, int]]) -> None:
@@ -253,10 +253,10 @@ class LockManager:
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
-    def _ring(self) -> None:
+    def _wake_worker(self) -> None:
         worker = self._worker
         if worker is not None:
-            worker.ring()
+            worker.wake()
 
     def _queue_text(self, key: LockKey) -> str:
         """Return RocketMQ's text of a queue (MessageQueue.toString)."""

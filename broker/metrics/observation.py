@@ -13,7 +13,7 @@ import msgspec
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delay.delay_service import DelayService
 from pocketmq.broker.flow_control.admission import Admission
-from pocketmq.broker.flow_control.refusal_stats import RefusalBook
+from pocketmq.broker.flow_control.refusal_stats import RefusalStats
 from pocketmq.broker.group.client_table import ClientTable
 from pocketmq.broker.ha.ha_node import HaNode
 from pocketmq.broker.metrics.health import Health
@@ -83,7 +83,7 @@ class Observation:
     config: BrokerConfig
     metrics_config: MetricsConfig
     counters: BrokerCounters
-    refusals: RefusalBook
+    refusals: RefusalStats
     refused_requests: RefusedRequests
     clock: Clock
     logger: Callable[[str], EventLog]

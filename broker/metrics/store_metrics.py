@@ -193,7 +193,7 @@ SERVER: Final[Group[Process]] = Group(
         ),
         Counter(
             "oneway_dropped",
-            "Oneway requests dropped at the door.",
+            "Oneway requests dropped by admission control.",
             lambda process: process.admission.oneway_dropped,
             note="oneway requests dropped on admission: a oneway request gets no answer",
         ),

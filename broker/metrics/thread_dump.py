@@ -59,7 +59,7 @@ class ThreadDumper:
             if now_ns >= self._next_ns and worker is not None:
                 self._next_ns = now_ns + INTERVAL_NS
                 self._cause = cause
-                worker.ring()
+                worker.wake()
 
     def step(self) -> float | None:
         """Write the dump that was asked for."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from pocketmq.broker.flow_control.refusal_stats import RefusalBook
+from pocketmq.broker.flow_control.refusal_stats import RefusalStats
 from pocketmq.broker.pull.long_polling import Hold, PullHolds
 from pocketmq.broker.request.executor import DrainExecutor
 from pocketmq.broker.request.request_task import OVERLOAD, SHUTTING_DOWN, Buffers, Task, encode_refusal
@@ -48,7 +48,7 @@ class PullService:
         mailbox: LoopMailbox,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
-        refusals: RefusalBook | None = None,
+        refusals: RefusalStats | None = None,
     ) -> None:
         """``refusals``: where a full queue is written down."""
         self._refusals = refusals

@@ -134,7 +134,7 @@ class DrainExecutor:
         self.max_wait_ms = max_wait_ms
         """Longest wait in the queue before fast failure answers; 0 = no limit."""
         self.adaptive = drain
-        self.queue: SweepableQueue[Task] = SweepableQueue(count_max, size_bytes_max, self._ring)
+        self.queue: SweepableQueue[Task] = SweepableQueue(count_max, size_bytes_max, self._wake)
         self.stages: PairStages | None = None
         """Where stage times are counted; set before the first offer. None counts nothing."""
         self.drains = 0
@@ -160,7 +160,7 @@ class DrainExecutor:
         self.refused += 1
         return False
 
-    def _ring(self) -> None:
+    def _wake(self) -> None:
         """Wake the first idle worker, or all when all are busy.
 
         A worker is marked idle only after it saw the queue empty, and then looks once more; a ring to an awake worker
@@ -168,10 +168,10 @@ class DrainExecutor:
         """
         for index, worker in enumerate(self._workers):
             if not self._busy[index]:
-                worker.ring()
+                worker.wake()
                 return
         for worker in self._workers:
-            worker.ring()
+            worker.wake()
 
     def _step_of(self, index: int) -> Callable[[], float | None]:
         busy = self._busy
@@ -241,7 +241,7 @@ class DrainExecutor:
             drain.refuse(task, refusal)
         self._log.error("processor_failed", pair=self.name, requests=len(unsettled), error=refusal.remark)
 
-    def sweep(self, tasks: list[Task], refusal_for: Callable[[Task], Refusal]) -> None:
+    def refuse(self, tasks: list[Task], refusal_for: Callable[[Task], Refusal]) -> None:
         """Answer tasks that were taken back from the queue. Loop or stopping thread."""
         if self.stages is not None:
             self.stages.swept(tasks, self._clock.monotonic_ns())
@@ -267,7 +267,7 @@ class DrainExecutor:
             pass
         if ended and self._follow_up_since_ns:
             self._run_follow_up()
-        self.sweep(self.queue.close(), lambda task: SHUTTING_DOWN)
+        self.refuse(self.queue.close(), lambda task: SHUTTING_DOWN)
         if not ended:
             self._log.error("worker_hangs", pair=self.name)
         return ended

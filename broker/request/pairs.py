@@ -18,7 +18,7 @@ from pocketmq.remoting.protocol import codes_of
 from pocketmq.remoting.protocol.spec import Pool
 
 SMALL_DRAIN = 32
-"""Tasks a worker of a one-by-one processor takes at once: few, so that the second worker and the sweep get the
+"""Tasks a worker of a one-by-one processor takes at once: few, so that the second worker and fast failure get the
 others."""
 
 PULL_DRAIN = 4
@@ -55,8 +55,8 @@ def build_request_table(
     """Return the table with all pairs; their threads start with their first task.
 
     Capacities and maximum waits are those of RocketMQ's BrokerController. Pairs are registered in the order in which
-    fast failure sweeps them: send, pull, heartbeat, end-transaction, and the default one, for administrators, last.
-    ``on_refused`` hears of each request that one of the processors refuses.
+    fast failure expires their requests: send, pull, heartbeat, end-transaction, and the default one, for
+    administrators, last. ``on_refused`` hears of each request that one of the processors refuses.
     """
     admin = processors.admin
     build = _builder(config, runner, answers, clock, log, on_refused)

@@ -1,6 +1,6 @@
 """A bounded queue whose waiting tasks can be taken back: the place where flow control gets its grip.
 
-Lives here: the queue between the event loop, which offers and sweeps, and the worker threads, which drain.
+Lives here: the queue between the event loop, which offers and expires, and the worker threads, which drain.
 """
 
 import sys
@@ -28,12 +28,12 @@ class SweepableQueue(Generic[TaskT]):
     Holds: 0 <= count <= count_max and 0 <= size_bytes; size_bytes <= size_bytes_max unless one single task is larger.
     Thread-safe. One lock guards the deque together with the byte count: the head must be looked at and removed as one
     step (``expire`` against ``drain``), which the atomic calls of ``deque`` alone cannot give. The lock is held for
-    deque calls only, never over I/O, a callback or the bell: at most some 0.2 ms, while a drain takes 4,096 tasks.
+    deque calls only, never over I/O, a callback or the wake-up: at most some 0.2 ms, while a drain takes 4,096 tasks.
     """
 
-    __slots__ = ("_closed", "_lock", "_ring", "_size_bytes", "_tasks", "count_max", "size_bytes_max")
+    __slots__ = ("_closed", "_lock", "_size_bytes", "_tasks", "_wake", "count_max", "size_bytes_max")
 
-    def __init__(self, count_max: int, size_bytes_max: int, ring: Callable[[], None] | None = None) -> None:
+    def __init__(self, count_max: int, size_bytes_max: int, wake: Callable[[], None] | None = None) -> None:
         assert count_max >= 1
         assert size_bytes_max >= 1
         self.count_max = count_max
@@ -42,11 +42,11 @@ class SweepableQueue(Generic[TaskT]):
         self._size_bytes = 0
         self._closed = False
         self._lock = threading.Lock()
-        self._ring = ring
+        self._wake = wake
 
-    def on_offer(self, ring: Callable[[], None]) -> None:
-        """Let ``ring`` be called after each accepted offer; it must be cheap when the worker is awake."""
-        self._ring = ring
+    def on_offer(self, wake: Callable[[], None]) -> None:
+        """Let ``wake`` be called after each accepted offer; it must be cheap when the worker is awake."""
+        self._wake = wake
 
     def offer(self, task: TaskT) -> bool:
         """Take ``task`` and return True, or return False at once when the queue is full or closed; never wait.
@@ -60,8 +60,8 @@ class SweepableQueue(Generic[TaskT]):
                 return False
             tasks.append(task)
             self._size_bytes = size_bytes
-        if self._ring is not None:
-            self._ring()
+        if self._wake is not None:
+            self._wake()
         return True
 
     def drain(self, count_max: int, size_bytes_max: int) -> list[TaskT]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delay.delay_plan import is_delayed
-from pocketmq.broker.flow_control.refusal_stats import RefusalBook
+from pocketmq.broker.flow_control.refusal_stats import RefusalStats
 from pocketmq.broker.request.request_task import (
     OVERLOAD,
     Drain,
@@ -82,7 +82,7 @@ class ReplyProcessor:
         find_producer: FindProducer,
         mailbox: LoopMailbox,
         counters: BrokerCounters,
-        refusals: RefusalBook,
+        refusals: RefusalStats,
         clock: Clock,
         log: EventLog,
     ) -> None:
@@ -110,7 +110,7 @@ class ReplyProcessor:
         """Replies that the store refused."""
 
     def reject_request(self) -> Refusal | None:
-        """Refuse nothing at the door: somebody waits for the reply, which needs no disk to arrive."""
+        """Refuse nothing at admission: a requester waits for the reply, which needs no disk to arrive."""
         return None
 
     def process(self, drain: Drain) -> None:

@@ -5,7 +5,7 @@ be stored, groups no larger than the store takes.
 """
 
 from pocketmq.broker.flow_control.busy_answers import QUEUE_WAIT
-from pocketmq.broker.flow_control.refusal_stats import RefusalBook
+from pocketmq.broker.flow_control.refusal_stats import RefusalStats
 from pocketmq.broker.request.request_task import Drain, Refusal, Task, refusal_of
 from pocketmq.broker.send.native_append import NativeAppend, NativeSend
 from pocketmq.broker.send.native_half import NativeHalves
@@ -27,7 +27,7 @@ class SendPlanner:
         halves: NativeHalves,
         checks: SendChecks,
         group_bytes_max: int,
-        refusals: RefusalBook,
+        refusals: RefusalStats,
         send_backs: SendBacks,
     ) -> None:
         """``checks`` are those that ``native``, ``rocketmq`` and ``send_backs`` ask."""

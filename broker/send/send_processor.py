@@ -1,6 +1,6 @@
 """Sends: everything drained together becomes one group and one append.
 
-Lives here: ``SendProcessor``: the refusal at the door, topics persisted before the first answer, the append, the wait
+Lives here: ``SendProcessor``: the refusal at admission, topics persisted before the first answer, the append, the wait
 for the flush, the answers.
 """
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from pocketmq.broker.flow_control.busy_answers import APPEND, LOCK_WAIT, QUEUE_WAIT, put_remark, reject_slave
 from pocketmq.broker.flow_control.put_outcome import PutOutcome, confirm_topics
-from pocketmq.broker.flow_control.refusal_stats import RefusalBook
+from pocketmq.broker.flow_control.refusal_stats import RefusalStats
 from pocketmq.broker.request.request_task import Answer, AnswerPort, Drain, Refusal, encode_refusal, refusal_of
 from pocketmq.broker.send.send_back import send_back_refusal
 from pocketmq.broker.send.send_batch import Appended, PlannedSend, SendBatch
@@ -43,7 +43,7 @@ class SendProcessor:
         persist_topics: Callable[[], object],
         answers: AnswerPort,
         counters: BrokerCounters,
-        refusals: RefusalBook,
+        refusals: RefusalStats,
         clock: Clock,
         log: EventLog,
         times: SendTimes | None = None,
@@ -67,7 +67,7 @@ class SendProcessor:
         is_slave = store.config.broker_role == "SLAVE"
         self._outcome = PutOutcome(store, self._refused_by_role)
         self.reject_request = PutOutcome(store, reject_slave).at_door if is_slave else self._outcome.at_door
-        """The refusal at the door (on a slave as RocketMQ 5.3 does it), or None. Bound here: it costs no call more."""
+        """The refusal at admission (on a slave as RocketMQ 5.3 does it), or None. Bound here: it costs no call more."""
 
     def process(self, drain: Drain) -> None:
         """Append what was drained, in order, as one group where it fits; answer now or when it is flushed.

@@ -23,7 +23,7 @@ from typing import Any, Final
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.flow_control.busy_answers import RETRY_AFTER_ERROR_MS
 from pocketmq.broker.flow_control.put_outcome import PutOutcome, confirm_topics
-from pocketmq.broker.flow_control.refusal_stats import RefusalBook
+from pocketmq.broker.flow_control.refusal_stats import RefusalStats
 from pocketmq.broker.request.request_task import (
     AnswerPort,
     Buffers,
@@ -92,7 +92,7 @@ class NamedProcessor:
         topic_home: Callable[[str], tuple[str, int] | None],
         persist_topics: Callable[[], object],
         answers: AnswerPort,
-        refusals: RefusalBook,
+        refusals: RefusalStats,
         refused_by_role: Callable[[], Refusal | None],
     ) -> None:
         self._config = config
@@ -268,7 +268,7 @@ class NamedProcessor:
 
             if service.when_delivered(header.name, header.sequence, delivered):
                 drain.release(task)
-                service.ring()
+                service.wake()
                 return
             answer = self._state(header.name, header.sequence)
         self._acknowledge(task, drain, end, answer)

@@ -95,10 +95,10 @@ class NamedService:
         self._waiting.setdefault((name, sequence), []).append(done)
         return True
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Have the thread look now."""
         if self._worker is not None:
-            self._worker.ring()
+            self._worker.wake()
 
     # ---- the thread
 

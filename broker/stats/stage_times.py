@@ -28,7 +28,7 @@ class Stage(enum.IntEnum):
     """The stages of a request in their order; the value is an index into ``stages_ns``.
 
     - ``READ``: first byte of the frame → decoded request.
-    - ``QUEUE_WAIT``: queued → drained by a worker, or swept by fast failure.
+    - ``QUEUE_WAIT``: queued → drained by a worker, or expired by fast failure.
     - ``LOCK_WAIT``: the wait for the append lock.
     - ``APPEND``: under the append lock.
     - ``FLUSH_WAIT``: end of the append → durable. Counted under SYNC_FLUSH, for senders that wait for it.

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from pocketmq.broker.flow_control.busy_answers import RETRY_AFTER_ERROR_MS
 from pocketmq.broker.flow_control.put_outcome import PutOutcome
-from pocketmq.broker.flow_control.refusal_stats import RefusalBook
+from pocketmq.broker.flow_control.refusal_stats import RefusalStats
 from pocketmq.broker.request.request_task import (
     AnswerPort,
     Buffers,
@@ -99,7 +99,7 @@ class EndTransactionProcessor:
         table: TransactionTable,
         writer: TransactionWriter,
         answers: AnswerPort,
-        refusals: RefusalBook,
+        refusals: RefusalStats,
         log: EventLog,
         refusal: Callable[[], Refusal | None] = lambda: None,
     ) -> None:

@@ -73,7 +73,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     settings: tuple[Advice, ...] = ()
     reference: str = ""
     concerns: tuple[Area, ...] = ()
-    """Other areas whose light it colors: the door that refuses, the append that is the reason."""
+    """Other areas whose light it colors: admission control that refuses, the append that is the reason."""
 
 
 class AreaLine(msgspec.Struct, frozen=True):

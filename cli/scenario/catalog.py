@@ -55,7 +55,7 @@ CATALOG: Final[tuple[Scenario, ...]] = (
     ),
     Scenario(
         "reject-request",
-        "[REJECTREQUEST]system busy: refused at the door",
+        "[REJECTREQUEST]system busy: refused at admission",
         "Which two causes does the same text have?",
     ),
     Scenario(

@@ -33,7 +33,7 @@ from pocketmq.common.errors import MessageIllegal, PocketMQError, Stored
 READ_COUNT = 2_000
 """Entries read from the store at once."""
 IDLE_MS = 60_000
-SWEEP_GAP_MS = 1_000
+ROUND_GAP_MS = 1_000
 """Between two times at which everything is tried before its time, because a topic answers again."""
 CLOCK_SLACK_MS = 1_000
 RESULTS_KEPT = 10_000
@@ -91,8 +91,8 @@ class Resender:
         self._from: tuple[int, int] = (0, 0)
         self._low: tuple[int, int] = (0, 0)
         """The first place that was filled since the present read was asked for."""
-        self._sweep_at_ms: int | None = None
-        self._swept_ms = self._looked_ms = 0
+        self._round_at_ms: int | None = None
+        self._last_round_ms = self._looked_ms = 0
         self._failing: set[str] = set()
         self._builders = RecordBuilders()
         self._sections: asyncio.Semaphore = asyncio.Semaphore(options.resend_sections_max)
@@ -119,7 +119,7 @@ class Resender:
     def opened(self, lanes: Iterable[str]) -> None:
         """Begin from the start: the store was opened. All is tried once: the clock may have been another's."""
         self._from = (0, 0)
-        now_ms = self._sweep_at_ms = self._port.clock.now_ms()
+        now_ms = self._round_at_ms = self._port.clock.now_ms()
         for lane in lanes:
             state = self._lanes.setdefault(lane, _LaneState(now_ms))
             state.dirty, state.next_seq = True, 0
@@ -127,7 +127,7 @@ class Resender:
 
     def resend_now(self) -> None:
         """Try everything once before its time."""
-        self._sweep_at_ms = self._swept_ms = self._port.clock.now_ms()
+        self._round_at_ms = self._last_round_ms = self._port.clock.now_ms()
         self._wake.set()
 
     def added(self, entries: list[Entry]) -> None:
@@ -178,17 +178,17 @@ class Resender:
         for lane, state in list(self._lanes.items()):
             if state.running:
                 continue
-            if state.due_ms <= now_ms or self._sweep_at_ms is not None:
+            if state.due_ms <= now_ms or self._round_at_ms is not None:
                 state.running = True
                 self._tasks.spawn(self._run_lane(lane, state), "pocketmq-resend-lane")
             else:
                 wait_ms = min(wait_ms, state.due_ms - now_ms)
-        until_ms = now_ms if self._sweep_at_ms is None else DUE_MS_MAX
+        until_ms = now_ms if self._round_at_ms is None else DUE_MS_MAX
         while self._taken_bytes < self._options.resend_bytes_max:
             start, self._low = self._from, (DUE_MS_MAX, 0)
             entries: list[Entry] = await self._read(partial(_due, start=start, until_ms=until_ms))
             if not entries:
-                self._sweep_at_ms = None
+                self._round_at_ms = None
                 first_ms: int | None = await self._read(lambda store: store.first_due_ms(self._from))
                 if first_ms is not None:
                     wait_ms = min(wait_ms, max(first_ms - self._port.clock.now_ms(), 1))
@@ -359,8 +359,8 @@ class Resender:
         if topic in self._failing:
             self._failing.discard(topic)
             now_ms = self._port.clock.now_ms()
-            if now_ms - self._swept_ms >= SWEEP_GAP_MS:  # it answers again: what waits need not wait out its pause
-                self._swept_ms = self._sweep_at_ms = now_ms
+            if now_ms - self._last_round_ms >= ROUND_GAP_MS:  # it answers again: what waits need not wait out its pause
+                self._last_round_ms = self._round_at_ms = now_ms
                 self._wake.set()
 
     def _failed(self, items: list[_Item], error: PocketMQError) -> None:
@@ -373,7 +373,7 @@ class Resender:
         topic = items[0].kept.topic
         self._failing.add(topic)
         self._port.instance.invalidate_route(topic)  # its broker may be back, while the route we have does not name it
-        self._sweep_at_ms = None
+        self._round_at_ms = None
 
     # -- afterwards --------------------------------------------------------------------------------------------
 

@@ -108,7 +108,7 @@ class StoreWorker:
         self._waits = waits
         self._patience = Patience(store.name, clock, self._tell)
         self._jobs: deque[_Add | _Change | _Read] = deque()
-        self._bell: Worker | None = None
+        self._worker: Worker | None = None
         self._next_open_ns = 0
         self._renewed_ns = 0
         self._looked_ns = 0
@@ -124,7 +124,7 @@ class StoreWorker:
 
     def start(self) -> None:
         """Start the thread; the first thing it does is to open the store."""
-        self._bell = self._runner.start("pocketmq-retry-store", self.step)
+        self._worker = self._runner.start("pocketmq-retry-store", self.step)
 
     def add(self, items: list[ToKeep], answer: Answer) -> None:
         """Keep messages, all or none; the answer is the list of their entries, in the same order."""
@@ -139,23 +139,23 @@ class StoreWorker:
         self._post(_Read(work, answer))
 
     def _post(self, job: _Add | _Change | _Read) -> None:
-        if self._ended.is_set() or self._bell is None:
+        if self._ended.is_set() or self._worker is None:
             self._mailbox.post(job.answer, None, _stopped())
             return
         self._jobs.append(job)
-        self._bell.ring()
+        self._worker.wake()
 
     def stop(self, closed: Callable[[], None]) -> None:
         """Carry out what was handed over, then close the store and call ``closed`` in the event loop."""
         self._closed = closed
         self._stopping = True
-        if self._bell is not None:
-            self._bell.ring()
+        if self._worker is not None:
+            self._worker.wake()
 
     def join(self) -> None:
         """End the thread, which has nothing to do any more."""
-        if self._bell is not None:
-            self._bell.stop()
+        if self._worker is not None:
+            self._worker.stop()
 
     @property
     def ended(self) -> bool:

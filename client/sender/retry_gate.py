@@ -1,4 +1,4 @@
-"""The door through which retries go to a broker: open, wait, or shut.
+"""Whether retries may go to a broker: open, wait, or shut.
 
 Lives here: ``RetryGate``: waits for tokens of the budget that are out with other retries.
 """

@@ -68,7 +68,7 @@ class TraceDispatcher:
         self._producer = producer
         self._queue_max = queue_max
         self._queue: deque[TraceRecord] = deque()
-        self._bell = asyncio.Event()
+        self._wake_up = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._sending: set[asyncio.Future[Receipt]] = set()
         self._room = asyncio.Event()
@@ -98,7 +98,7 @@ class TraceDispatcher:
             return
         self._task = None
         self._is_stopping = True
-        self._bell.set()
+        self._wake_up.set()
         await asyncio.wait((task,), timeout=timeout_s)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -114,15 +114,15 @@ class TraceDispatcher:
                 self._producer.instance.log.warning("trace_dropped", dropped=self.dropped, waiting=len(self._queue))
             return
         self._queue.append(record)
-        self._bell.set()
+        self._wake_up.set()
 
     async def _run(self) -> None:
         while True:
             if not self._queue:
                 if self._is_stopping:
                     break
-                self._bell.clear()
-                await self._bell.wait()
+                self._wake_up.clear()
+                await self._wake_up.wait()
                 if not self._is_stopping:
                     await asyncio.sleep(LINGER_S)
                 continue

@@ -121,7 +121,7 @@ class SegmentAllocator:
                 return
             self._wanted = base_offset
             self._failed = None
-        self._ring()
+        self._wake()
 
     def take(self, base_offset: int) -> Segment:
         """Return the segment, open. Raises ``SegmentNotReady`` after 5 s, or what preparing it raised."""
@@ -132,7 +132,7 @@ class SegmentAllocator:
                 self._urgent = True
                 self._failed = None
                 if not self._inline:
-                    self._ring()
+                    self._wake()
                     self._changed.wait_for(
                         lambda: self._is_ready(base_offset) or self._failed is not None, WAIT_MS_MAX / 1000
                     )
@@ -156,9 +156,9 @@ class SegmentAllocator:
     def _is_ready(self, base_offset: int) -> bool:
         return self._ready is not None and self._ready.base_offset == base_offset
 
-    def _ring(self) -> None:
+    def _wake(self) -> None:
         if self._worker is not None:
-            self._worker.ring()
+            self._worker.wake()
 
     def step(self) -> float | None:
         """Do what was asked for."""

@@ -32,14 +32,14 @@ class CommitService:
         self._least_bytes = self._least_pages * PAGE_BYTES
         self._wakes = config.wake_commit_when_put_message
         self._idle = True
-        self._rung = False
+        self._woken = False
         self._last_commit_ns = 0
         self._worker: Worker | None = None
 
     def start(self, runner: Runner) -> None:
         """Start the worker."""
         self._last_commit_ns = self._clock.monotonic_ns() - self._thorough_ns
-        self._idle, self._rung = True, False
+        self._idle, self._woken = True, False
         self._worker = runner.start("commit-log", self.step, first_after_ms=None)
 
     def stop(self) -> None:
@@ -50,19 +50,19 @@ class CommitService:
 
     def appended(self) -> None:
         """Hear that something waits to be committed. Any thread; cheap."""
-        if self._rung:
+        if self._woken:
             return
         if self._idle:
             self._idle = False
         elif not self._wakes or self._log.appended_offset - self._log.committed_offset < self._least_bytes:
             return
         if self._worker is not None:
-            self._rung = True
-            self._worker.ring()
+            self._woken = True
+            self._worker.wake()
 
     def step(self) -> float | None:
         """Commit if it is time; return the ms until the next look, None when nothing waits."""
-        self._rung = False
+        self._woken = False
         now_ns = self._clock.monotonic_ns()
         if self._is_due(now_ns):
             try:
@@ -72,7 +72,7 @@ class CommitService:
             self._last_commit_ns = now_ns
         if self._log.committed_offset == self._log.appended_offset:
             self._idle = True
-            if self._log.committed_offset == self._log.appended_offset:  # one that came before _idle has not rung
+            if self._log.committed_offset == self._log.appended_offset:  # one that came before _idle has not woken it
                 return None
             self._idle = False
         return min(self._interval_ns, max(0, self._last_commit_ns + self._thorough_ns - now_ns)) / 1_000_000

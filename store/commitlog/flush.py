@@ -58,16 +58,16 @@ class FlushService:
             self._worker = None
 
     def committed(self) -> None:
-        """Hear that the committed offset moved. Cheap: rings only a sleeping worker, or each time if flushes are not
+        """Hear that the committed offset moved. Cheap: wakes only a sleeping worker, or each time if flushes are not
         timed.
         """
         if self._idle:
             self._idle = False
             self._last_step_ns = self._clock.monotonic_ns()
             if self._worker is not None:
-                self._worker.ring()
+                self._worker.wake()
         elif not self._is_timed and self._worker is not None:
-            self._worker.ring()
+            self._worker.wake()
 
     def step(self) -> float | None:
         """Flush if it is time; return the ms until the next look, None when nothing is left to flush."""
@@ -88,11 +88,11 @@ class FlushService:
         if self._on_step is not None:
             self._on_step()
         if is_fenced:
-            return None  # the log takes no more appends, so nobody rings
+            return None  # the log takes no more appends, so nobody wakes this
         if not self._is_done():
             return self._interval_ns / 1_000_000
         self._idle = True
-        if self._is_done():  # looked at again: a commit before _idle was set has not rung
+        if self._is_done():  # looked at again: a commit before _idle was set has not woken it
             return None
         self._idle = False
         return self._interval_ns / 1_000_000

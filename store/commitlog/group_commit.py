@@ -51,10 +51,10 @@ class GroupCommit:
         self._tell_served()
         self._call(self.waiters.leave_all(), PutStatus.FLUSH_DISK_TIMEOUT)
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Ask for a sync without waiting for it (RocketMQ: WAIT=false)."""
         if self._worker is not None:
-            self._worker.ring()
+            self._worker.wake()
 
     def wait(self, offset: int, done: Done) -> None:
         """Call ``done`` once ``offset`` is durable, or after the timeout with FLUSH_DISK_TIMEOUT."""
@@ -63,9 +63,9 @@ class GroupCommit:
             self.timeouts += 1
             done(PutStatus.FLUSH_DISK_TIMEOUT)
             return
-        self.ring()
+        self.wake()
         if first and self._watcher is not None:
-            self._watcher.ring()
+            self._watcher.wake()
 
     def step(self) -> float | None:
         """Sync once if there is anything to sync; tell those it serves, or have them told."""
@@ -81,7 +81,7 @@ class GroupCommit:
             self._call(served, PutStatus.PUT_OK)  # no other thread is quicker for a single one
         elif served:
             self._to_tell.append(served)
-            self._watcher.ring()
+            self._watcher.wake()
         return 0 if others_wait or len(self.waiters) else None
 
     def _tell_served(self) -> None:

@@ -131,7 +131,7 @@ class ConsumeQueues:
         """Start the worker that writes."""
         self._worker = self._runner.start("consume-queue-writer", self._step, first_after_ms=None)
         if self._dirty:
-            self._worker.ring()
+            self._worker.wake()
 
     def close(self) -> None:
         """Write everything and close the files; nobody puts any more. Raises what the disk raises."""
@@ -320,7 +320,7 @@ class ConsumeQueues:
             before = self._dirty_entries
             self._dirty_entries = before + entries
         if self._worker is not None and (was_clean or before * ENTRY_BYTES < WRITE_SOON_BYTES <= self.unwritten_bytes):
-            self._worker.ring()
+            self._worker.wake()
 
     def _step(self) -> float | None:
         with self._dirty_lock:

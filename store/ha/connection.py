@@ -131,7 +131,7 @@ class SlaveConnection:
         self._is_tail = False
         self._transport.cut()
         if self._receiver is not None:
-            self._receiver.ring()
+            self._receiver.wake()
 
     def cut(self, why: str) -> None:
         """Do ``fail``; when it returns nothing is sent any more."""
@@ -330,14 +330,14 @@ class SlaveConnection:
         if transfer is None or sender is None:
             return
         if not self._send_lock.acquire(blocking=False):
-            sender.ring()
+            sender.wake()
             return
         try:
             pumped = transfer.pump(1) if transfer.lag_bytes <= PUSH_BYTES_MAX else Pumped.MORE
             self._sent_ns = self._clock.monotonic_ns()
             if pumped is not Pumped.DONE:
                 self._is_tail = False
-                sender.ring()
+                sender.wake()
         except (PocketMQError, OSError) as error:
             self.fail(str(error))
         finally:

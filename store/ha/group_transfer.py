@@ -42,7 +42,7 @@ class GroupTransfer:
         self._is_slave_ok = is_slave_ok
         self._log = log
         self._watcher: Worker | None = None
-        self._watcher_sleeps = True  # until it is rung; else it looks again before any deadline that is added now
+        self._watcher_sleeps = True  # until it is woken; else it looks again before any deadline that is added now
 
     def start(self, runner: Runner) -> None:
         """Start the watcher of deadlines."""
@@ -76,7 +76,7 @@ class GroupTransfer:
         else:
             if self._watcher_sleeps and self._watcher is not None:
                 self._watcher_sleeps = False
-                self._watcher.ring()
+                self._watcher.wake()
             if self.is_fenced:  # fenced since the first look: the fence may have missed this one
                 self.fence()
                 return
@@ -95,8 +95,8 @@ class GroupTransfer:
         """Tell those whose deadline is over; return the ms until the next look.
 
         All wait equally long, so a deadline that is added later is never before the one that is slept for, nor before
-        now + timeout: with that as longest sleep no send has to ring. After a sleep in which nobody came it sleeps
-        until it is rung.
+        now + timeout: with that as longest sleep no send has to wake it. After a sleep in which nobody came it sleeps
+        until it is woken.
         """
         now_ns = self._clock.monotonic_ns()
         expired = self.waiters.expire(now_ns)

@@ -197,7 +197,7 @@ class KeyIndex:
             self._waiting_since_ns = self._clock.monotonic_ns()
         self._feed.offer(columns)
         if self._worker is not None and (is_first or self._feed.records >= PASS_RECORDS):
-            self._worker.ring()
+            self._worker.wake()
 
     def announce(self, end_offset: int) -> None:
         """Say that records up to ``end_offset`` are dispatched whose columns nobody will put: they are read from the
@@ -208,7 +208,7 @@ class KeyIndex:
             return
         self._feed.announce(end_offset)
         if self._worker is not None:
-            self._worker.ring()
+            self._worker.wake()
 
     # ---- the worker
 
@@ -235,7 +235,7 @@ class KeyIndex:
             self._log.error("index_failed", offset=self.indexed_offset, error=str(error))
             return RETRY_AFTER_MS
         if more and self._worker is not None:
-            self._worker.ring()
+            self._worker.wake()
             return 0
         if self._index_files and self._index_files[-1].is_dirty:
             return max(1.0, WRITE_INTERVAL_MS - (now_ns - self._written_ns) / 1_000_000)

@@ -164,7 +164,7 @@ class Retention:
         self._manual_rounds = MANUAL_ROUNDS
         self._look_due_ns = self._round_from_ns = self._clock.monotonic_ns()
         if self._worker is not None:
-            self._worker.ring()
+            self._worker.wake()
 
     def refusal(self) -> StoreFull:
         """Return why nothing is stored while DISK_FULL is set."""

@@ -1,4 +1,4 @@
-"""Workers, bells and the mailbox of an event loop."""
+"""Workers, wake-ups and the mailbox of an event loop."""
 
 import asyncio
 import threading
@@ -13,7 +13,7 @@ WAIT_S = 10.0
 
 
 def test_every_ring_is_followed_by_a_step() -> None:
-    """Work put before a ring is seen by a step after it, however rings and steps interleave."""
+    """Work put before a wake-up is seen by a step after it, however wake-ups and steps interleave."""
     done = threading.Event()
     seen = 0
     put = 0
@@ -27,13 +27,13 @@ def test_every_ring_is_followed_by_a_step() -> None:
 
     worker = ThreadRunner().start("test", step, first_after_ms=None)
     for put in range(1, 5_001):  # noqa: B007
-        worker.ring()
+        worker.wake()
     assert done.wait(WAIT_S)
     assert worker.stop()
 
 
 def test_several_ringers_lose_nothing() -> None:
-    """Two threads ring one bell, each waiting for its own work to be seen before it goes on."""
+    """Two threads use one wake-up, each waiting for its own work to be seen before it goes on."""
     served = [0, 0]
     asked = [0, 0]
     events = [threading.Event(), threading.Event()]
@@ -52,7 +52,7 @@ def test_several_ringers_lose_nothing() -> None:
         for turn in range(1, 300):
             events[number].clear()
             asked[number] = turn
-            worker.ring()
+            worker.wake()
             results.append(events[number].wait(WAIT_S))
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in (0, 1)]
@@ -66,7 +66,7 @@ def test_several_ringers_lose_nothing() -> None:
 
 
 def test_a_step_that_fails_is_reported_and_taken_again() -> None:
-    """The thread lives on, and a ring shortens the wait."""
+    """The thread lives on, and a wake-up shortens the wait."""
     crashes: list[tuple[str, BaseException]] = []
     crashed, again = threading.Event(), threading.Event()
 
@@ -82,7 +82,7 @@ def test_a_step_that_fails_is_reported_and_taken_again() -> None:
 
     worker = ThreadRunner(on_crash).start("test", step)
     assert crashed.wait(WAIT_S)
-    worker.ring()
+    worker.wake()
     assert again.wait(WAIT_S)
     assert worker.stop()
     assert [(name, str(error)) for name, error in crashes] == [("test", "boom")]
@@ -99,7 +99,7 @@ def test_steps_end_with_stop_also_from_inside() -> None:
         return 0
 
     worker = ThreadRunner().start("test", step, first_after_ms=None)
-    worker.ring()
+    worker.wake()
     assert stopped.wait(WAIT_S)
     assert worker.stop()
     assert results == [True]
@@ -122,14 +122,14 @@ def test_a_stop_that_takes_too_long_says_so() -> None:
 
 
 def test_steps_without_threads() -> None:
-    """The test decides when steps run; rings between workers are followed until all is quiet."""
+    """The test decides when steps run; wake-ups between workers are followed until all is quiet."""
     runner = SteppedRunner()
     log: list[str] = []
 
     def first() -> float | None:
         log.append("first")
         if len(log) == 1:
-            second.ring()
+            second.wake()
         return None
 
     def second_step() -> float | None:
@@ -143,7 +143,7 @@ def test_steps_without_threads() -> None:
     runner.step_all()
     assert log == ["first", "second", "first", "second"]
     one.stop()
-    one.ring()
+    one.wake()
     runner.run_until_idle()
     assert len(log) == 4
 
@@ -153,7 +153,7 @@ def test_workers_that_never_rest_are_a_bug() -> None:
     runner = SteppedRunner()
 
     def step() -> float | None:
-        worker.ring()
+        worker.wake()
         return None
 
     worker = runner.start("busy", step)
@@ -250,7 +250,7 @@ def test_a_wait_too_long_to_count_does_not_end_the_worker() -> None:
         time.sleep(0.001)
     seen = len(steps)
     while len(steps) == seen and time.monotonic() < deadline:
-        worker.ring()
+        worker.wake()
         time.sleep(0.001)
     assert len(steps) > seen
     assert worker.stop(float(1 << 63))

@@ -133,11 +133,11 @@ def test_a_thread_lives_on_when_even_the_telling_fails() -> None:
         return None
 
     def on_crash(name: str, error: BaseException) -> None:
-        worker.ring()
+        worker.wake()
         raise RuntimeError("the log is broken")
 
     worker = ThreadRunner(on_crash).start("test", step, first_after_ms=None)
-    worker.ring()
+    worker.wake()
     assert again.wait(20)
     assert worker.stop()
 

@@ -160,7 +160,7 @@ def test_a_request_without_an_answer_times_out(run: Run) -> None:
             )
         )
         server = await start_server(handler)
-        channel = await open_channel(server, sweep_interval_ms=5)
+        channel = await open_channel(server, expire_interval_ms=5)
         with pytest.raises(RequestTimeout, match=r"HEART_BEAT.*the limit was 20 ms") as caught:
             await channel.request(HEART_BEAT, None, b"late", timeout_ms=20)
         assert caught.value.stored is Stored.UNKNOWN
@@ -304,7 +304,7 @@ def test_wrong_opaques_match_nothing(run: Run) -> None:
             await rocketmq.start(),
             clock=SystemClock(),
             log=NullLog(),
-            config=ChannelConfig(sweep_interval_ms=5, hello_timeout_ms=20),
+            config=ChannelConfig(expire_interval_ms=5, hello_timeout_ms=20),
         )
         await channel.open()
         with pytest.raises(ConnectFailed, match="no answer"):

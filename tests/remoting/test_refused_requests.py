@@ -25,15 +25,15 @@ from pocketmq.remoting.string_map import READERS
 CPP, GO = 1, 9
 
 
-def new_book() -> tuple[RefusedRequests, ManualClock, CapturedLog]:
+def new_refused_requests() -> tuple[RefusedRequests, ManualClock, CapturedLog]:
     clock, log = ManualClock(), CapturedLog()
     return RefusedRequests(clock, log), clock, log
 
 
 def note(
-    book: RefusedRequests, request_code: int = 34, *, version: int = 63, remark: str = "no", code: int = 1
+    refused: RefusedRequests, request_code: int = 34, *, version: int = 63, remark: str = "no", code: int = 1
 ) -> None:
-    book.note(request_code, code, Cause.CODEC, remark, remote="10.0.0.3:5", language=CPP, version=version)
+    refused.note(request_code, code, Cause.CODEC, remark, remote="10.0.0.3:5", language=CPP, version=version)
 
 
 def request(code: int, body: bytes = b"", fields: dict[str, str] | None = None) -> Request:
@@ -44,14 +44,14 @@ def request(code: int, body: bytes = b"", fields: dict[str, str] | None = None) 
 
 def test_each_kind_is_counted_with_the_latest_words_and_client() -> None:
     """By what was asked, the answer, its cause, language and version."""
-    book, clock, _ = new_book()
-    note(book, remark="first")
+    refused, clock, _ = new_refused_requests()
+    note(refused, remark="first")
     clock.advance_ms(30_000)
-    note(book, remark="second")
-    note(book, version=409)
-    note(book, code=3)
-    note(book, int(RequestCode.SEND_MESSAGE))
-    kinds = {(each.request, each.code, each.version): each for each in book.snapshot()}
+    note(refused, remark="second")
+    note(refused, version=409)
+    note(refused, code=3)
+    note(refused, int(RequestCode.SEND_MESSAGE))
+    kinds = {(each.request, each.code, each.version): each for each in refused.snapshot()}
     assert set(kinds) == {
         ("HEART_BEAT", 1, "63"),
         ("HEART_BEAT", 1, "V4_9_8"),
@@ -62,18 +62,18 @@ def test_each_kind_is_counted_with_the_latest_words_and_client() -> None:
     assert (cpp.total, cpp.last_minute, cpp.remark, cpp.remote) == (2, 2, "second", "10.0.0.3:5")
     assert (cpp.language, cpp.cause, cpp.last_ms) == ("CPP", "codec", clock.now_ms())
     clock.advance_ms(31_000)
-    assert {each.last_minute for each in book.snapshot() if each.total == 2} == {1}
+    assert {each.last_minute for each in refused.snapshot() if each.total == 2} == {1}
     clock.advance_ms(60_000)
-    assert {each.last_minute for each in book.snapshot()} == {0}
-    assert sum(total for _, total in book.totals()) == 5
+    assert {each.last_minute for each in refused.snapshot()} == {0}
+    assert sum(total for _, total in refused.totals()) == 5
 
 
 def test_one_event_in_ten_seconds_of_a_kind_stands_for_the_others() -> None:
     """Events and what they leave out are all that there was; another kind has its own."""
-    book, clock, log = new_book()
+    refused, clock, log = new_refused_requests()
     for _ in range(100):
-        note(book)
-    note(book, version=409)
+        note(refused)
+    note(refused, version=409)
     assert [event["left_out"] for event in log.events] == [0, 0]
     event = log.events[0]
     assert (event["event"], event["level"]) == ("request_refused", "warning")
@@ -87,40 +87,40 @@ def test_one_event_in_ten_seconds_of_a_kind_stands_for_the_others() -> None:
         "language": "CPP",
         "version": "63",
     }
-    book.tell()
+    refused.tell()
     assert len(log.events) == 2
     clock.advance_ms(10_000)
-    note(book)
+    note(refused)
     assert log.events[-1]["left_out"] == 99
-    note(book)
-    note(book)
-    book.tell(all_of_them=True)
+    note(refused)
+    note(refused)
+    refused.tell(all_of_them=True)
     assert log.events[-1]["left_out"] == 1
-    book.tell(all_of_them=True)
+    refused.tell(all_of_them=True)
     assert sum(1 + event["left_out"] for event in log.events) == 104
 
 
 def test_what_is_left_out_is_told_when_nothing_follows() -> None:
     """By whoever looks about once a second."""
-    book, clock, log = new_book()
-    note(book)
-    note(book)
+    refused, clock, log = new_refused_requests()
+    note(refused)
+    note(refused)
     clock.advance_ms(9_999)
-    book.tell()
+    refused.tell()
     assert len(log.events) == 1
     clock.advance_ms(1)
-    book.tell()
+    refused.tell()
     assert (len(log.events), log.events[-1]["left_out"]) == (2, 0)
     clock.advance_ms(60_000)
-    book.tell()
+    refused.tell()
     assert len(log.events) == 2
 
 
 def test_a_peer_cannot_make_it_grow() -> None:
     """Codes, versions, languages and texts of a peer's choice; every refusal is in the sum."""
-    book, _, _ = new_book()
+    refused, _, _ = new_refused_requests()
     for number in range(KINDS_MAX * 4):
-        book.note(
+        refused.note(
             100_000 + number,
             number,
             Cause.CODEC,
@@ -131,35 +131,35 @@ def test_a_peer_cannot_make_it_grow() -> None:
             client_id="c" * 10_000,
             group="g" * 10_000,
         )
-    totals = book.totals()
+    totals = refused.totals()
     assert len(totals) <= KINDS_MAX + 1
     assert sum(total for _, total in totals) == KINDS_MAX * 4
     assert {name for (name, *_), _ in totals} == {"unknown", "other"}
     assert len({version for (*_, version), _ in totals}) == VERSIONS_MAX + 1
-    snapshot = book.snapshot()
+    snapshot = refused.snapshot()
     assert len(snapshot) == SNAPSHOT_MAX
     assert max(len(each.remark + each.client_id + each.group) for each in snapshot) == 3 * TEXT_LENGTH_MAX
 
 
 def test_threads_lose_nothing() -> None:
     """Refusals come from every worker and from the loop."""
-    book, _, _ = new_book()
+    refused, _, _ = new_refused_requests()
 
     def refuse() -> None:
         for _ in range(500):
-            note(book)
+            note(refused)
 
     threads = [threading.Thread(target=refuse) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [total for _, total in book.totals()] == [2000]
+    assert [total for _, total in refused.totals()] == [2000]
 
 
 @pytest.mark.parametrize("cause", sorted(CAUSES_OF_THE_SERVER, key=str))
 def test_what_the_server_cannot_do_now_is_no_refusal_of_the_request(cause: Cause) -> None:
-    """Flow control and the disk have a book of their own."""
+    """Flow control and the disk have statistics of their own."""
     assert not is_refusal(RequestCode.HEART_BEAT, 2, cause)
 
 
@@ -187,11 +187,11 @@ def test_which_answers_are_refusals(request_code: int, code: int, cause: Cause, 
 
 def test_whose_request_it_was() -> None:
     """From the header, or from a heartbeat's body as far as it can be read."""
-    book, _, _ = new_book()
+    refused, _, _ = new_refused_requests()
 
     def told(each: Request) -> tuple[str, str]:
-        book.note_request(each, "1.2.3.4:5", 1, Cause.CODEC, "no")
-        latest = next(count for count in book.snapshot() if count.request == RequestCode(each.code).name)
+        refused.note_request(each, "1.2.3.4:5", 1, Cause.CODEC, "no")
+        latest = next(count for count in refused.snapshot() if count.request == RequestCode(each.code).name)
         assert (latest.language, latest.version) == ("GO", "V4_5_2")
         return latest.client_id, latest.group
 
@@ -205,10 +205,10 @@ def test_whose_request_it_was() -> None:
 
 def test_usual_answers_are_not_counted() -> None:
     """``note_request`` asks ``is_refusal``."""
-    book, _, log = new_book()
-    book.note_request(request(11), "r", int(ResponseCode.SUBSCRIPTION_NOT_LATEST), Cause.BAD_REQUEST, "x")
-    book.note_request(request(34), "r", 2, Cause.QUEUE_FULL, "x")
-    assert (book.totals(), log.events) == ([], [])
+    refused, _, log = new_refused_requests()
+    refused.note_request(request(11), "r", int(ResponseCode.SUBSCRIPTION_NOT_LATEST), Cause.BAD_REQUEST, "x")
+    refused.note_request(request(34), "r", 2, Cause.QUEUE_FULL, "x")
+    assert (refused.totals(), log.events) == ([], [])
 
 
 @pytest.mark.parametrize(

@@ -235,9 +235,9 @@ def test_a_frame_that_never_ends_closes_the_connection(run: Run, log: MemoryLog)
             await until(lambda at=at: len(handler.requests) > at)  # type: ignore[misc]
             good.send(request_bytes(at)[9:])
             await good.frame()
-            server.sweep()
+            server.expire()
             clock.advance_ms(10_000)
-        server.sweep()
+        server.expire()
         assert await peer.closed_by_server() == b""
         await until(lambda: bool(handler.closed))
         assert len(handler.closed) == 1
@@ -256,7 +256,11 @@ def test_a_flood_of_half_frames_stays_in_the_budget(run: Run) -> None:
     async def scenario() -> None:
         handler = EchoHandler()
         server = await start_server(
-            handler, frame_bytes_max=1 << 20, half_frames_bytes_max=4 << 20, sweep_interval_ms=20, half_frame_ms_max=300
+            handler,
+            frame_bytes_max=1 << 20,
+            half_frames_bytes_max=4 << 20,
+            expire_interval_ms=20,
+            half_frame_ms_max=300,
         )
         peers = [await Peer.connect(server.port) for _ in range(30)]
         highest = 0
@@ -291,12 +295,12 @@ def test_half_frames_that_fill_the_budget_have_three_seconds(run: Run, log: Memo
             if at < 5:
                 await until(lambda at=at: server.budget.used_bytes >= at * (100 << 10))  # type: ignore[misc]
         await until(lambda: server.budget.is_crowded)
-        server.sweep()
+        server.expire()
         clock.advance_ms(2_900)
-        server.sweep()
+        server.expire()
         assert log.count("frame_slow") == 0
         clock.advance_ms(200)
-        server.sweep()
+        server.expire()
         await until(lambda: server.budget.used_bytes < 2 << 20)
         assert log.count("frame_slow") >= 1
         assert not server.budget.is_crowded
@@ -365,10 +369,10 @@ def test_a_peer_that_does_not_read_is_closed_after_a_time(run: Run, log: MemoryL
             connection.respond(encode_response(0, 1, HEART_BEAT, body=bytes(100_000)))
             await asyncio.sleep(0)
         clock.advance_ms(29_000)
-        server.sweep()
+        server.expire()
         assert not connection.closed
         clock.advance_ms(2_000)
-        server.sweep()
+        server.expire()
         assert connection.closed
         assert log.count("peer_does_not_read") == 1
         await until(lambda: bool(handler.closed))
@@ -474,12 +478,12 @@ def test_idle_connections_are_closed(run: Run, log: MemoryLog) -> None:
         idle = await Peer.connect(server.port)
         busy = await Peer.connect(server.port)
         await until(lambda: len(handler.opened) == 2)
-        server.sweep()
+        server.expire()
         for at in range(3):
             clock.advance_ms(50_000)
             busy.send(request_bytes(at))
             await busy.frame()
-            server.sweep()
+            server.expire()
         await until(lambda: bool(handler.closed))
         assert len(server.connections) == 1
         assert "idle for 150000 ms" in handler.closed[0][1]
@@ -492,7 +496,7 @@ def test_idle_connections_are_closed(run: Run, log: MemoryLog) -> None:
 
 
 def test_connections_beyond_the_limit_are_closed_at_once(run: Run, log: MemoryLog) -> None:
-    """The first is reported, the others with the next sweep; a free place is given again."""
+    """The first is reported, the others when requests expire next; a free place is given again."""
 
     async def scenario() -> None:
         handler = EchoHandler()
@@ -502,7 +506,7 @@ def test_connections_beyond_the_limit_are_closed_at_once(run: Run, log: MemoryLo
             assert await peer.closed_by_server() == b""
         assert len(handler.opened) == 2
         assert server.refused_count == 3
-        server.sweep()
+        server.expire()
         assert [fields["count"] for event, fields in log.events if event == "connections_refused"] == [1, 2]
         await peers[0].close()
         await until(lambda: len(server.connections) == 1)
@@ -581,7 +585,7 @@ def test_the_server_can_ask_its_clients(run: Run) -> None:
         assert isinstance(results[0], Response)
         assert bytes(results[0].body) == b"info"
         clock.advance_ms(1001)
-        server.sweep()
+        server.expire()
         assert [type(result) for result in results[1:]] == [RequestTimeout, RequestTimeout]
         connection.request_nowait(RequestCode.GET_CONSUMER_RUNNING_INFO, info, timeout_ms=1000, done=results.append)
         await peer.close()

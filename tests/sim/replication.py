@@ -166,7 +166,7 @@ class ReplicatedLife:
         """Let one worker of a node take a step."""
         workers = [worker for worker in node.runner.workers if not worker.stopped]
         worker = self.rng.choice(workers)
-        worker.rung = False
+        worker.woken = False
         worker.step()
 
     def reopen_who_waits(self) -> None:

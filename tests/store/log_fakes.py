@@ -102,7 +102,7 @@ class Stepped:
         self.report = self.store.open()
 
     def append(self, *texts: bytes, topic: str = "T", queue_id: int = 0) -> int:
-        """Append one group, let the workers that were rung take their steps; return the group's end."""
+        """Append one group, let the workers that were woken take their steps; return the group's end."""
         result = self.store.append(bodies(*texts, topic=topic, queue_id=queue_id))
         assert result.status.is_stored, result
         self.dispatch()

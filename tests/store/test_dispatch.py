@@ -386,12 +386,12 @@ def test_the_appending_thread_may_dispatch_itself(tmp_path: Path) -> None:
     assert [row[2] for row in fixture.rows()] == [tags_code("A"), 0]
     assert fixture.told == [[("TopicTest", 0, 2)]]
     worker = next(worker for worker in fixture.runner.workers if worker.name == "dispatch")
-    assert not worker.rung
+    assert not worker.woken
     with fixture.dispatcher._pass_lock:  # the worker is at work
         fixture.dispatcher.feed(fixture.log.append([Put()]))
         fixture.dispatcher.dispatch_here()
     assert len(fixture.rows()) == 2
-    assert worker.rung
+    assert worker.woken
     fixture.run()
     assert len(fixture.rows()) == 3
     fixture.close()

@@ -49,7 +49,7 @@ def _page_cache(figures: Figures) -> Iterator[Finding]:
     kinds = {
         "REJECTREQUEST": (
             "refused-page-cache-reject",
-            "sends are refused at the door: the page cache is busy",
+            "sends are refused at admission: the page cache is busy",
             "reject-request",
         ),
         "PCBUSY_CLEAN_QUEUE": (

@@ -154,7 +154,7 @@ class BrokerProcess:
         await self._process.kill()
 
     async def settled(self) -> None:
-        """Return when its fast failure sweeps."""
+        """Return when its fast failure runs."""
         await asyncio.sleep(max(0.0, self.started_s + SWEEPS_AFTER_S - time.monotonic()))
 
     def faults(self, *rules: Rule) -> None:

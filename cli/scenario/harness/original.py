@@ -53,13 +53,13 @@ class SerialTransfer(GroupTransfer):
             self.waiters.add(end_offset, 1 << 62, _nothing)  # for those who look at the number of waiters
             self._waiting.append((end_offset, done))
             if self._watcher is not None:
-                self._watcher.ring()
+                self._watcher.wake()
 
     def release(self, confirmed_offset: int) -> None:
         """Let the thread look again."""
         self.waiters.release(confirmed_offset)
         if self._watcher is not None:
-            self._watcher.ring()
+            self._watcher.wake()
 
     def watch(self) -> float | None:
         """Look at the first waiter, and at the next one only when that is done."""

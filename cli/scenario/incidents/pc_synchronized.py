@@ -19,7 +19,7 @@ from pocketmq.cli.scenario.report.report import Check
 
 CURE: Final = (
     "the write-buffer pool, or a second broker with SYSTEM_BUSY in the retry codes; one send thread (the default) does "
-    "not show this text, since nobody waits for the lock: its sends are refused in the queue and at the door instead"
+    "not show this text, since nobody waits for the lock: its sends are refused in the queue and at admission instead"
 )
 PRICE: Final = (
     "as in pcbusy: the pool loses what is not committed when the process dies; another broker is another machine"
@@ -38,7 +38,7 @@ def plans(quick: bool) -> list[Plan]:
             "two send threads",
             "fault",
             "the second thread waits for the lock until its holder has had it too long; what waits in the "
-            "queue is swept, what comes is rejected",
+            "queue is emptied, what comes is rejected",
             stalled.load,
             stalled.switches,
             lambda measured: _synchronized(measured, 1),
@@ -49,7 +49,7 @@ def plans(quick: bool) -> list[Plan]:
         Plan(
             "two send threads, fast failure off",
             "fault",
-            "the put is the last line of defense: without sweeps all that waited is answered there",
+            "the put is the last line of defense: without expiry all that waited is answered there",
             stalled.load,
             stalled.switches,
             lambda measured: _synchronized(measured, 5),

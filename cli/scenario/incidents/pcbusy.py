@@ -73,7 +73,7 @@ def plans(quick: bool) -> list[Plan]:
         Plan(
             "as it is",
             "fault",
-            "after the limit the send queue is emptied, and from then on sends are refused at the door",
+            "after the limit the send queue is emptied, and from then on sends are refused at admission",
             stalled.load,
             stalled.switches,
             _refused,

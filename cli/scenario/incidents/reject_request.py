@@ -28,7 +28,7 @@ def plans(quick: bool) -> list[Plan]:
         Plan(
             "page cache busy",
             "fault",
-            "the append lock has been held for longer than the limit: refused at the door, nothing is queued",
+            "the append lock has been held for longer than the limit: refused at admission, nothing is queued",
             stalled.load,
             stalled.switches,
             lambda measured: [provoked(measured), *_rejected(measured, "page_cache_busy")],

@@ -348,15 +348,15 @@ def test_a_dispatch_rings_only_when_it_may_matter(tmp_path: Path) -> None:
     fixture = opened(tmp_path)
     fixture.run()
     worker = next(each for each in fixture.runner.workers if each.name == "DelayDelivery")
-    for topic, queue_id, rings in (("T", 0, False), (SCHEDULE_TOPIC, 0, True), (TIMER_TOPIC, 0, True)):
-        worker.rung = False
+    for topic, queue_id, wakes in (("T", 0, False), (SCHEDULE_TOPIC, 0, True), (TIMER_TOPIC, 0, True)):
+        worker.woken = False
         fixture.service.news([(topic, queue_id, 1)])
-        assert worker.rung is rings
+        assert worker.woken is wakes
     fixture.send(b"a", DELAY="1")
     fixture.run()
-    worker.rung = False
+    worker.woken = False
     fixture.service.news([(SCHEDULE_TOPIC, 0, 2)])
-    assert not worker.rung
+    assert not worker.woken
     fixture.stop()
 
 

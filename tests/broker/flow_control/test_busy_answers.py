@@ -38,8 +38,8 @@ REJECT = "[REJECTREQUEST]system busy, start flow control for a while"
 
 
 @pytest.fixture(autouse=True)
-def sweep_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do not wait for RocketMQ's first second before the first sweep."""
+def expire_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do not wait for RocketMQ's first second before requests expire."""
     monkeypatch.setattr("pocketmq.broker.flow_control.fast_failure.FIRST_AFTER_S", 0.0)
 
 
@@ -102,7 +102,7 @@ def explained(response: Response, cause: str, *stages: str) -> int:
 
 @CODECS
 async def test_reject_request_while_the_page_cache_is_busy(tmp_path: Path, codec: int) -> None:
-    """Every kind of send is refused at the door, send-backs too; replies, pulls and transactions are not."""
+    """Every kind of send is refused at admission, send-backs too; replies, pulls and transactions are not."""
     async with broker(tmp_path, store_settings=BUSY_STORE, broker_fast_failure_enable=False) as it:
         async with RawClient(it.app.port, codec) as client:
             stuck = await it.stall(client)
@@ -280,7 +280,7 @@ async def test_send_backs_wait_with_the_sends(tmp_path: Path, codec: int) -> Non
 
 
 async def test_a_slave_takes_no_sends(tmp_path: Path) -> None:
-    """RocketMQ 5.3 refuses them at the door."""
+    """RocketMQ 5.3 refuses them at admission."""
     store = store_config(tmp_path / "store", broker_role="SLAVE")
     with pytest.raises(ConfigError, match=r"SLAVE.*broker_id=0"):
         BrokerApp(BrokerConfig(listen_port=0), store)
@@ -356,7 +356,7 @@ def test_stages_are_left_out_where_none_is_known() -> None:
     )
 
 
-async def test_connections_beyond_the_limit_are_in_the_book(tmp_path: Path) -> None:
+async def test_connections_beyond_the_limit_are_counted(tmp_path: Path) -> None:
     """They are closed before they can ask anything; the broker's counts still show them."""
     log = CapturedLog()
     app = BrokerApp(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pocketmq.broker.flow_control.fast_failure import CHUNK_TASKS, SLICE_NS, FastFailure
-from pocketmq.broker.flow_control.refusal_stats import RefusalBook
+from pocketmq.broker.flow_control.refusal_stats import RefusalStats
 from pocketmq.broker.request.executor import AdaptiveDrain, DrainExecutor, OneByOne
 from pocketmq.broker.request.request_task import AnswerPort, Drain, Task
 from pocketmq.common.clock import ManualClock
@@ -42,7 +42,7 @@ class FakePageCache:
 
 
 class World:
-    """Some executors, a page cache, a sweep."""
+    """Some executors, a page cache, fast failure."""
 
     def __init__(self, *max_waits_ms: int, count_max: int = 100, page_cache: Any = None, clock: Any = None) -> None:
         self.clock: Any = clock or ManualClock()
@@ -65,8 +65,8 @@ class World:
         ]
         self.send = self.executors[0]
         self.page_cache = page_cache or FakePageCache()
-        self.book = RefusalBook(self.clock, NullLog())
-        self.fast_failure = FastFailure(self.executors, self.send, self.page_cache, self.clock, self.book)
+        self.refusal_stats = RefusalStats(self.clock, NullLog())
+        self.fast_failure = FastFailure(self.executors, self.send, self.page_cache, self.clock, self.refusal_stats)
         self.connection: Any = FakeConnection()
 
     def offer(self, count: int = 1, *, pair: int = 0, opaque: int = 1, oneway: bool = False) -> None:
@@ -85,9 +85,9 @@ def test_heads_that_waited_their_limit_are_answered_in_rocketmqs_words() -> None
         world.offer(opaque=opaque, oneway=oneway)
         world.clock.advance_ms(35)
     world.clock.advance_ms(235 - 4 * 35 - 1)
-    world.fast_failure.sweep()
+    world.fast_failure.expire()
     world.clock.advance_ms(1)
-    world.fast_failure.sweep()
+    world.fast_failure.expire()
     (response,) = world.responses()
     assert (response.opaque, response.code) == (1, 2)
     assert response.remark == (
@@ -100,10 +100,10 @@ def test_heads_that_waited_their_limit_are_answered_in_rocketmqs_words() -> None
         "stages": "queue_wait=234.00",
     }
     world.clock.advance_ms(60)
-    world.fast_failure.sweep()
+    world.fast_failure.expire()
     assert [response.opaque for response in world.responses()] == [1, 3]
     assert (len(world.send.queue), world.fast_failure.swept) == (1, {"Pair0": 3})
-    (count,) = world.book.snapshot()
+    (count,) = world.refusal_stats.snapshot()
     assert (count.cause, count.code, count.total) == ("queue_timeout", 2, 3)
 
 
@@ -112,7 +112,7 @@ def test_a_pair_without_a_longest_wait_is_left_alone() -> None:
     world = World(0)
     world.offer()
     world.clock.advance_ms(1e9)
-    world.fast_failure.sweep()
+    world.fast_failure.expire()
     assert (len(world.send.queue), world.responses()) == (1, [])
 
 
@@ -124,7 +124,7 @@ def test_a_busy_page_cache_empties_the_send_queue_whatever_its_age() -> None:
     world.clock.advance_ms(7)
     world.offer(opaque=3)
     world.offer(pair=1, opaque=9)
-    world.fast_failure.sweep()
+    world.fast_failure.expire()
     assert [(response.opaque, response.code, response.remark) for response in world.responses()] == [
         (
             opaque,
@@ -148,17 +148,17 @@ def test_the_emptying_ends_when_the_page_cache_is_free_again() -> None:
     """What the worker can serve now is left to it."""
     world = World(200, page_cache=FakePageCache(busy_looks=1))
     world.offer(CHUNK_TASKS + 10)
-    world.fast_failure.sweep()
+    world.fast_failure.expire()
     assert len(world.send.queue) == 10
 
 
-def test_queues_are_swept_in_the_order_of_their_pairs() -> None:
+def test_queues_are_looked_at_in_the_order_of_their_pairs() -> None:
     """RocketMQ: send, pull, heartbeat, end-transaction."""
     world = World(200, 0, 100, 300)
     for pair in (3, 2, 1, 0):
         world.offer(pair=pair, opaque=pair)
     world.clock.advance_ms(300)
-    world.fast_failure.sweep()
+    world.fast_failure.expire()
     assert [response.opaque for response in world.responses()] == [0, 2, 3]
 
 
@@ -179,7 +179,7 @@ def test_ten_thousand_requests_are_answered_in_slices(busy: bool) -> None:
     world.clock.advance_ms(200)
     chunks_max = SLICE_NS // 1_000_000 + 1
     answered, slices = 0, 0
-    while world.fast_failure.sweep():
+    while world.fast_failure.expire():
         slices += 1
         assert 0 < len(world.connection.responses) - answered <= chunks_max * CHUNK_TASKS
         answered = len(world.connection.responses)
@@ -188,7 +188,7 @@ def test_ten_thousand_requests_are_answered_in_slices(busy: bool) -> None:
 
 
 async def test_slices_follow_each_other_at_once_and_stop_ends_them() -> None:
-    """Between two slices the loop runs what else is ready; after ``stop`` nothing is swept any more."""
+    """Between two slices the loop runs what else is ready; after ``stop`` nothing expires any more."""
     world = World(200, count_max=10_000, clock=TickingClock())
     world.offer(5000)
     world.clock.advance_ms(200)
@@ -207,8 +207,8 @@ async def test_slices_follow_each_other_at_once_and_stop_ends_them() -> None:
     assert left == len(world.send.queue) > 0
 
 
-async def test_a_sweep_that_fails_is_not_the_last() -> None:
-    """An error is reported by the loop, and the next sweep comes all the same."""
+async def test_a_run_that_fails_is_not_the_last() -> None:
+    """An error is reported by the loop, and the next run comes all the same."""
     world = World(200)
     world.offer()
     world.clock.advance_ms(200)

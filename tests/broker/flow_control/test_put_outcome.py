@@ -98,7 +98,7 @@ def test_a_decision_that_is_stored_but_not_safe(status: PutStatus, cause: Cause)
 
 
 def test_the_door_asks_the_page_cache_then_the_pool_then_the_role() -> None:
-    """As in RocketMQ; an open door says None."""
+    """As in RocketMQ; admission that lets it in says None."""
     store = FakeStore()
     assert outcome(store).at_door() is None
     assert outcome(store, lambda: REPLACED).at_door() is REPLACED

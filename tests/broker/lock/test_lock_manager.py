@@ -240,7 +240,7 @@ def test_an_administrator_takes_away_the_lock_that_was_seen() -> None:
 
 
 def test_an_idle_manager_sleeps() -> None:
-    """Without locks its worker waits for the bell; with something due it comes in time."""
+    """Without locks its worker waits to be woken; with something due it comes in time."""
     world = World()
     assert world.locks.step() is None
     world.lock("a")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pocketmq.broker.flow_control.refusal_stats import RefusalBook
+from pocketmq.broker.flow_control.refusal_stats import RefusalStats
 from pocketmq.broker.metrics.interval_log import KINDS_MAX, IntervalLog
 from pocketmq.broker.metrics.slow_requests import SlowRequests
 from pocketmq.broker.metrics.sources import Sources
@@ -46,7 +46,7 @@ class World:
         self.log = CapturedLog()
         self.store = MessageStore(store_config(tmp_path), clock=self.clock, runner=SteppedRunner(), log=CapturedLog())
         self.counters = BrokerCounters()
-        self.book = RefusalBook(self.clock, CapturedLog())
+        self.refusal_stats = RefusalStats(self.clock, CapturedLog())
         self.stages = StageTimes()
         self.puts = PutStatistics()
         self.node = Node()
@@ -56,7 +56,7 @@ class World:
             counters=self.counters,
             executors=[],
             swept={},
-            refusals=self.book.snapshot,
+            refusals=self.refusal_stats.snapshot,
             refused_requests=RefusedRequests(self.clock, CapturedLog()),
             stage_times=self.stages,
             put_times=self.puts,
@@ -101,15 +101,15 @@ def test_a_quiet_minute_is_one_event_and_an_idle_one_is_none(world: World) -> No
 def test_refusals_are_told_at_once_by_kind_and_once(world: World) -> None:
     """Ten seconds with refusals are a report; the next one holds only what came since."""
     world.put(1)
-    world.book.note("page_cache_busy", 2, "[REJECTREQUEST]system busy", 5)
-    world.book.note("page_cache_busy", 2, "[PCBUSY_CLEAN_QUEUE]broker busy", 2)
+    world.refusal_stats.note("page_cache_busy", 2, "[REJECTREQUEST]system busy", 5)
+    world.refusal_stats.note("page_cache_busy", 2, "[PCBUSY_CLEAN_QUEUE]broker busy", 2)
     interval, first, second = world.slot()
     assert (interval["event"], interval["refused_count"], interval["for_ms"]) == ("interval", 7, 10_000)
     assert [(event["tag"], event["count"]) for event in (first, second)] == [
         ("REJECTREQUEST", 5),
         ("PCBUSY_CLEAN_QUEUE", 2),
     ]
-    world.book.note("page_cache_busy", 2, "[REJECTREQUEST]system busy", 1)
+    world.refusal_stats.note("page_cache_busy", 2, "[REJECTREQUEST]system busy", 1)
     assert [event["count"] for event in world.slot() if event["event"] == "interval_refusals"] == [1]
     assert world.slot() == []
 
@@ -117,12 +117,12 @@ def test_refusals_are_told_at_once_by_kind_and_once(world: World) -> None:
 def test_stages_of_an_interval_are_its_own(world: World) -> None:
     """A slow minute does not stay in the figures of the next one, whatever the windows of the telemetry do."""
     world.put(900)
-    world.book.note("queue_timeout", 2, "[TIMEOUT_CLEAN_QUEUE]x")
+    world.refusal_stats.note("queue_timeout", 2, "[TIMEOUT_CLEAN_QUEUE]x")
     world.stages.rotate()
     slow = world.slot()[0]
     assert 900 <= slow["append_max_ms"] <= 960
     world.put(1)
-    world.book.note("queue_timeout", 2, "[TIMEOUT_CLEAN_QUEUE]x")
+    world.refusal_stats.note("queue_timeout", 2, "[TIMEOUT_CLEAN_QUEUE]x")
     quick = world.slot()[0]
     assert (quick["append_count"], quick["whole_count"]) == (1, 1)
     assert quick["append_max_ms"] < 2
@@ -142,7 +142,7 @@ def test_slaves_that_time_out_are_trouble(world: World) -> None:
 def test_many_kinds_stay_below_the_limit_of_the_log(world: World) -> None:
     """The most frequent kinds are told apart, the rest together: no line falls to the log's limit for repeats."""
     for code in range(30):
-        world.book.note("bad_request", code, "x", code + 1)
+        world.refusal_stats.note("bad_request", code, "x", code + 1)
     told = [event for event in world.slot() if event["event"] == "interval_refusals"]
     assert len(told) == KINDS_MAX + 1
     assert sum(event["count"] for event in told) == sum(range(1, 31))

@@ -114,7 +114,7 @@ def test_follow_up_comes_after_the_answers_once_the_queue_is_idle() -> None:
     assert seen == [1]
     assert worker.step() is None
     assert seen == [1]
-    for _ in range(3):  # a steady stream: the bell rings before the wait is over
+    for _ in range(3):  # a steady stream: the worker is woken before the wait is over
         world.executor.offer(world.task())
         worker.step()
         world.clock.advance_ms(0.6)

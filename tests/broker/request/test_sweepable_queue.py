@@ -76,18 +76,18 @@ def test_a_task_larger_than_the_bound_passes_alone() -> None:
     assert queue.size_bytes == 0
 
 
-def test_the_bell_rings_only_for_accepted_tasks() -> None:
+def test_only_accepted_tasks_wake_the_worker() -> None:
     """A refused task wakes nobody."""
-    rings: list[int] = []
-    queue: SweepableQueue[FakeTask] = SweepableQueue(1, 100, lambda: rings.append(1))
+    wakes: list[int] = []
+    queue: SweepableQueue[FakeTask] = SweepableQueue(1, 100, lambda: wakes.append(1))
     assert queue.offer(FakeTask(1))
     assert not queue.offer(FakeTask(1))
-    assert rings == [1]
+    assert wakes == [1]
 
 
 @pytest.mark.parametrize("drainers", [1, 3])
 def test_each_task_comes_back_exactly_once_under_threads(drainers: Any) -> None:
-    """Offering, draining and sweeping at once loses no task and returns none twice."""
+    """Offering, draining and expiring at once loses no task and returns none twice."""
     queue: SweepableQueue[FakeTask] = SweepableQueue(64, 1 << 20)
     total = 20_000
     owned: list[list[int]] = [[] for _ in range(drainers + 2)]
@@ -97,12 +97,12 @@ def test_each_task_comes_back_exactly_once_under_threads(drainers: Any) -> None:
         while not done.is_set() or len(queue):
             owned[slot].extend(task.number for task in queue.drain(7, 1 << 20))
 
-    def sweep() -> None:
+    def expire() -> None:
         while not done.is_set():
             owned[drainers].extend(task.number for task in queue.expire(1, 0))
 
     threads = [threading.Thread(target=drain, args=(slot,)) for slot in range(drainers)] + [
-        threading.Thread(target=sweep)
+        threading.Thread(target=expire)
     ]
     for thread in threads:
         thread.start()

@@ -245,7 +245,7 @@ async def test_a_filling_disk_deletes_nothing_and_says_so(
     monkeypatch.setattr(OsFileSystem, "free_bytes", lambda self, path: (int(0.13e12), int(1e12)))
     retention = store.retention
     retention._round_from_ns = retention._look_due_ns = 0  # the first minute is over
-    retention._worker.ring()  # type: ignore[union-attr]
+    retention._worker.wake()  # type: ignore[union-attr]
     (warning,) = await eventually(lambda: sick.log.of("disk_filling"))
     assert warning["level"] == "warning"
     assert list(warning["topics"]) == ["T"]

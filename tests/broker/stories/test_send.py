@@ -268,7 +268,7 @@ async def test_synchronous_flush_answers_after_the_flush(harness: Harness) -> No
 
 
 async def test_a_refused_section_keeps_its_cause(broker: BrokerApp, client: Client) -> None:
-    """A frame that is refused as a whole says its own cause, and the book counts refused sections of mixed frames."""
+    """A frame that is refused as a whole says its own cause, and refused sections of mixed frames count, too."""
     forbidden = ("SCHEDULE_TOPIC_XXXX", 0, [client.record("SCHEDULE_TOPIC_XXXX")])
     response = await client.append(forbidden)
     assert (response.code, response.extra["cause"]) == (ResponseCode.NO_PERMISSION, "no_permission")

@@ -167,7 +167,7 @@ def check_truth(report: Report) -> None:
 
 
 async def test_everybody_but_one_drain_is_answered_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the disk stands still: those in the queue by the sweep, later ones at the door; only the drain that hangs
+    """While the disk stands still: those in the queue expire, later ones fail at admission; only the drain that hangs
     in the append waits, and it is acknowledged truly. Pulls, heartbeats and runtime info go on."""
     monkeypatch.setattr("pocketmq.broker.flow_control.fast_failure.FIRST_AFTER_S", 0.0)
     report = await run_stall(tmp_path)
@@ -186,8 +186,8 @@ async def test_everybody_but_one_drain_is_answered_in_time(tmp_path: Path, monke
 
 @pytest.mark.soak
 async def test_without_fast_failure_the_same_requests_wait_for_the_disk(tmp_path: Path) -> None:
-    """They sit in the queue until the stall is over, longer than most of a client's 3 s; only the door still refuses.
-    What they are told is true all the same."""
+    """They sit in the queue until the stall is over, longer than most of a client's 3 s; only admission control still
+    refuses. What they are told is true all the same."""
     report = await run_stall(tmp_path, broker_fast_failure_enable=False)
     check_truth(report)
     assert report.refused("TIMEOUT_CLEAN_QUEUE") == report.refused("PCBUSY_CLEAN_QUEUE") == []

@@ -349,7 +349,7 @@ async def test_lost_rows_are_told_each_time(
         await waits.wait()
     service.named.table.deliveries[0].chunks[0] = None
     service.is_held = lambda: False
-    service.ring()
+    service.wake()
     with pytest.raises(RowsLost, match="1 chunks were gone from the log of a"):
         await commit
     await cluster.stop("a")

@@ -111,9 +111,9 @@ def test_consumers_are_woken_by_the_commit_not_by_the_append(tmp_path: Path) -> 
     stepped.store.on_dispatched.append(news.extend)
     stepped.runner.run_until_idle()
     append(stepped, b"1")
-    assert not worker(stepped, "dispatch").rung
+    assert not worker(stepped, "dispatch").woken
     stepped.store.dispatch()
-    assert not worker(stepped, "dispatch").rung
+    assert not worker(stepped, "dispatch").woken
     assert news == []
     stepped.runner.run_until_idle()
     assert news == [("T", 0, 1)]
@@ -128,16 +128,16 @@ def test_a_lone_append_is_committed_at_once_and_the_next_one_after_the_interval(
     """Few pages wait for the thorough interval since the last commit; while nothing waits the service sleeps."""
     stepped = pooled(tmp_path, mapped_file_size_commit_log=1 << 20)
     store, service = stepped.store, worker(stepped, "commit-log")
-    assert not service.rung
+    assert not service.woken
     append(stepped, b"1")
-    assert service.rung
-    service.rung = False
+    assert service.woken
+    service.woken = False
     assert service.step() is None
     assert store.committed_offset == store.appended_offset
     append(stepped, b"2")
-    service.rung = False
+    service.woken = False
     append(stepped, b"3")
-    assert not service.rung
+    assert not service.woken
     assert service.step() == 200
     stepped.clock.advance_ms(150)
     assert service.step() == 50
@@ -150,18 +150,18 @@ def test_a_lone_append_is_committed_at_once_and_the_next_one_after_the_interval(
 
 @pytest.mark.parametrize("wakes", [True, False])
 def test_enough_pages_wake_the_service_if_told_so(tmp_path: Path, wakes: bool) -> None:
-    """Four pages are committed without waiting for the interval; the setting says whether an append rings for it."""
+    """Four pages are committed without waiting for the interval; the setting says whether an append wakes it."""
     stepped = pooled(tmp_path, mapped_file_size_commit_log=1 << 20, wake_commit_when_put_message=wakes)
     store, service = stepped.store, worker(stepped, "commit-log")
     append(stepped, b"1")
     service.step()
     append(stepped, b"2")
     service.step()
-    service.rung = False
+    service.woken = False
     append(stepped, bytes(3 * 4096))
-    assert (service.rung, service.step()) == (False, 200)
+    assert (service.woken, service.step()) == (False, 200)
     append(stepped, bytes(4096))
-    assert service.rung is wakes
+    assert service.woken is wakes
     assert service.step() is None
     assert store.committed_offset == store.appended_offset
     store.close()

@@ -45,18 +45,18 @@ def test_too_few_pages_wait_for_the_thorough_flush(tmp_path: Path) -> None:
 
 
 def test_a_sleeping_service_is_woken_once_by_the_first_append(tmp_path: Path) -> None:
-    """While it has work it looks every interval; appends do not ring it again."""
+    """While it has work it looks every interval; appends do not wake it again."""
     stepped = Stepped(tmp_path)
     worker = next(worker for worker in stepped.runner.workers if worker.name == "flush-commit-log")
     stepped.append(b"1")
-    assert worker.rung
-    worker.rung = False
+    assert worker.woken
+    worker.woken = False
     stepped.append(b"2")
-    assert not worker.rung
+    assert not worker.woken
     stepped.clock.advance_ms(20_000)
     assert worker.step() is None
     stepped.append(b"3")
-    assert worker.rung
+    assert worker.woken
     stepped.store.close()
 
 

@@ -266,7 +266,7 @@ def drive(*nodes: Node, rounds: int = 12) -> None:
         for node in nodes:
             for worker in list(node.runner.workers):
                 if worker.name != "checkpoint" and not worker.stopped:
-                    worker.rung = False
+                    worker.woken = False
                     worker.step()
 
 

@@ -106,7 +106,7 @@ def test_each_waiter_times_out_at_its_own_deadline() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["wait", "confirm", "pass"]), st.integers(1, 2000)), max_size=60))
 def test_everybody_is_told_once_and_the_watcher_never_oversleeps(steps: list[tuple[str, int]]) -> None:
-    """The watcher runs when it was rung, or its own sleep is over, and at no other time."""
+    """The watcher runs when it was woken, or its own sleep is over, and at no other time."""
     group = Group()
     worker = group.runner.workers[0]
     asked: dict[int, tuple[int, int]] = {}
@@ -116,8 +116,8 @@ def test_everybody_is_told_once_and_the_watcher_never_oversleeps(steps: list[tup
 
     def look() -> None:
         nonlocal wakes_ms
-        while worker.rung or (wakes_ms is not None and wakes_ms <= now):
-            worker.rung = False
+        while worker.woken or (wakes_ms is not None and wakes_ms <= now):
+            worker.woken = False
             sleep = group.transfer.watch()
             wakes_ms = None if sleep is None else now + sleep
 
@@ -186,12 +186,12 @@ def test_a_send_after_a_quiet_time_wakes_the_watcher_and_the_next_does_not() -> 
     group = Group()
     worker = group.runner.workers[0]
     group.wait(100)
-    assert worker.rung
-    worker.rung = False
+    assert worker.woken
+    worker.woken = False
     assert group.transfer.watch() == TIMEOUT_MS
     group.confirm(100)
     group.wait(200)
-    assert not worker.rung, "it looks again before that deadline"
+    assert not worker.woken, "it looks again before that deadline"
 
 
 @pytest.mark.slow

@@ -74,7 +74,8 @@ def test_a_raised_limit_is_called_a_bad_cure() -> None:
 
 
 def test_a_queue_that_refused_long_after_the_page_cache_has_its_own_cause() -> None:
-    """Sweeps around a stuck append belong to it; those minutes later are another chain of the same incident."""
+    """Expired requests around a stuck append belong to it; those minutes later are another chain of the same
+    incident."""
     busy = told("refusal", "line", cause="page_cache_busy", count=20, first_ms=100_000, last_ms=103_000)
     early = replace(timeouts(5), first_ms=99_000, last_ms=104_000)
     (one,) = chains(busy, early)
