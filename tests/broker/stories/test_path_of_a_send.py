@@ -12,7 +12,7 @@ from typing import Any
 
 from pocketmq.broker.request.executor import DrainExecutor
 from pocketmq.client import Message, Producer
-from pocketmq.common.runner import _Bell
+from pocketmq.common.runner import _WakeUp
 from pocketmq.remoting.connection import Connection
 from pocketmq.store.commitlog.segment import Segment
 from pocketmq.testing import PocketBroker
@@ -26,7 +26,7 @@ NATIVE_APPEND = ("NativeAppendRequestHeader", "remoting/protocol/send.py")
 _READ = Connection.buffer_updated.__code__
 _STORE = Segment.store.__code__
 _FOLLOW_UP = DrainExecutor._run_follow_up.__code__
-_WAIT = _Bell.wait.__code__
+_WAIT = _WakeUp.wait.__code__
 
 
 class Recorder:
