@@ -463,7 +463,7 @@ class BrokerApp:
             replication=self._role.store_config.broker_role,
             in_sync_replicas=self.store_config.in_sync_replicas,
             transactions=1,
-            named_transactions=1,
+            staged_transactions=1,
             trace_on=self.config.trace_on,
             region=self.config.region_id,
         )

@@ -4,7 +4,8 @@ Lives here: ``BrokerConfig`` and what makes one impossible.
 """
 
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -29,6 +30,12 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     threads a second drain can be read while the first waits for the disk, but sends of one queue that are under way
     together may be stored in either order, and both threads can be stuck in one stall.
     """
+
+    former_names: ClassVar[Mapping[str, str]] = {
+        "named_transaction_time_out": "staged_transaction_time_out",
+        "named_transaction_size_bytes_max": "staged_transaction_size_bytes_max",
+    }
+    """Former name → name: settings that files, environment and flags may still give under their former names."""
 
     broker_cluster_name: str = "DefaultCluster"
     broker_name: str = "broker-a"
@@ -107,10 +114,10 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     transaction_pending_max: int = 100_000
     """Ours: half messages without a decision that are kept, about 0.5 KB each; more are refused."""
 
-    named_transaction_time_out: int = 86_400_000
-    """Ours: how long after its last chunk a named transaction without a commit is dropped."""
-    named_transaction_size_bytes_max: int = 64 << 30
-    """Ours: bytes that named transactions may stage before their commits; retention keeps them."""
+    staged_transaction_time_out: int = 86_400_000
+    """Ours: how long after its last chunk a staged transaction without a commit is dropped."""
+    staged_transaction_size_bytes_max: int = 64 << 30
+    """Ours: bytes that staged transactions may stage before their commits; retention keeps them."""
 
     slow_request_mills: int = 500
     """Ours: a request that took longer, from its queue to the socket, is told as ``slow_request_<slowest stage>``, at

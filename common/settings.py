@@ -10,13 +10,14 @@ import tomllib
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from pocketmq.common.errors import DECODE_ERRORS, ConfigError
+from pocketmq.common.former_names import warn_renamed
 
 ENVIRONMENT_PREFIX: Final = "POCKETMQ_"
 FILE_BYTES_MAX: Final = 1 << 20
@@ -39,6 +40,8 @@ class Given:
     value: object
     origin: str
     textual: bool = False
+    former: str = ""
+    """The former name of the key, where the value was given under it."""
 
 
 Layer = Mapping[tuple[str, str], Given]
@@ -48,11 +51,18 @@ Layer = Mapping[tuple[str, str], Given]
 class Settings:
     """Converted settings, one struct a section. ``get(StoreConfig)`` returns the section of that type."""
 
-    __slots__ = ("_origins", "_structs")
+    __slots__ = ("_origins", "_structs", "renamed")
 
-    def __init__(self, structs: Mapping[str, msgspec.Struct], origins: Mapping[tuple[str, str], str]) -> None:
+    def __init__(
+        self,
+        structs: Mapping[str, msgspec.Struct],
+        origins: Mapping[tuple[str, str], str],
+        renamed: Sequence[str] = (),
+    ) -> None:
         self._structs = dict(structs)
         self._origins = dict(origins)
+        self.renamed = tuple(renamed)
+        """What to tell about settings that were given under former names."""
 
     def get(self, kind: type[StructT]) -> StructT:
         """Return the section whose type is ``kind``."""
@@ -69,6 +79,9 @@ class Settings:
 class SettingsReader:
     """Knows the sections and their types; reads layers and merges them. Opens nothing, reads no environment.
 
+    A struct with a class attribute ``former_names`` (former name → name) takes keys under former names as well, with a
+    ``DeprecationWarning``; in one layer the name wins over the former name.
+
     >>> class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     ...     flush_disk_type: str = "ASYNC_FLUSH"
     >>> reader = SettingsReader({"store": StoreConfig})
@@ -82,6 +95,9 @@ class SettingsReader:
         self._fields = {
             section: {field.name: field.type for field in msgspec.structs.fields(kind)}
             for section, kind in sections.items()
+        }
+        self._former: dict[str, Mapping[str, str]] = {
+            section: getattr(kind, "former_names", {}) for section, kind in sections.items()
         }
 
     def from_values(self, values: Mapping[str, object], origin: str) -> Layer:
@@ -126,9 +142,7 @@ class SettingsReader:
             else:
                 for key, value in content.items():
                     origin = place(f"{section}.{key}")
-                    if key in self._fields[section]:
-                        layer[section, key] = Given(value, origin)
-                    else:
+                    if not self._take(layer, section, key, Given(value, origin)):
                         problems.append(
                             f"{origin}: unknown key {key!r} in [{section}]{self._suggest_key(section, key)}"
                         )
@@ -159,11 +173,11 @@ class SettingsReader:
             if section not in self._fields:
                 near = _nearest(section, self._fields)
                 problems.append(f"environment variable {name}: unknown section {section!r}{near}")
-            elif key not in self._fields[section]:
+            elif not self._take(
+                layer, section, key, Given(environment[name], f"environment variable {name}", textual=True)
+            ):
                 near = self._suggest_key(section, key)
                 problems.append(f"environment variable {name}: unknown key {key!r} in [{section}]{near}")
-            else:
-                layer[section, key] = Given(environment[name], f"environment variable {name}", textual=True)
         _raise(problems, "the environment")
         return layer
 
@@ -179,7 +193,8 @@ class SettingsReader:
                 problems.append(f"{origin}: no '='; write section.key=value")
                 continue
             if not dot:
-                key, owners = section, [each for each, fields in self._fields.items() if section in fields]
+                key = section
+                owners = [each for each, fields in self._fields.items() if key in fields or key in self._former[each]]
                 if len(owners) != 1:
                     full = " or ".join(f"{each}.{key}" for each in owners)
                     problems.append(
@@ -191,22 +206,38 @@ class SettingsReader:
                 section = owners[0]
             if section not in self._fields:
                 problems.append(f"{origin}: unknown section {section!r}{_nearest(section, self._fields)}")
-            elif key not in self._fields[section]:
+            elif not self._take(layer, section, key, Given(value, origin, textual=True)):
                 problems.append(f"{origin}: unknown key {key!r} in [{section}]{self._suggest_key(section, key)}")
-            else:
-                layer[section, key] = Given(value, origin, textual=True)
         _raise(problems, "the command line")
         return layer
+
+    def _take(self, layer: dict[tuple[str, str], Given], section: str, key: str, given: Given) -> bool:
+        """Put a value into a layer, one with a former name only where the name itself is not given; return whether
+        the section knows the key."""
+        if key in self._fields[section]:
+            layer[section, key] = given
+            return True
+        name = self._former[section].get(key)
+        if name is None:
+            return False
+        present = layer.get((section, name))
+        if present is None or present.former:
+            layer[section, name] = replace(given, former=key)
+        return True
 
     def merge(self, *layers: Layer) -> Settings:
         """Merge layers, the last one strongest, convert each value and build the structs; raise ``ConfigError``."""
         given: dict[tuple[str, str], Given] = {}
         for layer in layers:
             given.update(layer)
+        renamed: list[str] = []
         problems: list[str] = []
         values: dict[str, dict[str, Any]] = {section: {} for section in self._sections}
         for (section, key), one in given.items():
             kind = self._fields[section][key]
+            if one.former:
+                renamed.append(f"{one.origin}: {section}.{one.former} is now {section}.{key}")
+                warn_renamed(f"{section}.{one.former}", f"{section}.{key}", stacklevel=2)
             try:
                 values[section][key] = _convert(one, kind)
             except msgspec.ValidationError:
@@ -224,7 +255,7 @@ class SettingsReader:
                 raise ConfigError(error.what, why=why, hint=error.hint) from error
             except (ValueError, TypeError) as error:
                 raise ConfigError(f"impossible settings in [{section}]", why=str(error)) from error
-        return Settings(structs, {place: one.origin for place, one in given.items()})
+        return Settings(structs, {place: one.origin for place, one in given.items()}, renamed)
 
     def _suggest_key(self, section: str, key: str) -> str:
         """Name what was probably meant: a near name of the section, or the section that does have the key."""

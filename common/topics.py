@@ -30,8 +30,8 @@ HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 TRANS_CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
-NAMED_TOPIC: Final = "rmq_sys_pocketmq_named_transactions"
-"""Ours: what named transactions stage, and what became of them (``broker.staged.staged_records``)."""
+STAGED_TOPIC: Final = "rmq_sys_pocketmq_named_transactions"
+"""Ours: what staged transactions stage, and what became of them (``broker.staged.staged_records``)."""
 SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
 OFFSET_MOVED_EVENT: Final = "OFFSET_MOVED_EVENT"
 
@@ -57,13 +57,13 @@ SEND_FORBIDDEN_TOPICS: Final = frozenset(
         HALF_TOPIC,
         OP_HALF_TOPIC,
         TRANS_CHECK_MAX_TIME_TOPIC,
-        NAMED_TOPIC,
+        STAGED_TOPIC,
         SELF_TEST_TOPIC,
         OFFSET_MOVED_EVENT,
     }
 )
 """System topics to which no client may send (RocketMQ TopicValidator.isNotAllowedSendTopic; the timer's and the
-named transactions' are ours)."""
+staged transactions' are ours)."""
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
 _NAME_TEXT: Final = "^[%|a-zA-Z0-9_-]+$"

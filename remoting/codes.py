@@ -130,8 +130,8 @@ class RequestCode(enum.IntEnum):
     """PocketMQ: the decisions on many half messages of one producer group, each with its answer."""
     TRANSACTION_LIST = 30039
     """PocketMQ: the half messages that wait for a decision."""
-    NAMED_TRANSACTION_END = 30040
-    """PocketMQ: seal, commit, abort a named transaction, or ask what became of it."""
+    STAGED_TRANSACTION_END = 30040
+    """PocketMQ: prepare, commit, abort a staged transaction, or ask what became of it."""
     GROUP_LIST = 30200
     """PocketMQ: the consumer groups a broker knows."""
     HA_STATUS = 30400
@@ -154,7 +154,7 @@ class RequestCode(enum.IntEnum):
     """PocketMQ: an administrator takes a queue lock away."""
     NATIVE_HALF_APPEND = 30311
     """PocketMQ: the same, as halves of transactions of the producer group; the answer has a run for each record."""
-    NAMED_TRANSACTION_STAGE = 30312
+    STAGED_TRANSACTION_WRITE = 30312
     """PocketMQ: the same, staged under the name of a transaction: no message before its commit."""
 
 

@@ -21,7 +21,7 @@ from pocketmq.broker.metrics.sources import Look, Pair
 from pocketmq.broker.metrics.telemetry import Telemetry
 from pocketmq.broker.request.default_processor import Handler
 from pocketmq.broker.request.request_task import Buffers, Task, encode_answer
-from pocketmq.broker.staged.staged_service import NamedService
+from pocketmq.broker.staged.staged_service import StagedService
 from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.broker.stats.put_statistics import text as put_times_text
 from pocketmq.broker.topic.topic_table import TopicTable
@@ -68,7 +68,7 @@ class BrokerAdmin:
     topics: TopicTable
     counters: BrokerCounters
     delays: DelayService | None
-    named: NamedService | None
+    staged: StagedService | None
     observation: Observation
     clock: Clock
     _runtime_body: bytes = b""
@@ -144,8 +144,8 @@ class BrokerAdmin:
         }
         if self.delays is not None:
             table |= self.delays.runtime_info()
-        if self.named is not None:
-            table |= self.named.runtime_info()
+        if self.staged is not None:
+            table |= self.staged.runtime_info()
         observation = self.observation
         if observation.sources is not None and observation.telemetry is not None:
             look = Look(observation.sources, now_ns)

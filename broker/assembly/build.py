@@ -15,7 +15,7 @@ from pocketmq.broker.admin.lock_admin import LockAdmin
 from pocketmq.broker.admin.queue_admin import QueueAdmin
 from pocketmq.broker.admin.topic_admin import TopicAdmin
 from pocketmq.broker.assembly.build_send import reply_processor, send_planner
-from pocketmq.broker.assembly.build_staged import build_named
+from pocketmq.broker.assembly.build_staged import build_staged
 from pocketmq.broker.assembly.build_transactions import build_transactions
 from pocketmq.broker.assembly.environment import BrokerEnvironment, BrokerService
 from pocketmq.broker.delay.delay_service import DelayService
@@ -189,7 +189,7 @@ def build(
     if replication.role.is_slave:
         changes = without_changes(changes)
     transactions = build_transactions(environment, store, clients, replication, answers, mailbox)
-    named = build_named(environment, store, rules, replication, answers, topics_file.persist)
+    staged = build_staged(environment, store, rules, replication, answers, topics_file.persist)
     broker_admin = BrokerAdmin(
         config,
         store_config,
@@ -197,7 +197,7 @@ def build(
         environment.topics,
         environment.counters,
         delays,
-        named.service,
+        staged.service,
         environment.observation,
         clock,
     )
@@ -260,7 +260,7 @@ def build(
             ConsumerRelay(config, store, clients, mailbox).later_handlers(),
         ),
         transaction=transactions.end,
-        named=named.processor,
+        staged=staged.processor,
         reply=replies,
         dispatch=store.dispatch,
     )
@@ -299,7 +299,7 @@ def build(
         config, [topics_file, groups_file, offsets_file], clients, notifier, disk, mailbox, clock, log
     )
     put_stats = TopicPutStats(store, environment.counters.items)
-    services: list[BrokerService | None] = [put_stats, locks, delays, transactions.service, named.service]
+    services: list[BrokerService | None] = [put_stats, locks, delays, transactions.service, staged.service]
     return Running(
         mailbox,
         store,

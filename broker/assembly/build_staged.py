@@ -1,6 +1,6 @@
-"""The parts of named transactions, and how they know each other.
+"""The parts of staged transactions, and how they know each other.
 
-Lives here: ``NamedParts``, ``build_named``.
+Lives here: ``StagedParts``, ``build_staged``.
 """
 
 from collections.abc import Callable
@@ -14,10 +14,10 @@ from pocketmq.broker.ha.replication import Replication
 from pocketmq.broker.request.request_task import AnswerPort
 from pocketmq.broker.send.native_append import NativeAppend
 from pocketmq.broker.send.send_checks import SendChecks
-from pocketmq.broker.staged.staged_log import NamedLog
-from pocketmq.broker.staged.staged_processor import NamedProcessor
+from pocketmq.broker.staged.staged_log import StagedLog
+from pocketmq.broker.staged.staged_processor import StagedProcessor
 from pocketmq.broker.staged.staged_records import Sections
-from pocketmq.broker.staged.staged_service import NamedService
+from pocketmq.broker.staged.staged_service import StagedService
 from pocketmq.common.errors import MessageIllegal
 from pocketmq.common.plain_check import PlainChecker, PlainRules, check_plain
 from pocketmq.common.record_columns import Bytes
@@ -27,21 +27,21 @@ from pocketmq.store.message_store import MessageStore
 
 
 @dataclass(slots=True, frozen=True)
-class NamedParts:
+class StagedParts:
     """``service`` is None on a slave, and on a master that was replaced: they take no such requests."""
 
-    processor: NamedProcessor
-    service: NamedService | None
+    processor: StagedProcessor
+    service: StagedService | None
 
 
-def build_named(
+def build_staged(
     environment: BrokerEnvironment,
     store: MessageStore,
     rules: PlainRules,
     replication: Replication,
     answers: AnswerPort,
     persist_topics: Callable[[], object],
-) -> NamedParts:
+) -> StagedParts:
     """Make the parts; nothing is opened or started."""
     config, clock, node = environment.config, environment.clock, replication.node
     log = environment.logger("transaction")
@@ -65,15 +65,15 @@ def build_named(
             return None
         return None if any(checked.errors) else checked.group
 
-    named = NamedLog(store, environment.counters, clock, log, has_topic, make)
-    service: NamedService | None = None
+    staged_log = StagedLog(store, environment.counters, clock, log, has_topic, make)
+    service: StagedService | None = None
     if not replication.role.is_slave and node.fenced_by is None:
-        service = NamedService(config, store, named, clock, log, is_held=node.must_not_write)
+        service = StagedService(config, store, staged_log, clock, log, is_held=node.must_not_write)
     checks = SendChecks(config, environment.topics)
-    processor = NamedProcessor(
+    processor = StagedProcessor(
         config,
         store,
-        named,
+        staged_log,
         service,
         NativeAppend(rules, checks),
         checks,
@@ -83,4 +83,4 @@ def build_named(
         environment.refusals,
         node.refusal,
     )
-    return NamedParts(processor, service)
+    return StagedParts(processor, service)

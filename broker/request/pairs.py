@@ -37,7 +37,7 @@ class Processors:
     consumer: Processor
     admin: AdminProcessor
     transaction: Processor
-    named: Processor
+    staged: Processor
     reply: Processor
     dispatch: Callable[[], None]
 
@@ -117,7 +117,7 @@ def build_request_table(
     )
     staged = build(
         Pool.STAGED,
-        processors.named,
+        processors.staged,
         config.end_transaction_pool_queue_capacity,
         size_bytes_max=config.send_queue_size_bytes_max,
     )

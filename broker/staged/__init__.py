@@ -8,5 +8,5 @@ commit is repeated. The Spark sink stands on them.
     staged_recovery   what the log says at a start
     staged_service    delivery of committed rows, expiry, snapshots
 
-The coordinator's half runs in the client (``client.staged``).
+The client (``client.staged``) runs the protocol between brokers; the coordinator is the broker whose commit decides.
 """

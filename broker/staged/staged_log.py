@@ -1,6 +1,6 @@
-"""Events of named transactions become log, and are learned from it.
+"""Events of staged transactions become log, and are learned from it.
 
-Lives here: ``NamedLog``: the lock, one append for each event, delivery of a committed chunk, the snapshot.
+Lives here: ``StagedLog``: the lock, one append for each event, delivery of a committed chunk, the snapshot.
 
 An event is appended first and learned after, under one lock, so that the table is always what the queue of events says.
 Of a delivery the messages come first and ``Delivered`` behind them, in one append group. After a kill of the process a
@@ -18,8 +18,8 @@ from pocketmq.broker.staged.staged_records import (
     RECORD_EXTRA_BYTES,
     AnyEvent,
     Delivered,
+    IdDone,
     MakeGroup,
-    NameDone,
     Snapshot,
     Staged,
     encode_event,
@@ -28,21 +28,21 @@ from pocketmq.broker.staged.staged_records import (
     staged_messages,
 )
 from pocketmq.broker.staged.staged_state import Chunk, Delivery, Place
-from pocketmq.broker.staged.staged_table import NamedTable
+from pocketmq.broker.staged.staged_table import StagedTable
 from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import CorruptRecord, MessageIllegal, PocketMQError
 from pocketmq.common.events import EventLog
 from pocketmq.common.record_group import RecordGroup
-from pocketmq.common.topics import NAMED_TOPIC
+from pocketmq.common.topics import STAGED_TOPIC
 from pocketmq.store.append_result import AppendResult
 from pocketmq.store.message_store import MessageStore
 
 SNAPSHOT_BYTES: Final = 512 << 10
-"""Of one part of a snapshot, less where a group of the store holds less; one name alone may take more."""
+"""Of one part of a snapshot, less where a group of the store holds less; one transactional id alone may take more."""
 
 
-class NamedLog:
+class StagedLog:
     """``lock`` is held by whoever judges by ``table`` and appends; worker threads only, never the event loop."""
 
     def __init__(
@@ -55,7 +55,7 @@ class NamedLog:
         make: MakeGroup | None = None,
     ) -> None:
         self.lock = threading.RLock()
-        self.table = NamedTable()
+        self.table = StagedTable()
         self._store = store
         self._counters = counters
         self._clock = clock
@@ -93,7 +93,7 @@ class NamedLog:
         record, meta = encode_event(event, payload, self._clock.now_ms(), store.store_host)
         if isinstance(event, Staged) and len(record) > self.record_bytes_max:
             raise MessageIllegal(
-                "named transaction refused",
+                "staged transaction refused",
                 why=f"the record of the chunk has {len(record)} bytes, this broker takes {self.record_bytes_max}",
                 hint="smaller chunks, or a larger max_message_size",
             )
@@ -120,9 +120,9 @@ class NamedLog:
                 self._store.make_durable()
             lost_before = self.lost_chunks
             messages = self._messages(delivery, delivery.chunks[delivery.at], delivery.done)
-            known = self.table.get(delivery.name, delivery.sequence)[2]
+            known = self.table.get(delivery.transactional_id, delivery.version)[2]
             lost = (0 if known is None else known.lost) + self.lost_chunks - lost_before
-            event = Delivered(delivery.name, delivery.sequence, delivery.at + 1, lost)
+            event = Delivered(delivery.transactional_id, delivery.version, delivery.at + 1, lost)
             result = self.write(event, before=messages)
             if result.status.is_stored:
                 self.delivered_messages += 0 if messages is None else len(messages)
@@ -138,9 +138,9 @@ class NamedLog:
                     if not self._store.append(messages).status.is_stored:
                         return False
                     self._log.warning(
-                        "named_transaction_repaired",
-                        name=delivery.name,
-                        sequence=delivery.sequence,
+                        "staged_transaction_repaired",
+                        transactional_id=delivery.transactional_id,
+                        version=delivery.version,
                         messages=len(messages),
                         why="they were in a part of the log that a crash has damaged",
                     )
@@ -165,9 +165,9 @@ class NamedLog:
         if record is None:
             self.lost_chunks += 1
             self._log.error(
-                "named_transaction_chunk_lost",
-                name=delivery.name,
-                sequence=delivery.sequence,
+                "staged_transaction_chunk_lost",
+                transactional_id=delivery.transactional_id,
+                version=delivery.version,
                 chunk=delivery.at,
                 why=why,
             )
@@ -180,7 +180,10 @@ class NamedLog:
         if not gone:
             return group
         self._log.error(
-            "named_transaction_topic_gone", name=delivery.name, sequence=delivery.sequence, topics=sorted(gone)
+            "staged_transaction_topic_gone",
+            transactional_id=delivery.transactional_id,
+            version=delivery.version,
+            topics=sorted(gone),
         )
         kept = [at for at, section in enumerate(group.sections) if section.topic not in gone]
         return group.select(kept) if kept else None
@@ -191,7 +194,7 @@ class NamedLog:
         """
         written: list[tuple[Snapshot, AppendResult]] = []
         with self.lock:
-            end = self._store.log.next_queue_offset(NAMED_TOPIC, 0)
+            end = self._store.log.next_queue_offset(STAGED_TOPIC, 0)
             from_offset = self.table.from_offset(end)
             parts = self._snapshot_parts()
             for number, part in enumerate(parts, 1):
@@ -205,18 +208,18 @@ class NamedLog:
             self._store.make_durable()
             is_good = all(self._reads_as(event, result) for event, result in written)
         except PocketMQError as error:
-            self._log.error("named_transaction_snapshot_failed", error=str(error))
+            self._log.error("staged_transaction_snapshot_failed", error=str(error))
             return False
         if not is_good:
-            self._log.error("named_transaction_snapshot_failed", error="it cannot be read again")
+            self._log.error("staged_transaction_snapshot_failed", error="it cannot be read again")
             return False
         with self.lock:
             self.table.confirm_snapshot()
         return True
 
-    def _snapshot_parts(self) -> list[list[NameDone]]:
+    def _snapshot_parts(self) -> list[list[IdDone]]:
         limit = min(SNAPSHOT_BYTES, self._store.group_bytes_max - RECORD_EXTRA_BYTES)
-        parts: list[list[NameDone]] = [[]]
+        parts: list[list[IdDone]] = [[]]
         size_bytes = 0
         for each in self.table.remembered():
             needed = encoded_bytes(each)

@@ -1,4 +1,4 @@
-"""What the log says about named transactions: events, and the records that carry them.
+"""What the log says about staged transactions: events, and the records that carry them.
 
 Lives here: the events, ``encode_event``, ``read_event``, the messages of a staged chunk (``staged_messages``).
 
@@ -26,15 +26,15 @@ from pocketmq.common.record import SYS_FLAG_AT, TRANSACTION_COMMIT, TRANSACTION_
 from pocketmq.common.record_codec import decode_record, encode_record
 from pocketmq.common.record_columns import Bytes, windows
 from pocketmq.common.record_group import RecordGroup, RecordMeta, record_meta, tags_code_of
-from pocketmq.common.topics import NAMED_TOPIC
+from pocketmq.common.topics import STAGED_TOPIC
 
 SNAPSHOT_TAG: Final = "snapshot"
 SNAPSHOT_CODE: Final = tags_code_of(SNAPSHOT_TAG)
 """The tags code of the last record of a snapshot: a start looks for it in the consume queue."""
 EVENT_BYTES_MAX: Final = 1 << 20
 """An event above this is neither written nor read."""
-SEAL_SPARE_BYTES: Final = 1024
-"""So much smaller a seal has to be: what is sealed can be committed."""
+PREPARE_SPARE_BYTES: Final = 1024
+"""A prepare record must be so much smaller: what is prepared can then be committed."""
 HEAD_BYTES: Final = 2048
 """Read of a record at first: enough for most events."""
 RECORD_EXTRA_BYTES: Final = 4096
@@ -55,8 +55,8 @@ Manifest = list[tuple[str, int]]
 class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Something that happened to a transaction."""
 
-    name: str
-    sequence: int
+    transactional_id: str
+    version: int
 
 
 class Staged(Event, frozen=True, tag="staged"):
@@ -70,15 +70,15 @@ class Staged(Event, frozen=True, tag="staged"):
     """Of each topic: its identity, and the highest queue id in the chunk."""
 
 
-class Sealed(Event, frozen=True, tag="sealed"):
-    """The transaction has these parts here, and waits for the commit of ``lead``."""
+class Prepared(Event, frozen=True, tag="sealed"):
+    """The transaction has these parts here, and waits for the commit of ``coordinator``."""
 
     token: str
-    lead: str
+    coordinator: str
     participants: list[str]
     manifest: Manifest
     epoch: int = 0
-    """The queue offset of the lead's seal: among seals of one lead the highest counts. 0 in the lead's own."""
+    """The queue offset of the coordinator's own record, in which it is 0; of one coordinator's the highest counts."""
 
 
 class Committed(Event, frozen=True, tag="committed"):
@@ -88,7 +88,7 @@ class Committed(Event, frozen=True, tag="committed"):
     participants: list[str]
     keep_hours: int
     token: str = ""
-    """Of the seal that was committed."""
+    """Of the prepare that was committed."""
 
 
 class Delivered(Event, frozen=True, tag="delivered"):
@@ -99,14 +99,14 @@ class Delivered(Event, frozen=True, tag="delivered"):
 
 
 class Dropped(Event, frozen=True, tag="dropped"):
-    """These attempts, and with ``unsealed`` the seal, are given up."""
+    """These attempts, and with ``unprepared`` the prepare, are given up."""
 
     attempts: list[str]
-    unsealed: bool = False
+    unprepared: bool = False
 
 
-class Enlisted(Event, frozen=True, tag="enlisted"):
-    """The brokers that may know something of this name, from now on."""
+class BrokersAdded(Event, frozen=True, tag="enlisted"):
+    """The brokers that may know this transactional id, from now on."""
 
     brokers: list[str]
     keep_hours: int
@@ -115,7 +115,7 @@ class Enlisted(Event, frozen=True, tag="enlisted"):
 class DoneEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Of a snapshot: a commit."""
 
-    sequence: int
+    version: int
     store_ms: int
     keep_hours: int
     participants: list[str]
@@ -123,10 +123,10 @@ class DoneEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     lost: int = 0
 
 
-class NameDone(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Of a snapshot: what is remembered of a name."""
+class IdDone(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Of a snapshot: what is remembered of a transactional id."""
 
-    name: str
+    transactional_id: str
     done: list[DoneEntry]
     brokers: list[str] = []
     brokers_ms: int = 0
@@ -138,12 +138,12 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag="snapshot"):
     and is 0 in the others. ``from_offset``: what is open or undelivered is told by the queue from there on.
     """
 
-    names: list[NameDone]
+    ids: list[IdDone]
     parts: int
     from_offset: int
 
 
-AnyEvent = Staged | Sealed | Committed | Delivered | Dropped | Enlisted | Snapshot
+AnyEvent = Staged | Prepared | Committed | Delivered | Dropped | BrokersAdded | Snapshot
 _encode = msgspec.msgpack.Encoder().encode
 _encode_sections = msgspec.msgpack.Encoder().encode
 _decode_sections = msgspec.msgpack.Decoder(Sections).decode
@@ -153,16 +153,16 @@ _decode = msgspec.msgpack.Decoder(AnyEvent).decode
 def encode_event(event: AnyEvent, payload: bytes | memoryview, now_ms: int, host: bytes) -> tuple[bytes, RecordMeta]:
     """Return the record of an event. Raises ``MessageIllegal`` for one that could not be read again."""
     text = _encode(event)
-    limit = EVENT_BYTES_MAX - (SEAL_SPARE_BYTES if isinstance(event, Sealed) else 0)
+    limit = EVENT_BYTES_MAX - (PREPARE_SPARE_BYTES if isinstance(event, Prepared) else 0)
     if len(text) > limit:
         raise MessageIllegal(
-            "named transaction refused",
+            "staged transaction refused",
             why=f"what is to be remembered of it has {len(text)} bytes, at most {limit}",
             hint="fewer parts in one commit, or shorter names of attempts and brokers",
         )
     properties = {TAGS: SNAPSHOT_TAG} if isinstance(event, Snapshot) and event.parts else {}
     record = encode_record(
-        NAMED_TOPIC,
+        STAGED_TOPIC,
         b"".join((_LENGTHS.pack(len(text), crc32(text)), text, payload)),
         queue_id=0,
         properties=encode_properties(properties),
@@ -170,12 +170,12 @@ def encode_event(event: AnyEvent, payload: bytes | memoryview, now_ms: int, host
         born_host=host,
         store_host=host,
     )
-    return record, record_meta(NAMED_TOPIC, 0, 0, properties)
+    return record, record_meta(STAGED_TOPIC, 0, 0, properties)
 
 
-def encoded_bytes(names: NameDone) -> int:
-    """Return what a name takes in a snapshot."""
-    return len(_encode(names))
+def encoded_bytes(done: IdDone) -> int:
+    """Return what a transactional id takes in a snapshot."""
+    return len(_encode(done))
 
 
 def event_bytes(head: bytes) -> int:
@@ -183,7 +183,7 @@ def event_bytes(head: bytes) -> int:
     start = _event_start(head)
     length = _LENGTHS.unpack_from(head, start)[0]
     if length > EVENT_BYTES_MAX:
-        raise CorruptRecord("no event of a named transaction", why=f"it has {length} bytes")
+        raise CorruptRecord("no event of a staged transaction", why=f"it has {length} bytes")
     return start + _LENGTHS.size + int(length)
 
 
@@ -193,12 +193,12 @@ def read_event(head: bytes) -> AnyEvent:
     length, crc = _LENGTHS.unpack_from(head, start)
     text = head[start + _LENGTHS.size : start + _LENGTHS.size + length]
     if len(text) != length or crc32(text) != crc:
-        raise CorruptRecord("no event of a named transaction", why="its bytes do not match their checksum")
+        raise CorruptRecord("no event of a staged transaction", why="its bytes do not match their checksum")
     try:
         event: AnyEvent = _decode(text)
         return event
     except DECODE_ERRORS as error:
-        raise CorruptRecord("no event of a named transaction", why=str(error)) from error
+        raise CorruptRecord("no event of a staged transaction", why=str(error)) from error
 
 
 def _event_start(head: bytes) -> int:
@@ -206,7 +206,7 @@ def _event_start(head: bytes) -> int:
         start = body_at(head[SYS_FLAG_AT + 3])
         if len(head) >= start + _LENGTHS.size:
             return start
-    raise CorruptRecord("no event of a named transaction", why=f"only {len(head)} bytes of its record are there")
+    raise CorruptRecord("no event of a staged transaction", why=f"only {len(head)} bytes of its record are there")
 
 
 def chunk_payload(sections: Sequence[tuple[str, int, int]], sizes: bytes | memoryview, group: RecordGroup) -> bytes:
@@ -231,7 +231,7 @@ def staged_messages(
         at = _U32.size + _U32.unpack_from(body)[0]
         sections = _decode_sections(body[_U32.size : at])
     except (struct.error, *DECODE_ERRORS) as error:
-        raise CorruptRecord("no chunk of a named transaction", why=str(error)) from error
+        raise CorruptRecord("no chunk of a staged transaction", why=str(error)) from error
     sizes = np.frombuffer(body[at : at + 4 * rows], ">u4")
     data = np.frombuffer(bytearray(body[at + 4 * rows :]), np.uint8)
     if len(data) == 0:

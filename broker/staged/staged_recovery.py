@@ -1,6 +1,6 @@
-"""Named transactions at the start of a broker: what the log says of them.
+"""Staged transactions at the start of a broker: what the log says of them.
 
-Lives here: ``recover_named``.
+Lives here: ``recover_staged``.
 
 The last snapshot is looked for from the end of the queue of events, in the consume queue alone: its entry has a tags
 code of its own. One that cannot be read whole is passed over for the one before it. Then the events
@@ -11,7 +11,7 @@ knew, as far as it has the log.
 from collections.abc import Iterator
 from typing import Final
 
-from pocketmq.broker.staged.staged_log import NamedLog
+from pocketmq.broker.staged.staged_log import StagedLog
 from pocketmq.broker.staged.staged_records import (
     HEAD_BYTES,
     SNAPSHOT_CODE,
@@ -26,7 +26,7 @@ from pocketmq.broker.staged.staged_state import Chunk, Delivery, Place
 from pocketmq.common.errors import CorruptRecord
 from pocketmq.common.events import EventLog
 from pocketmq.common.record import BORN_HOST_V6_FLAG, HOST_V6_EXTRA, STORE_TIMESTAMP_AT, SYS_FLAG_AT
-from pocketmq.common.topics import NAMED_TOPIC
+from pocketmq.common.topics import STAGED_TOPIC
 from pocketmq.store.consumequeue.consume_queue import BLANK_SIZE
 from pocketmq.store.errors import OffsetOutOfRange
 from pocketmq.store.message_store import MessageStore
@@ -34,12 +34,12 @@ from pocketmq.store.message_store import MessageStore
 READ_ENTRIES: Final = 4096
 
 
-def recover_named(store: MessageStore, named: NamedLog, log: EventLog) -> None:
-    """Fill the table of ``named``. Blocks; raises what the disk raises."""
-    first, end = store.min_offset(NAMED_TOPIC, 0), store.max_offset(NAMED_TOPIC, 0)
+def recover_staged(store: MessageStore, staged_log: StagedLog, log: EventLog) -> None:
+    """Fill the table of ``staged_log``. Blocks; raises what the disk raises."""
+    first, end = store.min_offset(STAGED_TOPIC, 0), store.max_offset(STAGED_TOPIC, 0)
     if first == end:
         return
-    table = named.table
+    table = staged_log.table
     at, from_offset = -1, first
     unreadable = 0
     suspects: list[tuple[Delivery, Chunk, int]] = []
@@ -52,16 +52,16 @@ def recover_named(store: MessageStore, named: NamedLog, log: EventLog) -> None:
                 table.apply(*part)
             table.confirm_snapshot()
             break
-        log.error("named_transaction_snapshot_lost", queue_offset=before)
+        log.error("staged_transaction_snapshot_lost", queue_offset=before)
     for queue_offset, found in _events(store, from_offset, end):
         if found is None:
             unreadable += 1
         elif not isinstance(found[0], Snapshot) or queue_offset > at:
             if isinstance(found[0], Delivered):
-                suspects += _suspects(store, named, *found)
+                suspects += _suspects(store, staged_log, *found)
             table.apply(*found)
     if unreadable:
-        log.error("named_transaction_events_lost", count=unreadable, from_offset=from_offset, end_offset=end)
+        log.error("staged_transaction_events_lost", count=unreadable, from_offset=from_offset, end_offset=end)
     for delivery in table.deliveries:
         chunk = delivery.chunks[delivery.at]
         if chunk is not None:
@@ -69,10 +69,10 @@ def recover_named(store: MessageStore, named: NamedLog, log: EventLog) -> None:
     for delivery, chunk, from_physical in suspects:
         done = _delivered(store, chunk, from_physical)
         if len(done) < chunk.rows:
-            named.repairs.append((delivery, chunk, done))
+            staged_log.repairs.append((delivery, chunk, done))
     log.info(
-        "named_transactions_recovered",
-        names=len(table),
+        "staged_transactions_recovered",
+        transactional_ids=len(table),
         attempts=table.attempts,
         chunks=table.chunks,
         undelivered=len(table.deliveries),
@@ -81,10 +81,14 @@ def recover_named(store: MessageStore, named: NamedLog, log: EventLog) -> None:
     )
 
 
-def _suspects(store: MessageStore, named: NamedLog, event: AnyEvent, place: Place) -> list[tuple[Delivery, Chunk, int]]:
+def _suspects(
+    store: MessageStore, staged_log: StagedLog, event: AnyEvent, place: Place
+) -> list[tuple[Delivery, Chunk, int]]:
     """Return the chunks that this event calls delivered though the log is damaged where their messages should be, with
     the physical offset behind which those are."""
-    delivery = named.table.delivery(event.name, event.sequence) if isinstance(event, Delivered) else None
+    delivery = (
+        staged_log.table.delivery(event.transactional_id, event.version) if isinstance(event, Delivered) else None
+    )
     if delivery is None or not isinstance(event, Delivered):
         return []
     start = delivery.told_at
@@ -105,7 +109,7 @@ def _last_snapshot(store: MessageStore, first: int, end: int) -> int:
     """Return the queue offset of the last part of the last snapshot, -1 if there is none."""
     while end > first:
         start = max(first, end - READ_ENTRIES)
-        entries = store.read_entries(NAMED_TOPIC, 0, start, end - start)
+        entries = store.read_entries(STAGED_TOPIC, 0, start, end - start)
         hits = (entries["tags_code"] == SNAPSHOT_CODE) & (entries["size"] != BLANK_SIZE)
         if hits.any():
             return start + int(hits.nonzero()[0][-1])
@@ -128,7 +132,7 @@ def _snapshot_at(store: MessageStore, first: int, at: int) -> list[tuple[Snapsho
 def _events(store: MessageStore, offset: int, end: int) -> Iterator[tuple[int, tuple[AnyEvent, Place] | None]]:
     """Yield (queue offset, event with its place or None where it cannot be read)."""
     while offset < end:
-        entries = store.read_entries(NAMED_TOPIC, 0, offset, min(READ_ENTRIES, end - offset))
+        entries = store.read_entries(STAGED_TOPIC, 0, offset, min(READ_ENTRIES, end - offset))
         if not len(entries):
             return
         for entry in entries:

@@ -1,7 +1,7 @@
-"""What is known of one named transaction, and of one name.
+"""What is known of one staged transaction, and of one transactional id.
 
-Lives here: the limits of what is known; ``NamedState``, ``Place``, ``Chunk``, ``Attempt``, ``Open``, ``Done``,
-``Name``, ``Delivery``.
+Lives here: the limits of what is known; ``StagedState``, ``Place``, ``Chunk``, ``Attempt``, ``Open``, ``Done``,
+``KnownId``, ``Delivery``.
 """
 
 import enum
@@ -9,30 +9,30 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from pocketmq.broker.staged.staged_records import Dropped, Sealed
+from pocketmq.broker.staged.staged_records import Dropped, Prepared
 
-NAMES_MAX: Final = 10_000
-"""Names remembered: about 1 KB each."""
+IDS_MAX: Final = 10_000
+"""Transactional ids remembered: about 1 KB each."""
 ATTEMPTS_MAX: Final = 100_000
 CHUNKS_MAX: Final = 500_000
 """Chunks without a commit, about 200 bytes each."""
 DONE_MAX: Final = 16
-"""Commits remembered of each name: those with the highest sequences."""
+"""Commits remembered of each transactional id: those with the highest versions."""
 DROPPED_MAX: Final = 1000
 """Attempts in one Dropped event: it must stay readable."""
 BRIEF_HOURS: Final = 1
-"""A commit that is to be remembered no longer than this makes room for new names where there are too many,"""
+"""A commit that is to be remembered no longer than this makes room for new ids where there are too many,"""
 BRIEF_MS: Final = 300_000
 """but not before this: its program may still ask again."""
 HOUR_MS: Final = 3_600_000
 
 
-class NamedState(enum.IntEnum):
+class StagedState(enum.IntEnum):
     """What a transaction is; the numbers are those of the wire."""
 
     UNKNOWN = 0
     STAGED = 1
-    SEALED = 2
+    PREPARED = 2
     COMMITTED = 3
 
 
@@ -78,8 +78,8 @@ class Open:
     """A transaction without a commit."""
 
     attempts: dict[str, Attempt] = field(default_factory=dict)
-    seal: Sealed | None = None
-    seal_place: Place | None = None
+    prepared: Prepared | None = None
+    prepared_place: Place | None = None
 
 
 @dataclass(slots=True)
@@ -94,8 +94,8 @@ class Done:
 
 
 @dataclass(slots=True)
-class Name:
-    """What is known of one name."""
+class KnownId:
+    """What is known of one transactional id."""
 
     open: dict[int, Open] = field(default_factory=dict)
     done: "OrderedDict[int, Done]" = field(default_factory=OrderedDict)
@@ -113,7 +113,7 @@ class Name:
         )
 
     def is_brief(self, now_ms: int) -> bool:
-        """Whether it may make room for new names."""
+        """Whether it may make room for new transactional ids."""
         return (
             not self.open
             and max(self.brokers_keep_hours, *(each.keep_hours for each in self.done.values()), 0) <= BRIEF_HOURS
@@ -132,17 +132,17 @@ class Delivery:
     prepared offsets). ``told_at``: the end of the last record that says how far it is.
     """
 
-    name: str
-    sequence: int
+    transactional_id: str
+    version: int
     chunks: list[Chunk | None]
     told_at: int
     at: int = 0
     done: set[int] = field(default_factory=set)
 
 
-def dropped_parts(name: str, sequence: int, attempts: list[str], unsealed: bool = False) -> list[Dropped]:
-    """Return the events that drop attempts, and first the seal."""
+def dropped_parts(transactional_id: str, version: int, attempts: list[str], unprepared: bool = False) -> list[Dropped]:
+    """Return the events that drop attempts, and with the first of them the prepare."""
     return [
-        Dropped(name, sequence, attempts[at : at + DROPPED_MAX], unsealed and at == 0)
+        Dropped(transactional_id, version, attempts[at : at + DROPPED_MAX], unprepared and at == 0)
         for at in range(0, max(len(attempts), 1), DROPPED_MAX)
     ]

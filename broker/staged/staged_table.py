@@ -1,48 +1,48 @@
-"""Which named transactions there are, and what became of each.
+"""Which staged transactions there are, and what became of each.
 
-Lives here: ``NamedTable``: what the events in the log mean. No I/O.
+Lives here: ``StagedTable``: what the events in the log mean. No I/O.
 
-A transaction is (name, sequence): for a stream of Spark the query and the number of its micro-batch. Chunks are staged
-by attempts (a task, and each repetition of it, is one); the commit names the attempts that count, the others are
-dropped. What was committed is remembered by its sequence, so that a commit or a chunk that comes again changes nothing.
+A transaction is a transactional id and a version: for a stream of Spark the query and the number of its micro-batch.
+Chunks are staged by attempts (a task, and each repetition of it, is one); the commit lists the attempts that count, the
+others are dropped. A commit is remembered by its version, so that a commit or a chunk that comes again changes nothing.
 """
 
 from collections import deque
 
 from pocketmq.broker.staged.staged_records import (
     AnyEvent,
+    BrokersAdded,
     Committed,
     Delivered,
     DoneEntry,
     Dropped,
-    Enlisted,
+    IdDone,
     Manifest,
-    NameDone,
-    Sealed,
+    Prepared,
     Snapshot,
     Staged,
 )
 from pocketmq.broker.staged.staged_state import (
     DONE_MAX,
     HOUR_MS,
-    NAMES_MAX,
+    IDS_MAX,
     Attempt,
     Chunk,
     Delivery,
     Done,
-    Name,
-    NamedState,
+    KnownId,
     Open,
     Place,
+    StagedState,
     dropped_parts,
 )
 
 
-class NamedTable:
+class StagedTable:
     """Not thread-safe: ``named_log`` holds its lock."""
 
     def __init__(self) -> None:
-        self._names: dict[str, Name] = {}
+        self._ids: dict[str, KnownId] = {}
         self.deliveries: deque[Delivery] = deque()
         self.attempts = 0
         self.chunks = 0
@@ -56,10 +56,10 @@ class NamedTable:
         self._base = -1
         """Physical offset of the last snapshot that is safe, or of the first event."""
         self._next_base = -1
-        self._parts: list[tuple[list[NameDone], Place]] = []
+        self._parts: list[tuple[list[IdDone], Place]] = []
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._ids)
 
     # ---- what happened
 
@@ -74,26 +74,26 @@ class NamedTable:
         if isinstance(event, Delivered):
             self._delivered(event, place)
             return
-        name = self._names.setdefault(event.name, Name())
+        known = self._ids.setdefault(event.transactional_id, KnownId())
         if isinstance(event, Staged):
-            self._staged(name, event, place)
-        elif isinstance(event, Sealed):
-            if event.sequence not in name.done:
-                opened = name.open.setdefault(event.sequence, Open())
-                opened.seal, opened.seal_place = event, place
+            self._staged(known, event, place)
+        elif isinstance(event, Prepared):
+            if event.version not in known.done:
+                opened = known.open.setdefault(event.version, Open())
+                opened.prepared, opened.prepared_place = event, place
         elif isinstance(event, Committed):
-            self._committed(name, event, place)
-        elif isinstance(event, Enlisted):
-            name.brokers, name.brokers_ms, name.brokers_keep_hours = event.brokers, place.store_ms, event.keep_hours
+            self._committed(known, event, place)
+        elif isinstance(event, BrokersAdded):
+            known.brokers, known.brokers_ms, known.brokers_keep_hours = event.brokers, place.store_ms, event.keep_hours
         else:
-            self._dropped(name, event)
-        if not name.open and not name.done and not name.brokers:
-            del self._names[event.name]
+            self._dropped(known, event)
+        if not known.open and not known.done and not known.brokers:
+            del self._ids[event.transactional_id]
 
-    def _staged(self, name: Name, event: Staged, place: Place) -> None:
-        if event.sequence in name.done:
+    def _staged(self, known: KnownId, event: Staged, place: Place) -> None:
+        if event.version in known.done:
             return
-        attempts = name.open.setdefault(event.sequence, Open()).attempts
+        attempts = known.open.setdefault(event.version, Open()).attempts
         attempt = attempts.get(event.attempt)
         if attempt is None:
             attempt = attempts[event.attempt] = Attempt(first_ms=place.store_ms)
@@ -108,46 +108,46 @@ class NamedTable:
             self.staged_bytes += place.size_bytes
         attempt.last_ms = max(attempt.last_ms, place.store_ms)
 
-    def _committed(self, name: Name, event: Committed, place: Place) -> None:
-        if event.sequence in name.done:
+    def _committed(self, known: KnownId, event: Committed, place: Place) -> None:
+        if event.version in known.done:
             return
-        opened = name.open.pop(event.sequence, Open())
+        opened = known.open.pop(event.version, Open())
         chunks: list[Chunk | None] = []
         for attempt, count in event.manifest:
             found = opened.attempts.get(attempt, Attempt()).chunks
             chunks += [found.get(index) for index in range(count)]
         for each in opened.attempts.values():
             self._forget_attempt(each)
-        name.done[event.sequence] = Done(place.store_ms, event.keep_hours, event.participants, event.token)
-        while len(name.done) > DONE_MAX:
-            del name.done[min(name.done)]
+        known.done[event.version] = Done(place.store_ms, event.keep_hours, event.participants, event.token)
+        while len(known.done) > DONE_MAX:
+            del known.done[min(known.done)]
         if chunks:
-            self.deliveries.append(Delivery(event.name, event.sequence, chunks, place.end))
+            self.deliveries.append(Delivery(event.transactional_id, event.version, chunks, place.end))
 
     def _delivered(self, event: Delivered, place: Place) -> None:
-        delivery = self.delivery(event.name, event.sequence)
+        delivery = self.delivery(event.transactional_id, event.version)
         if delivery is None:  # known from a snapshot, and over
             return
         delivery.at, delivery.told_at = event.chunks, place.end
-        done = self.get(event.name, event.sequence)[2]
+        done = self.get(event.transactional_id, event.version)[2]
         if done is not None:
             done.lost = event.lost
         delivery.done.clear()
         if delivery.at >= len(delivery.chunks):
             self.deliveries.remove(delivery)
 
-    def _dropped(self, name: Name, event: Dropped) -> None:
-        opened = name.open.get(event.sequence)
+    def _dropped(self, known: KnownId, event: Dropped) -> None:
+        opened = known.open.get(event.version)
         if opened is None:
             return
         for attempt in event.attempts:
-            known = opened.attempts.pop(attempt, None)
-            if known is not None:
-                self._forget_attempt(known)
-        if event.unsealed:
-            opened.seal = opened.seal_place = None
-        if not opened.attempts and opened.seal is None:
-            del name.open[event.sequence]
+            given_up = opened.attempts.pop(attempt, None)
+            if given_up is not None:
+                self._forget_attempt(given_up)
+        if event.unprepared:
+            opened.prepared = opened.prepared_place = None
+        if not opened.attempts and opened.prepared is None:
+            del known.open[event.version]
 
     def _forget_attempt(self, attempt: Attempt) -> None:
         self.attempts -= 1
@@ -156,16 +156,16 @@ class NamedTable:
 
     def _snapshot(self, event: Snapshot, place: Place) -> None:
         """Take a part of a snapshot; with the last one, what it remembers and this table does not."""
-        self._parts.append((event.names, place))
+        self._parts.append((event.ids, place))
         if not event.parts:
             return
         parts, self._parts = self._parts[-event.parts :], []
-        for names, _ in parts:
-            for each in names:
-                known = self._names.setdefault(each.name, Name())
+        for ids, _ in parts:
+            for each in ids:
+                known = self._ids.setdefault(each.transactional_id, KnownId())
                 for entry in each.done:
                     done = Done(entry.store_ms, entry.keep_hours, entry.participants, entry.token, entry.lost)
-                    known.done.setdefault(entry.sequence, done)
+                    known.done.setdefault(entry.version, done)
                 if not known.brokers:
                     known.brokers, known.brokers_ms = each.brokers, each.brokers_ms
                     known.brokers_keep_hours = each.brokers_keep_hours
@@ -184,53 +184,55 @@ class NamedTable:
 
     # ---- what is known
 
-    def get(self, name: str, sequence: int) -> tuple[NamedState, Open | None, Done | None]:
+    def get(self, transactional_id: str, version: int) -> tuple[StagedState, Open | None, Done | None]:
         """Return what a transaction is."""
-        known = self._names.get(name)
+        known = self._ids.get(transactional_id)
         if known is None:
-            return NamedState.UNKNOWN, None, None
-        done = known.done.get(sequence)
+            return StagedState.UNKNOWN, None, None
+        done = known.done.get(version)
         if done is not None:
-            return NamedState.COMMITTED, None, done
-        opened = known.open.get(sequence)
+            return StagedState.COMMITTED, None, done
+        opened = known.open.get(version)
         if opened is None:
-            return NamedState.UNKNOWN, None, None
-        return (NamedState.STAGED if opened.seal is None else NamedState.SEALED), opened, None
+            return StagedState.UNKNOWN, None, None
+        return (StagedState.STAGED if opened.prepared is None else StagedState.PREPARED), opened, None
 
-    def behind(self, name: str, sequence: int) -> int | None:
-        """Return the lowest sequence that is remembered, if this one is so far below it that what became of it was
+    def behind(self, transactional_id: str, version: int) -> int | None:
+        """Return the lowest version that is remembered, if this one is so far below it that what became of it was
         forgotten; else None.
         """
-        known = self._names.get(name)
+        known = self._ids.get(transactional_id)
         if known is None or len(known.done) < DONE_MAX:
             return None
         lowest = min(known.done)
-        return lowest if sequence < lowest else None
+        return lowest if version < lowest else None
 
-    def has(self, name: str) -> bool:
-        """Whether anything of this name is known."""
-        return name in self._names
+    def has(self, transactional_id: str) -> bool:
+        """Whether anything of this transactional id is known."""
+        return transactional_id in self._ids
 
-    def brokers(self, name: str) -> tuple[list[str], int]:
-        """Return which brokers may know something of a name, if they are several, and until when that is remembered."""
-        known = self._names.get(name)
+    def brokers(self, transactional_id: str) -> tuple[list[str], int]:
+        """Return the brokers that may know a transactional id, if several, and until when that is remembered."""
+        known = self._ids.get(transactional_id)
         if known is None or not known.brokers:
             return [], 0
         return known.brokers, known.brokers_ms + known.brokers_keep_hours * HOUR_MS
 
     def make_room(self, now_ms: int) -> bool:
-        """Forget the oldest of the names that were to be remembered for an hour only; return whether there were any."""
-        found = [(known.last_ms, name) for name, known in self._names.items() if known.is_brief(now_ms)]
-        under_way = {each.name for each in self.deliveries}
-        found = sorted(each for each in found if each[1] not in under_way)[: max(1, NAMES_MAX // 16)]
-        for _, name in found:
-            del self._names[name]
+        """Forget the oldest of the ids that were to be remembered for an hour only; return whether there were any."""
+        found = [
+            (known.last_ms, transactional_id) for transactional_id, known in self._ids.items() if known.is_brief(now_ms)
+        ]
+        under_way = {each.transactional_id for each in self.deliveries}
+        found = sorted(each for each in found if each[1] not in under_way)[: max(1, IDS_MAX // 16)]
+        for _, transactional_id in found:
+            del self._ids[transactional_id]
         return bool(found)
 
-    def delivery(self, name: str, sequence: int) -> Delivery | None:
+    def delivery(self, transactional_id: str, version: int) -> Delivery | None:
         """Return a commit that is not delivered yet."""
         for each in self.deliveries:
-            if each.sequence == sequence and each.name == name:
+            if each.version == version and each.transactional_id == transactional_id:
                 return each
         return None
 
@@ -247,53 +249,54 @@ class NamedTable:
                 return f"a chunk of attempt {attempt} was removed from the log, whose disk was full"
         return ""
 
-    def expired(self, before_ms: int, sealed_before_ms: int, min_offset: int = 0) -> list[Dropped]:
+    def expired(self, before_ms: int, prepared_before_ms: int, min_offset: int = 0) -> list[Dropped]:
         """Return what is to be dropped: attempts that staged nothing since ``before_ms``, or that have a chunk below
-        ``min_offset``; attempts, and seals with what they hold, that began before ``sealed_before_ms``.
+        ``min_offset``; attempts, and prepared transactions, that began before ``prepared_before_ms``.
         """
         found: list[Dropped] = []
-        for name, known in self._names.items():
-            for sequence, opened in known.open.items():
-                seal, place = opened.seal, opened.seal_place
-                unsealed = place is not None and place.store_ms < sealed_before_ms
-                held = set() if seal is None or unsealed else {attempt for attempt, _ in seal.manifest}
+        for transactional_id, known in self._ids.items():
+            for version, opened in known.open.items():
+                prepared, place = opened.prepared, opened.prepared_place
+                unprepared = place is not None and place.store_ms < prepared_before_ms
+                held = set() if prepared is None or unprepared else {attempt for attempt, _ in prepared.manifest}
                 old = [
                     key
                     for key, each in opened.attempts.items()
                     if key not in held
-                    and (each.last_ms < before_ms or each.first_ms < sealed_before_ms or each.is_below(min_offset))
+                    and (each.last_ms < before_ms or each.first_ms < prepared_before_ms or each.is_below(min_offset))
                 ]
-                if old or unsealed:
-                    found += dropped_parts(name, sequence, old, unsealed)
+                if old or unprepared:
+                    found += dropped_parts(transactional_id, version, old, unprepared)
         return found
 
     def forget(self, now_ms: int) -> int:
-        """Forget names whose commits need not be remembered any more; return how many."""
+        """Forget transactional ids whose commits need not be remembered any more; return how many."""
         old = [
-            name
-            for name, known in self._names.items()
-            if not known.is_kept(now_ms) and not any(each.name == name for each in self.deliveries)
+            transactional_id
+            for transactional_id, known in self._ids.items()
+            if not known.is_kept(now_ms)
+            and not any(each.transactional_id == transactional_id for each in self.deliveries)
         ]
-        for name in old:
-            del self._names[name]
+        for transactional_id in old:
+            del self._ids[transactional_id]
         return len(old)
 
-    def remembered(self) -> list[NameDone]:
+    def remembered(self) -> list[IdDone]:
         """Return what a snapshot has to say. A commit that is not delivered yet is left out: the queue tells it."""
-        under_way = {(each.name, each.sequence) for each in self.deliveries}
+        under_way = {(each.transactional_id, each.version) for each in self.deliveries}
         return [
-            NameDone(
-                name,
+            IdDone(
+                transactional_id,
                 [
-                    DoneEntry(sequence, each.store_ms, each.keep_hours, each.participants, each.token, each.lost)
-                    for sequence, each in known.done.items()
-                    if (name, sequence) not in under_way
+                    DoneEntry(version, each.store_ms, each.keep_hours, each.participants, each.token, each.lost)
+                    for version, each in known.done.items()
+                    if (transactional_id, version) not in under_way
                 ],
                 known.brokers,
                 known.brokers_ms,
                 known.brokers_keep_hours,
             )
-            for name, known in self._names.items()
+            for transactional_id, known in self._ids.items()
             if known.done or known.brokers
         ]
 
@@ -303,23 +306,23 @@ class NamedTable:
 
     def wanted_from(self, end: int) -> int:
         """Return the physical offset from which on the log is needed."""
-        if not self._names:
+        if not self._ids:
             return end
         return min(self._base, *(place.physical_offset for place in self._needed()), end)
 
     def _needed(self) -> list[Place]:
         places = [
             chunk.place
-            for known in self._names.values()
+            for known in self._ids.values()
             for opened in known.open.values()
             for attempt in opened.attempts.values()
             for chunk in attempt.chunks.values()
         ]
         places += [
-            opened.seal_place
-            for known in self._names.values()
+            opened.prepared_place
+            for known in self._ids.values()
             for opened in known.open.values()
-            if opened.seal_place is not None
+            if opened.prepared_place is not None
         ]
         places += [chunk.place for each in self.deliveries for chunk in each.chunks if chunk is not None]
         return places

@@ -20,12 +20,12 @@ from pocketmq.common.topics import (
     AUTO_CREATE_TOPIC,
     BENCHMARK_TOPIC,
     HALF_TOPIC,
-    NAMED_TOPIC,
     OFFSET_MOVED_EVENT,
     OP_HALF_TOPIC,
     REPLY_SUFFIX,
     SCHEDULE_TOPIC,
     SELF_TEST_TOPIC,
+    STAGED_TOPIC,
     TIMER_TOPIC,
     TOPIC_ID_ATTRIBUTE,
     TRANS_CHECK_MAX_TIME_TOPIC,
@@ -122,7 +122,7 @@ class TopicTable:
             (HALF_TOPIC, 1, open_perm),
             (OP_HALF_TOPIC, 1, open_perm),
             (TRANS_CHECK_MAX_TIME_TOPIC, 1, open_perm),
-            (NAMED_TOPIC, 1, open_perm),
+            (STAGED_TOPIC, 1, open_perm),
             (config.broker_cluster_name + REPLY_SUFFIX, 1, open_perm),
         ]
         if config.trace_topic_enable:

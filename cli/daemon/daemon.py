@@ -104,6 +104,8 @@ def run_daemon(
     warning = disk_warning(settings.get(StoreConfig), OsFileSystem()) if shape.broker else ""
     if warning:  # not on standard output, whose first line is the ready line
         print(f"warning: {warning}", file=sys.stderr, flush=True)
+    for renamed in settings.renamed:
+        print(f"warning: {renamed}", file=sys.stderr, flush=True)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     logs = Logs(settings.get(LogConfig))
     try:

@@ -1,4 +1,4 @@
-"""Where chunks of records go: staged under a transaction's name, or plainly appended.
+"""Where chunks of records go: staged for a transaction, or plainly appended.
 
 Lives here: ``Patience`` (attempts until a time is over), ``StageTarget``, ``AppendTarget``.
 """
@@ -18,7 +18,7 @@ from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.protocol.body import decode_body
 from pocketmq.remoting.protocol.namesrv import ClusterInfo
 from pocketmq.remoting.protocol.send import NativeAppendRequestHeader
-from pocketmq.remoting.protocol.staged import NamedResponseHeader, NamedStageRequestHeader
+from pocketmq.remoting.protocol.staged import StagedResponseHeader, StagedWriteRequestHeader
 
 REQUEST_TIMEOUT_MS: Final = 15_000
 PAUSE_MS: Final = 100
@@ -139,11 +139,11 @@ class Patience:
         return await self.run(ask, f"no connection to {broker}", topic)
 
 
-def check_named(link: BrokerConnection) -> None:
-    """Raise ``NotTaken`` for a broker without named transactions."""
-    if link.announcement is None or not link.announcement.named_transactions:
+def check_staged(link: BrokerConnection) -> None:
+    """Raise ``NotTaken`` for a broker without staged transactions."""
+    if link.announcement is None or not link.announcement.staged_transactions:
         raise NotTaken(
-            f"{link.broker_name} takes no named transactions",
+            f"{link.broker_name} takes no staged transactions",
             why="it is a RocketMQ broker, or an older PocketMQ",
             hint="send without transactions: at least once",
         )
@@ -170,13 +170,19 @@ class StageTarget:
     """
 
     def __init__(
-        self, instance: ClientInstance, patience: Patience, group: str, name: str, sequence: int, attempt: str
+        self,
+        instance: ClientInstance,
+        patience: Patience,
+        group: str,
+        transactional_id: str,
+        version: int,
+        attempt: str,
     ) -> None:
         self._instance = instance
         self._patience = patience
         self._group = group
-        self._name = name
-        self._sequence = sequence
+        self._transactional_id = transactional_id
+        self._version = version
         self._attempt = attempt
         self.committed: set[str] = set()
 
@@ -187,7 +193,7 @@ class StageTarget:
     async def link(self, broker: str, topic: str) -> BrokerConnection:
         """See ``ChunkTarget``. Raises ``NotTaken``."""
         link = await self._patience.link(broker, topic)
-        check_named(link)
+        check_staged(link)
         return link
 
     async def send(self, chunk: Chunk, index: int) -> None:
@@ -195,17 +201,17 @@ class StageTarget:
         if chunk.broker in self.committed:
             return
         topic = next(iter(chunk.sections)).topic
-        header = NamedStageRequestHeader(
-            self._group, self._name, self._sequence, self._attempt, index, chunk.header(), REQUEST_TIMEOUT_MS
+        header = StagedWriteRequestHeader(
+            self._group, self._transactional_id, self._version, self._attempt, index, chunk.header(), REQUEST_TIMEOUT_MS
         )
         body = chunk.body()
 
-        async def ask() -> NamedResponseHeader:
+        async def ask() -> StagedResponseHeader:
             link = await self.link(chunk.broker, topic)
             response = await link.channel.request(
-                RequestCode.NAMED_TRANSACTION_STAGE, header, body, timeout_ms=REQUEST_TIMEOUT_MS
+                RequestCode.STAGED_TRANSACTION_WRITE, header, body, timeout_ms=REQUEST_TIMEOUT_MS
             )
-            answer: NamedResponseHeader = header_of(response, "messages not staged", link.address)
+            answer: StagedResponseHeader = header_of(response, "messages not staged", link.address)
             return answer
 
         answer = await self._patience.run(ask, f"messages not staged at {chunk.broker}", topic)

@@ -1,23 +1,23 @@
-"""Transactions with a name: many messages that appear all or not at all, and once however often they are sent.
+"""Staged transactions: many messages that appear all or not at all, and once however often they are sent.
 
-    async with NamedTransactions("etl", "127.0.0.1:9876") as transactions:
+    async with StagedTransactions("etl", "127.0.0.1:9876") as transactions:
         writer = transactions.writer("nightly-totals", 17, topic="Totals")
         await writer.write(record_batch)               # columns body, topic, tags, keys, sharding_key, properties
         part = await writer.close()
         await transactions.commit("nightly-totals", 17, [part])
 
-The name and the sequence say what the transaction is, whoever sends it: a program that died, and does not know whether
-it had committed, does everything again under the same name and sequence. If it had, the messages of the second run are
-dropped. Sequences of a name must grow; brokers remember the last 16 of each.
+The transactional id and the version identify the transaction, whichever program sends it. A program that died, and does
+not know whether it had committed, does everything again under the same id and version; if it had, the messages of the
+second run are dropped. The versions of an id must grow; brokers remember the last 16 of each.
 
-Lives here: ``NamedTransactions``, ``PartWriter``, ``Part``: writers, commit and abort, over several brokers.
+Lives here: ``StagedTransactions``, ``PartWriter``, ``Part``: writers, commit and abort, over several brokers.
 
-Several brokers. The brokers of a name are all that a run has ever seen, and each of them knows all of them before
-anything is committed (``_enlist``): so a run that sees only some knows whom to wait for, and one with an older list is
-refused. The lead is the first of them by name, whether it has a part or not. The lead is sealed first; its answer is
-the epoch with which the others are sealed, and of two runs the higher epoch counts everywhere. Then the lead commits,
-which decides; then the others. Who finds, in a second run, that any broker has committed, finishes that run; where
-nobody has, it takes the seals over, so that the first run cannot commit any more.
+Several brokers. The brokers of a transactional id are all that a run has ever seen, and each of them knows all of them
+before anything is committed (``_add_brokers``): so a run that sees only some knows which to wait for, and one with an
+older list is refused. The coordinator is the broker whose name sorts first, whether it has a part or not. It prepares
+first; its answer is the epoch with which the others prepare, and of two runs the higher epoch counts everywhere. Then
+the coordinator commits, which decides; then the others. A second run that finds a commit at any broker finishes that
+run; where none has committed, it takes over what is prepared, so that the first run cannot commit any more.
 """
 
 import asyncio
@@ -37,14 +37,15 @@ from pocketmq.client.staged.chunk_target import (
     NotTaken,
     Patience,
     StageTarget,
-    check_named,
+    check_staged,
     header_of,
 )
 from pocketmq.client.staged.chunk_writer import CHUNK_BYTES, ChunkWriter
 from pocketmq.common.errors import Cause, PocketMQError
-from pocketmq.common.topics import NAMED_TOPIC, check_group_name
+from pocketmq.common.former_names import renamed_arguments, renamed_fields, warn_renamed
+from pocketmq.common.topics import STAGED_TOPIC, check_group_name
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.protocol.staged import NamedEndRequestHeader, NamedResponseHeader
+from pocketmq.remoting.protocol.staged import StagedEndRequestHeader, StagedResponseHeader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,13 +53,22 @@ if TYPE_CHECKING:
 WAIT_MS: Final = 300_000
 KEEP_HOURS: Final = 720
 GIVE_UP_MS: Final = 5000
-"""How long a commit that failed tries to take its seals back; what stays is taken over by the next run."""
+"""How long a commit that failed tries to undo what it prepared; what stays is taken over by the next run."""
 RUNS_MAX: Final = 3
 """Tries of a commit that another run has disturbed."""
-ASK, SEAL, COMMIT, ABORT, ENLIST = range(5)
-STAGED, SEALED, COMMITTED = 1, 2, 3
+ASK, PREPARE, COMMIT, ABORT, ADD_BROKERS = range(5)
+STAGED, PREPARED, COMMITTED = 1, 2, 3
 
-__all__ = ["InDoubt", "NamedTransactions", "NotTaken", "Part", "PartWriter", "RowsLost"]
+__all__ = ["InDoubt", "NotTaken", "Part", "PartWriter", "RowsLost", "StagedTransactions"]
+
+_renamed = renamed_arguments(name="transactional_id", sequence="version")
+
+
+def __getattr__(name: str) -> object:
+    if name == "NamedTransactions":
+        warn_renamed(f"{__name__}.NamedTransactions", "StagedTransactions", stacklevel=2)
+        return StagedTransactions
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class InDoubt(ClientError):
@@ -73,12 +83,13 @@ class RowsLost(ClientError):
     default_cause = Cause.CORRUPT
 
 
+@renamed_fields(name="transactional_id", sequence="version")
 @dataclass(frozen=True, slots=True)
 class Part:
     """What one writer has staged; plain data, to be handed to whoever commits. ``chunks``: by broker."""
 
-    name: str
-    sequence: int
+    transactional_id: str
+    version: int
     attempt: str
     chunks: dict[str, int] = field(default_factory=dict)
     rows: int = 0
@@ -100,16 +111,16 @@ class PartWriter:
         """Wait until all rows are staged; return the part."""
         await self._chunks.close()
         part = self._part
-        return Part(part.name, part.sequence, part.attempt, self._chunks.chunks, self._chunks.rows)
+        return Part(part.transactional_id, part.version, part.attempt, self._chunks.chunks, self._chunks.rows)
 
     async def cancel(self) -> Part:
         """Give up; return what may be staged, for ``abort``."""
         await self._chunks.cancel()
         part = self._part
-        return Part(part.name, part.sequence, part.attempt, self._chunks.chunks, self._chunks.rows)
+        return Part(part.transactional_id, part.version, part.attempt, self._chunks.chunks, self._chunks.rows)
 
 
-class NamedTransactions:
+class StagedTransactions:
     """Belongs to one event loop.
 
     ``wait_ms``: how long brokers may be away before an error. ``gone``: names of brokers that are no more, and are not
@@ -153,33 +164,38 @@ class NamedTransactions:
 
     # ---- writing
 
+    @_renamed
     def writer(
         self,
-        name: str,
-        sequence: int,
+        transactional_id: str,
+        version: int,
         *,
         topic: str | None = None,
         attempt: str = "",
         turn: int = 0,
         chunk_bytes: int = CHUNK_BYTES,
     ) -> PartWriter:
-        """Return a writer of one part. ``attempt``: a name that no other try has, made up if not given; ``turn``: at
+        """Return a writer of one part. ``attempt``: an id that no other try has, made up if not given; ``turn``: at
         which queue it begins.
         """
-        part = Part(name, sequence, attempt or uuid.uuid4().hex)
-        target = StageTarget(self.instance, self.patience, self.group, name, sequence, part.attempt)
+        part = Part(transactional_id, version, attempt or uuid.uuid4().hex)
+        target = StageTarget(self.instance, self.patience, self.group, transactional_id, version, part.attempt)
         chunks = ChunkWriter(self.instance, target, topic=topic, turn=turn, chunk_bytes=chunk_bytes)
         return PartWriter(part, target, chunks)
 
     # ---- ends
 
-    async def is_committed(self, name: str, sequence: int) -> bool:
-        """Ask all brokers of the name whether any of them has committed this."""
-        states = await self._enlist(name, sequence, (), ASK)
+    @_renamed
+    async def is_committed(self, transactional_id: str, version: int) -> bool:
+        """Ask all brokers of the transactional id whether any of them has committed this."""
+        states = await self._add_brokers(transactional_id, version, (), ASK)
         return any(each.state == COMMITTED for each in states.values())
 
-    async def commit(self, name: str, sequence: int, parts: Sequence[Part], *, keep_hours: int = KEEP_HOURS) -> bool:
-        """Commit these parts, and nothing else that was staged under the name and sequence; return when all messages
+    @_renamed
+    async def commit(
+        self, transactional_id: str, version: int, parts: Sequence[Part], *, keep_hours: int = KEEP_HOURS
+    ) -> bool:
+        """Commit these parts, and nothing else that was staged for this id and version; return when all messages
         are in their queues. False: it was committed before, by an earlier run; these parts are dropped.
 
         After an error nobody knows: commit again, with the same parts, others, or none. Raises ``BrokersAway``,
@@ -189,105 +205,118 @@ class NamedTransactions:
         for part in parts:
             for broker, count in part.chunks.items():
                 manifests.setdefault(broker, []).append((part.attempt, count))
-        action = ENLIST if manifests else ASK
-        for run in range(1, RUNS_MAX + 1):  # another run may take the seals over in between
-            states = await self._enlist(name, sequence, manifests, action, keep_hours)
+        action = ADD_BROKERS if manifests else ASK
+        for run in range(1, RUNS_MAX + 1):  # another run may take over what is prepared in between
+            states = await self._add_brokers(transactional_id, version, manifests, action, keep_hours)
             if any(each.state == COMMITTED for each in states.values()):
-                await self._finish(name, sequence, states, keep_hours)
+                await self._finish(transactional_id, version, states, keep_hours)
                 await self.abort(parts)
                 return False
-            sealed = [broker for broker, each in states.items() if each.state == SEALED]
-            if not manifests and not sealed:
+            prepared = [broker for broker, each in states.items() if each.state == PREPARED]
+            if not manifests and not prepared:
                 return True
             if action == ASK:  # an earlier run had rows, and is not to commit any more
-                action = ENLIST
+                action = ADD_BROKERS
                 continue
             try:
-                if await self._commit_once(name, sequence, manifests, sorted(states), sealed, keep_hours):
+                if await self._commit_once(transactional_id, version, manifests, sorted(states), prepared, keep_hours):
                     return True
             except BrokerAnswerError as error:
                 if run == RUNS_MAX or error.answer_code != ResponseCode.TRANSACTION_FAILED:
                     raise
-        raise InDoubt(f"{name} {sequence} not committed", why="other runs of it commit at the same time")
+        raise InDoubt(f"{transactional_id} {version} not committed", why="other runs of it commit at the same time")
 
     async def abort(self, parts: Sequence[Part]) -> None:
-        """Drop what these parts have staged. What is committed, or sealed, stays."""
+        """Drop what these parts have staged. What is committed, or prepared, stays."""
         by_broker: dict[tuple[str, str, int], list[tuple[str, int]]] = {}
         for part in parts:
             for broker, count in part.chunks.items():
-                by_broker.setdefault((broker, part.name, part.sequence), []).append((part.attempt, count))
+                by_broker.setdefault((broker, part.transactional_id, part.version), []).append((part.attempt, count))
         await asyncio.gather(
             *(
-                self._end(broker, self._header(name, sequence, ABORT, manifest))
-                for (broker, name, sequence), manifest in by_broker.items()
+                self._end(broker, self._header(transactional_id, version, ABORT, manifest))
+                for (broker, transactional_id, version), manifest in by_broker.items()
             )
         )
 
     async def _commit_once(
         self,
-        name: str,
-        sequence: int,
+        transactional_id: str,
+        version: int,
         manifests: dict[str, list[tuple[str, int]]],
         brokers: list[str],
-        sealed: list[str],
+        prepared: list[str],
         keep_hours: int,
     ) -> bool:
-        """Commit at these brokers, of which some are sealed by an earlier run; False if an earlier run turned out to
+        """Commit at these brokers, of which some are prepared by an earlier run; False if an earlier run turned out to
         have committed."""
-        if len(brokers) == 1 and not sealed:
+        if len(brokers) == 1 and not prepared:
             (broker,) = brokers
             alone = self._header(
-                name, sequence, COMMIT, manifests[broker], participants=brokers, brokers=brokers, keep_hours=keep_hours
+                transactional_id,
+                version,
+                COMMIT,
+                manifests[broker],
+                participants=brokers,
+                brokers=brokers,
+                keep_hours=keep_hours,
             )
             await self._commit_at(broker, alone)
             return True
-        lead, token = brokers[0], uuid.uuid4().hex
-        participants = sorted({*manifests, *sealed, lead})
-        others = [broker for broker in participants if broker != lead]
-        seal = self._header(
-            name, sequence, SEAL, [], token=token, lead=lead, participants=participants, brokers=brokers
+        coordinator, token = brokers[0], uuid.uuid4().hex
+        participants = sorted({*manifests, *prepared, coordinator})
+        others = [broker for broker in participants if broker != coordinator]
+        prepare = self._header(
+            transactional_id,
+            version,
+            PREPARE,
+            [],
+            token=token,
+            coordinator=coordinator,
+            participants=participants,
+            brokers=brokers,
         )
         asked: list[str] = []
         try:
-            for broker in [lead, *others]:
+            for broker in [coordinator, *others]:
                 asked.append(broker)
-                answer = await self._end(broker, replace(seal, attempts=manifests.get(broker, [])))
+                answer = await self._end(broker, replace(prepare, attempts=manifests.get(broker, [])))
                 if answer.state == COMMITTED:
                     return False
-                if broker == lead:
-                    seal = replace(seal, epoch=answer.epoch)
+                if broker == coordinator:
+                    prepare = replace(prepare, epoch=answer.epoch)
         except PocketMQError:
-            await self._unseal(replace(seal, action=ABORT), asked)
+            await self._take_back(replace(prepare, action=ABORT), asked)
             raise
-        commit = replace(seal, action=COMMIT, keep_hours=keep_hours)
-        answer = await self._commit_at(lead, commit)
-        if answer.token != token:  # another run has taken the lead's seal over, and committed
+        commit = replace(prepare, action=COMMIT, keep_hours=keep_hours)
+        answer = await self._commit_at(coordinator, commit)
+        if answer.token != token:  # another run has taken over at the coordinator, and committed
             return False
         await self._follow(others, commit)
         return True
 
-    async def _follow(self, others: list[str], commit: NamedEndRequestHeader) -> None:
-        """Commit at the others what the lead has decided."""
+    async def _follow(self, others: list[str], commit: StagedEndRequestHeader) -> None:
+        """Commit at the others what the coordinator has decided."""
         try:
             answers = await asyncio.gather(*(self._commit_at(broker, commit) for broker in others))
         except BrokersAway as error:
             raise BrokersAway(
-                f"{commit.name} {commit.sequence} is committed, but not yet at every broker",
+                f"{commit.transactional_id} {commit.version} is committed, but not yet at every broker",
                 why=str(error),
-                hint=f"when they are back, commit {commit.name!r} {commit.sequence} again, with any rows or none: it "
-                "brings this to its end, and adds nothing",
+                hint=f"when they are back, commit {commit.transactional_id!r} {commit.version} again, with any rows or "
+                "none: it brings this to its end, and adds nothing",
             ) from error
         strange = [
             broker for broker, answer in zip(others, answers, strict=True) if answer.token not in ("", commit.token)
         ]
         if strange:
             raise InDoubt(
-                f"{commit.name} {commit.sequence} is committed in part",
+                f"{commit.transactional_id} {commit.version} is committed in part",
                 why=f"{', '.join(strange)} has committed the part of another run",
             )
 
-    async def _unseal(self, abort: NamedEndRequestHeader, brokers: list[str]) -> None:
-        """Take the seals of a commit back that has failed before it was decided: the lead's first."""
+    async def _take_back(self, abort: StagedEndRequestHeader, brokers: list[str]) -> None:
+        """Undo the prepares of a commit that failed before it was decided: the coordinator's first."""
         patience_ms, self.patience.wait_ms = self.patience.wait_ms, min(self.patience.wait_ms, GIVE_UP_MS)
         try:
             for broker in brokers:
@@ -299,58 +328,60 @@ class NamedTransactions:
         finally:
             self.patience.wait_ms = patience_ms
 
-    async def _finish(self, name: str, sequence: int, states: dict[str, NamedResponseHeader], keep_hours: int) -> None:
+    async def _finish(
+        self, transactional_id: str, version: int, states: dict[str, StagedResponseHeader], keep_hours: int
+    ) -> None:
         """Bring a commit to its end that an earlier run began."""
         committed = {broker: each for broker, each in states.items() if each.state == COMMITTED}
         participants = {broker for each in committed.values() for broker in each.participants} - self._gone
         missing = participants - set(states)
-        states = {**states, **await self._states(name, sequence, sorted(missing))}
-        lost = [broker for broker in sorted(participants) if states[broker].state not in (SEALED, COMMITTED)]
+        states = {**states, **await self._states(transactional_id, version, sorted(missing))}
+        lost = [broker for broker in sorted(participants) if states[broker].state not in (PREPARED, COMMITTED)]
         if lost:
             raise InDoubt(
-                f"{name} {sequence} is committed in part",
+                f"{transactional_id} {version} is committed in part",
                 why=f"{', '.join(lost)} does not have its part any more",
-                hint="it was sealed for longer than file_reserved_time, or its disk lost it",
+                hint="it was prepared for longer than file_reserved_time, or its disk lost it",
             )
         tokens = {states[broker].token for broker in participants} - {""}
         if len(tokens) > 1:
             raise InDoubt(
-                f"{name} {sequence} is committed in part",
+                f"{transactional_id} {version} is committed in part",
                 why="brokers hold parts of different runs: "
                 + ", ".join(f"{broker} {states[broker].token[:8] or 'none'}" for broker in sorted(participants)),
                 hint="report this as a bug, unless a broker's disk was replaced by an older copy",
             )
         token = next(iter(tokens), "")
-        commit = self._header(name, sequence, COMMIT, [], token=token, keep_hours=keep_hours)
-        lead = min(committed)  # these have decided: they only wait for their deliveries
-        await self._commit_at(lead, commit)
-        await self._follow([broker for broker in sorted(participants) if broker != lead], commit)
+        commit = self._header(transactional_id, version, COMMIT, [], token=token, keep_hours=keep_hours)
+        coordinator = min(committed)  # these have decided: they only wait for their deliveries
+        await self._commit_at(coordinator, commit)
+        await self._follow([broker for broker in sorted(participants) if broker != coordinator], commit)
         for broker, each in states.items():
-            if each.state == SEALED and broker not in participants:  # by a run that was too late
-                await self._end(broker, self._header(name, sequence, ABORT, [], token=each.token))
+            if each.state == PREPARED and broker not in participants:  # by a run that was too late
+                await self._end(broker, self._header(transactional_id, version, ABORT, [], token=each.token))
 
     def _header(
         self,
-        name: str,
-        sequence: int,
+        transactional_id: str,
+        version: int,
         action: int,
         attempts: list[tuple[str, int]],
         *,
         token: str = "",
-        lead: str = "",
+        coordinator: str = "",
         participants: Sequence[str] = (),
         brokers: Sequence[str] = (),
         gone: Sequence[str] = (),
         keep_hours: int = KEEP_HOURS,
-    ) -> NamedEndRequestHeader:
-        return NamedEndRequestHeader(
+    ) -> StagedEndRequestHeader:
+        return StagedEndRequestHeader(
             self.group,
-            name,
-            sequence,
+            transactional_id,
+            version,
             action,
             attempts,
             token,
-            lead,
+            coordinator,
             list(participants),
             keep_hours,
             list(brokers),
@@ -359,36 +390,38 @@ class NamedTransactions:
 
     # ---- brokers
 
-    async def _enlist(
+    async def _add_brokers(
         self,
-        name: str,
-        sequence: int,
+        transactional_id: str,
+        version: int,
         known: Collection[str],
         action: int,
         keep_hours: int = KEEP_HOURS,
-    ) -> dict[str, NamedResponseHeader]:
-        """Have all brokers of a name know of each other, or only ask them; return what each knows of the transaction,
+    ) -> dict[str, StagedResponseHeader]:
+        """Tell all brokers of an id about each other, or only ask them; return what each knows of the transaction,
         as of after that. Waits for brokers that another one names, and that are away."""
         brokers = (await self._brokers() | set(known)) - self._gone
         if not brokers:
-            raise NoRoute(f"{name} {sequence}: no broker takes named transactions", why="the name server knows none")
+            raise NoRoute(
+                f"{transactional_id} {version}: no broker takes staged transactions", why="the name server knows none"
+            )
         while True:
-            request = self._header(name, sequence, ASK, [])
-            if action == ENLIST and (len(brokers) > 1 or self._gone):
+            request = self._header(transactional_id, version, ASK, [])
+            if action == ADD_BROKERS and (len(brokers) > 1 or self._gone):
                 request = self._header(
-                    name,
-                    sequence,
-                    ENLIST,
+                    transactional_id,
+                    version,
+                    ADD_BROKERS,
                     [],
                     brokers=sorted(brokers),
                     gone=sorted(self._gone),
                     keep_hours=keep_hours,
                 )
             try:
-                states = await self._states(name, sequence, sorted(brokers), request)
+                states = await self._states(transactional_id, version, sorted(brokers), request)
             except BrokersAway as error:
                 raise BrokersAway(
-                    f"{name} {sequence}: not all of its brokers answer ({', '.join(sorted(brokers))})",
+                    f"{transactional_id} {version}: not all of its brokers answer ({', '.join(sorted(brokers))})",
                     why=str(error),
                     hint="one of them may have committed this before: start it again, or promote its slave; one that "
                     "never comes back is named as gone (Spark: option brokersGone)",
@@ -399,39 +432,39 @@ class NamedTransactions:
             brokers = found
 
     async def _brokers(self) -> set[str]:
-        """Return the brokers that take named transactions, those included whose master is away."""
+        """Return the brokers that take staged transactions, those included whose master is away."""
         try:
             route = await self.patience.run(
-                lambda: self.instance.refresh(NAMED_TOPIC), "no route of named transactions", ""
+                lambda: self.instance.refresh(STAGED_TOPIC), "no route of staged transactions", ""
             )
             return set(route.brokers)
         except NoRoute:
             return set()
 
     async def _states(
-        self, name: str, sequence: int, brokers: Sequence[str], request: NamedEndRequestHeader | None = None
-    ) -> dict[str, NamedResponseHeader]:
-        ask = self._header(name, sequence, ASK, []) if request is None else request
+        self, transactional_id: str, version: int, brokers: Sequence[str], request: StagedEndRequestHeader | None = None
+    ) -> dict[str, StagedResponseHeader]:
+        ask = self._header(transactional_id, version, ASK, []) if request is None else request
         answers = await asyncio.gather(*(self._end(broker, ask) for broker in brokers))
         return dict(zip(brokers, answers, strict=True))
 
-    async def _end(self, broker: str, header: NamedEndRequestHeader) -> NamedResponseHeader:
-        async def ask() -> NamedResponseHeader:
-            link = await self.patience.link(broker, NAMED_TOPIC)
-            check_named(link)
+    async def _end(self, broker: str, header: StagedEndRequestHeader) -> StagedResponseHeader:
+        async def ask() -> StagedResponseHeader:
+            link = await self.patience.link(broker, STAGED_TOPIC)
+            check_staged(link)
             response = await link.channel.request(
-                RequestCode.NAMED_TRANSACTION_END, header, timeout_ms=REQUEST_TIMEOUT_MS
+                RequestCode.STAGED_TRANSACTION_END, header, timeout_ms=REQUEST_TIMEOUT_MS
             )
-            what = f"{header.name} {header.sequence} not ended"
-            answer: NamedResponseHeader = header_of(response, what, link.address)
+            what = f"{header.transactional_id} {header.version} not ended"
+            answer: StagedResponseHeader = header_of(response, what, link.address)
             return answer
 
-        return await self.patience.run(ask, f"no answer from {broker}", NAMED_TOPIC)
+        return await self.patience.run(ask, f"no answer from {broker}", STAGED_TOPIC)
 
-    async def _commit_at(self, broker: str, header: NamedEndRequestHeader) -> NamedResponseHeader:
+    async def _commit_at(self, broker: str, header: StagedEndRequestHeader) -> StagedResponseHeader:
         """Commit at one broker and wait for the delivery, however long that takes while the broker answers. The answer
         says which run it has committed: that of its token."""
-        ask = self._header(header.name, header.sequence, ASK, [])
+        ask = self._header(header.transactional_id, header.version, ASK, [])
         while True:
             try:
                 answer = await self._end(broker, header)
@@ -444,20 +477,20 @@ class NamedTransactions:
                 return answer
             await asyncio.sleep(0.05)
 
-    def _check_lost(self, broker: str, header: NamedEndRequestHeader, answer: NamedResponseHeader) -> None:
+    def _check_lost(self, broker: str, header: StagedEndRequestHeader, answer: StagedResponseHeader) -> None:
         if not answer.lost:
             return
         if not self._fails:
             self.instance.log.error(
-                "named_transaction_rows_lost",
-                name=header.name,
-                sequence=header.sequence,
+                "staged_transaction_rows_lost",
+                transactional_id=header.transactional_id,
+                version=header.version,
                 broker=broker,
                 chunks=answer.lost,
             )
             return
         raise RowsLost(
-            f"{header.name} {header.sequence} is committed, but not all of it",
+            f"{header.transactional_id} {header.version} is committed, but not all of it",
             why=f"{answer.lost} chunks were gone from the log of {broker} before they could be delivered",
             hint="its disk was full, or damaged; write the missing rows by hand, then go on with data loss allowed",
         )

@@ -49,11 +49,11 @@ class TopicWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[Any]) -> PartMessage:
         """Stage the rows of a task, which come as Arrow batches."""
         plan = self._plan
-        return PartMessage(write_rows(plan, plan.name, plan.sequence, _attempt(), _turn(), iterator))
+        return PartMessage(write_rows(plan, plan.transactional_id, plan.version, _attempt(), _turn(), iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Make all rows messages."""
-        commit_parts(self._plan, self._plan.name, self._plan.sequence, _parts(messages))
+        commit_parts(self._plan, self._plan.transactional_id, self._plan.version, _parts(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Drop what the tasks that ended have staged; the others have dropped it themselves, or it expires."""
@@ -69,24 +69,26 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> PartMessage:
         """Stage the rows of a task, which come as Arrow batches."""
-        name, sequence = self._identity()
-        return PartMessage(write_rows(self._plan, name, sequence, _attempt(), _turn(), iterator))
+        transactional_id, version = self._identity()
+        return PartMessage(write_rows(self._plan, transactional_id, version, _attempt(), _turn(), iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Make all rows of the micro-batch messages, unless an earlier run of it has."""
         parts = _parts(messages)
-        names = {(part.name, part.sequence) for part in parts}
-        if not names:
-            if self._plan.name:  # an earlier run of the micro-batch may have had rows; else nobody knows its name
-                commit_parts(self._plan, self._plan.name, batchId, [])
+        identities = {(part.transactional_id, part.version) for part in parts}
+        if not identities:
+            if (
+                self._plan.transactional_id
+            ):  # an earlier run of the micro-batch may have had rows; else its id is unknown
+                commit_parts(self._plan, self._plan.transactional_id, batchId, [])
             return
-        if len(names) > 1 or next(iter(names))[1] != batchId:
+        if len(identities) > 1 or next(iter(identities))[1] != batchId:
             raise WriteMisplaced(
                 "not committed",
-                why=f"tasks wrote for {sorted(names)}, Spark commits micro-batch {batchId}",
+                why=f"tasks wrote for {sorted(identities)}, Spark commits micro-batch {batchId}",
                 hint="report this as a bug of the sink",
             )
-        commit_parts(self._plan, parts[0].name, batchId, parts)
+        commit_parts(self._plan, parts[0].transactional_id, batchId, parts)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Drop what the tasks that ended have staged. What is committed stays: Spark aborts also after a commit of
@@ -104,7 +106,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
                 why=f"Spark did not say which query and micro-batch this is ({QUERY_ID}, {BATCH_ID})",
                 hint="continuous processing is not supported; use a trigger by processing time or availableNow",
             )
-        return self._plan.name or f"spark-{query}", int(batch)
+        return self._plan.transactional_id or f"spark-{query}", int(batch)
 
 
 def _refuse_overwrite(overwrite: bool) -> None:
@@ -115,7 +117,7 @@ def _refuse_overwrite(overwrite: bool) -> None:
 
 
 def _attempt() -> str:
-    """Return a name for this try that no other has, of this or another run."""
+    """Return an id for this try that no other has, of this or another run."""
     context = TaskContext.get()
     task = "" if context is None else f"{context.partitionId()}-{context.taskAttemptId()}-"
     return task + uuid.uuid4().hex[:16]

@@ -35,9 +35,9 @@ BROKER_WAIT_MS: Final = 300_000
 KEEP_HOURS: Final = 720
 BATCH_KEEP_HOURS: Final = 1
 """Of a batch write without ``txnAppId``: nobody can repeat it but Spark itself, within the job. Where brokers know too
-many names, the oldest of these make room for new ones."""
+many transactional ids, the oldest of these make room for new ones."""
 KEEP_HOURS_MAX: Final = 24 * 365
-NAME_CHARS_MAX: Final = 200
+ID_CHARS_MAX: Final = 200
 
 _TEXT: Final = (StringType,)
 COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
@@ -68,9 +68,9 @@ class SinkPlan:
     wait_ms: int
     chunk_bytes: int
     keep_hours: int
-    name: str
+    transactional_id: str
     """Of the transaction; empty: that of the streaming query."""
-    sequence: int
+    version: int
     """Of a batch write."""
     gone: tuple[str, ...] = ()
     """Brokers that never come back."""
@@ -92,9 +92,9 @@ class SinkPlan:
         except PocketMQError as error:
             raise OptionIllegal("bad option", why=f"group={group!r}: {error}") from error
         transactional = options.flag("transactional", True)
-        name = options.text("txnAppId", "")
-        if len(name) > NAME_CHARS_MAX or not name.isprintable():
-            raise OptionIllegal("bad option", why=f"txnAppId is not 1 to {NAME_CHARS_MAX} printable characters")
+        transactional_id = options.text("txnAppId", "")
+        if len(transactional_id) > ID_CHARS_MAX or not transactional_id.isprintable():
+            raise OptionIllegal("bad option", why=f"txnAppId is not 1 to {ID_CHARS_MAX} printable characters")
         for option in ("txnAppId", "txnVersion", "keepHours", "brokersGone", "failOnDataLoss"):
             if option in options and not transactional:
                 raise OptionIllegal("bad options", why=f"{option} means nothing with transactional=false")
@@ -109,8 +109,8 @@ class SinkPlan:
                 hint="give each run of the job its own, growing txnVersion; a run that is repeated keeps it",
             )
         keep_hours = KEEP_HOURS
-        if not streaming and not name:
-            name, keep_hours = f"spark-batch-{uuid.uuid4()}", BATCH_KEEP_HOURS
+        if not streaming and not transactional_id:
+            transactional_id, keep_hours = f"spark-batch-{uuid.uuid4()}", BATCH_KEEP_HOURS
         return cls(
             namesrv=options.text("namesrv"),
             topic=topic,
@@ -119,8 +119,8 @@ class SinkPlan:
             wait_ms=options.number("brokerWaitMs", BROKER_WAIT_MS, 0, 86_400_000),
             chunk_bytes=options.number("chunkBytes", CHUNK_BYTES, 4096, 3 << 20),
             keep_hours=options.number("keepHours", keep_hours, 1, KEEP_HOURS_MAX),
-            name=name,
-            sequence=options.number("txnVersion", 0),
+            transactional_id=transactional_id,
+            version=options.number("txnVersion", 0),
             gone=tuple(sorted({text.strip() for text in options.text("brokersGone", "").split(",")} - {""})),
             fail_on_data_loss=options.flag("failOnDataLoss", True),
         )

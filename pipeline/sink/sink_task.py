@@ -13,7 +13,7 @@ from pocketmq.client.message.validation import MAX_MESSAGE_SIZE
 from pocketmq.client.producer.producer import Producer
 from pocketmq.client.staged.chunk_target import AppendTarget, NotTaken
 from pocketmq.client.staged.chunk_writer import ChunkWriter
-from pocketmq.client.staged.staged_transaction import NamedTransactions, Part
+from pocketmq.client.staged.staged_transaction import Part, StagedTransactions
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.message import Message
 from pocketmq.pipeline.errors import BrokerAway, OptionIllegal
@@ -29,20 +29,20 @@ ResultT = TypeVar("ResultT")
 
 
 def write_rows(
-    plan: SinkPlan, name: str, sequence: int, attempt: str, turn: int, batches: "Iterable[RecordBatch]"
+    plan: SinkPlan, transactional_id: str, version: int, attempt: str, turn: int, batches: "Iterable[RecordBatch]"
 ) -> Part:
     """Write the rows of a task; return what the driver commits. Raises what rows and brokers raise; then what was
     staged is dropped, as far as brokers can be reached.
     """
     if not plan.transactional:
-        return _write_plain(plan, Part(name, sequence, attempt), turn, batches)
+        return _write_plain(plan, Part(transactional_id, version, attempt), turn, batches)
     iterator = iter(batches)
     loop = asyncio.new_event_loop()
-    transactions = NamedTransactions(plan.group, plan.namesrv, wait_ms=plan.wait_ms)
+    transactions = StagedTransactions(plan.group, plan.namesrv, wait_ms=plan.wait_ms)
     try:
         loop.run_until_complete(transactions.start())
         writer = transactions.writer(
-            name, sequence, topic=plan.topic, attempt=attempt, turn=turn, chunk_bytes=plan.chunk_bytes
+            transactional_id, version, topic=plan.topic, attempt=attempt, turn=turn, chunk_bytes=plan.chunk_bytes
         )
         try:
             for batch in iterator:
@@ -63,18 +63,18 @@ def write_rows(
         loop.close()
 
 
-def commit_parts(plan: SinkPlan, name: str, sequence: int, parts: list[Part]) -> bool:
+def commit_parts(plan: SinkPlan, transactional_id: str, version: int, parts: list[Part]) -> bool:
     """Commit what tasks have staged; False, with a warning in the log, if an earlier run of the same had committed."""
     if not plan.transactional:
         return True
 
-    async def commit(transactions: NamedTransactions) -> bool:
-        is_new = await transactions.commit(name, sequence, parts, keep_hours=plan.keep_hours)
+    async def commit(transactions: StagedTransactions) -> bool:
+        is_new = await transactions.commit(transactional_id, version, parts, keep_hours=plan.keep_hours)
         if not is_new:
             transactions.instance.log.warning(
-                "named_transaction_was_committed",
-                name=name,
-                sequence=sequence,
+                "staged_transaction_was_committed",
+                transactional_id=transactional_id,
+                version=version,
                 rows_dropped=sum(part.rows for part in parts),
                 why="an earlier run had committed it; so it looks, too, when a checkpoint was copied, or two queries "
                 "have one txnAppId",
@@ -89,7 +89,7 @@ def abort_parts(plan: SinkPlan, parts: list[Part]) -> None:
     if not plan.transactional or not any(part.chunks for part in parts):
         return
 
-    async def abort(transactions: NamedTransactions) -> None:
+    async def abort(transactions: StagedTransactions) -> None:
         transactions.patience.wait_ms = min(plan.wait_ms, GIVE_UP_MS)
         await transactions.abort(parts)
 
@@ -97,9 +97,9 @@ def abort_parts(plan: SinkPlan, parts: list[Part]) -> None:
         _with_client(plan, abort)
 
 
-def _with_client(plan: SinkPlan, work: Callable[[NamedTransactions], Awaitable[ResultT]]) -> ResultT:
+def _with_client(plan: SinkPlan, work: Callable[[StagedTransactions], Awaitable[ResultT]]) -> ResultT:
     async def run() -> ResultT:
-        async with NamedTransactions(
+        async with StagedTransactions(
             plan.group, plan.namesrv, wait_ms=plan.wait_ms, gone=plan.gone, fail_on_data_loss=plan.fail_on_data_loss
         ) as transactions:
             return await work(transactions)
@@ -110,7 +110,7 @@ def _with_client(plan: SinkPlan, work: Callable[[NamedTransactions], Awaitable[R
 def _write_plain(plan: SinkPlan, part: Part, turn: int, batches: "Iterable[RecordBatch]") -> Part:
     """Send rows as messages at once: in columns to PocketMQ, as messages to RocketMQ."""
     loop = asyncio.new_event_loop()
-    transactions = NamedTransactions(plan.group, plan.namesrv, wait_ms=plan.wait_ms)
+    transactions = StagedTransactions(plan.group, plan.namesrv, wait_ms=plan.wait_ms)
     target = AppendTarget(transactions.instance, transactions.patience, plan.group)
     writer = ChunkWriter(
         transactions.instance,
@@ -139,7 +139,7 @@ def _write_plain(plan: SinkPlan, part: Part, turn: int, batches: "Iterable[Recor
         except BaseException:
             run(writer.cancel())
             raise
-        return Part(part.name, part.sequence, part.attempt, {}, writer.rows)
+        return Part(part.transactional_id, part.version, part.attempt, {}, writer.rows)
     finally:
         run(transactions.stop())
         loop.close()
@@ -164,7 +164,7 @@ async def _send_messages(plan: SinkPlan, part: Part, batches: "Iterator[RecordBa
                     raise BrokerAway("rows not sent", why=str(error), hint="Spark tries the task again") from error
                 raise
             count += len(messages)
-    return Part(part.name, part.sequence, part.attempt, {}, count)
+    return Part(part.transactional_id, part.version, part.attempt, {}, count)
 
 
 def _message(row: dict[str, Any], topic: str | None) -> Message:

@@ -42,8 +42,8 @@ class Announcement(msgspec.Struct, frozen=True):
     """The broker's ``region_id``."""
     transactions: int = 0
     """Version of the native end of transactions; 0: only END_TRANSACTION, without an answer to count on."""
-    named_transactions: int = 0
-    """Version of named transactions; 0: there are none."""
+    staged_transactions: int = msgspec.field(default=0, name="named_transactions")
+    """Version of staged transactions; 0: there are none. The name on the wire is the one that it had first."""
 
 
 _R = RequestCode

@@ -50,6 +50,7 @@ class Pool(enum.Enum):
     REPLY = "ProcessReplyMessageThread"
     END_TRANSACTION = "EndTransactionThread"
     STAGED = "NamedTransactionThread"
+    """A label of metrics, and so it keeps its first name."""
     ADMIN = "AdminBrokerThread"
     CONNECTION = "connection"
     """The server's connection answers it, at a broker and at a name server."""

@@ -1,4 +1,4 @@
-"""Named transactions: chunks that a broker stages under a name, and their end.
+"""Staged transactions: chunks that a broker stages, and how the transaction ends.
 
 PocketMQ's own; ``docs/transactions.md`` says what they mean.
 
@@ -6,19 +6,25 @@ Access, our decision after SEND_MESSAGE and END_TRANSACTION: Pub on the topic of
 topic of the chunks that are staged.
 """
 
-from typing import Final
+from collections.abc import Mapping
+from typing import ClassVar, Final
 
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.protocol.access import PUB_SECTIONS, PUB_STORED
 from pocketmq.remoting.protocol.spec import Header, Int, Long, Pool, Raw, Spec
 
+_WIRE_NAMES: Final = {"transactional_id": "name", "version": "sequence", "coordinator": "lead"}
+"""The string forms of the headers keep the names that these fields had first."""
 
-class NamedStageRequestHeader(Header, frozen=True):
-    """NAMED_TRANSACTION_STAGE: a chunk of one attempt; the body is that of NATIVE_APPEND."""
+
+class StagedWriteRequestHeader(Header, frozen=True):
+    """STAGED_TRANSACTION_WRITE: a chunk of one attempt; the body is that of NATIVE_APPEND."""
+
+    wire_names: ClassVar[Mapping[str, str]] = _WIRE_NAMES
 
     producer_group: str
-    name: str
-    sequence: Long
+    transactional_id: str
+    version: Long
     attempt: str
     index: Int
     """Which chunk of the attempt, from 0; one that is there already is not stored again."""
@@ -29,58 +35,62 @@ class NamedStageRequestHeader(Header, frozen=True):
     """For the flush and slaves, as the settings say."""
 
 
-class NamedEndRequestHeader(Header, frozen=True):
-    """NAMED_TRANSACTION_END. ``action``: 0 ask, 1 seal, 2 commit, 3 abort, 4 enlist."""
+class StagedEndRequestHeader(Header, frozen=True):
+    """STAGED_TRANSACTION_END. ``action``: 0 ask, 1 prepare, 2 commit, 3 abort, 4 add brokers."""
+
+    wire_names: ClassVar[Mapping[str, str]] = _WIRE_NAMES
 
     producer_group: str
-    name: str
-    sequence: Long
+    transactional_id: str
+    version: Long
     action: Int
     attempts: list[tuple[str, Int]]
     """(attempt, its chunks): all that belongs to the transaction, in order; of an abort: what is given up."""
     token: str = ""
-    """Which seal is meant; empty: none."""
-    lead: str = ""
-    """Of a seal: the broker whose commit decides."""
+    """Of which prepare; empty: none."""
+    coordinator: str = ""
+    """Of a prepare: the broker whose commit decides."""
     participants: list[str] = []
-    """Of a seal and a commit: the brokers that have a part."""
+    """Of a prepare and a commit: the brokers that have a part."""
     keep_hours: Int = 720
     """How long the commit is remembered at least."""
     brokers: list[str] = []
-    """Of a seal, a commit and an enlist: all that may know something of the name, sorted; empty: this one alone."""
+    """Of a prepare, a commit and an add brokers: all that may know the id, sorted; empty: this one alone."""
     gone: list[str] = []
-    """Of an enlist: brokers that are no more."""
+    """Of an add brokers: brokers that are no more."""
     epoch: Long = 0
-    """Of a seal at another broker than the lead: the epoch that the lead's answered."""
+    """Of a prepare at another broker than the coordinator: the epoch that the coordinator answered."""
 
 
-class NamedResponseHeader(Header, frozen=True):
-    """NAMED_TRANSACTION_STAGE, NAMED_TRANSACTION_END: what the transaction is now."""
+class StagedResponseHeader(Header, frozen=True):
+    """STAGED_TRANSACTION_WRITE, STAGED_TRANSACTION_END: what the transaction is now."""
+
+    wire_names: ClassVar[Mapping[str, str]] = _WIRE_NAMES
 
     state: Int
-    """0 unknown, 1 staged, 2 sealed, 3 committed."""
+    """0 unknown, 1 staged, 2 prepared, 3 committed."""
     delivered: bool = False
     """Committed, and its messages are all in their queues."""
     token: str = ""
-    lead: str = ""
+    coordinator: str = ""
     participants: list[str] = []
     epoch: Long = 0
-    """Of a seal: where the lead's is in its log; of two seals the higher one counts."""
+    """Of a prepare: the place of the coordinator's in its log; of two the higher one counts."""
     brokers: list[str] = []
-    """All that may know something of the name, if they are several."""
+    """All that may know the transactional id, if several."""
     lost: Int = 0
     """Committed chunks that were gone before they could be delivered."""
 
 
 _R = RequestCode
 SPECS: Final = (
-    Spec(_R.NAMED_TRANSACTION_END, Pool.STAGED, PUB_STORED, NamedEndRequestHeader, NamedResponseHeader),
+    Spec(_R.STAGED_TRANSACTION_END, Pool.STAGED, PUB_STORED, StagedEndRequestHeader, StagedResponseHeader),
     Spec(
-        _R.NAMED_TRANSACTION_STAGE,
+        _R.STAGED_TRANSACTION_WRITE,
         Pool.STAGED,
         PUB_SECTIONS,
-        NamedStageRequestHeader,
-        NamedResponseHeader,
+        StagedWriteRequestHeader,
+        StagedResponseHeader,
         body=Raw.SIZED_RECORDS,
     ),
 )

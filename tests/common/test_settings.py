@@ -1,7 +1,8 @@
 """Settings: precedence, conversion, and what a wrong one is told."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.common.errors import ConfigError
-from pocketmq.common.settings import SettingsReader, expected_text, snake_case
+from pocketmq.common.settings import Layer, SettingsReader, expected_text, snake_case
 
 
 class DiskConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +34,13 @@ class NetConfig(msgspec.Struct, frozen=True, kw_only=True):
     name: str = "net"
 
 
+class QueueConfig(msgspec.Struct, frozen=True, kw_only=True):
+    former_names: ClassVar[Mapping[str, str]] = {"depth": "length"}
+    length: int = 1
+
+
 READER = SettingsReader({"disk": DiskConfig, "net": NetConfig})
+RENAMED = SettingsReader({"queue": QueueConfig})
 
 
 def test_a_later_layer_wins_and_every_value_knows_its_origin() -> None:
@@ -171,3 +178,42 @@ def test_rocketmq_spelling_becomes_ours() -> None:
     assert snake_case("flushDiskType") == "flush_disk_type"
     assert snake_case("osPageCacheBusyTimeOutMills") == "os_page_cache_busy_timeout_mills"
     assert expected_text(int | None) == "a whole number"
+
+
+@pytest.mark.parametrize(
+    ("layer", "origin"),
+    [
+        (lambda: RENAMED.from_file("[queue]\ndepth = 7\n", "x.toml"), "x.toml line 2"),
+        (lambda: RENAMED.from_mapping({"queue": {"depth": 7}}, "the program"), "the program"),
+        (
+            lambda: RENAMED.from_environment({"POCKETMQ_QUEUE__DEPTH": "7"}),
+            "environment variable POCKETMQ_QUEUE__DEPTH",
+        ),
+        (lambda: RENAMED.from_flags(["queue.depth=7"]), "--set queue.depth=7"),
+        (lambda: RENAMED.from_flags(["depth=7"]), "--set depth=7"),
+    ],
+)
+def test_a_key_is_taken_under_its_former_name(layer: Callable[[], Layer], origin: str) -> None:
+    """Wherever it is given, with a warning that says where."""
+    with pytest.warns(DeprecationWarning, match=r"queue\.depth is now queue\.length"):
+        merged = RENAMED.merge(layer())
+    assert merged.get(QueueConfig).length == 7
+    assert merged.origin("queue", "length") == origin
+    assert merged.renamed == (f"{origin}: queue.depth is now queue.length",)
+
+
+@pytest.mark.parametrize("text", ["depth = 7\nlength = 8", "length = 8\ndepth = 7"])
+def test_in_one_layer_the_name_wins_over_the_former_one(text: str) -> None:
+    merged = RENAMED.merge(RENAMED.from_file(f"[queue]\n{text}\n", "x.toml"))
+    assert (merged.get(QueueConfig).length, merged.renamed) == (8, ())
+
+
+def test_a_later_layer_wins_under_either_name() -> None:
+    below = RENAMED.from_file("[queue]\nlength = 8\n", "x.toml")
+    with pytest.warns(DeprecationWarning, match="is now"):
+        assert RENAMED.merge(below, RENAMED.from_flags(["queue.depth=7"])).get(QueueConfig).length == 7
+
+
+def test_a_key_that_never_was_stays_an_error() -> None:
+    with pytest.raises(ConfigError, match="unknown key 'dept'"):
+        RENAMED.from_file("[queue]\ndept = 7\n", "x.toml")

@@ -19,7 +19,7 @@ import pyarrow as pa
 from bench.base.broker_process import BrokerProcess
 from bench.own.spark.read import QUEUES, ROUNDS, ROWS, session
 from pocketmq.client.admin.admin import Admin
-from pocketmq.client.staged.staged_transaction import NamedTransactions
+from pocketmq.client.staged.staged_transaction import StagedTransactions
 from pocketmq.pipeline.sink.sink_plan import SinkPlan
 from pocketmq.pipeline.sink.sink_task import write_rows
 
@@ -103,7 +103,7 @@ def _task(namesrv: str, batch: pa.RecordBatch, batches: int, *, transactional: b
     if transactional:
 
         async def commit() -> None:
-            async with NamedTransactions("bench", namesrv) as transactions:
+            async with StagedTransactions("bench", namesrv) as transactions:
                 await transactions.commit("bench", 0, [part])
 
         asyncio.run(commit())

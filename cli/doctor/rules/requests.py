@@ -23,7 +23,8 @@ _SENDS: Final = frozenset(
         "SEND_REPLY_MESSAGE_V2",
         "NATIVE_APPEND",
         "NATIVE_HALF_APPEND",
-        "NAMED_TRANSACTION_STAGE",
+        "STAGED_TRANSACTION_WRITE",
+        "NAMED_TRANSACTION_STAGE",  # as earlier versions log it
     )
 )
 _PULLS: Final = frozenset(("PULL_MESSAGE", "LITE_PULL_MESSAGE", "NATIVE_PULL"))

@@ -18,7 +18,7 @@ from pocketmq.common.logs import CapturedLog
 from pocketmq.common.record import TRANSACTION_COMMIT
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.protocol.pull import ViewMessageRequestHeader
-from pocketmq.remoting.protocol.staged import NamedEndRequestHeader
+from pocketmq.remoting.protocol.staged import StagedEndRequestHeader
 from pocketmq.remoting.protocol.transaction import NativeEndTransactionRequestHeader
 from pocketmq.store.disk.os_file_system import OsFileSystem
 from pocketmq.store.errors import StoreFull
@@ -133,12 +133,12 @@ async def test_a_failed_sync_is_the_same_refusal_for_every_request_that_waits(ha
     native = NativeEndTransactionRequestHeader(
         "producers", [(place[0], place[1], TRANSACTION_COMMIT, False) for place in others]
     )
-    enlist = NamedEndRequestHeader("producers", "daily", 1, 4, [], brokers=["broker-a"])
+    add_brokers = StagedEndRequestHeader("producers", "daily", 1, 4, [], brokers=["broker-a"])
     waiting: dict[str, Callable[[], Any]] = {
         "send": lambda: sick.put(b"nobody knows"),
         "decision": lambda: end(sick.client, first, TRANSACTION_COMMIT),
         "decisions": lambda: sick.client.ask(RequestCode.NATIVE_END_TRANSACTION, native),
-        "staged": lambda: sick.client.ask(RequestCode.NAMED_TRANSACTION_END, enlist),
+        "staged": lambda: sick.client.ask(RequestCode.STAGED_TRANSACTION_END, add_brokers),
     }
     answers = {}
     for name, ask in waiting.items():

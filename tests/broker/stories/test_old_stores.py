@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pocketmq.client import ConsumeFromWhere, LocalTransactionState, PushConsumer, ReceivedMessage, TransactionProducer
-from pocketmq.client.named_transaction import NamedTransactions, Part
+from pocketmq.client.staged_transaction import Part, StagedTransactions
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.record_codec import decode_record
 from pocketmq.common.topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
@@ -173,7 +173,7 @@ async def test_staged_transactions_are_remembered_and_can_be_committed(old: OldS
 
     committed = Counter(b"row %d" % at for at in range(20))
     assert rows() == committed
-    async with NamedTransactions("etl", broker.namesrv, wait_ms=5000) as transactions:
+    async with StagedTransactions("etl", broker.namesrv, wait_ms=5000) as transactions:
         assert await transactions.is_committed("job", 0)
         assert not await transactions.is_committed("job", 1)
         assert not await transactions.commit("job", 0, [])

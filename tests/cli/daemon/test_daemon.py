@@ -317,3 +317,28 @@ def test_the_daemons_default_metrics_port_may_be_taken() -> None:
     named = load_settings({}, None, ["metrics.listen_port=5557"], {})
     assert named.origin("metrics", "listen_port") != DEFAULT_ORIGIN
     assert MetricsConfig().listen_port == 0
+
+
+@pytest.mark.parametrize(
+    ("former", "name"),
+    [
+        ("named_transaction_time_out", "staged_transaction_time_out"),
+        ("named_transaction_size_bytes_max", "staged_transaction_size_bytes_max"),
+    ],
+)
+def test_settings_are_taken_under_their_former_names(former: str, name: str) -> None:
+    from pocketmq.broker.config import BrokerConfig
+    from pocketmq.cli.daemon.daemon import load_settings
+
+    with pytest.warns(DeprecationWarning, match=f"{former} is now broker.{name}"):
+        settings = load_settings({}, None, [f"broker.{former}=4711"], {})
+    assert getattr(settings.get(BrokerConfig), name) == 4711
+
+
+def test_a_former_name_is_reported_at_the_start(start_daemon: Any, tmp_path: Path) -> None:
+    """In one line on standard error, where an operator sees it; the broker starts."""
+    former = "broker.named_transaction_time_out"
+    daemon = start_daemon("standalone", *PORTS, "--data-dir", str(tmp_path), "--set", f"{former}=60000")
+    assert daemon.ready.startswith("ready ")
+    _, _, errors = daemon.end()
+    assert f"warning: --set {former}=60000: {former} is now broker.staged_transaction_time_out\n" in errors

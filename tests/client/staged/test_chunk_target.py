@@ -11,13 +11,13 @@ import pytest
 
 from pocketmq.client import ClientInstance, ClientOptions, NoRoute
 from pocketmq.client.staged.chunk_target import BrokersAway, Patience
-from pocketmq.client.staged.staged_transaction import NamedTransactions
+from pocketmq.client.staged.staged_transaction import StagedTransactions
 from pocketmq.common.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.protocol.body import encode_body
 from pocketmq.remoting.protocol.namesrv import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from tests.client.real_cluster import RealCluster
-from tests.client.stories.test_named_transactions import batch, bodies, stage
+from tests.client.stories.test_staged_transactions import batch, bodies, stage
 
 
 class Door:
@@ -77,13 +77,13 @@ async def real(tmp_path: Path) -> AsyncIterator[RealCluster]:
 
 async def test_a_write_waits_for_a_name_server_that_does_not_answer(real: RealCluster) -> None:
     """The write begins, and the commit of another client, while nobody answers; both end well."""
-    async with Door(real.namesrv) as door, NamedTransactions("etl", door.address) as transactions:
+    async with Door(real.namesrv) as door, StagedTransactions("etl", door.address) as transactions:
         writing = asyncio.create_task(stage(transactions, 0, batch(0, 10)))
         await asyncio.wait([writing, asyncio.create_task(door.knocked.wait())], return_when=asyncio.FIRST_COMPLETED)
         assert not writing.done(), writing.exception()
         door.open()
         part = await writing
-    async with Door(real.namesrv) as door, NamedTransactions("etl", door.address) as transactions:
+    async with Door(real.namesrv) as door, StagedTransactions("etl", door.address) as transactions:
         commit = asyncio.create_task(transactions.commit("job", 0, [part]))
         await asyncio.wait([commit, asyncio.create_task(door.knocked.wait())], return_when=asyncio.FIRST_COMPLETED)
         assert not commit.done(), commit.exception()
@@ -97,7 +97,7 @@ async def test_when_patience_ends_the_error_names_the_server_and_the_wait() -> N
     with socket.socket() as nobody_listens:
         nobody_listens.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{nobody_listens.getsockname()[1]}"
-        async with NamedTransactions("etl", address, wait_ms=0) as transactions:
+        async with StagedTransactions("etl", address, wait_ms=0) as transactions:
             with pytest.raises(BrokersAway, match=rf"no route of T from name server {address}: .*\(waited \d+ ms;"):
                 await stage(transactions, 0, batch(0, 10))
             with pytest.raises(BrokersAway, match=rf"{address}.*\(waited \d+ ms;"):

@@ -142,17 +142,17 @@ def test_a_micro_batch_that_was_committed_is_told(
     pocket: PocketBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A copied checkpoint looks like a repetition: what is dropped is in the log. One without tasks is asked about,
-    too, where its name is known."""
+    too, where its id is known."""
     for _ in range(2):
         caplog.clear()
         as_task(monkeypatch, FakeTask(0, query="copied"))
         writer = stream_writer(pocket, "copies", txnAppId="copied")
         writer.commit([writer.write(batches(1, 2, 3))], 0)
-    assert "named_transaction_was_committed" in caplog.text
+    assert "staged_transaction_was_committed" in caplog.text
     assert "rows_dropped=3" in caplog.text
     caplog.clear()
     stream_writer(pocket, "copies", txnAppId="copied").commit([], 0)
-    assert "named_transaction_was_committed" in caplog.text
+    assert "staged_transaction_was_committed" in caplog.text
     assert bodies(pocket, "copies") == [1, 2, 3]
 
 
@@ -190,7 +190,7 @@ def test_a_batch_job_has_an_identity_of_its_own(pocket: PocketBroker) -> None:
     """Two jobs without ``txnAppId`` are two, and so much is remembered for an hour only; a copy of the writer in a task
     has that of the driver."""
     writers = [TopicWriter(options(pocket, topic="jobs"), BODY, False) for _ in range(2)]
-    assert writers[0]._plan.name != writers[1]._plan.name
+    assert writers[0]._plan.transactional_id != writers[1]._plan.transactional_id
     assert writers[0]._plan.keep_hours == 1
     for writer in writers:
         in_task: TopicWriter = pickle.loads(pickle.dumps(writer))

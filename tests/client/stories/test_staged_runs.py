@@ -1,4 +1,4 @@
-"""Named transactions when runs of one transaction meet, or brokers are away: never rows of two runs, never rows twice;
+"""Staged transactions when runs of one transaction meet, or brokers are away: never rows of two runs, never rows twice;
 refusals where nobody knows.
 """
 
@@ -11,26 +11,26 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pocketmq.broker.staged import staged_checks as named_checks
-from pocketmq.broker.staged.staged_service import NamedService
+from pocketmq.broker.staged import staged_checks as staged_checks
+from pocketmq.broker.staged.staged_service import StagedService
 from pocketmq.client.admin.admin import Admin
 from pocketmq.client.errors import BrokerAnswerError
 from pocketmq.client.staged.chunk_target import BrokersAway
 from pocketmq.client.staged.staged_transaction import (
     COMMIT,
     COMMITTED,
-    SEAL,
-    SEALED,
+    PREPARE,
+    PREPARED,
     InDoubt,
-    NamedTransactions,
     Part,
     RowsLost,
+    StagedTransactions,
 )
-from pocketmq.remoting.protocol.staged import NamedEndRequestHeader, NamedResponseHeader
+from pocketmq.remoting.protocol.staged import StagedEndRequestHeader, StagedResponseHeader
 from pocketmq.testing.broker import STORE_SETTINGS
 from tests.client import real_cluster
 from tests.client.real_cluster import RealCluster
-from tests.client.stories.test_named_transactions import batch, bodies, stage
+from tests.client.stories.test_staged_transactions import batch, bodies, stage
 
 BOTH = ["a", "b"]
 
@@ -45,8 +45,8 @@ async def cluster(tmp_path: Path) -> AsyncIterator[RealCluster]:
 
 
 @pytest.fixture
-async def transactions(cluster: RealCluster) -> AsyncIterator[NamedTransactions]:
-    async with NamedTransactions("etl", cluster.namesrv, wait_ms=5000) as running:
+async def transactions(cluster: RealCluster) -> AsyncIterator[StagedTransactions]:
+    async with StagedTransactions("etl", cluster.namesrv, wait_ms=5000) as running:
         yield running
 
 
@@ -55,50 +55,53 @@ def keyed(*numbers: int, key: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"body": [b"%d" % n for n in numbers], "sharding_key": [key] * len(numbers)})
 
 
-async def stage_at(transactions: NamedTransactions, broker: str, sequence: int = 0) -> Part:
+async def stage_at(transactions: StagedTransactions, broker: str, version: int = 0) -> Part:
     """Stage two rows at one broker."""
     for number in range(50):
-        part = await stage(transactions, sequence, keyed(1, 2, key=f"q{number}"))
+        part = await stage(transactions, version, keyed(1, 2, key=f"q{number}"))
         if list(part.chunks) == [broker]:
             return part
         await transactions.abort([part])
     raise AssertionError(f"no key goes to {broker}")
 
 
-async def enlist(transactions: NamedTransactions) -> None:
-    await transactions._enlist("job", 0, (), named_checks.ENLIST)
+async def add_brokers(transactions: StagedTransactions) -> None:
+    await transactions._add_brokers("job", 0, (), staged_checks.ADD_BROKERS)
 
 
-async def seal_at(
-    transactions: NamedTransactions, part: Part, broker: str, token: str, epoch: int = 0, brokers: Sequence[str] = BOTH
-) -> NamedResponseHeader:
+async def prepare_at(
+    transactions: StagedTransactions, part: Part, broker: str, token: str, epoch: int = 0, brokers: Sequence[str] = BOTH
+) -> StagedResponseHeader:
     header = transactions._header(
-        part.name, part.sequence, SEAL, [(part.attempt, part.chunks[broker])], token=token, lead="a", participants=BOTH,
+        part.transactional_id, part.version, PREPARE, [(part.attempt, part.chunks[broker])], token=token,
+            coordinator="a", participants=BOTH,
         brokers=brokers,
     )  # fmt: skip
-    fields = {name: getattr(header, name) for name in NamedEndRequestHeader.__struct_fields__}
-    return await transactions._end(broker, NamedEndRequestHeader(**{**fields, "epoch": epoch}))
+    fields = {name: getattr(header, name) for name in StagedEndRequestHeader.__struct_fields__}
+    return await transactions._end(broker, StagedEndRequestHeader(**{**fields, "epoch": epoch}))
 
 
-async def commit_at(transactions: NamedTransactions, part: Part, broker: str, token: str) -> None:
+async def commit_at(transactions: StagedTransactions, part: Part, broker: str, token: str) -> None:
     header = transactions._header(
-        part.name, part.sequence, COMMIT, [], token=token, lead="a", participants=BOTH, brokers=BOTH
+        part.transactional_id, part.version, COMMIT, [], token=token, coordinator="a", participants=BOTH, brokers=BOTH
     )
     await transactions._commit_at(broker, header)
 
 
-async def test_a_late_seal_of_an_older_run_is_refused(cluster: RealCluster, transactions: NamedTransactions) -> None:
-    """Run 1 seals the lead and is held up; run 2 seals both; the seal that run 1 sends then to the other broker is
-    refused: so that broker delivers run 2's rows, as the lead does."""
+async def test_a_late_prepare_of_an_older_run_is_refused(
+    cluster: RealCluster, transactions: StagedTransactions
+) -> None:
+    """Run 1 prepares the coordinator and is held up; run 2 prepares both; what run 1 then prepares at the other
+    broker is refused: so that broker delivers run 2's rows, as the coordinator does."""
     run1 = await stage(transactions, 0, batch(0, 40))
     run2 = await stage(transactions, 0, batch(0, 40, sharding_key=[f"z{n * 7}" for n in range(40)]))
-    await enlist(transactions)
-    old = await seal_at(transactions, run1, "a", "t1")
-    new = await seal_at(transactions, run2, "a", "t2")
+    await add_brokers(transactions)
+    old = await prepare_at(transactions, run1, "a", "t1")
+    new = await prepare_at(transactions, run2, "a", "t2")
     assert new.epoch > old.epoch
-    await seal_at(transactions, run2, "b", "t2", new.epoch)
+    await prepare_at(transactions, run2, "b", "t2", new.epoch)
     with pytest.raises(BrokerAnswerError, match="another run of the same transaction has taken it over"):
-        await seal_at(transactions, run1, "b", "t1", old.epoch)
+        await prepare_at(transactions, run1, "b", "t1", old.epoch)
     await commit_at(transactions, run2, "a", "t2")
     await commit_at(transactions, run2, "b", "t2")
     run3 = await stage(transactions, 0, batch(0, 40))
@@ -106,12 +109,12 @@ async def test_a_late_seal_of_an_older_run_is_refused(cluster: RealCluster, tran
     assert await bodies(cluster) == list(range(40))
 
 
-async def test_parts_of_two_runs_are_told(cluster: RealCluster, transactions: NamedTransactions) -> None:
+async def test_parts_of_two_runs_are_told(cluster: RealCluster, transactions: StagedTransactions) -> None:
     """A broker that holds another run's part than the one that was committed is not made to deliver it."""
     run1, run2 = await stage(transactions, 0, batch(0, 40)), await stage(transactions, 0, batch(0, 40))
-    await enlist(transactions)
-    new = await seal_at(transactions, run2, "a", "t2")
-    await seal_at(transactions, run1, "b", "t1", new.epoch)
+    await add_brokers(transactions)
+    new = await prepare_at(transactions, run2, "a", "t2")
+    await prepare_at(transactions, run1, "b", "t1", new.epoch)
     await commit_at(transactions, run2, "a", "t2")
     with pytest.raises(InDoubt, match="parts of different runs: a t2, b t1"):
         await transactions.commit("job", 0, [run1])
@@ -119,21 +122,22 @@ async def test_parts_of_two_runs_are_told(cluster: RealCluster, transactions: Na
 
 @pytest.mark.slow
 async def test_a_broker_that_the_name_server_forgot_is_waited_for(
-    cluster: RealCluster, transactions: NamedTransactions
+    cluster: RealCluster, transactions: StagedTransactions
 ) -> None:
-    """The other one knows that it belongs to the name: a second run does not commit without it, and once it is back
-    changes nothing. Who says that it is gone for good commits, and the name is the other's alone from then on."""
+    """The other one knows that it belongs to the transactional id: a second run does not commit without it, and
+    once it is back changes nothing. A run that says it is gone for good commits, and from then on the id is the
+    other's alone."""
     part = await stage_at(transactions, "a")
     assert await transactions.commit("job", 0, [part])
     await cluster.stop("a")
-    async with NamedTransactions("etl", cluster.namesrv, wait_ms=300) as replay:
+    async with StagedTransactions("etl", cluster.namesrv, wait_ms=300) as replay:
         again = await stage(replay, 0, keyed(1, 2, key="x"))
         assert list(again.chunks) == ["b"]
         with pytest.raises(BrokersAway, match="one of them may have committed this before"):
             await replay.commit("job", 0, [again])
         with pytest.raises(BrokersAway):
             await replay.is_committed("job", 0)
-    async with NamedTransactions("etl", cluster.namesrv, wait_ms=300, gone=["a"]) as knowing:
+    async with StagedTransactions("etl", cluster.namesrv, wait_ms=300, gone=["a"]) as knowing:
         following = await stage(knowing, 1, keyed(3, key="x"))
         assert await knowing.commit("job", 1, [following])
     await cluster.add("a")
@@ -141,17 +145,17 @@ async def test_a_broker_that_the_name_server_forgot_is_waited_for(
     assert await bodies(cluster) == [1, 2, 3]
 
 
-async def test_runs_with_parts_on_different_brokers_have_one_lead(
-    cluster: RealCluster, transactions: NamedTransactions, monkeypatch: pytest.MonkeyPatch
+async def test_runs_with_parts_on_different_brokers_have_one_coordinator(
+    cluster: RealCluster, transactions: StagedTransactions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two drivers have one small part each, on different brokers, and both have asked before either commits: the rows
     of one of them become visible."""
     parts = [await stage_at(transactions, broker) for broker in BOTH]
-    async with NamedTransactions("etl", cluster.namesrv, wait_ms=5000) as second:
+    async with StagedTransactions("etl", cluster.namesrv, wait_ms=5000) as second:
         barrier = asyncio.Barrier(2)
 
-        def held(run: NamedTransactions) -> None:
-            ask, asked = run._enlist, False
+        def held(run: StagedTransactions) -> None:
+            ask, asked = run._add_brokers, False
 
             async def slowly(*args: Any) -> Any:
                 nonlocal asked
@@ -161,7 +165,7 @@ async def test_runs_with_parts_on_different_brokers_have_one_lead(
                     await barrier.wait()
                 return states
 
-            monkeypatch.setattr(run, "_enlist", slowly)
+            monkeypatch.setattr(run, "_add_brokers", slowly)
 
         held(transactions)
         held(second)
@@ -174,47 +178,47 @@ async def test_runs_with_parts_on_different_brokers_have_one_lead(
     assert await bodies(cluster) == [1, 2]
 
 
-async def test_who_knows_too_few_brokers_is_refused(cluster: RealCluster, transactions: NamedTransactions) -> None:
-    """A run whose name server listed one broker only neither seals nor commits once another run has told of two."""
+async def test_who_knows_too_few_brokers_is_refused(cluster: RealCluster, transactions: StagedTransactions) -> None:
+    """A run whose name server listed one broker only neither prepares nor commits once another run knows of two."""
     part = await stage_at(transactions, "b")
-    await enlist(transactions)
+    await add_brokers(transactions)
     alone = transactions._header("job", 0, COMMIT, [(part.attempt, part.chunks["b"])], brokers=["b"])
-    with pytest.raises(BrokerAnswerError, match="brokers that may know something of this name are a, b"):
+    with pytest.raises(BrokerAnswerError, match="the brokers of this transactional id are a, b"):
         await transactions._end("b", alone)
-    with pytest.raises(BrokerAnswerError, match="whoever sends this knows of b"):
-        await seal_at(transactions, part, "b", "t", brokers=["b"])
+    with pytest.raises(BrokerAnswerError, match="this request names b: add all of them"):
+        await prepare_at(transactions, part, "b", "t", brokers=["b"])
     assert await transactions.commit("job", 0, [part])
     assert await bodies(cluster) == [1, 2]
 
 
 @pytest.mark.slow
 async def test_the_brokers_of_a_name_are_remembered_as_long_as_its_commits(
-    cluster: RealCluster, transactions: NamedTransactions
+    cluster: RealCluster, transactions: StagedTransactions
 ) -> None:
     """They are written down once, and again for a commit that is to be remembered longer; a restart changes nothing."""
-    for sequence, hours in enumerate((2, 2, 48, 2)):
-        part = await stage(transactions, sequence, keyed(sequence, key="k"))
-        assert await transactions.commit("job", sequence, [part], keep_hours=hours)
+    for version, hours in enumerate((2, 2, 48, 2)):
+        part = await stage(transactions, version, keyed(version, key="k"))
+        assert await transactions.commit("job", version, [part], keep_hours=hours)
     for name in BOTH:
         (service,) = _services(cluster, name)
-        with service.named.lock:
-            brokers, until_ms = service.named.table.brokers("job")
+        with service.staged_log.lock:
+            brokers, until_ms = service.staged_log.table.brokers("job")
         assert brokers == BOTH
-        assert 47 < (until_ms - service.named.now_ms()) / 3_600_000 <= 48
+        assert 47 < (until_ms - service.staged_log.now_ms()) / 3_600_000 <= 48
     for name in BOTH:
         await cluster.stop(name)
     for name in BOTH:
         await cluster.add(name)
-        again, again_until_ms = _services(cluster, name)[0].named.table.brokers("job")
+        again, again_until_ms = _services(cluster, name)[0].staged_log.table.brokers("job")
         assert again == BOTH
         assert abs(again_until_ms - until_ms) < 60_000
     assert await transactions.is_committed("job", 3)
 
 
-async def test_a_commit_that_failed_before_its_decision_takes_its_seals_back(
-    cluster: RealCluster, transactions: NamedTransactions
+async def test_a_commit_that_failed_before_its_decision_undoes_its_prepares(
+    cluster: RealCluster, transactions: StagedTransactions
 ) -> None:
-    """One broker has not what it should seal: the lead is free again, and an abort drops what it has."""
+    """One broker lacks what it should prepare: the coordinator is free again, and an abort drops what it has."""
     part = await stage(transactions, 0, batch(0, 40))
     await transactions.abort([Part("job", 0, part.attempt, {"b": part.chunks["b"]})])
     with pytest.raises(BrokerAnswerError, match="has 0 chunks here"):
@@ -224,14 +228,14 @@ async def test_a_commit_that_failed_before_its_decision_takes_its_seals_back(
     assert {each.state for each in (await transactions._states("job", 0, BOTH)).values()} == {0}
 
 
-async def test_a_run_without_rows_takes_earlier_seals_over(
-    cluster: RealCluster, transactions: NamedTransactions
+async def test_a_run_without_rows_takes_over_what_is_prepared(
+    cluster: RealCluster, transactions: StagedTransactions
 ) -> None:
-    """It is committed, with nothing: the run that had sealed cannot commit its rows any more."""
+    """It is committed, with nothing: the run that had prepared cannot commit its rows any more."""
     part = await stage(transactions, 0, batch(0, 40))
-    await enlist(transactions)
-    epoch = (await seal_at(transactions, part, "a", "t1")).epoch
-    await seal_at(transactions, part, "b", "t1", epoch)
+    await add_brokers(transactions)
+    epoch = (await prepare_at(transactions, part, "a", "t1")).epoch
+    await prepare_at(transactions, part, "b", "t1", epoch)
     assert await transactions.commit("job", 0, [])
     states = await transactions._states("job", 0, BOTH)
     assert {each.state for each in states.values()} == {COMMITTED}
@@ -241,18 +245,19 @@ async def test_a_run_without_rows_takes_earlier_seals_over(
 
 
 async def test_a_commit_of_another_run_is_not_taken_for_the_own(
-    cluster: RealCluster, transactions: NamedTransactions, monkeypatch: pytest.MonkeyPatch
+    cluster: RealCluster, transactions: StagedTransactions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Run 1 has sealed the lead; run 2 comes, and commits a part at the lead; run 1 seals the other broker, which knows
-    nothing of run 2, and commits: the lead says that it has committed another run, and nothing more becomes visible."""
+    """Run 1 has prepared the coordinator; run 2 comes, and commits a part there; run 1 prepares the other broker, which
+    knows nothing of run 2, and commits: the coordinator answers that it has committed another run, and nothing more
+    becomes visible."""
     first, second = await stage_at(transactions, "b"), await stage_at(transactions, "a")
     end = transactions._end
 
-    async def interrupted(broker: str, header: NamedEndRequestHeader) -> NamedResponseHeader:
+    async def interrupted(broker: str, header: StagedEndRequestHeader) -> StagedResponseHeader:
         answer = await end(broker, header)
-        if broker == "a" and header.action == SEAL:
+        if broker == "a" and header.action == PREPARE:
             monkeypatch.undo()
-            async with NamedTransactions("etl", cluster.namesrv, wait_ms=5000) as other:
+            async with StagedTransactions("etl", cluster.namesrv, wait_ms=5000) as other:
                 assert await other.commit("job", 0, [second])
         return answer
 
@@ -264,14 +269,14 @@ async def test_a_commit_of_another_run_is_not_taken_for_the_own(
 
 @pytest.mark.slow
 async def test_a_commit_that_is_not_complete_says_how_to_end_it(
-    cluster: RealCluster, transactions: NamedTransactions, monkeypatch: pytest.MonkeyPatch
+    cluster: RealCluster, transactions: StagedTransactions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker goes between its seal and its commit: the error names the transaction, and a commit without rows ends
+    """A broker goes between its prepare and its commit: the error names the transaction, and a commit without rows ends
     it when the broker is back."""
     part = await stage(transactions, 7, batch(0, 40))
     commit = transactions._commit_at
 
-    async def without_b(broker: str, header: NamedEndRequestHeader) -> NamedResponseHeader:
+    async def without_b(broker: str, header: StagedEndRequestHeader) -> StagedResponseHeader:
         answer = await commit(broker, header)
         if broker == "a":
             await cluster.stop("b")
@@ -282,10 +287,10 @@ async def test_a_commit_that_is_not_complete_says_how_to_end_it(
     with pytest.raises(BrokersAway, match=r"job 7 is committed, but not yet at every broker.*commit 'job' 7 again"):
         await transactions.commit("job", 7, [part], keep_hours=1)
     monkeypatch.undo()
-    table = _services(cluster, "a")[0].named.table
+    table = _services(cluster, "a")[0].staged_log.table
     done = table.get("job", 7)[2]
     assert done is not None
-    assert done.keep_hours == 72 + 24  # longer than the seal at the other one
+    assert done.keep_hours == 72 + 24  # longer than the other may stay prepared
     await cluster.add("b")
     transactions.patience.wait_ms = 5000
     assert not await transactions.commit("job", 7, [])
@@ -293,20 +298,20 @@ async def test_a_commit_that_is_not_complete_says_how_to_end_it(
 
 
 async def test_an_empty_commit_is_no_commit(
-    cluster: RealCluster, transactions: NamedTransactions, monkeypatch: pytest.MonkeyPatch
+    cluster: RealCluster, transactions: StagedTransactions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else anybody could fill the table of names with nothing."""
+    """Else anybody could fill the table of ids with nothing."""
     with pytest.raises(BrokerAnswerError, match="no part of it is here"):
         await transactions._end("a", transactions._header("job", 0, COMMIT, []))
-    monkeypatch.setattr(named_checks, "NAMES_MAX", 0)
+    monkeypatch.setattr(staged_checks, "IDS_MAX", 0)
     transactions.patience.wait_ms = 200
-    with pytest.raises(BrokersAway, match="0 names of transactions are remembered"):
-        await transactions._end("a", transactions._header("job", 0, SEAL, [], token="t", lead="a"))
+    with pytest.raises(BrokersAway, match="0 transactional ids are remembered"):
+        await transactions._end("a", transactions._header("job", 0, PREPARE, [], token="t", coordinator="a"))
 
 
 @pytest.mark.parametrize("queues", [1, 4])
 async def test_a_topic_that_was_made_again_stops_the_commit(
-    cluster: RealCluster, transactions: NamedTransactions, queues: int
+    cluster: RealCluster, transactions: StagedTransactions, queues: int
 ) -> None:
     """It is another topic, with as many queues or fewer: nothing is committed."""
     part = await stage(transactions, 0, batch(0, 40))
@@ -318,18 +323,18 @@ async def test_a_topic_that_was_made_again_stops_the_commit(
     assert await bodies(cluster) == []
 
 
-async def test_a_commit_that_is_too_late_is_refused(cluster: RealCluster, transactions: NamedTransactions) -> None:
+async def test_a_commit_that_is_too_late_is_refused(cluster: RealCluster, transactions: StagedTransactions) -> None:
     """It was staged in time, but sixteen later ones were committed since: it would be forgotten at once."""
     slow = await stage(transactions, 0, keyed(0, key="k"))
-    for sequence in range(1, 17):
-        assert await transactions.commit("job", sequence, [await stage(transactions, sequence, keyed(1, key="k"))])
-    with pytest.raises(BrokerAnswerError, match="nobody knows whether it was committed"):
+    for version in range(1, 17):
+        assert await transactions.commit("job", version, [await stage(transactions, version, keyed(1, key="k"))])
+    with pytest.raises(BrokerAnswerError, match="whether it was committed is unknown"):
         await transactions.commit("job", 0, [slow])
     assert Counter(await bodies(cluster)) == {1: 16}
 
 
 async def test_lost_rows_are_told_each_time(
-    cluster: RealCluster, transactions: NamedTransactions, monkeypatch: pytest.MonkeyPatch
+    cluster: RealCluster, transactions: StagedTransactions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A chunk is gone from the log between commit and delivery: the program learns of it, then and later, unless it
     has said that it goes on."""
@@ -347,7 +352,7 @@ async def test_lost_rows_are_told_each_time(
     commit = asyncio.create_task(transactions.commit("job", 0, [part]))
     async with asyncio.timeout(5):
         await waits.wait()
-    service.named.table.deliveries[0].chunks[0] = None
+    service.staged_log.table.deliveries[0].chunks[0] = None
     service.is_held = lambda: False
     service.wake()
     with pytest.raises(RowsLost, match="1 chunks were gone from the log of a"):
@@ -356,13 +361,13 @@ async def test_lost_rows_are_told_each_time(
     await cluster.add("a")
     with pytest.raises(RowsLost):
         await transactions.commit("job", 0, [part])
-    async with NamedTransactions("etl", cluster.namesrv, fail_on_data_loss=False) as careless:
+    async with StagedTransactions("etl", cluster.namesrv, fail_on_data_loss=False) as careless:
         assert not await careless.commit("job", 0, [part])
 
 
-def _services(cluster: RealCluster, name: str) -> list[NamedService]:
+def _services(cluster: RealCluster, name: str) -> list[StagedService]:
     running: Any = cluster.brokers[name]._running
-    return [each for each in running.services if isinstance(each, NamedService)]
+    return [each for each in running.services if isinstance(each, StagedService)]
 
 
 @pytest.mark.slow
@@ -374,10 +379,10 @@ async def test_chunks_of_small_rows_fit(tmp_path: Path, monkeypatch: pytest.Monk
     cluster = RealCluster(tmp_path)
     await cluster.start("a")
     await cluster.create_topic("T", 2)
-    async with NamedTransactions("etl", cluster.namesrv, wait_ms=2000) as transactions:
+    async with StagedTransactions("etl", cluster.namesrv, wait_ms=2000) as transactions:
         part = await stage(transactions, 0, pa.RecordBatch.from_pydict({"body": [b"1"] * 20_000}))
         assert part.chunks["a"] > 2
-        assert (await transactions._states("job", 0, ["a"]))["a"].state not in (SEALED, COMMITTED)
+        assert (await transactions._states("job", 0, ["a"]))["a"].state not in (PREPARED, COMMITTED)
         assert await transactions.commit("job", 0, [part])
     assert len(await bodies(cluster)) == 20_000
     await cluster.stop_all()

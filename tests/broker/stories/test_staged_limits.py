@@ -1,4 +1,4 @@
-"""What is remembered of named transactions stays readable and bounded; what the log has lost is not taken for there."""
+"""What is remembered of staged transactions stays readable and bounded; what the log has lost is not counted."""
 
 from pathlib import Path
 from typing import Any
@@ -7,18 +7,26 @@ import msgspec
 import pytest
 
 from pocketmq.broker.staged import staged_log as named_log
-from pocketmq.broker.staged import staged_records as named_records
+from pocketmq.broker.staged import staged_records as staged_records
 from pocketmq.broker.staged import staged_recovery as named_recovery
 from pocketmq.broker.staged import staged_service as named_service
 from pocketmq.broker.staged import staged_table as named_table
-from pocketmq.broker.staged.staged_records import Committed, Delivered, Enlisted, Sealed, Snapshot, Staged, encode_event
+from pocketmq.broker.staged.staged_records import (
+    BrokersAdded,
+    Committed,
+    Delivered,
+    Prepared,
+    Snapshot,
+    Staged,
+    encode_event,
+)
 from pocketmq.broker.staged.staged_service import HOUSEKEEPING_MS
-from pocketmq.broker.staged.staged_state import BRIEF_MS, DROPPED_MAX, NamedState
+from pocketmq.broker.staged.staged_state import BRIEF_MS, DROPPED_MAX, StagedState
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.errors import MessageIllegal
-from pocketmq.common.topics import NAMED_TOPIC
+from pocketmq.common.topics import STAGED_TOPIC
 from pocketmq.store.disk.os_file_system import OsFileSystem
-from tests.broker.named_fixture import NamedFixture
+from tests.broker.staged_fixture import StagedFixture
 from tests.store.log_fakes import HOST, store_config
 
 HOUR_MS = 3_600_000
@@ -26,16 +34,16 @@ HOUR_MS = 3_600_000
 
 def fixture(
     root: Path, clock: ManualClock, settings: dict[str, Any] | None = None, segment: int = 1 << 16, **changes: Any
-) -> NamedFixture:
+) -> StagedFixture:
     config = store_config(root, mapped_file_size_commit_log=segment, **changes)
-    return NamedFixture(config, OsFileSystem(), clock, **(settings or {}))
+    return StagedFixture(config, OsFileSystem(), clock, **(settings or {}))
 
 
-def events(broker: NamedFixture) -> str:
+def events(broker: StagedFixture) -> str:
     return str([each["event"] for each in broker.log.events])
 
 
-def remove_segment(broker: NamedFixture) -> None:
+def remove_segment(broker: StagedFixture) -> None:
     """Do what retention does when the disk is full."""
     retention = broker.store.retention
     retention._checkpointer.positions_changed()
@@ -43,45 +51,45 @@ def remove_segment(broker: NamedFixture) -> None:
 
 
 def test_an_event_that_could_not_be_read_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit of many long attempts is refused before anything is appended, and a seal a little earlier, so that what
-    is sealed can be committed."""
-    monkeypatch.setattr(named_records, "EVENT_BYTES_MAX", 4000)
+    """A commit of many long attempts is refused before anything is appended, and a prepare a little earlier, so that
+    what is prepared can be committed."""
+    monkeypatch.setattr(staged_records, "EVENT_BYTES_MAX", 4000)
     broker = fixture(tmp_path, ManualClock())
     broker.stage("n", 0, "a", 0, [b"1"])
     end = broker.store.appended_offset
     with pytest.raises(MessageIllegal, match="at most 4000"):
         broker.commit("n", 0, [("€" * 64, 1)] * 21)
     with pytest.raises(MessageIllegal, match="at most 2976"):
-        broker.seal("n", 0, "t", [("€" * 64, 1)] * 16)
-    assert (broker.store.appended_offset, broker.state("n", 0)) == (end, NamedState.STAGED)
+        broker.prepare("n", 0, "t", [("€" * 64, 1)] * 16)
+    assert (broker.store.appended_offset, broker.state("n", 0)) == (end, StagedState.STAGED)
     assert broker.commit("n", 0, [("a", 1)])
     broker.stop()
 
 
 def test_a_snapshot_of_much_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is cut by bytes: each part can be read, whatever the names and brokers are called."""
-    monkeypatch.setattr(named_records, "EVENT_BYTES_MAX", 8000)
+    """It is cut by bytes: each part can be read, whatever ids and brokers are called."""
+    monkeypatch.setattr(staged_records, "EVENT_BYTES_MAX", 8000)
     monkeypatch.setattr(named_log, "SNAPSHOT_BYTES", 4000)
     clock = ManualClock()
     broker = fixture(tmp_path, clock)
     brokers = [f"broker-eu-west-1a-{number:02d}" for number in range(8)]
-    for name in range(60):
-        for sequence in range(3):
-            broker.named.write(Committed(f"spark-{name:036d}", sequence, [], brokers, 720, "token"))
-    broker.named.write(Enlisted("spark-" + "0" * 36, 2, brokers, 720))
+    for number in range(60):
+        for version in range(3):
+            broker.staged_log.write(Committed(f"spark-{number:036d}", version, [], brokers, 720, "token"))
+    broker.staged_log.write(BrokersAdded("spark-" + "0" * 36, 2, brokers, 720))
     broker.store.dispatcher.catch_up()
-    base = broker.named.table.base
-    assert broker.named.snapshot()
-    assert broker.named.table.base > base
+    base = broker.staged_log.table.base
+    assert broker.staged_log.snapshot()
+    assert broker.staged_log.table.base > base
     broker.store.dispatcher.catch_up()
     broker.stop()
     broker = fixture(tmp_path, clock)
-    (event,) = (each for each in broker.log.events if each["event"] == "named_transactions_recovered")
-    assert (event["names"], event["from_offset"]) == (60, 181)
-    done = broker.named.table.get(f"spark-{7:036d}", 2)[2]
+    (event,) = (each for each in broker.log.events if each["event"] == "staged_transactions_recovered")
+    assert (event["transactional_ids"], event["from_offset"]) == (60, 181)
+    done = broker.staged_log.table.get(f"spark-{7:036d}", 2)[2]
     assert done is not None
     assert (done.participants, done.token, done.lost) == (brokers, "token", 0)
-    assert broker.named.table.brokers("spark-" + "0" * 36)[0] == brokers
+    assert broker.staged_log.table.brokers("spark-" + "0" * 36)[0] == brokers
     broker.stop()
 
 
@@ -94,10 +102,10 @@ def test_older_events_are_kept_until_a_snapshot_is_safe(tmp_path: Path, monkeypa
     wanted = broker.service.wanted_from()
     with monkeypatch.context() as patched:
         patched.setattr(broker.store, "read_record", lambda *_: None)
-        assert not broker.named.snapshot()
+        assert not broker.staged_log.snapshot()
     assert broker.service.wanted_from() == wanted
-    assert "named_transaction_snapshot_failed" in events(broker)
-    assert broker.named.snapshot()
+    assert "staged_transaction_snapshot_failed" in events(broker)
+    assert broker.staged_log.snapshot()
     assert broker.service.wanted_from() > wanted
     assert broker.store.flushed_offset > broker.service.wanted_from()
     broker.stop()
@@ -107,14 +115,14 @@ def test_a_start_falls_back_to_the_snapshot_before(tmp_path: Path, monkeypatch: 
     """One that cannot be read is told and passed over."""
     clock = ManualClock()
     broker = fixture(tmp_path, clock)
-    for sequence in range(2):
-        broker.stage("n", sequence, "a", 0, [b"1"])
-        broker.commit("n", sequence, [("a", 1)])
+    for version in range(2):
+        broker.stage("n", version, "a", 0, [b"1"])
+        broker.commit("n", version, [("a", 1)])
         broker.deliver()
-        assert broker.named.snapshot()
+        assert broker.staged_log.snapshot()
         broker.store.dispatcher.catch_up()
-    last = broker.store.max_offset(NAMED_TOPIC, 0) - 1
-    place = broker.store.physical_offset(NAMED_TOPIC, 0, last)
+    last = broker.store.max_offset(STAGED_TOPIC, 0) - 1
+    place = broker.store.physical_offset(STAGED_TOPIC, 0, last)
     broker.stop()
     read = named_recovery._read
 
@@ -123,9 +131,9 @@ def test_a_start_falls_back_to_the_snapshot_before(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(named_recovery, "_read", damaged)
     broker = fixture(tmp_path, clock)
-    assert "named_transaction_snapshot_lost" in events(broker)
-    assert [broker.state("n", sequence) for sequence in range(2)] == [NamedState.COMMITTED] * 2
-    assert not broker.named.table.deliveries
+    assert "staged_transaction_snapshot_lost" in events(broker)
+    assert [broker.state("n", version) for version in range(2)] == [StagedState.COMMITTED] * 2
+    assert not broker.staged_log.table.deliveries
     broker.stop()
 
 
@@ -133,17 +141,17 @@ def test_what_was_written_before_can_be_read() -> None:
     """Events of the first version have no homes, tokens, epochs."""
     old = [
         (Staged("n", 0, "a", 0, 2, ["T"]), 7),
-        (Sealed("n", 0, "t", "a", ["a"], [("x", 1)]), 7),
+        (Prepared("n", 0, "t", "a", ["a"], [("x", 1)]), 7),
         (Committed("n", 0, [("x", 1)], ["a"], 24), 6),
         (Delivered("n", 0, 1), 4),
     ]
     for event, fields in old:
-        array = msgspec.msgpack.decode(named_records._encode(event))
-        assert named_records._decode(named_records._encode(array[:fields])) == event
+        array = msgspec.msgpack.decode(staged_records._encode(event))
+        assert staged_records._decode(staged_records._encode(array[:fields])) == event
     parts = ["snapshot", [["n", [[3, 1000, 24, ["a"]]]]], 1, 9]
-    snapshot = named_records._decode(named_records._encode(parts))
+    snapshot = staged_records._decode(staged_records._encode(parts))
     assert isinstance(snapshot, Snapshot)
-    assert (snapshot.names[0].done[0].sequence, snapshot.names[0].done[0].token) == (3, "")
+    assert (snapshot.ids[0].done[0].version, snapshot.ids[0].done[0].token) == (3, "")
 
 
 def test_a_chunk_that_retention_took_is_missing_at_the_commit(tmp_path: Path) -> None:
@@ -158,7 +166,7 @@ def test_a_chunk_that_retention_took_is_missing_at_the_commit(tmp_path: Path) ->
     for index in range(12):
         broker.stage("n", 0, "b", index, [b"y" * 3000])
     remove_segment(broker)
-    table, min_offset = broker.named.table, broker.named.min_offset
+    table, min_offset = broker.staged_log.table, broker.staged_log.min_offset
     opened = table.get("n", 0)[1]
     assert "removed from the log" in table.missing(opened, [("a", 1)], min_offset)
     clock.advance_ms(HOUSEKEEPING_MS + 1)
@@ -169,7 +177,7 @@ def test_a_chunk_that_retention_took_is_missing_at_the_commit(tmp_path: Path) ->
     broker.store.dispatcher.catch_up()
     broker.stop()
     broker = fixture(tmp_path, clock, segment=1 << 14)
-    assert broker.state("done", 0) is NamedState.COMMITTED
+    assert broker.state("done", 0) is StagedState.COMMITTED
     broker.stop()
 
 
@@ -180,14 +188,14 @@ def test_a_chunk_that_is_lost_after_the_commit_is_remembered(tmp_path: Path) -> 
     for index in range(3):
         broker.stage("n", 0, "a", index, [b"%d" % index])
     broker.commit("n", 0, [("a", 3)])
-    broker.named.table.deliveries[0].chunks[1] = None
+    broker.staged_log.table.deliveries[0].chunks[1] = None
     broker.deliver()
     assert broker.bodies() == [b"0", b"2"]
     for _ in range(2):
-        done = broker.named.table.get("n", 0)[2]
+        done = broker.staged_log.table.get("n", 0)[2]
         assert done is not None
         assert done.lost == 1
-        broker.named.snapshot()
+        broker.staged_log.snapshot()
         broker.store.dispatcher.catch_up()
         broker.stop()
         broker = fixture(tmp_path, clock)
@@ -197,20 +205,20 @@ def test_a_chunk_that_is_lost_after_the_commit_is_remembered(tmp_path: Path) -> 
 def test_many_attempts_expire_in_several_events(tmp_path: Path) -> None:
     """Each of them small enough to be read again."""
     clock = ManualClock()
-    broker = fixture(tmp_path, clock, {"named_transaction_time_out": HOUR_MS}, segment=1 << 20)
+    broker = fixture(tmp_path, clock, {"staged_transaction_time_out": HOUR_MS}, segment=1 << 20)
     for number in range(DROPPED_MAX + 5):
-        broker.named.write(Staged("n", 0, f"{number:064d}", 0, 1, ["T"]))
-    broker.named.write(Staged("n", 0, "sealed", 0, 1, ["T"]))
-    broker.seal("n", 0, "t", [("sealed", 1)])
+        broker.staged_log.write(Staged("n", 0, f"{number:064d}", 0, 1, ["T"]))
+    broker.staged_log.write(Staged("n", 0, "prepared", 0, 1, ["T"]))
+    broker.prepare("n", 0, "t", [("prepared", 1)])
     clock.advance_ms(80 * HOUR_MS)
-    drops = broker.named.table.expired(clock.now_ms(), clock.now_ms())
-    assert [(len(each.attempts), each.unsealed) for each in drops] == [(DROPPED_MAX, True), (6, False)]
+    drops = broker.staged_log.table.expired(clock.now_ms(), clock.now_ms())
+    assert [(len(each.attempts), each.unprepared) for each in drops] == [(DROPPED_MAX, True), (6, False)]
     broker.service.step()
-    assert len(broker.named.table) == 0
+    assert len(broker.staged_log.table) == 0
     broker.store.dispatcher.catch_up()
     broker.stop()
     broker = fixture(tmp_path, clock, segment=1 << 20)
-    assert len(broker.named.table) == 0
+    assert len(broker.staged_log.table) == 0
     broker.stop()
 
 
@@ -219,28 +227,28 @@ def test_an_attempt_that_goes_on_for_days_expires(tmp_path: Path) -> None:
     clock = ManualClock()
     broker = fixture(tmp_path, clock)
     for index in range(8):
-        assert broker.state("n", 0) is (NamedState.STAGED if index else NamedState.UNKNOWN)
+        assert broker.state("n", 0) is (StagedState.STAGED if index else StagedState.UNKNOWN)
         broker.stage("n", 0, "a", index, [b"1"])
         clock.advance_ms(10 * HOUR_MS)
         broker.service.step()
-    assert broker.state("n", 0) is NamedState.UNKNOWN
+    assert broker.state("n", 0) is StagedState.UNKNOWN
     broker.stop()
 
 
 def test_brief_names_make_room_for_new_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest of those that were to be remembered for an hour only, and not at once; others never."""
-    monkeypatch.setattr(named_table, "NAMES_MAX", 32)
+    monkeypatch.setattr(named_table, "IDS_MAX", 32)
     clock = ManualClock()
     broker = fixture(tmp_path, clock)
-    table = broker.named.table
-    broker.named.write(Committed("long", 0, [], ["a"], 24))
+    table = broker.staged_log.table
+    broker.staged_log.write(Committed("long", 0, [], ["a"], 24))
     for number in range(5):
-        broker.named.write(Committed(f"brief{number}", 0, [], ["a"], 1))
+        broker.staged_log.write(Committed(f"brief{number}", 0, [], ["a"], 1))
         clock.advance_ms(1000)
     assert not table.make_room(clock.now_ms())
     clock.advance_ms(BRIEF_MS)
     assert table.make_room(clock.now_ms())
-    known = [name for name in ("long", *(f"brief{number}" for number in range(5))) if table.has(name)]
+    known = [each for each in ("long", *(f"brief{number}" for number in range(5))) if table.has(each)]
     assert known == ["long", "brief2", "brief3", "brief4"]
     broker.stop()
 
@@ -268,6 +276,6 @@ def test_a_large_chunk_is_refused_as_it_is_written(tmp_path: Path) -> None:
     with pytest.raises(MessageIllegal, match="this broker takes 4096"):
         broker.stage("n", 0, "a", 0, [b"x" * 4000])
     record, _ = encode_event(Staged("n", 0, "a", 0, 1, ["T"]), b"", 1, HOST)
-    assert broker.named.record_bytes_max == 4096 > len(record)
+    assert broker.staged_log.record_bytes_max == 4096 > len(record)
     assert broker.stage("n", 0, "a", 0, [b"x" * 3000])
     broker.stop()

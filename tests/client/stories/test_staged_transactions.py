@@ -1,4 +1,4 @@
-"""Named transactions through real brokers: all or nothing, once, over one broker and over several."""
+"""Staged transactions through real brokers: all or nothing, once, over one broker and over several."""
 
 import asyncio
 from collections import Counter
@@ -15,14 +15,14 @@ from pocketmq.client.errors import BrokerAnswerError
 from pocketmq.client.staged.chunk_target import BrokersAway
 from pocketmq.client.staged.staged_transaction import (
     COMMIT,
-    SEAL,
-    SEALED,
+    PREPARE,
+    PREPARED,
     InDoubt,
-    NamedTransactions,
     Part,
+    StagedTransactions,
 )
 from pocketmq.common.record import TRANSACTION_COMMIT, TRANSACTION_MASK
-from pocketmq.remoting.protocol.staged import NamedEndRequestHeader
+from pocketmq.remoting.protocol.staged import StagedEndRequestHeader
 from tests.client.real_cluster import RealCluster
 
 QUEUES = 2
@@ -38,8 +38,8 @@ async def cluster(tmp_path: Path) -> AsyncIterator[RealCluster]:
 
 
 @pytest.fixture
-async def transactions(cluster: RealCluster) -> AsyncIterator[NamedTransactions]:
-    async with NamedTransactions("etl", cluster.namesrv, wait_ms=5000) as running:
+async def transactions(cluster: RealCluster) -> AsyncIterator[StagedTransactions]:
+    async with StagedTransactions("etl", cluster.namesrv, wait_ms=5000) as running:
         yield running
 
 
@@ -55,8 +55,8 @@ def batch(first: int, count: int, **columns: Any) -> pa.RecordBatch:
     )
 
 
-async def stage(transactions: NamedTransactions, sequence: int, *batches: pa.RecordBatch, **options: Any) -> Part:
-    writer = transactions.writer("job", sequence, topic="T", **options)
+async def stage(transactions: StagedTransactions, version: int, *batches: pa.RecordBatch, **options: Any) -> Part:
+    writer = transactions.writer("job", version, topic="T", **options)
     for each in batches:
         await writer.write(each)
     return await writer.close()
@@ -69,7 +69,7 @@ async def bodies(cluster: RealCluster, topic: str = "T") -> list[int]:
 
 
 async def test_nothing_is_seen_before_the_commit_and_all_after_it(
-    cluster: RealCluster, transactions: NamedTransactions
+    cluster: RealCluster, transactions: StagedTransactions
 ) -> None:
     """Over two brokers; the messages are committed transactional ones, with keys, tags and properties; a part that is
     not named in the commit is dropped."""
@@ -91,7 +91,7 @@ async def test_nothing_is_seen_before_the_commit_and_all_after_it(
         await transactions.commit("job", 1, [other])
 
 
-async def test_a_second_run_changes_nothing(cluster: RealCluster, transactions: NamedTransactions) -> None:
+async def test_a_second_run_changes_nothing(cluster: RealCluster, transactions: StagedTransactions) -> None:
     """The program died after its commit: what it stages again is dropped, whatever brokers it goes to; an abort after
     the commit changes nothing, and a commit that is repeated is done."""
     part = await stage(transactions, 3, batch(0, 20))
@@ -106,7 +106,7 @@ async def test_a_second_run_changes_nothing(cluster: RealCluster, transactions: 
     assert await bodies(cluster) == list(range(25))
 
 
-async def test_an_abort_drops_what_was_staged(cluster: RealCluster, transactions: NamedTransactions) -> None:
+async def test_an_abort_drops_what_was_staged(cluster: RealCluster, transactions: StagedTransactions) -> None:
     """Only what it names; the other part can be committed."""
     bad, good = await stage(transactions, 0, batch(0, 10)), await stage(transactions, 0, batch(50, 10))
     await transactions.abort([bad])
@@ -116,56 +116,56 @@ async def test_an_abort_drops_what_was_staged(cluster: RealCluster, transactions
     assert await bodies(cluster) == list(range(50, 60))
 
 
-async def seal_and_commit(transactions: NamedTransactions, part: Part, token: str, *commits: str) -> None:
+async def prepare_and_commit(transactions: StagedTransactions, part: Part, token: str, *commits: str) -> None:
     """Do what ``commit`` does, as far as these brokers."""
     participants = sorted(part.chunks)
     for broker in participants:
         header = transactions._header(
-            part.name, part.sequence, SEAL, [(part.attempt, part.chunks[broker])], token=token, lead="a",
-            participants=participants,
+            part.transactional_id, part.version, PREPARE, [(part.attempt, part.chunks[broker])], token=token,
+            coordinator="a", participants=participants,
         )  # fmt: skip
-        assert (await transactions._end(broker, header)).state == SEALED
+        assert (await transactions._end(broker, header)).state == PREPARED
     for broker in commits:
         header = transactions._header(
-            part.name, part.sequence, COMMIT, [], token=token, lead="a", participants=participants
+            part.transactional_id, part.version, COMMIT, [], token=token, coordinator="a", participants=participants
         )
         await transactions._commit_at(broker, header)
 
 
 async def test_a_run_that_died_between_two_brokers_is_finished(
-    cluster: RealCluster, transactions: NamedTransactions
+    cluster: RealCluster, transactions: StagedTransactions
 ) -> None:
-    """The lead has committed, the other broker has not: the next run brings the first one to its end, though its own
-    rows are spread otherwise."""
+    """The coordinator has committed, the other broker has not: the next run brings the first one to its end, though
+    its own rows are spread otherwise."""
     part = await stage(transactions, 0, batch(0, 40))
     assert len(part.chunks) == 2
-    await seal_and_commit(transactions, part, "first", "a")
+    await prepare_and_commit(transactions, part, "first", "a")
     seen = await bodies(cluster)
     assert 0 < len(seen) < 40
-    await transactions.abort([part])  # Spark aborts what it does not know to be committed: the seal holds
+    await transactions.abort([part])  # Spark aborts what it does not know to be committed: the prepare holds
     again = await stage(transactions, 0, batch(0, 40, sharding_key=["one"] * 40))
     assert not await transactions.commit("job", 0, [again])
     assert await bodies(cluster) == list(range(40))
 
 
 async def test_a_run_that_died_before_it_decided_is_replaced(
-    cluster: RealCluster, transactions: NamedTransactions
+    cluster: RealCluster, transactions: StagedTransactions
 ) -> None:
-    """Both brokers are sealed, none has committed: the next run takes over, and the first cannot commit any more."""
+    """Both brokers are prepared, none has committed: the next run takes over, and the first cannot commit any more."""
     part = await stage(transactions, 0, batch(0, 40))
-    await seal_and_commit(transactions, part, "first")
+    await prepare_and_commit(transactions, part, "first")
     again = await stage(transactions, 0, batch(100, 40))
     assert await transactions.commit("job", 0, [again])
     for broker in ("a", "b"):
-        header = transactions._header("job", 0, COMMIT, [], token="first", lead="a", participants=["a", "b"])
+        header = transactions._header("job", 0, COMMIT, [], token="first", coordinator="a", participants=["a", "b"])
         await transactions._commit_at(broker, header)  # it learns that this is committed, which its own rows are not
     assert await bodies(cluster) == list(range(100, 140))
 
 
-async def test_a_lost_seal_is_told(cluster: RealCluster, transactions: NamedTransactions) -> None:
+async def test_a_lost_prepare_is_reported(cluster: RealCluster, transactions: StagedTransactions) -> None:
     """One broker has committed, the other has lost its part: nobody is told that all is well."""
     part = await stage(transactions, 0, batch(0, 40))
-    await seal_and_commit(transactions, part, "first", "a")
+    await prepare_and_commit(transactions, part, "first", "a")
     await cluster.brokers.pop("b").stop()
     for path in sorted(cluster.data_dir("b").rglob("*"), reverse=True):
         path.unlink() if path.is_file() else path.rmdir()
@@ -175,7 +175,7 @@ async def test_a_lost_seal_is_told(cluster: RealCluster, transactions: NamedTran
 
 
 async def test_a_broker_that_was_restarted_knows_everything(
-    cluster: RealCluster, transactions: NamedTransactions
+    cluster: RealCluster, transactions: StagedTransactions
 ) -> None:
     """What was staged before can be committed after; what was committed before is still done."""
     done = await stage(transactions, 0, batch(0, 30))
@@ -191,7 +191,7 @@ async def test_a_broker_that_was_restarted_knows_everything(
 
 
 async def test_a_broker_that_is_away_is_waited_for_and_then_named(
-    cluster: RealCluster, transactions: NamedTransactions
+    cluster: RealCluster, transactions: StagedTransactions
 ) -> None:
     """No commit as long as one of the brokers cannot say whether an earlier run has committed."""
     part = await stage(transactions, 0, batch(0, 40))
@@ -205,7 +205,7 @@ async def test_a_broker_that_is_away_is_waited_for_and_then_named(
     assert await bodies(cluster) == list(range(40))
 
 
-async def test_a_deleted_topic_stops_the_commit(cluster: RealCluster, transactions: NamedTransactions) -> None:
+async def test_a_deleted_topic_stops_the_commit(cluster: RealCluster, transactions: StagedTransactions) -> None:
     """The messages would go nowhere: the commit says so, before it decides."""
     part = await stage(transactions, 0, batch(0, 10))
     async with Admin(cluster.namesrv) as admin:
@@ -214,19 +214,19 @@ async def test_a_deleted_topic_stops_the_commit(cluster: RealCluster, transactio
         await transactions.commit("job", 0, [part])
 
 
-async def test_many_commits_beside_plain_sends(cluster: RealCluster, transactions: NamedTransactions) -> None:
-    """Sequences of several names at once, while a producer sends: everything once."""
+async def test_many_commits_beside_plain_sends(cluster: RealCluster, transactions: StagedTransactions) -> None:
+    """Versions of several transactional ids at once, while a producer sends: everything once."""
 
     async def plain() -> None:
         async with Producer("plain", cluster.namesrv) as producer:
             for number in range(10_000, 10_200):
                 await producer.send(Message("T", b"%d" % number))
 
-    async def one(name: str, first: int) -> None:
-        for sequence in range(10):
-            writer = transactions.writer(name, sequence, topic="T")
-            await writer.write(batch(first + 20 * sequence, 20))
-            assert await transactions.commit(name, sequence, [await writer.close()])
+    async def one(transactional_id: str, first: int) -> None:
+        for version in range(10):
+            writer = transactions.writer(transactional_id, version, topic="T")
+            await writer.write(batch(first + 20 * version, 20))
+            assert await transactions.commit(transactional_id, version, [await writer.close()])
 
     await asyncio.gather(plain(), *(one(f"n{index}", 1000 * index) for index in range(3)))
     expected = [1000 * index + number for index in range(3) for number in range(200)] + list(range(10_000, 10_200))
@@ -244,7 +244,7 @@ async def test_many_commits_beside_plain_sends(cluster: RealCluster, transaction
         ({"body": [b"x", b"y"], "colour": ["r", "g"]}, "'colour'"),
     ],
 )
-async def test_a_bad_row_is_named(transactions: NamedTransactions, columns: dict[str, list[Any]], words: str) -> None:
+async def test_a_bad_row_is_named(transactions: StagedTransactions, columns: dict[str, list[Any]], words: str) -> None:
     """Column, row and what is wrong; nothing of the batch is staged."""
     writer = transactions.writer("job", 0, topic="T")
     with pytest.raises(Exception, match=words):
@@ -255,36 +255,36 @@ async def test_a_bad_row_is_named(transactions: NamedTransactions, columns: dict
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"name": ""}, "printable characters"),
-        ({"name": "a\nb"}, "printable characters"),
-        ({"name": "n" * 256}, "printable characters"),
-        ({"sequence": -1}, "negative"),
+        ({"transactional_id": ""}, "printable characters"),
+        ({"transactional_id": "a\nb"}, "printable characters"),
+        ({"transactional_id": "n" * 256}, "printable characters"),
+        ({"version": -1}, "negative"),
         ({"action": 9}, "action 9"),
         ({"attempts": [("a", 1), ("a", 2)]}, "named twice"),
         ({"attempts": [("a", 0)]}, "without chunks"),
         ({"attempts": [("a" * 300, 1)]}, "more than 64 characters"),
         ({"participants": ["b"] * 300}, "300 brokers"),
-        ({"action": SEAL}, "without token"),
-        ({"token": "other"}, "not sealed with this token"),
+        ({"action": PREPARE}, "without token"),
+        ({"token": "other"}, "not prepared with this token"),
         ({"attempts": [("never", 1)]}, "has 0 chunks here"),
     ],
 )
 async def test_a_request_that_makes_no_sense_is_refused(
-    transactions: NamedTransactions, changes: dict[str, Any], words: str
+    transactions: StagedTransactions, changes: dict[str, Any], words: str
 ) -> None:
     """Whatever a client sends, the broker says what is wrong and changes nothing."""
     await stage(transactions, 0, batch(0, 4))
-    fields: dict[str, Any] = {"name": "job", "sequence": 0, "action": COMMIT, "attempts": [], **changes}
-    header = NamedEndRequestHeader(producer_group="g", **fields)
+    fields: dict[str, Any] = {"transactional_id": "job", "version": 0, "action": COMMIT, "attempts": [], **changes}
+    header = StagedEndRequestHeader(producer_group="g", **fields)
     with pytest.raises(BrokerAnswerError, match=words):
         await transactions._end("a", header)
     assert not await transactions.is_committed("job", 0)
 
 
-async def test_sequences_far_below_the_last_commits_are_refused(transactions: NamedTransactions) -> None:
+async def test_versions_far_below_the_last_commits_are_refused(transactions: StagedTransactions) -> None:
     """Nobody remembers what became of them: neither done nor new would be true."""
-    for sequence in range(10, 30):
-        assert await transactions.commit("job", sequence, [await stage(transactions, sequence, batch(0, 40))])
+    for version in range(10, 30):
+        assert await transactions.commit("job", version, [await stage(transactions, version, batch(0, 40))])
     late = batch(0, 40)  # for both brokers
-    with pytest.raises(BrokerAnswerError, match="nobody knows whether"):
+    with pytest.raises(BrokerAnswerError, match="whether it was committed is unknown"):
         await stage(transactions, 3, late)

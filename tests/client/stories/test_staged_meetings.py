@@ -1,4 +1,4 @@
-"""Runs of one named transaction that meet in any order, are held up, and die: rows of exactly one become visible."""
+"""Runs of one staged transaction that meet in any order, are held up, and die: rows of exactly one become visible."""
 
 import asyncio
 import contextlib
@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pocketmq.client.staged.staged_transaction import InDoubt, NamedTransactions, Part
+from pocketmq.client.staged.staged_transaction import InDoubt, Part, StagedTransactions
 from pocketmq.common.errors import PocketMQError
 from tests.client.real_cluster import RealCluster
-from tests.client.stories.test_named_transactions import batch, bodies
+from tests.client.stories.test_staged_transactions import batch, bodies
 from tests.sim.seeds import base_seed
 
 ROUNDS = 12
@@ -21,20 +21,22 @@ RUNS = 3
 ROWS = 6
 
 
-async def stage(transactions: NamedTransactions, name: str, rows: pa.RecordBatch) -> Part:
-    writer = transactions.writer(name, 0, topic="T")
+async def stage(transactions: StagedTransactions, transactional_id: str, rows: pa.RecordBatch) -> Part:
+    writer = transactions.writer(transactional_id, 0, topic="T")
     await writer.write(rows)
     return await writer.close()
 
 
-async def run_once(monkeypatch: pytest.MonkeyPatch, namesrv: str, name: str, number: int, rng: random.Random) -> None:
+async def run_once(
+    monkeypatch: pytest.MonkeyPatch, namesrv: str, transactional_id: str, number: int, rng: random.Random
+) -> None:
     """One driver: stages its rows anywhere, commits; its name server does not list all brokers; each request of it is
     held up, before or after, and it may die."""
-    async with NamedTransactions("etl", namesrv, wait_ms=3000) as transactions:
+    async with StagedTransactions("etl", namesrv, wait_ms=3000) as transactions:
         keys = [f"s{rng.randrange(100)}" if rng.random() < 0.5 else "one"] * ROWS
         if rng.random() < 0.5:
             keys = [f"s{rng.randrange(100)}" for _ in range(ROWS)]
-        part = await stage(transactions, name, batch(100 * number, ROWS, sharding_key=keys))
+        part = await stage(transactions, transactional_id, batch(100 * number, ROWS, sharding_key=keys))
         end = transactions._end
 
         async def slowly(*args: Any) -> Any:
@@ -52,7 +54,7 @@ async def run_once(monkeypatch: pytest.MonkeyPatch, namesrv: str, name: str, num
         monkeypatch.setattr(transactions, "_brokers", some)
         with contextlib.suppress(TimeoutError, InDoubt, PocketMQError):
             async with asyncio.timeout(rng.choice([0.02, 0.05, 0.1, 0.2, 5])):
-                await transactions.commit(name, 0, [part])
+                await transactions.commit(transactional_id, 0, [part])
                 return
         if rng.random() < 0.5:
             await transactions.abort([part])
@@ -69,18 +71,18 @@ async def test_runs_that_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     seen: Counter[int] = Counter()
     try:
         for number in range(ROUNDS):
-            name = f"job{number}"  # its brokers get to know each other anew
+            transactional_id = f"job{number}"  # its brokers get to know each other anew
             seeds = [random.Random(rng.random()) for _ in range(RUNS)]
             await asyncio.gather(
-                *(run_once(monkeypatch, cluster.namesrv, name, at, each) for at, each in enumerate(seeds))
+                *(run_once(monkeypatch, cluster.namesrv, transactional_id, at, each) for at, each in enumerate(seeds))
             )
-            async with NamedTransactions("etl", cluster.namesrv, wait_ms=5000) as last:
-                part = await stage(last, name, batch(100 * RUNS, ROWS))
-                await last.commit(name, 0, [part])
+            async with StagedTransactions("etl", cluster.namesrv, wait_ms=5000) as last:
+                part = await stage(last, transactional_id, batch(100 * RUNS, ROWS))
+                await last.commit(transactional_id, 0, [part])
             now = Counter(await bodies(cluster))
             new = now - seen
             seen = now
             first = min(new)
-            assert new == Counter(range(first, first + ROWS)), f"{name}: {sorted(new.elements())}"
+            assert new == Counter(range(first, first + ROWS)), f"{transactional_id}: {sorted(new.elements())}"
     finally:
         await cluster.stop_all()

@@ -1,13 +1,13 @@
-"""A store and its named transactions, stepped by hand under a clock that stands still."""
+"""A store and its staged transactions, stepped by hand under a clock that stands still."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.staged.staged_log import NamedLog
-from pocketmq.broker.staged.staged_records import Committed, Dropped, Manifest, Sealed, Staged, chunk_payload
-from pocketmq.broker.staged.staged_service import NamedService
-from pocketmq.broker.staged.staged_state import NamedState
+from pocketmq.broker.staged.staged_log import StagedLog
+from pocketmq.broker.staged.staged_records import Committed, Dropped, Manifest, Prepared, Staged, chunk_payload
+from pocketmq.broker.staged.staged_service import StagedService
+from pocketmq.broker.staged.staged_state import StagedState
 from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.logs import CapturedLog
@@ -43,8 +43,8 @@ def plain(body: bytes, topic: str = "T", queue_id: int = 0) -> bytes:
     )
 
 
-class NamedFixture:
-    """Opens at once. ``stage``, ``seal``, ``commit``, ``drop`` append; ``deliver`` steps the service."""
+class StagedFixture:
+    """Opens at once. ``stage``, ``prepare``, ``commit``, ``drop`` append; ``deliver`` steps the service."""
 
     def __init__(self, config: StoreConfig, file_system: FileSystem, clock: ManualClock, **settings: Any) -> None:
         self.clock = clock
@@ -54,13 +54,15 @@ class NamedFixture:
         self.store.store_host = HOST
         self.store.open()
         self.deleted: set[str] = set()
-        self.named = NamedLog(self.store, BrokerCounters(), clock, self.log, lambda topic: topic not in self.deleted)
-        self.service = NamedService(BrokerConfig(**settings), self.store, self.named, clock, self.log)
+        self.staged_log = StagedLog(
+            self.store, BrokerCounters(), clock, self.log, lambda topic: topic not in self.deleted
+        )
+        self.service = StagedService(BrokerConfig(**settings), self.store, self.staged_log, clock, self.log)
         self.service.open()
         self.service.start(self.runner)
 
-    def state(self, name: str, sequence: int) -> NamedState:
-        return self.named.table.get(name, sequence)[0]
+    def state(self, transactional_id: str, version: int) -> StagedState:
+        return self.staged_log.table.get(transactional_id, version)[0]
 
     def _ok(self, result: Any) -> bool:
         self.store.dispatcher.catch_up()
@@ -69,23 +71,25 @@ class NamedFixture:
         return bool(result.status.is_stored)
 
     def stage(
-        self, name: str, sequence: int, attempt: str, index: int, bodies: Sequence[bytes], topic: str = "T"
+        self, transactional_id: str, version: int, attempt: str, index: int, bodies: Sequence[bytes], topic: str = "T"
     ) -> bool:
         payload = chunk(bodies, topic)
-        return self._ok(self.named.write(Staged(name, sequence, attempt, index, len(bodies), [topic]), payload))
+        return self._ok(
+            self.staged_log.write(Staged(transactional_id, version, attempt, index, len(bodies), [topic]), payload)
+        )
 
-    def seal(self, name: str, sequence: int, token: str, manifest: Manifest) -> bool:
-        return self._ok(self.named.write(Sealed(name, sequence, token, "a", ["a", "b"], manifest)))
+    def prepare(self, transactional_id: str, version: int, token: str, manifest: Manifest) -> bool:
+        return self._ok(self.staged_log.write(Prepared(transactional_id, version, token, "a", ["a", "b"], manifest)))
 
-    def commit(self, name: str, sequence: int, manifest: Manifest) -> bool:
-        return self._ok(self.named.write(Committed(name, sequence, manifest, ["a"], KEEP_HOURS)))
+    def commit(self, transactional_id: str, version: int, manifest: Manifest) -> bool:
+        return self._ok(self.staged_log.write(Committed(transactional_id, version, manifest, ["a"], KEEP_HOURS)))
 
-    def drop(self, name: str, sequence: int, *attempts: str) -> bool:
-        return self._ok(self.named.write(Dropped(name, sequence, list(attempts))))
+    def drop(self, transactional_id: str, version: int, *attempts: str) -> bool:
+        return self._ok(self.staged_log.write(Dropped(transactional_id, version, list(attempts))))
 
     def deliver(self) -> None:
         """Deliver all that is due."""
-        while self.named.table.deliveries or self.named.repairs:
+        while self.staged_log.table.deliveries or self.staged_log.repairs:
             if self.service.step() != 0.0:
                 break
         self.store.dispatcher.catch_up()

@@ -1,4 +1,4 @@
-"""Named transactions when the master is replaced: its slave knows what its log says."""
+"""Staged transactions when the master is replaced: its slave knows what its log says."""
 
 import contextlib
 from pathlib import Path
@@ -10,14 +10,14 @@ from pocketmq.client import PullConsumer
 from pocketmq.client.admin.admin import Admin
 from pocketmq.client.admin.ha_admin import HaAdmin
 from pocketmq.client.admin.promotion import promote
-from pocketmq.client.staged.staged_transaction import NamedTransactions, Part
+from pocketmq.client.staged.staged_transaction import Part, StagedTransactions
 from tests.broker.ha_cluster import HaCluster
 
 pytestmark = pytest.mark.slow
 
 
-async def stage(transactions: NamedTransactions, sequence: int, *bodies: bytes) -> Part:
-    writer = transactions.writer("job", sequence, topic="T")
+async def stage(transactions: StagedTransactions, version: int, *bodies: bytes) -> Part:
+    writer = transactions.writer("job", version, topic="T")
     await writer.write(pa.RecordBatch.from_pydict({"body": list(bodies)}))
     return await writer.close()
 
@@ -30,7 +30,7 @@ async def test_a_promoted_slave_goes_on_where_its_master_stopped(tmp_path: Path)
         await cluster.start_name_server()
         _, slave = await cluster.pair()
         namesrv = cluster.namesrv.address
-        transactions = await stack.enter_async_context(NamedTransactions("etl", namesrv, wait_ms=20_000))
+        transactions = await stack.enter_async_context(StagedTransactions("etl", namesrv, wait_ms=20_000))
         done = await stage(transactions, 0, b"one")
         assert await transactions.commit("job", 0, [done])
         staged = await stage(transactions, 1, b"two", b"three")

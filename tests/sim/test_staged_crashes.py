@@ -1,12 +1,12 @@
-"""Named transactions over crashes: all of a transaction or nothing, once, whatever dies where."""
+"""Staged transactions over crashes: all of a transaction or nothing, once, whatever dies where."""
 
 import random
 
 import pytest
 
-from pocketmq.broker.staged.staged_state import NamedState
+from pocketmq.broker.staged.staged_state import StagedState
 from pocketmq.common.clock import ManualClock
-from tests.broker.named_fixture import NamedFixture
+from tests.broker.staged_fixture import StagedFixture
 from tests.profiles import lives
 from tests.sim.checkers import fresh_disk, sim_config
 from tests.sim.crash_file_system import CrashFileSystem, Killed, kill_at
@@ -17,19 +17,19 @@ NAME = "query-1"
 
 class Life:
     """A broker through several crashes of one disk, and a driver that writes one micro-batch after the other, repeating
-    each until it knows that it was committed, as Spark does: with new attempts and the same sequence.
+    each until it knows that it was committed, as Spark does: with new attempts and the same version.
     """
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.clock = ManualClock()
         self.files: CrashFileSystem = fresh_disk()
-        self.sequence = 0
+        self.version = 0
         self.attempts = 0
         self.staged: dict[str, int] = {}
         """Of the present batch: attempts whose chunks were all acknowledged."""
         self.rows: dict[int, list[bytes]] = {}
-        self.fixture: NamedFixture
+        self.fixture: StagedFixture
         self.changes: dict[str, object] = {
             "mapped_file_size_commit_log": self.rng.choice([1 << 14, 1 << 15]),
             "append_mode": self.rng.choice(["mapped", "written"]),
@@ -42,19 +42,19 @@ class Life:
         self.committed: list[int] = []
 
     def open(self) -> None:
-        self.fixture = NamedFixture(sim_config(**self.changes), self.files, self.clock)
+        self.fixture = StagedFixture(sim_config(**self.changes), self.files, self.clock)
 
     def batch(self) -> list[list[bytes]]:
-        """Return the present batch as chunks, always the same for one sequence."""
-        rng = random.Random(self.sequence)
+        """Return the present batch as chunks, always the same for one version."""
+        rng = random.Random(self.version)
         chunks = [
             [
-                b"%d.%d.%d" % (self.sequence, chunk, row) + b"x" * rng.choice([0, 50, 700])
+                b"%d.%d.%d" % (self.version, chunk, row) + b"x" * rng.choice([0, 50, 700])
                 for row in range(rng.randint(1, 6))
             ]
             for chunk in range(rng.randint(1, 4))
         ]
-        self.rows[self.sequence] = [row for chunk in chunks for row in chunk]
+        self.rows[self.version] = [row for chunk in chunks for row in chunk]
         return chunks
 
     def stage(self) -> None:
@@ -63,26 +63,26 @@ class Life:
         attempt = f"task-{self.attempts}"
         chunks = self.batch()
         for index, chunk in enumerate(chunks):
-            if self.rng.random() < 0.1 or not self.fixture.stage(NAME, self.sequence, attempt, index, chunk):
+            if self.rng.random() < 0.1 or not self.fixture.stage(NAME, self.version, attempt, index, chunk):
                 return
         self.staged[attempt] = len(chunks)
 
     def commit(self) -> None:
         """The driver: commits one of the attempts; where the broker does not have all of it, the batch fails."""
         fixture = self.fixture
-        state, opened, _ = fixture.named.table.get(NAME, self.sequence)
-        if state is not NamedState.COMMITTED:
+        state, opened, _ = fixture.staged_log.table.get(NAME, self.version)
+        if state is not StagedState.COMMITTED:
             if not self.staged:
                 return
             attempt, count = self.rng.choice(list(self.staged.items()))
-            if fixture.named.table.missing(opened, [(attempt, count)]):
+            if fixture.staged_log.table.missing(opened, [(attempt, count)]):
                 self.staged.clear()
                 return
-            if not fixture.commit(NAME, self.sequence, [(attempt, count)]):
+            if not fixture.commit(NAME, self.version, [(attempt, count)]):
                 return
         self.staged.clear()
-        if self.rng.random() < 0.7 and self.sequence < 15:  # else the driver dies here: it repeats the batch
-            self.sequence += 1
+        if self.rng.random() < 0.7 and self.version < 15:  # else the driver dies here: it repeats the batch
+            self.version += 1
 
     def step(self) -> None:
         fixture, kind = self.fixture, self.rng.random()
@@ -94,10 +94,10 @@ class Life:
             fixture.service.step()
             fixture.store.dispatcher.catch_up()
         elif kind < 0.85:
-            fixture.named.snapshot()
+            fixture.staged_log.snapshot()
             fixture.store.dispatcher.catch_up()
         elif kind < 0.9 and self.staged:
-            fixture.drop(NAME, self.sequence, self.rng.choice(list(self.staged)))
+            fixture.drop(NAME, self.version, self.rng.choice(list(self.staged)))
         elif kind < 0.95:
             fixture.store.log.flush() if self.rng.random() < 0.5 else fixture.store.checkpoint()
         else:
@@ -126,15 +126,15 @@ class Life:
         """Come back a last time, deliver what was committed; return what is in the topic."""
         self.open()
         self.fixture.deliver()
-        assert not self.fixture.named.table.deliveries
+        assert not self.fixture.staged_log.table.deliveries
         self.repaired = bool(self.fixture.store.log.damaged)
         bodies = self.fixture.bodies()
-        states = [self.fixture.state(NAME, sequence) for sequence in range(self.sequence + 1)]
-        self.committed = [sequence for sequence, state in enumerate(states) if state is NamedState.COMMITTED]
+        states = [self.fixture.state(NAME, version) for version in range(self.version + 1)]
+        self.committed = [version for version, state in enumerate(states) if state is StagedState.COMMITTED]
         self.fixture.stop()
         self.open()
-        assert [self.fixture.state(NAME, sequence) for sequence in range(self.sequence + 1)] == states
-        assert not self.fixture.named.table.deliveries
+        assert [self.fixture.state(NAME, version) for version in range(self.version + 1)] == states
+        assert not self.fixture.staged_log.table.deliveries
         assert self.fixture.bodies() == bodies
         self.fixture.stop()
         return bodies
@@ -143,7 +143,7 @@ class Life:
 @pytest.mark.slow
 @pytest.mark.scaled
 @pytest.mark.parametrize("offset", lives(400))
-def test_named_transactions_survive_any_crash(offset: int) -> None:
+def test_staged_transactions_survive_any_crash(offset: int) -> None:
     """Kills at any change of the disk, and with SYNC_FLUSH power cuts as well: the topic has every batch that the
     driver knows to be committed, whole and once, at most the one under way beside them, and nothing of any other
     attempt."""
@@ -155,8 +155,8 @@ def test_named_transactions_survive_any_crash(offset: int) -> None:
     arrived = life.finish()
     if life.lost_power:  # what was acknowledged before may be gone, as any message: nothing is promised but the states
         return
-    assert life.committed[: life.sequence] == list(range(life.sequence)), f"seed {seed}: lost {life.committed}"
-    expected = [row for sequence in life.committed for row in life.rows[sequence]]
+    assert life.committed[: life.version] == list(range(life.version)), f"seed {seed}: lost {life.committed}"
+    expected = [row for version in life.committed for row in life.rows[version]]
     assert sorted(arrived) == sorted(expected), f"seed {seed}: {len(arrived)} arrived, {len(expected)} were committed"
     if not life.repaired:
         assert arrived == expected, f"seed {seed}: not in order"

@@ -1,4 +1,4 @@
-"""Named transactions in the broker's log: what is remembered, repaired, dropped, forgotten."""
+"""Staged transactions in the broker's log: what is remembered, repaired, dropped, forgotten."""
 
 from pathlib import Path
 from typing import Any
@@ -17,16 +17,16 @@ from pocketmq.broker.staged.staged_records import (
     staged_messages,
 )
 from pocketmq.broker.staged.staged_service import HOUSEKEEPING_MS, SNAPSHOT_EVENTS, SNAPSHOT_MS
-from pocketmq.broker.staged.staged_state import DONE_MAX, NamedState
-from pocketmq.broker.staged.staged_table import NamedTable
+from pocketmq.broker.staged.staged_state import DONE_MAX, StagedState
+from pocketmq.broker.staged.staged_table import StagedTable
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.errors import CorruptRecord
 from pocketmq.common.record import TRANSACTION_COMMIT, TRANSACTION_MASK
 from pocketmq.common.record_group import RecordGroup
-from pocketmq.common.topics import NAMED_TOPIC
+from pocketmq.common.topics import STAGED_TOPIC
 from pocketmq.store.commitlog.log_reader import DamagedRange
 from pocketmq.store.disk.os_file_system import OsFileSystem
-from tests.broker.named_fixture import KEEP_HOURS, NamedFixture, chunk, plain
+from tests.broker.staged_fixture import KEEP_HOURS, StagedFixture, chunk, plain
 from tests.store.log_fakes import HOST, store_config
 
 HOUR_MS = 3_600_000
@@ -34,9 +34,9 @@ HOUR_MS = 3_600_000
 
 def fixture(
     root: Path, clock: ManualClock | None = None, settings: dict[str, Any] | None = None, **changes: Any
-) -> NamedFixture:
+) -> StagedFixture:
     config = store_config(root, mapped_file_size_commit_log=1 << 16, **changes)
-    return NamedFixture(config, OsFileSystem(), clock or ManualClock(), **(settings or {}))
+    return StagedFixture(config, OsFileSystem(), clock or ManualClock(), **(settings or {}))
 
 
 def test_a_commit_delivers_its_attempts_in_order_and_drops_the_others(tmp_path: Path) -> None:
@@ -46,14 +46,18 @@ def test_a_commit_delivers_its_attempts_in_order_and_drops_the_others(tmp_path: 
     broker.stage("n", 0, "a", 0, [b"a1", b"a2"])
     broker.stage("n", 0, "late", 0, [b"x"])
     broker.stage("n", 0, "b", 0, [b"b1", b"b2"])
-    assert broker.state("n", 0) is NamedState.STAGED
-    assert broker.named.table.chunks == 4
+    assert broker.state("n", 0) is StagedState.STAGED
+    assert broker.staged_log.table.chunks == 4
     broker.commit("n", 0, [("a", 1), ("b", 2)])
-    assert broker.state("n", 0) is NamedState.COMMITTED
+    assert broker.state("n", 0) is StagedState.COMMITTED
     assert broker.bodies() == []
     broker.deliver()
     assert broker.bodies() == [b"a1", b"a2", b"b1", b"b2", b"b3"]
-    assert (broker.named.table.chunks, broker.named.table.staged_bytes, broker.named.table.attempts) == (0, 0, 0)
+    assert (broker.staged_log.table.chunks, broker.staged_log.table.staged_bytes, broker.staged_log.table.attempts) == (
+        0,
+        0,
+        0,
+    )
     records = broker.delivered()
     assert all(record.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT for record in records)
     assert len({record.prepared_offset for record in records}) == 5
@@ -62,30 +66,30 @@ def test_a_commit_delivers_its_attempts_in_order_and_drops_the_others(tmp_path: 
 
 
 def test_a_start_knows_what_the_log_says(tmp_path: Path) -> None:
-    """Staged, sealed, committed and half delivered: after a clean stop as after none."""
+    """Staged, prepared, committed and half delivered: after a clean stop as after none."""
     clock = ManualClock()
     broker = fixture(tmp_path, clock)
     broker.stage("open", 5, "a", 0, [b"o"])
-    broker.stage("sealed", 1, "a", 0, [b"s"])
-    broker.seal("sealed", 1, "token", [("a", 1)])
+    broker.stage("prepared", 1, "a", 0, [b"s"])
+    broker.prepare("prepared", 1, "token", [("a", 1)])
     broker.stage("done", 0, "a", 0, [b"1", b"2"])
     broker.stage("done", 0, "a", 1, [b"3"])
     broker.commit("done", 0, [("a", 2)])
-    broker.named.deliver()
+    broker.staged_log.deliver()
     broker.stop()
     for _ in range(2):
         broker = fixture(tmp_path, clock)
-        assert [broker.state(*each) for each in (("open", 5), ("sealed", 1), ("done", 0), ("done", 1))] == [
-            NamedState.STAGED,
-            NamedState.SEALED,
-            NamedState.COMMITTED,
-            NamedState.UNKNOWN,
+        assert [broker.state(*each) for each in (("open", 5), ("prepared", 1), ("done", 0), ("done", 1))] == [
+            StagedState.STAGED,
+            StagedState.PREPARED,
+            StagedState.COMMITTED,
+            StagedState.UNKNOWN,
         ]
-        seal = broker.named.table.get("sealed", 1)[1]
-        assert seal is not None
-        assert seal.seal is not None
-        assert seal.seal.token == "token"
-        (delivery,) = broker.named.table.deliveries
+        opened = broker.staged_log.table.get("prepared", 1)[1]
+        assert opened is not None
+        assert opened.prepared is not None
+        assert opened.prepared.token == "token"
+        (delivery,) = broker.staged_log.table.deliveries
         assert (delivery.at, len(delivery.chunks)) == (1, 2)
         broker.stop()
     broker = fixture(tmp_path, clock)
@@ -100,7 +104,7 @@ def test_messages_that_are_there_already_are_not_delivered_again(tmp_path: Path)
     broker = fixture(tmp_path, clock)
     broker.stage("n", 0, "a", 0, [b"1", b"2", b"3", b"4"])
     broker.commit("n", 0, [("a", 1)])
-    staged = broker.named.table.deliveries[0].chunks[0]
+    staged = broker.staged_log.table.deliveries[0].chunks[0]
     assert staged is not None
     record = broker.store.read_record(staged.place.physical_offset, staged.place.size_bytes)
     assert record is not None
@@ -110,7 +114,7 @@ def test_messages_that_are_there_already_are_not_delivered_again(tmp_path: Path)
     broker.store.append(part)
     broker.stop()
     broker = fixture(tmp_path, clock)
-    assert len(broker.named.table.deliveries[0].done) == 2
+    assert len(broker.staged_log.table.deliveries[0].done) == 2
     broker.deliver()
     assert broker.bodies() == [b"1", b"3", b"2", b"4"]
     broker.stop()
@@ -122,19 +126,19 @@ def test_messages_that_damage_took_are_delivered_again(tmp_path: Path) -> None:
     broker = fixture(tmp_path, clock)
     broker.stage("n", 0, "a", 0, [b"1", b"2", b"3"])
     broker.commit("n", 0, [("a", 1)])
-    told_at = broker.named.table.deliveries[0].told_at
+    told_at = broker.staged_log.table.deliveries[0].told_at
     broker.deliver()
     broker.stop()
     broker = fixture(tmp_path, clock)
-    assert not broker.named.repairs
+    assert not broker.staged_log.repairs
     broker.store.log.damaged.append(DamagedRange(told_at, told_at + len(plain(b"1")), "test"))
-    broker.named.table = NamedTable()
+    broker.staged_log.table = StagedTable()
     broker.service.open()
-    ((_, _, done),) = broker.named.repairs
+    ((_, _, done),) = broker.staged_log.repairs
     assert len(done) == 2
     broker.deliver()
     assert broker.bodies() == [b"1", b"2", b"3", b"1"]  # the first is damaged by name only, so its queue still has it
-    assert "named_transaction_repaired" in str(broker.log.events)
+    assert "staged_transaction_repaired" in str(broker.log.events)
     broker.stop()
 
 
@@ -143,10 +147,10 @@ def test_under_synchronous_flush_a_commit_is_on_the_disk_before_its_messages(tmp
     broker = fixture(tmp_path, flush_disk_type="SYNC_FLUSH")
     broker.stage("n", 0, "a", 0, [b"1"])
     broker.store.log.flush()
-    broker.named.write(Committed("n", 0, [("a", 1)], ["a"], 24))
-    told_at = broker.named.table.deliveries[0].told_at
+    broker.staged_log.write(Committed("n", 0, [("a", 1)], ["a"], 24))
+    told_at = broker.staged_log.table.deliveries[0].told_at
     assert broker.store.flushed_offset < told_at
-    broker.named.deliver()
+    broker.staged_log.deliver()
     assert broker.store.flushed_offset >= told_at
     broker.stop()
 
@@ -155,27 +159,27 @@ def test_a_snapshot_spares_the_events_before_it(tmp_path: Path) -> None:
     """A start reads from the oldest thing that is open; what is remembered comes from the snapshot."""
     clock = ManualClock()
     broker = fixture(tmp_path, clock)
-    for sequence in range(DONE_MAX + 4):
-        broker.stage("n", sequence, "a", 0, [b"%d" % sequence])
-        broker.commit("n", sequence, [("a", 1)])
+    for version in range(DONE_MAX + 4):
+        broker.stage("n", version, "a", 0, [b"%d" % version])
+        broker.commit("n", version, [("a", 1)])
     broker.deliver()
     broker.stage("other", 0, "a", 0, [b"open"])
-    oldest = broker.named.table.from_offset(-1)
-    assert broker.named.snapshot()
+    oldest = broker.staged_log.table.from_offset(-1)
+    assert broker.staged_log.snapshot()
     broker.store.dispatcher.catch_up()
-    opened = broker.named.table.get("other", 0)[1]
+    opened = broker.staged_log.table.get("other", 0)[1]
     assert opened is not None
-    assert broker.named.table.wanted_from(1 << 40) == opened.attempts["a"].chunks[0].place.physical_offset
+    assert broker.staged_log.table.wanted_from(1 << 40) == opened.attempts["a"].chunks[0].place.physical_offset
     broker.stage("n", 100, "a", 0, [b"behind"])
     broker.stop()
     broker = fixture(tmp_path, clock)
-    (event,) = (each for each in broker.log.events if each["event"] == "named_transactions_recovered")
+    (event,) = (each for each in broker.log.events if each["event"] == "staged_transactions_recovered")
     assert event["from_offset"] == oldest == 2 * (DONE_MAX + 4) + DONE_MAX + 4
-    assert broker.state("n", DONE_MAX + 3) is NamedState.COMMITTED
-    assert broker.state("n", 0) is NamedState.UNKNOWN
-    assert broker.named.table.behind("n", 0) == 4
-    assert broker.state("other", 0) is NamedState.STAGED
-    assert broker.state("n", 100) is NamedState.STAGED
+    assert broker.state("n", DONE_MAX + 3) is StagedState.COMMITTED
+    assert broker.state("n", 0) is StagedState.UNKNOWN
+    assert broker.staged_log.table.behind("n", 0) == 4
+    assert broker.state("other", 0) is StagedState.STAGED
+    assert broker.state("n", 100) is StagedState.STAGED
     broker.commit("other", 0, [("a", 1)])
     broker.deliver()
     assert broker.bodies()[-1] == b"open"
@@ -183,32 +187,33 @@ def test_a_snapshot_spares_the_events_before_it(tmp_path: Path) -> None:
 
 
 def test_what_nobody_ends_is_dropped_by_age(tmp_path: Path) -> None:
-    """Attempts a day after their last chunk; seals only after the time for which messages are kept, with an error."""
+    """Attempts a day after their last chunk; what is prepared only after the time for which messages are kept, with an
+    error."""
     clock = ManualClock()
-    broker = fixture(tmp_path, clock, {"named_transaction_time_out": HOUR_MS})
+    broker = fixture(tmp_path, clock, {"staged_transaction_time_out": HOUR_MS})
     broker.stage("n", 0, "a", 0, [b"1"])
     broker.stage("n", 1, "a", 0, [b"2"])
     broker.stage("n", 1, "b", 0, [b"3"])
-    broker.seal("n", 1, "t", [("a", 1)])
+    broker.prepare("n", 1, "t", [("a", 1)])
     clock.advance_ms(HOUR_MS + 1)
     broker.service.step()
-    assert broker.state("n", 0) is NamedState.UNKNOWN
-    assert broker.state("n", 1) is NamedState.SEALED
+    assert broker.state("n", 0) is StagedState.UNKNOWN
+    assert broker.state("n", 1) is StagedState.PREPARED
     assert broker.service.dropped_attempts == 2
-    assert broker.named.table.missing(broker.named.table.get("n", 1)[1], [("a", 1)]) == ""
+    assert broker.staged_log.table.missing(broker.staged_log.table.get("n", 1)[1], [("a", 1)]) == ""
     clock.advance_ms(80 * HOUR_MS)
     broker.service.step()
-    assert broker.state("n", 1) is NamedState.UNKNOWN
-    assert len(broker.named.table) == 0
+    assert broker.state("n", 1) is StagedState.UNKNOWN
+    assert len(broker.staged_log.table) == 0
     broker.store.dispatcher.catch_up()
     broker.stop()
     broker = fixture(tmp_path, clock)
-    assert len(broker.named.table) == 0
+    assert len(broker.staged_log.table) == 0
     broker.stop()
 
 
 def test_commits_are_forgotten_after_their_time(tmp_path: Path) -> None:
-    """So a name that nobody uses any more costs nothing, and retention may take its events."""
+    """So a transactional id that is no longer used costs nothing, and retention may take its events."""
     clock = ManualClock()
     broker = fixture(tmp_path, clock)
     broker.stage("n", 0, "a", 0, [b"1"])
@@ -216,11 +221,11 @@ def test_commits_are_forgotten_after_their_time(tmp_path: Path) -> None:
     broker.deliver()
     clock.advance_ms(KEEP_HOURS * HOUR_MS // 2)
     broker.service.step()
-    assert broker.state("n", 0) is NamedState.COMMITTED
+    assert broker.state("n", 0) is StagedState.COMMITTED
     assert broker.service.wanted_from() < broker.store.committed_offset
     clock.advance_ms(KEEP_HOURS * HOUR_MS)
     broker.service.step()
-    assert broker.state("n", 0) is NamedState.UNKNOWN
+    assert broker.state("n", 0) is StagedState.UNKNOWN
     assert broker.service.wanted_from() == broker.store.committed_offset
     broker.stop()
 
@@ -232,7 +237,7 @@ def test_snapshots_are_written_when_due(tmp_path: Path) -> None:
 
     def snapshots() -> int:
         broker.store.dispatcher.catch_up()
-        entries = broker.store.read_entries(NAMED_TOPIC, 0, 0, 100_000)
+        entries = broker.store.read_entries(STAGED_TOPIC, 0, 0, 100_000)
         return int((entries["tags_code"] != 0).sum())
 
     broker.service.step()
@@ -246,9 +251,9 @@ def test_snapshots_are_written_when_due(tmp_path: Path) -> None:
     clock.advance_ms(SNAPSHOT_MS + 1)
     broker.service.step()
     assert snapshots() == 1
-    for sequence in range(SNAPSHOT_EVENTS // 2 + 1):
-        broker.named.write(Delivered("none", sequence, 1))
-        broker.named.write(Delivered("none", sequence, 1))
+    for version in range(SNAPSHOT_EVENTS // 2 + 1):
+        broker.staged_log.write(Delivered("none", version, 1))
+        broker.staged_log.write(Delivered("none", version, 1))
     clock.advance_ms(HOUSEKEEPING_MS + 1)
     broker.service.step()
     assert snapshots() == 2
@@ -264,7 +269,7 @@ def test_messages_of_a_deleted_topic_are_left_out_and_told(tmp_path: Path) -> No
     broker.deleted.add("T")
     broker.deliver()
     assert (broker.bodies(), broker.bodies("U")) == ([], [b"2"])
-    assert "named_transaction_topic_gone" in str(broker.log.events)
+    assert "staged_transaction_topic_gone" in str(broker.log.events)
     broker.stop()
 
 
@@ -292,3 +297,19 @@ def test_only_messages_of_the_chunk_are_counted() -> None:
     both = RecordGroup.from_log(np.concatenate([group.buffer, other.buffer]))
     assert len(delivered_of(both, 5000, len(record))) == 2
     assert staged_messages(record, 2, 5000, delivered_of(both, 5000, len(record))) is None
+
+
+def test_the_runtime_info_has_both_names_of_each_key(tmp_path: Path) -> None:
+    """Tools that read it under its former names find it for one more version."""
+    broker = fixture(tmp_path)
+    broker.stage("n", 0, "a", 0, [b"1", b"2"])
+    told = broker.service.runtime_info()
+    assert (told["stagedTransactionIds"], told["stagedTransactionChunksStaged"]) == ("1", "1")
+    for former, key in (
+        ("namedTransactionNames", "stagedTransactionIds"),
+        ("namedTransactionChunksStaged", "stagedTransactionChunksStaged"),
+        ("namedTransactionBytesStaged", "stagedTransactionBytesStaged"),
+        ("namedTransactionMessagesDelivered", "stagedTransactionMessagesDelivered"),
+    ):
+        assert told[former] == told[key]
+    broker.stop()

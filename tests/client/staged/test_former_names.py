@@ -1,0 +1,69 @@
+"""What was called a named transaction still works under its former names, and warns."""
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from pocketmq.client import staged_transaction as public
+from pocketmq.client.staged import staged_transaction
+from pocketmq.client.staged_transaction import Part, StagedTransactions
+from pocketmq.testing.broker import PocketBroker
+
+FORMER = "pocketmq.client.named_transaction"
+
+
+@pytest.fixture
+def not_imported() -> Iterator[None]:
+    """Hide the former module, as if nothing had imported it yet."""
+    known = sys.modules.pop(FORMER, None)
+    yield
+    sys.modules.pop(FORMER, None)
+    if known is not None:
+        sys.modules[FORMER] = known
+
+
+@pytest.mark.usefixtures("not_imported")
+def test_the_former_module_has_the_same_classes() -> None:
+    with pytest.warns(DeprecationWarning, match=r"named_transaction is now pocketmq\.client\.staged_transaction"):
+        former = importlib.import_module(FORMER)
+    assert former.NamedTransactions is StagedTransactions
+    for name in public.__all__:
+        if name != "StagedTransactions":
+            assert getattr(former, name) is getattr(public, name)
+
+
+def test_the_former_class_is_found_where_the_code_is() -> None:
+    with pytest.warns(DeprecationWarning, match="NamedTransactions is now StagedTransactions") as seen:
+        assert staged_transaction.NamedTransactions is StagedTransactions
+    assert seen[0].filename == __file__
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = staged_transaction.nonsense
+
+
+def test_a_part_has_its_former_fields() -> None:
+    with pytest.warns(DeprecationWarning, match=r"(name|sequence) of Part\.__init__ is now") as seen:
+        part = Part(name="job", sequence=3, attempt="a")  # type: ignore[call-arg]
+    assert len(seen) == 2
+    assert part == Part("job", 3, "a")
+    with pytest.warns(DeprecationWarning, match=r"Part\.name is now transactional_id"):
+        assert part.name == "job"  # type: ignore[attr-defined]
+    with pytest.warns(DeprecationWarning, match=r"Part\.sequence is now version"):
+        assert part.sequence == 3  # type: ignore[attr-defined]
+
+
+async def test_methods_take_the_former_arguments(tmp_path: Path) -> None:
+    with PocketBroker(data_dir=tmp_path) as broker:
+        async with StagedTransactions("etl", broker.namesrv, wait_ms=5000) as transactions:
+            with pytest.warns(DeprecationWarning, match="argument (name|sequence) of StagedTransactions.writer"):
+                writer = transactions.writer(name="job", sequence=3, topic="T")  # type: ignore[call-arg]
+            await writer.write(pa.RecordBatch.from_pydict({"body": [b"1"]}))
+            part = await writer.close()
+            with pytest.warns(DeprecationWarning, match="argument (name|sequence) of StagedTransactions.commit"):
+                is_first = await transactions.commit(name="job", sequence=3, parts=[part])  # type: ignore[call-arg]
+            assert is_first
+            with pytest.warns(DeprecationWarning, match="argument (name|sequence) of StagedTransactions.is_committed"):
+                assert await transactions.is_committed(name="job", sequence=3)  # type: ignore[call-arg]

@@ -1,0 +1,55 @@
+"""Former names work, warn, and point at the line that uses them."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from pocketmq.common.former_names import renamed_arguments, renamed_fields, warn_renamed
+
+
+@renamed_arguments(sequence="version")
+def commit(version: int, *, parts: int = 0) -> tuple[int, int]:
+    return version, parts
+
+
+@renamed_fields(sequence="version")
+@dataclass(frozen=True, slots=True)
+class Part:
+    version: int
+
+
+def test_an_argument_is_taken_under_its_former_name() -> None:
+    with pytest.warns(DeprecationWarning, match="argument sequence of commit is now version") as seen:
+        assert commit(sequence=7, parts=2) == (7, 2)  # type: ignore[call-arg]
+    assert seen[0].filename == __file__
+
+
+def test_new_names_and_positions_do_not_warn() -> None:
+    """Warnings are errors in these tests."""
+    assert commit(7) == commit(version=7) == (7, 0)
+    assert Part(7) == Part(version=7)
+    assert Part(7).version == 7
+
+
+def test_both_names_at_once_are_refused() -> None:
+    with pytest.raises(TypeError, match="both 'sequence' and 'version'"):
+        commit(version=1, sequence=1)  # type: ignore[call-arg]
+
+
+def test_an_unknown_argument_stays_an_error() -> None:
+    with pytest.raises(TypeError, match="'nonsense'"):
+        commit(1, nonsense=1)  # type: ignore[call-arg]
+
+
+def test_a_field_is_given_and_read_under_its_former_name() -> None:
+    with pytest.warns(DeprecationWarning, match=r"sequence of Part.__init__ is now version"):
+        part = Part(sequence=3)  # type: ignore[call-arg]
+    with pytest.warns(DeprecationWarning, match=r"Part\.sequence is now version") as seen:
+        assert part.sequence == 3  # type: ignore[attr-defined]
+    assert seen[0].filename == __file__
+
+
+def test_the_warning_points_at_the_caller() -> None:
+    with pytest.warns(DeprecationWarning, match="a is now b") as seen:
+        warn_renamed("a", "b")
+    assert seen[0].filename == __file__
