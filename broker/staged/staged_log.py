@@ -6,7 +6,7 @@ An event is appended first and learned after, under one lock, so that the table 
 Of a delivery the messages come first and ``Delivered`` behind them, in one append group. After a kill of the process a
 group is in the log whole or not at all, unless it crosses into the next segment; then, and after a power failure, a
 part of it can be what is left. So a start looks for the messages of the chunk that was under way, and of those that
-damage may have hit (``named_recovery``), and delivers the others: none twice, none lost. Under SYNC_FLUSH a commit is
+damage may have hit (``staged_recovery``), and delivers the others: none twice, none lost. Under SYNC_FLUSH a commit is
 delivered when it is on the disk, not before.
 """
 

@@ -39,7 +39,7 @@ from pocketmq.broker.staged.staged_state import (
 
 
 class StagedTable:
-    """Not thread-safe: ``named_log`` holds its lock."""
+    """Not thread-safe: ``staged_log`` holds its lock."""
 
     def __init__(self) -> None:
         self._ids: dict[str, KnownId] = {}

@@ -77,9 +77,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         parts = _parts(messages)
         identities = {(part.transactional_id, part.version) for part in parts}
         if not identities:
-            if (
-                self._plan.transactional_id
-            ):  # an earlier run of the micro-batch may have had rows; else its id is unknown
+            if self._plan.transactional_id:  # an earlier run of the micro-batch may have had rows
                 commit_parts(self._plan, self._plan.transactional_id, batchId, [])
             return
         if len(identities) > 1 or next(iter(identities))[1] != batchId:

@@ -6,11 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pocketmq.broker.staged import staged_log as named_log
-from pocketmq.broker.staged import staged_records as staged_records
-from pocketmq.broker.staged import staged_recovery as named_recovery
-from pocketmq.broker.staged import staged_service as named_service
-from pocketmq.broker.staged import staged_table as named_table
+from pocketmq.broker.staged import staged_log, staged_records, staged_recovery, staged_service, staged_table
 from pocketmq.broker.staged.staged_records import (
     BrokersAdded,
     Committed,
@@ -69,7 +65,7 @@ def test_an_event_that_could_not_be_read_is_not_written(tmp_path: Path, monkeypa
 def test_a_snapshot_of_much_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is cut by bytes: each part can be read, whatever ids and brokers are called."""
     monkeypatch.setattr(staged_records, "EVENT_BYTES_MAX", 8000)
-    monkeypatch.setattr(named_log, "SNAPSHOT_BYTES", 4000)
+    monkeypatch.setattr(staged_log, "SNAPSHOT_BYTES", 4000)
     clock = ManualClock()
     broker = fixture(tmp_path, clock)
     brokers = [f"broker-eu-west-1a-{number:02d}" for number in range(8)]
@@ -124,12 +120,12 @@ def test_a_start_falls_back_to_the_snapshot_before(tmp_path: Path, monkeypatch: 
     last = broker.store.max_offset(STAGED_TOPIC, 0) - 1
     place = broker.store.physical_offset(STAGED_TOPIC, 0, last)
     broker.stop()
-    read = named_recovery._read
+    read = staged_recovery._read
 
     def damaged(store: Any, queue_offset: int, physical_offset: int, size: int) -> Any:
         return None if physical_offset == place else read(store, queue_offset, physical_offset, size)
 
-    monkeypatch.setattr(named_recovery, "_read", damaged)
+    monkeypatch.setattr(staged_recovery, "_read", damaged)
     broker = fixture(tmp_path, clock)
     assert "staged_transaction_snapshot_lost" in events(broker)
     assert [broker.state("n", version) for version in range(2)] == [StagedState.COMMITTED] * 2
@@ -237,7 +233,7 @@ def test_an_attempt_that_goes_on_for_days_expires(tmp_path: Path) -> None:
 
 def test_brief_names_make_room_for_new_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest of those that were to be remembered for an hour only, and not at once; others never."""
-    monkeypatch.setattr(named_table, "IDS_MAX", 32)
+    monkeypatch.setattr(staged_table, "IDS_MAX", 32)
     clock = ManualClock()
     broker = fixture(tmp_path, clock)
     table = broker.staged_log.table
@@ -255,7 +251,7 @@ def test_brief_names_make_room_for_new_ones(tmp_path: Path, monkeypatch: pytest.
 
 def test_who_waits_for_a_delivery_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each callback, not each transaction; who is one too many is told that it is not delivered yet."""
-    monkeypatch.setattr(named_service, "WAITERS_MAX", 3)
+    monkeypatch.setattr(staged_service, "WAITERS_MAX", 3)
     broker = fixture(tmp_path, ManualClock())
     broker.stage("n", 0, "a", 0, [b"1"])
     broker.commit("n", 0, [("a", 1)])

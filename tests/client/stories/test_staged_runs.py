@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pocketmq.broker.staged import staged_checks as staged_checks
+from pocketmq.broker.staged import staged_checks
 from pocketmq.broker.staged.staged_service import StagedService
 from pocketmq.client.admin.admin import Admin
 from pocketmq.client.errors import BrokerAnswerError
