@@ -19,7 +19,6 @@ from pocketmq.common.errors import MessageIllegal
 from pocketmq.common.record import HOST_V4_BYTES, HOST_V6_BYTES
 
 UNIQ_KEY_V4_CHARS: Final = 32
-UNIQ_KEY_V6_CHARS: Final = 56
 LOCALHOST_V4: Final = b"\x7f\x00\x00\x01"
 
 _COUNTER_BITS: Final = 16

@@ -11,8 +11,6 @@ from pocketmq.common.errors import MessageIllegal
 PROPERTIES_BYTES_MAX: Final = 32767
 """Largest property string: its length is a Java short (RocketMQ CommitLog)."""
 
-NAME_VALUE_SEPARATOR: Final = "\x01"
-PROPERTY_SEPARATOR: Final = "\x02"
 
 KEYS: Final = "KEYS"
 TAGS: Final = "TAGS"
@@ -49,8 +47,6 @@ TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
 TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
 TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
 TIMER_OUT_MS: Final = "TIMER_OUT_MS"
-DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
-DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
 SHARDING_KEY: Final = "__SHARDINGKEY"
 POP_CK: Final = "POP_CK"
 CRC32: Final = "__CRC32#"

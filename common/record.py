@@ -32,11 +32,9 @@ TOTAL_SIZE_AT: Final = 0
 MAGIC_AT: Final = 4
 BODY_CRC_AT: Final = 8
 QUEUE_ID_AT: Final = 12
-FLAG_AT: Final = 16
 QUEUE_OFFSET_AT: Final = 20
 PHYSICAL_OFFSET_AT: Final = 28
 SYS_FLAG_AT: Final = 36
-BORN_TIMESTAMP_AT: Final = 40
 BORN_HOST_AT: Final = 48
 STORE_TIMESTAMP_AT: Final = 56
 """With an IPv4 born host; 12 more with IPv6."""
@@ -63,8 +61,6 @@ TRANSACTION_ROLLBACK: Final = 0xC
 BORN_HOST_V6_FLAG: Final = 0x10
 STORE_HOST_V6_FLAG: Final = 0x20
 HOSTS_V6_MASK: Final = 0x30
-NEED_UNWRAP_FLAG: Final = 0x40
-INNER_BATCH_FLAG: Final = 0x80
 COMPRESSION_TYPE_MASK: Final = 0x700
 COMPRESSION_LZ4: Final = 0x100
 COMPRESSION_ZSTD: Final = 0x200
@@ -75,7 +71,6 @@ PLAIN_SYS_FLAGS: Final = COMPRESSED_FLAG | MULTI_TAGS_FLAG | COMPRESSION_TYPE_MA
 """What a client may set in a plain record of a native append, besides the host bits."""
 
 HOST_ZERO_V4: Final = bytes(HOST_V4_BYTES)
-HOST_ZERO_V6: Final = bytes(HOST_V6_BYTES)
 
 
 def host_bytes_of(family: int) -> int:

@@ -27,7 +27,6 @@ LAST_ERROR: Final = "POCKETMQ_LAST_ERROR"
 LAST_ERROR_LENGTH_MAX: Final = 256
 RESENT_FROM: Final = "POCKETMQ_RESENT_FROM"
 """Ours: the dead letter that ``pocketmq dlq resend`` made this copy of: offset message id."""
-RESENT_FROM_LENGTH_MAX: Final = 64
 
 
 def error_line(text: str) -> str:

@@ -44,10 +44,6 @@ class SweepableQueue(Generic[TaskT]):
         self._lock = threading.Lock()
         self._wake = wake
 
-    def on_offer(self, wake: Callable[[], None]) -> None:
-        """Let ``wake`` be called after each accepted offer; it must be cheap when the worker is awake."""
-        self._wake = wake
-
     def offer(self, task: TaskT) -> bool:
         """Take ``task`` and return True, or return False at once when the queue is full or closed; never wait.
 

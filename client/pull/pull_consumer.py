@@ -9,7 +9,6 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from pocketmq.client.arrow.arrow import (
-    COLUMNS,
     check_columns,
     concat_batches,
     empty_batch,
@@ -506,7 +505,3 @@ def _filtered(
 def _check_number(name: str, value: object, high: int, low: int = 1) -> None:
     if type(value) is not int or not low <= value <= high:
         raise ConfigError("poll refused", why=f"{name}={value!r} is not a whole number from {low} to {high}")
-
-
-DEFAULT_COLUMNS = COLUMNS
-"""The columns of ``poll_arrow`` when none are named."""

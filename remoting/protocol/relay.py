@@ -56,9 +56,6 @@ class ConsumeMessageDirectlyRequestHeader(Header, frozen=True):
     group_sys_flag: Int | None = None
 
 
-RUNNING_INFO_BYTES_MAX: Final = 8 << 20
-
-
 class ProcessQueueInfo(Body):
     """What a consumer has in hand of one queue; times in ms since 1970."""
 

@@ -65,7 +65,6 @@ _FETCHED: Final = struct.Struct(">QI")
 HEAD_BYTES: Final = _HEAD.size
 PAYLOAD_AT: Final = _HEAD.size + _CHECK.size
 DATA_HEAD_BYTES: Final = PAYLOAD_AT + _DATA.size
-ACK_BYTES: Final = PAYLOAD_AT + _ACK.size
 
 FROM_SLAVE: Final = frozenset({HELLO, ACK, FETCHED})
 FROM_MASTER: Final = frozenset({WELCOME, REFUSED, DATA, HEARTBEAT, FETCH})

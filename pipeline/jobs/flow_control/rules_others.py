@@ -17,15 +17,6 @@ SLAVE_ROOTS: Final = (
     ("slave_lost_master", "A slave lost its master"),
     ("slave_not_counted", "A slave's confirmations do not count"),
 )
-LOCK_EVENTS: Final = (
-    "queue_lock_refused",
-    "queue_waits_for_lock",
-    "queue_lock_expired",
-    "queue_lock_lost",
-    "queue_lock_over",
-    "queue_lock_taken_away",
-    "queue_locks_full",
-)
 OTHER_CAUSES: Final = tuple(
     row
     for row in REFUSALS.values()
