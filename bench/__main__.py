@@ -3,7 +3,7 @@
 Without names: the comparison of PocketMQ with its peers; ``--quick`` in less than five minutes. Names are cases of the
 comparison, or PocketMQ's own cases (``bench.own``). Results are printed as they come
 and kept as JSON lines under ``bench-results/``, with a report in Markdown and its plots beside them. ``--report FILE``
-writes the report of a result file anew; ``--publish DIR`` copies the lines, the report and its plots there.
+writes the report of a result file again; ``--publish DIR`` copies the lines, the report and its plots there.
 """
 
 import argparse
@@ -14,17 +14,22 @@ import signal
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from bench.base.conditions import environment
 from bench.base.results import ResultFile, read_lines
+from bench.cases import CASES
+from bench.comparison.case import FULL, QUICK
+from bench.comparison.suite import Suite
 from bench.own import CASES as OWN_CASES
+from bench.peers import BY_NAME as PEERS_BY_NAME
+from bench.peers import PEERS
+from bench.report.report import Report
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
-    from bench.cases import CASES
-    from bench.peers import PEERS
-
     lines = ["cases of the comparison:"]
     lines += [f"  {case.name:<15}{case.title}" for case in CASES]
     lines += ["peers:", *(f"  {peer.name:<17}{peer.label}" for peer in PEERS)]
@@ -45,38 +50,25 @@ def parser() -> argparse.ArgumentParser:
 
 def chosen_peers(only: str, without: str) -> list[str]:
     """Return the names of the peers that take part. Raises ``ValueError`` for a name that is none."""
-    from bench.peers import BY_NAME
-
-    wanted = [name for name in only.split(",") if name] or list(BY_NAME)
+    wanted = [name for name in only.split(",") if name] or list(PEERS_BY_NAME)
     left_out = [name for name in without.split(",") if name]
-    unknown = [name for name in [*wanted, *left_out] if name not in BY_NAME]
+    unknown = [name for name in [*wanted, *left_out] if name not in PEERS_BY_NAME]
     if unknown:
-        raise ValueError(f"no such peer: {', '.join(unknown)}; there are {', '.join(BY_NAME)}")
+        raise ValueError(f"no such peer: {', '.join(unknown)}; there are {', '.join(PEERS_BY_NAME)}")
     return [name for name in wanted if name not in left_out]
 
 
 def compare(names: Sequence[str], options: argparse.Namespace, results: ResultFile) -> None:
     """Run cases of the comparison."""
-    from dataclasses import replace
-
-    from bench.cases import BY_NAME as CASES_BY_NAME
-    from bench.cases import CASES
-    from bench.comparison.case import FULL, QUICK
-    from bench.comparison.suite import Suite
-    from bench.peers import BY_NAME as PEERS_BY_NAME
-
     scale = QUICK if options.quick else FULL
     if options.repeats:
         scale = replace(scale, repeats=options.repeats)
-    cases = [CASES_BY_NAME[name] for name in names] if names else list(CASES)
     peers = [PEERS_BY_NAME[name] for name in chosen_peers(options.peers, options.without)]
-    Suite(scale, [case for case in CASES if case in cases], peers, results).run()
+    Suite(scale, [case for case in CASES if not names or case.name in names], peers, results).run()
 
 
 def run_own(names: Sequence[str], results: ResultFile) -> None:
     """Run PocketMQ's own cases; their rows join the same file."""
-    from bench.base.conditions import environment
-
     if names and not results.lines:
         results.write("environment", **environment())
     for name in names:
@@ -89,8 +81,6 @@ def run_own(names: Sequence[str], results: ResultFile) -> None:
 
 def write_report(path: Path) -> Path:
     """Write the report and the plots of a result file beside it; return the report's path."""
-    from bench.report.report import Report
-
     report = path.with_suffix(".md")
     report.write_text(Report(read_lines(path)).text(path.stem, path.parent))
     return report
@@ -109,7 +99,7 @@ def _terminated(number: int, frame: object) -> None:
 
 def main() -> int:
     """Run what is asked for."""
-    signal.signal(signal.SIGTERM, _terminated)  # servers and data must not stay behind
+    signal.signal(signal.SIGTERM, _terminated)  # remove servers and data in any case
     made = parser()
     options = made.parse_args()
     if options.report:

@@ -1,4 +1,4 @@
-"""Brokers in processes of their own, as the benchmarks need them: what they use, and how long a start takes.
+"""Brokers in processes of their own, as the benchmarks need them: what they use, how long a start takes.
 
 Lives here: ``BrokerProcess`` (with a name server), ``SlaveProcess``.
 """
@@ -14,20 +14,19 @@ SLAVE = ("broker.broker_name=pair", "store.ha_listen_port=-1", "store.broker_rol
 
 
 class BrokerProcess(OwnBroker):
-    """``pocketmq standalone`` on a store that stays. ``ready_s``: from start to the ready line."""
+    """``pocketmq standalone`` on a store that stays."""
 
     def __init__(self, data_dir: Path, *settings: str) -> None:
         super().__init__(data_dir=data_dir, arguments=[word for setting in settings for word in ("--set", setting)])
-        self.ready_s = 0.0
 
-    def start(self) -> None:
-        """Start and wait for the ready line."""
+    def restarted_s(self) -> float:
+        """Start; return the seconds until the ready line."""
         begin = time.perf_counter()
-        super().start()
-        self.ready_s = time.perf_counter() - begin
+        self.start()
+        return round(time.perf_counter() - begin, 2)
 
     def anonymous_mb(self) -> float:
-        """Return megabytes of its own: mapped log pages are resident, but belong to the page cache."""
+        """Return its anonymous megabytes: mapped log pages are resident, but belong to the page cache."""
         return memory_mb([self.process_id])["anonymous_mb"]
 
     def cpu_s(self) -> float:

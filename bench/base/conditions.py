@@ -1,4 +1,4 @@
-"""What a reader must know to compare figures: the machine, the versions, the load at the time.
+"""What a reader must know to compare measurements: the machine, the versions, the load at the time.
 
 Lives here: ``environment``, ``library_versions``.
 """
@@ -10,26 +10,14 @@ import time
 from importlib import metadata
 from pathlib import Path
 
-LIBRARIES = (
-    "pocketmq",
-    "numpy",
-    "uvloop",
-    "pyarrow",
-    "redis",
-    "hiredis",
-    "nats-py",
-    "aio-pika",
-    "rstream",
-    "aiokafka",
-    "confluent-kafka",
-    "hdrhistogram",
-)
+LIBRARIES = ("pocketmq", "numpy", "uvloop", "pyarrow", "hdrhistogram")
+CLIENT_LIBRARIES = ("redis", "hiredis", "nats-py", "aio-pika", "rstream", "aiokafka", "confluent-kafka")
 
 
 def library_versions() -> dict[str, str]:
-    """Return the versions of the client libraries that are installed."""
+    """Return the versions of the installed libraries."""
     found = {}
-    for name in LIBRARIES:
+    for name in LIBRARIES + CLIENT_LIBRARIES:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
@@ -53,38 +41,30 @@ def environment() -> dict[str, object]:
     }
 
 
-def _processor() -> str:
+def _lines(path: str) -> list[str]:
     try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
+        return Path(path).read_text().splitlines()
     except OSError:
-        pass
-    return platform.processor() or platform.machine()
+        return []
+
+
+def _processor() -> str:
+    models = [line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
+    return models[0] if models else platform.processor() or platform.machine()
 
 
 def _file_system(path: Path) -> str:
     """Return the kind of the file system that holds ``path``."""
-    best, kind = "", "unknown"
-    try:
-        for line in Path("/proc/mounts").read_text().splitlines():
-            _, mount, name, *_ = line.split()
-            if (str(path) + "/").startswith(mount.rstrip("/") + "/") and len(mount) > len(best):
-                best, kind = mount, name
-    except OSError:
-        pass
-    return kind
+    mounts = [line.split()[1:3] for line in _lines("/proc/mounts")]
+    holding = [(len(at), kind) for at, kind in mounts if f"{path}/".startswith(at.rstrip("/") + "/")]
+    return max(holding, default=(0, "unknown"))[1]
 
 
 def _commit() -> str:
+    command = ["git", "describe", "--always", "--dirty"]
     try:
         done = subprocess.run(
-            ["git", "describe", "--always", "--dirty"],
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=False,
-            cwd=Path(__file__).parent,
+            command, capture_output=True, text=True, timeout=10, check=False, cwd=Path(__file__).parent
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""

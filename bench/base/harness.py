@@ -1,13 +1,17 @@
-"""What every case of PocketMQ's own stands on: a directory, a broker, a loop, rounds in turn, medians.
+"""The base of PocketMQ's own cases: a directory, a broker, a loop, rounds in turn, medians.
 
-Lives here: ``scaled`` (the short form of a case), ``workspace``, ``own_broker``, ``in_loop``, ``in_turns``,
-``medians``, ``fill``. Loads and percentiles: ``pocketmq.cli.bench.cases``, which the installed command has, too.
+Lives here: ``scaled`` (the short form of a case), ``workspace``, ``own_broker``, ``served``, ``faulty_disk``,
+``in_loop``, ``in_turns``, ``medians``, ``tails``, ``fill``. Loads and percentiles: ``pocketmq.cli.bench.cases``, which
+the installed command has, too.
 """
 
 import asyncio
+import json
 import os
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bench.base.broker_process import BrokerProcess
+from pocketmq.cli.bench import cases
 from pocketmq.client import Message, Producer
 from pocketmq.client.admin.admin import Admin
 from pocketmq.remoting.loop import new_event_loop
@@ -35,7 +40,7 @@ def scaled(full: T, quick: T) -> T:
 
 @contextmanager
 def workspace() -> Iterator[Path]:
-    """A directory on the disk that the benchmark is started on; it is removed at the end."""
+    """A directory on the disk of the current directory; it is removed at the end."""
     directory = Path(tempfile.mkdtemp(dir=".")).resolve()
     try:
         yield directory
@@ -50,6 +55,24 @@ def own_broker(*settings: str) -> Iterator[BrokerProcess]:
         yield broker
 
 
+@contextmanager
+def served(module: str, *arguments: str) -> "Iterator[tuple[int, str]]":
+    """Run a module in a process that serves until it is terminated; yield its id and the first line it prints."""
+    command = [sys.executable, "-m", module, *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.pid, process.stdout.readline().strip()
+        finally:
+            process.terminate()
+
+
+def faulty_disk(rules_file: Path, *rules: Mapping[str, object]) -> list[str]:
+    """Write rules for the fault-injecting file system; return the settings of a broker that follows them."""
+    rules_file.write_text(json.dumps({"rules": rules}))
+    return ["fault.enable=true", f"fault.control_file={rules_file}"]
+
+
 def in_loop(work: Coroutine[Any, Any, T]) -> T:
     """Run to the end in a loop as a broker or a client has it."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
@@ -57,7 +80,7 @@ def in_loop(work: Coroutine[Any, Any, T]) -> T:
 
 
 def in_turns(rounds: int, kinds: Iterable[K], measure: Callable[[K], T]) -> dict[K, list[T]]:
-    """Measure each kind in each round, so that whatever else the machine does falls on all of them alike."""
+    """Measure each kind in each round, so that other work on the machine affects all of them alike."""
     found: dict[K, list[T]] = {kind: [] for kind in kinds}
     for _ in range(rounds):
         for kind, of_kind in found.items():
@@ -66,8 +89,13 @@ def in_turns(rounds: int, kinds: Iterable[K], measure: Callable[[K], T]) -> dict
 
 
 def medians(rounds: Sequence[Mapping[str, float]], digits: int = 3) -> dict[str, float]:
-    """Return the median of each figure."""
+    """Return the median of each metric."""
     return {name: round(statistics.median(each[name] for each in rounds), digits) for name in rounds[0]}
+
+
+def tails(row: cases.Row, digits: int = 4) -> dict[str, float]:
+    """Return median and p99 of a load's latencies in ms; 0 where none was taken."""
+    return {f"p{at}_ms": round(row.percentile_ms(at / 100) or 0.0, digits) for at in (50, 99)}
 
 
 async def fill(namesrv: str, topic: str, queues: int, count: int, make: Callable[[int], Message]) -> None:

@@ -4,6 +4,7 @@ Lives here: recording, merging, percentiles, the text form that goes into a resu
 log encoding, which every HdrHistogram library reads).
 """
 
+from array import array
 from collections.abc import Iterable
 
 import numpy as np
@@ -33,6 +34,11 @@ class Latencies:
         for value, count in zip(values.tolist(), counts.tolist(), strict=True):
             made._histogram.record_value(value, count)
         return made
+
+    @classmethod
+    def of_taken(cls, taken_ns: "array[int]") -> "Latencies | None":
+        """Return the histogram of what a load appended to an array of type ``q``, or None where it took nothing."""
+        return cls.of_ns(np.frombuffer(taken_ns, np.int64)) if taken_ns else None
 
     @classmethod
     def decode(cls, text: str) -> "Latencies":
@@ -67,7 +73,7 @@ class Latencies:
         """The longest."""
         return float(self._histogram.get_max_value()) / 1e6 if self.count else 0.0
 
-    def figures(self, name: str = "") -> dict[str, float]:
+    def metrics(self, name: str = "") -> dict[str, float]:
         """Return ``p50_ms`` and so on, ``max_ms``; each key begins with ``name``."""
         prefix = f"{name}_" if name else ""
         out = {

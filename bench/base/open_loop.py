@@ -11,12 +11,14 @@ import random
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
 from bench.base.channel_load import open_channel
+from bench.base.schedule import Schedule, happens, pace
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.message import Message
@@ -72,7 +74,7 @@ class Outcome:
         )
         return f"{text}; refusals: {self.refusals}" if self.refusals else text
 
-    def figures(self, load: Load) -> dict[str, object]:
+    def metrics(self, load: Load) -> dict[str, object]:
         """Return the phase as one flat row."""
         row: dict[str, object] = {
             "offered_per_s": round(self.offered / load.seconds),
@@ -82,9 +84,8 @@ class Outcome:
         }
         for name, values in (("accepted", self.accepted_ms), ("refused", self.refused_ms)):
             if values:
-                ordered = np.array(values)
-                for label, quantile in (("p50", 50), ("p99", 99), ("p999", 99.9), ("max", 100)):
-                    row[f"{name}_{label}_ms"] = round(float(np.percentile(ordered, quantile)), 2)
+                for label, percentile in (("p50", 50), ("p99", 99), ("p999", 99.9), ("max", 100)):
+                    row[f"{name}_{label}_ms"] = round(float(np.percentile(values, percentile)), 2)
         row["lag_ms_max"] = round(self.lag_ms_max, 1)
         row["refusals"] = dict(sorted(self.refusals.items()))
         return row
@@ -99,19 +100,16 @@ async def run_load(load: Load) -> Outcome:
     ids = UniqueIdGenerator(SystemClock())
     message = Message(load.topic, random.Random(load.seed).randbytes(load.size_bytes))
     headers = [
-        NativeAppendRequestHeader(
-            producer_group="open-loop", wait=True, sections=[(load.topic, queue, 1)], timeout_ms=load.timeout_ms
-        )
+        NativeAppendRequestHeader("open-loop", True, [(load.topic, queue, 1)], load.timeout_ms)
         for queue in range(load.queues)
     ]
     outcome = Outcome()
     refusals: Counter[str] = Counter()
-    loop = asyncio.get_running_loop()
-    now = loop.time
+    loop, clock = asyncio.get_running_loop(), time.perf_counter
     pending = 0
     idle = asyncio.Event()
 
-    def send(number: int, due: float) -> None:
+    def send(at_s: float) -> None:
         nonlocal pending
 
         def done(result: Response | PocketMQError) -> None:
@@ -119,9 +117,9 @@ async def run_load(load: Load) -> Outcome:
             pending -= 1
             if not pending:
                 idle.set()
-            if load.in_flight and now() < end:
-                loop.call_soon(send_next)
-            took_ms = (now() - due) * 1000
+            if load.in_flight and clock() < begin + load.seconds:
+                loop.call_soon(lambda: send(clock() - begin))
+            took_ms = (clock() - begin - at_s) * 1000
             if isinstance(result, RequestTimeout):
                 outcome.timed_out += 1
             elif isinstance(result, PocketMQError):
@@ -137,50 +135,31 @@ async def run_load(load: Load) -> Outcome:
                     outcome.refused_ms.append(took_ms)
                     refusals[text.split("]")[0].lstrip("[")] += 1
 
-        queue = number % load.queues
+        queue, channel = outcome.offered % load.queues, channels[outcome.offered % len(channels)]
+        outcome.offered += 1
         record = builder.build(message, queue, ids.next_bytes(1)[0], 1)
         body = len(record).to_bytes(4, "big") + record
         pending += 1
         idle.clear()
         try:
-            channels[number % len(channels)].request_nowait(
+            channel.request_nowait(
                 RequestCode.NATIVE_APPEND, headers[queue], body, timeout_ms=load.timeout_ms, done=done
             )
         except PocketMQError as error:
             done(error)
 
-    def send_next() -> None:
-        send(outcome.offered, now())
-        outcome.offered += 1
-
-    gaps = random.Random(load.seed)
-    begin = due = now()
-    end = begin + load.seconds
+    begin = clock()
     for _ in range(load.in_flight):
-        send_next()
+        send(clock() - begin)
     if load.in_flight:
         await asyncio.sleep(load.seconds)
-        due = end
-    while due < end:
-        wait = due - now()
-        if wait > 0:
-            await asyncio.sleep(max(wait, TICK_S))
-        else:
-            await asyncio.sleep(0)
-        limit = now()
-        outcome.lag_ms_max = max(outcome.lag_ms_max, (limit - due) * 1000)
-        burst = 0
-        while due < limit and due < end and burst < 256:
-            send(outcome.offered, due)
-            outcome.offered += 1
-            burst += 1
-            due += gaps.expovariate(load.rate)
-    try:
-        async with asyncio.timeout(load.timeout_ms / 1000 + 1 if pending else 0.01):
-            await idle.wait()
-    except TimeoutError:
-        pass  # what has no answer now counts nowhere: neither accepted nor refused
-    outcome.elapsed_s = now() - begin
+    else:
+        schedule = Schedule(load.rate, load.seconds, load.seed)
+        await pace(schedule, send, begin, TICK_S)
+        outcome.lag_ms_max = schedule.lag_s_max * 1000
+    # what has no answer after this counts nowhere: neither accepted nor refused
+    await happens(idle, load.timeout_ms / 1000 + 1 if pending else 0.01)
+    outcome.elapsed_s = clock() - begin
     outcome.refusals = dict(refusals)
     for channel in channels:
         channel.close()
@@ -198,12 +177,8 @@ def offer(load: Load) -> Outcome:
 
 def main() -> None:
     """Read a ``Load`` as JSON from standard input, write the ``Outcome`` as JSON."""
-    load = Load(**json.loads(sys.stdin.read()))
-    loop = new_event_loop()
-    try:
-        outcome = loop.run_until_complete(run_load(load))
-    finally:
-        loop.close()
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        outcome = runner.run(run_load(Load(**json.load(sys.stdin))))
     print(json.dumps(asdict(outcome)))
 
 

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 STOP_S = 20.0
@@ -19,7 +19,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def free_ports(count: int, gap: int = 1) -> list[int]:
-    """Return ports of the loopback address that nobody uses now, at least ``gap`` apart."""
+    """Return free ports of the loopback address, at least ``gap`` apart."""
     found: list[int] = []
     held = []
     while len(found) < count:
@@ -104,31 +104,34 @@ def family(pid: int) -> list[int]:
     return found
 
 
-def cpu_s(pids: Sequence[int]) -> float:
-    """Return the CPU seconds, user and system, that processes and their children have used."""
-    ticks = 0
+def _files(pids: Sequence[int], name: str) -> Iterator[str]:
+    """Yield the text of ``/proc/PID/NAME`` for processes and their descendants, as far as they still run."""
     for pid in [each for root in pids for each in family(root)]:
         try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+            yield Path(f"/proc/{pid}/{name}").read_text()
         except OSError:
             continue
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _fields(pids: Sequence[int]) -> Iterator[dict[str, str]]:
+    for text in _files(pids, "status"):
+        yield dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+
+
+def cpu_s(pids: Sequence[int]) -> float:
+    """Return the CPU seconds, user and system, that processes and their children have used."""
+    stats = [text.rsplit(")", 1)[1].split() for text in _files(pids, "stat")]
+    return sum(int(fields[11]) + int(fields[12]) for fields in stats) / os.sysconf("SC_CLK_TCK")
 
 
 def memory_mb(pids: Sequence[int]) -> dict[str, float]:
     """Return resident and anonymous megabytes; mapped file pages are resident, but belong to the page cache."""
-    totals = {"VmRSS": 0.0, "RssAnon": 0.0}
-    for pid in [each for root in pids for each in family(root)]:
-        try:
-            text = Path(f"/proc/{pid}/status").read_text()
-        except OSError:
-            continue
-        fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
-        for name in totals:
-            if name in fields:
-                totals[name] += int(fields[name].split()[0]) / 1024
-    return {"resident_mb": round(totals["VmRSS"], 1), "anonymous_mb": round(totals["RssAnon"], 1)}
+    processes = list(_fields(pids))
+    names = {"resident_mb": "VmRSS", "anonymous_mb": "RssAnon"}
+    return {
+        key: round(sum(int(fields.get(name, "0").split()[0]) for fields in processes) / 1024, 1)
+        for key, name in names.items()
+    }
 
 
 def machine_busy_s() -> float:
@@ -140,10 +143,4 @@ def machine_busy_s() -> float:
 
 def threads(pids: Sequence[int]) -> int:
     """Return how many threads the processes have."""
-    count = 0
-    for pid in [each for root in pids for each in family(root)]:
-        try:
-            count += len(list(Path(f"/proc/{pid}/task").iterdir()))
-        except OSError:
-            continue
-    return count
+    return sum(int(fields["Threads"]) for fields in _fields(pids))

@@ -1,10 +1,13 @@
 """When an open-loop load sends: times fixed beforehand, whatever became of the sends before.
 
-Lives here: ``Schedule``, the intended times of sending. A latency counted from an intended time holds the wait that a
-stalled server or client caused to everything behind it: no coordinated omission.
+Lives here: ``Schedule``, the intended times of sending, and ``pace``, which sends at them. A latency counted from an
+intended time holds the wait that a stalled server or client caused to everything behind it: no coordinated omission.
 """
 
+import asyncio
 import random
+import time
+from collections.abc import Callable
 
 
 class Schedule:
@@ -42,3 +45,24 @@ class Schedule:
             due.append(self._next)
             self._next += self._random.expovariate(self.rate)
         return due
+
+
+async def pace(schedule: Schedule, send: Callable[[float], None], begin: float, tick_s: float = 0.0) -> None:
+    """Call ``send`` with each intended time, in seconds since ``begin`` (``time.perf_counter``), when it has come.
+
+    ``tick_s``: sleep at least so long where nothing is due.
+    """
+    while not schedule.over:
+        wait_s = schedule.next_at - (time.perf_counter() - begin)
+        await asyncio.sleep(max(wait_s, tick_s) if wait_s > 0 else 0)
+        for at_s in schedule.take(time.perf_counter() - begin):
+            send(at_s)
+
+
+async def happens(event: asyncio.Event, within_s: float) -> bool:
+    """Wait for ``event``, but no longer than ``within_s``; return whether it came."""
+    try:
+        async with asyncio.timeout(within_s):
+            return await event.wait()
+    except TimeoutError:
+        return False

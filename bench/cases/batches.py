@@ -1,8 +1,6 @@
 """Produce in batches, by the fastest call each library has; two batches on the way."""
 
-from typing import Any
-
-from bench.comparison.case import BYTES_MAX, Bench, Case, Scale, Variant, figures
+from bench.comparison.case import Case, Scale, Variant
 from bench.peers import Peer
 
 SHAPES = ((100, 1000), (1024, 500), (65_536, 16))
@@ -10,10 +8,11 @@ ARROW = (100, 5000)
 
 
 class Batches(Case):
-    """Throughput where the caller has many messages at once."""
+    """Throughput where the caller has many messages at once; latencies are those of whole batches."""
 
     name = "batches"
     title = "Produce in batches"
+    in_quick_run = True
     text = (
         "Two batches on the way, so that client and server work side by side. A batch is what the library offers: "
         "send_batch (PocketMQ), a collection (RocketMQ), a pipeline of XADD (Redis), create_batch (aiokafka), "
@@ -36,9 +35,3 @@ class Batches(Case):
         if variant.conditions.get("how") == "arrow" and "arrow" not in peer.reads:
             return "its client takes no Arrow columns"
         return super().refuses(peer, variant)
-
-    def measure(self, bench: Bench, peer: Peer, variant: Variant) -> dict[str, Any]:
-        """Run one round; latencies are those of whole batches."""
-        job = {"op": "closed", "topics": [bench.topic(self, peer, variant)], **variant.conditions}
-        answer = bench.ask(peer, variant, {**job, "seconds": bench.scale.seconds, "bytes_max": BYTES_MAX})
-        return figures(answer, int(variant.conditions["size_bytes"]))

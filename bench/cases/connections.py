@@ -1,8 +1,6 @@
 """Connections: the same load over one, ten and five hundred of them."""
 
-from typing import Any
-
-from bench.comparison.case import Bench, Case, Scale, Variant, figures
+from bench.comparison.case import Case, Scale, Variant
 from bench.peers import Peer
 
 SIZE_BYTES = 1024
@@ -25,9 +23,7 @@ class Connections(Case):
     x_label = "connections"
 
     def variants(self, scale: Scale) -> list[Variant]:
-        """Each number with single sends and with frames; nothing in a quick run."""
-        if scale.quick:
-            return []
+        """Each number with single sends and with frames."""
         return [
             Variant(
                 f"{connections} connection{'s' * (connections > 1)}, {KINDS[batch]}",
@@ -45,8 +41,3 @@ class Connections(Case):
         if variant.conditions["connections"] > peer.connections_max:
             return f"each of its clients keeps threads of its own: more than {peer.connections_max} do not fit"
         return super().refuses(peer, variant)
-
-    def measure(self, bench: Bench, peer: Peer, variant: Variant) -> dict[str, Any]:
-        """Run one round."""
-        job = {"op": "closed", "topics": [bench.topic(self, peer, variant)], **variant.conditions}
-        return figures(bench.ask(peer, variant, {**job, "seconds": bench.scale.seconds}), SIZE_BYTES)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bench.comparison.case import Bench, Case, Scale, Variant, figures
+from bench.comparison.case import Bench, Case, Scale, Variant, measurements
 from bench.peers import Peer
 
 SIZE_BYTES = 1024
@@ -26,9 +26,7 @@ class Draining(Case):
         self._filled: dict[str, int] = {}
 
     def variants(self, scale: Scale) -> list[Variant]:
-        """One; nothing in a quick run."""
-        if scale.quick:
-            return []
+        """One."""
         conditions = {"size_bytes": SIZE_BYTES, "backlog": BACKLOG, "rate": RATE, "loop": "open"}
         return [Variant(f"{BACKLOG:,} waiting", conditions, round_s=SECONDS + 1.5, prepare_s=4.0)]
 
@@ -49,4 +47,4 @@ class Draining(Case):
         job = {"op": "drain", "topics": [bench.topic(self, peer, variant)], "size_bytes": SIZE_BYTES, "rate": RATE}
         how = "batch" if "batch" in peer.reads else "message"
         answer = bench.ask(peer, variant, {**job, "seconds": SECONDS, "how": how, "expected": self._filled[peer.name]})
-        return {**figures(answer, SIZE_BYTES), "read_by": how}
+        return {**measurements(answer, SIZE_BYTES), "read_by": how}

@@ -1,18 +1,17 @@
 """What a server costs before and after it works: start-up, memory, CPU when idle."""
 
-import signal
 import time
 from typing import Any
 
-from bench.comparison.case import Bench, Case, Scale, Variant
-from bench.peers import SAME_SERVER, Peer
+from bench.comparison.case import Bench, FreshServerCase, Scale, Variant
+from bench.peers import Peer
 
 IDLE_S = 3.0
 LOAD_S = 2.0
 SIZE_BYTES = 1024
 
 
-class Footprint(Case):
+class Footprint(FreshServerCase):
     """A server of its own, started on an empty directory."""
 
     name = "footprint"
@@ -22,31 +21,17 @@ class Footprint(Case):
         "resident and anonymous memory and CPU while nothing happens, memory after two seconds of sends with 64 in "
         "flight. Heaps of JVMs are set to BENCH_JAVA_HEAP (1g), minimum and maximum."
     )
-    figure = "first_send_s"
+    metric = "first_send_s"
 
     def variants(self, scale: Scale) -> list[Variant]:
-        """One; nothing in a quick run, since every server must start anew for it."""
-        if scale.quick:
-            return []
+        """One."""
         return [Variant("empty store", {"size_bytes": SIZE_BYTES}, round_s=14.0, prepare_s=0, repeats=1)]
-
-    def refuses(self, peer: Peer, variant: Variant) -> str:
-        """One client is enough for each server."""
-        same = SAME_SERVER.get(peer.name, "")
-        return f"the server is that of {same}" if same else super().refuses(peer, variant)
-
-    def prepare(self, bench: Bench, peer: Peer, variant: Variant) -> None:
-        """Nothing is shared with other cases."""
-
-    def finish(self, bench: Bench, peer: Peer, variant: Variant) -> None:
-        """Nothing is left."""
 
     def measure(self, bench: Bench, peer: Peer, variant: Variant) -> dict[str, Any]:
         """Start it, let it idle, load it."""
-        server = bench.fleet.new_server(peer, variant.settings)
         topic = bench.topic(self, peer, variant)
         bench.fleet.worker(peer)
-        try:
+        with self.server(bench, peer, variant) as server:
             begin = time.perf_counter()
             server.start()
             first = {"op": "first", "topics": [topic], "size_bytes": SIZE_BYTES, "create": True, "seconds": 60}
@@ -59,10 +44,7 @@ class Footprint(Case):
             idle_memory = server.memory_mb()
             job = {"op": "closed", "topics": [topic], "size_bytes": SIZE_BYTES, "in_flight": 64, "seconds": LOAD_S}
             answer = bench.fleet.ask(peer, server, job, 60)
-            loaded = server.memory_mb()
-            threads = server.threads()
-        finally:
-            bench.fleet.discard(server, signal.SIGKILL)
+            loaded, threads = server.memory_mb(), server.threads()
         return {
             "first_send_s": round(first_send_s, 3),
             "idle_cpu_percent": round(idle * 100, 2),

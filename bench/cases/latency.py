@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bench.comparison.case import Bench, Case, Scale, Variant, figures
+from bench.comparison.case import Bench, Case, Scale, Variant
 from bench.peers import Peer
 
 SIZE_BYTES = 1024
@@ -16,6 +16,7 @@ class Latency(Case):
 
     name = "latency"
     title = "End to end latency at fixed rates, 1 KiB"
+    in_quick_run = True
     text = (
         "Open loop: messages are due at times fixed beforehand (exponential gaps, the same seed for all), and every "
         "latency counts from the time it was due, so that a stall shows in everything it held up (no coordinated "
@@ -23,7 +24,7 @@ class Latency(Case):
         "flight in this run, and one rate that is the same for all."
     )
     chart = "percentiles"
-    figure = "delivered_p99_ms"
+    metric = "delivered_p99_ms"
 
     def variants(self, scale: Scale) -> list[Variant]:
         """10 %, 50 % and 80 % of the peak, and a common rate."""
@@ -40,8 +41,7 @@ class Latency(Case):
 
     def measure(self, bench: Bench, peer: Peer, variant: Variant) -> dict[str, Any]:
         """Offer the rate for some seconds."""
-        topic = bench.topic(self, peer, variant)
-        rate = variant.conditions.get("rate") or bench.peak(peer, variant, topic) * variant.conditions["of_peak"]
-        job = {"op": "open", "topics": [topic], "size_bytes": SIZE_BYTES, "rate": rate, "follow": True}
-        out = figures(bench.ask(peer, variant, {**job, "seconds": variant.conditions["seconds"]}), SIZE_BYTES)
-        return {**out, "offered_per_s": round(rate, 1)}
+        rate = variant.conditions.get("rate")
+        if not rate:
+            rate = bench.peak(peer, variant, bench.topic(self, peer, variant)) * variant.conditions["of_peak"]
+        return self.offer(bench, peer, variant, rate, follow=True)

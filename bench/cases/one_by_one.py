@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bench.comparison.case import MESSAGES_IN_FLIGHT, Bench, Case, Scale, Variant, figures
+from bench.comparison.case import MESSAGES_IN_FLIGHT, Bench, Case, Scale, Variant
 from bench.peers import Peer
 
 SIZE_BYTES = 1024
@@ -13,6 +13,7 @@ class OneByOne(Case):
 
     name = "one_by_one"
     title = "Produce one by one, 1 KiB"
+    in_quick_run = True
     text = (
         "Closed loop: so many tasks (threads, callbacks) that each send one message and wait for its acknowledgement. "
         "PocketMQ, aiokafka and NATS put what is sent at the same moment into one packet; confluent-kafka lingers for "
@@ -32,8 +33,7 @@ class OneByOne(Case):
 
     def measure(self, bench: Bench, peer: Peer, variant: Variant) -> dict[str, Any]:
         """Run one round; that with 64 in flight is the peak other cases refer to."""
-        job = {"op": "closed", "topics": [bench.topic(self, peer, variant)], **variant.conditions}
-        out = figures(bench.ask(peer, variant, {**job, "seconds": bench.scale.seconds}), SIZE_BYTES)
+        out = super().measure(bench, peer, variant)
         if variant.conditions["in_flight"] == MESSAGES_IN_FLIGHT and out.get("messages_per_s"):
             bench.peaks.setdefault(peer.name, []).append(out["messages_per_s"])
         return out

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bench.comparison.case import Bench, Case, Scale, Variant, figures
+from bench.comparison.case import Bench, Case, Scale, Variant
 from bench.peers import Peer
 
 SIZE_BYTES = 1024
@@ -23,9 +23,7 @@ class Overloaded(Case):
     )
 
     def variants(self, scale: Scale) -> list[Variant]:
-        """1.5 and 3 times the peak; nothing in a quick run."""
-        if scale.quick:
-            return []
+        """1.5 and 3 times the peak."""
         conditions = {"size_bytes": SIZE_BYTES, "batch": 1, "seconds": PHASE_S, "loop": "open"}
         return [
             Variant(
@@ -36,11 +34,6 @@ class Overloaded(Case):
 
     def measure(self, bench: Bench, peer: Peer, variant: Variant) -> dict[str, Any]:
         """Offer it."""
-        topic = bench.topic(self, peer, variant)
-        peak = bench.peak(peer, variant, topic)
-        rate = peak * variant.conditions["of_peak"]
-        job = {"op": "open", "topics": [topic], "size_bytes": SIZE_BYTES, "rate": rate, "follow": False}
-        out = figures(bench.ask(peer, variant, {**job, "seconds": PHASE_S}), SIZE_BYTES)
-        out["offered_per_s"] = round(rate, 1)
-        out["of_peak"] = round(float(out.get("messages_per_s", 0)) / peak, 3)
-        return out
+        peak = bench.peak(peer, variant, bench.topic(self, peer, variant))
+        out = self.offer(bench, peer, variant, peak * variant.conditions["of_peak"], follow=False)
+        return {**out, "of_peak": round(float(out.get("messages_per_s", 0)) / peak, 3)}

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bench.comparison.case import Bench, Case, Scale, Variant, figures
+from bench.comparison.case import Bench, Case, Scale, Variant, measurements
 from bench.peers import Peer
 
 SIZE_BYTES = 100
@@ -22,12 +22,13 @@ class Reading(Case):
 
     name = "reading"
     title = "Consume 100 B from the page cache"
+    in_quick_run = True
     text = (
         "One consumer reads a backlog from its start and touches every body. By message: the library's iterator or "
         "listener; by batch: its list call; by Arrow: record batches of PocketMQ's default columns. Contiguous: filled "
         "in batches; interleaved: one message to each of four queues in turn, where all share one log. Java's clock "
         "starts with the first message, since its consumer takes up to a second to join. What was read from a classic "
-        "queue is gone, so RabbitMQ's is filled anew for each round."
+        "queue is gone, so each round fills RabbitMQ's again."
     )
 
     def __init__(self) -> None:
@@ -86,7 +87,7 @@ class Reading(Case):
         job = {"op": "read", "topics": [self._topic(peer, variant)], "size_bytes": SIZE_BYTES}
         expected = self._filled[peer.name, variant.conditions["layout"]][1]
         answer = bench.ask(peer, variant, {**job, "how": variant.conditions["way"], "expected": expected})
-        return figures(answer, SIZE_BYTES)
+        return measurements(answer, SIZE_BYTES)
 
     def finish(self, bench: Bench, peer: Peer, variant: Variant) -> None:
         """Leave it to the other ways of reading."""

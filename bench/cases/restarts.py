@@ -5,8 +5,8 @@ import signal
 import time
 from typing import Any
 
-from bench.comparison.case import Bench, Case, Scale, Variant
-from bench.peers import SAME_SERVER, Peer
+from bench.comparison.case import Bench, FreshServerCase, Scale, Variant
+from bench.peers import Peer
 from bench.peers.base import Server
 
 SIZE_BYTES = 1024
@@ -16,7 +16,7 @@ FILL_BYTES_A_S = 50_000_000
 """Of a size beyond what 8 s fill."""
 
 
-class Restarts(Case):
+class Restarts(FreshServerCase):
     """After a clean stop, and after ``kill -9`` right behind the last acknowledged message."""
 
     name = "restarts"
@@ -27,12 +27,10 @@ class Restarts(Case):
         "acknowledged send of a client that tries every 20 ms. `GIGABYTES=5` adds a size of 5 GB; "
         "`python -m bench recovery` measures the store alone."
     )
-    figure = "after_kill_s"
+    metric = "after_kill_s"
 
     def variants(self, scale: Scale) -> list[Variant]:
-        """Two sizes, one round each; nothing in a quick run."""
-        if scale.quick:
-            return []
+        """Two sizes, one round each."""
         return [
             Variant(
                 f"{size} MB",
@@ -45,22 +43,10 @@ class Restarts(Case):
             for size in MEGABYTES
         ]
 
-    def refuses(self, peer: Peer, variant: Variant) -> str:
-        """One client is enough for each server."""
-        same = SAME_SERVER.get(peer.name, "")
-        return f"the server is that of {same}" if same else super().refuses(peer, variant)
-
-    def prepare(self, bench: Bench, peer: Peer, variant: Variant) -> None:
-        """Nothing is shared with other cases."""
-
-    def finish(self, bench: Bench, peer: Peer, variant: Variant) -> None:
-        """Nothing is left."""
-
     def measure(self, bench: Bench, peer: Peer, variant: Variant) -> dict[str, Any]:
         """Fill, stop, start; kill, start."""
-        server = bench.fleet.new_server(peer, variant.settings)
         topic = bench.topic(self, peer, variant)
-        try:
+        with self.server(bench, peer, variant) as server:
             server.start()
             bench.fleet.ask(peer, server, {"op": "create", "topics": [topic], "queues": 4})
             job = {"op": "closed", "topics": [topic], "size_bytes": SIZE_BYTES, "in_flight": 2, "batch": 500}
@@ -74,8 +60,6 @@ class Restarts(Case):
             more = bench.fleet.ask(peer, server, {**job, "seconds": 1, "bytes_max": 32_000_000}, 60)
             server.stop(signal.SIGKILL)
             killed_s = self._ready_s(bench, peer, server, topic)
-        finally:
-            bench.fleet.discard(server, signal.SIGKILL)
         return {
             "filled_mb": round((filled["count"] + more["count"]) * SIZE_BYTES / 1e6, 1),
             "stop_s": round(stop_s, 3),

@@ -1,9 +1,6 @@
 """Sends that wait: for the disk (synchronous flush), or for a second server (synchronous replication)."""
 
-from typing import Any
-
-from bench.comparison.case import Bench, Case, Scale, Variant, figures
-from bench.peers import Peer
+from bench.comparison.case import Case, Scale, Variant
 from bench.peers.base import Settings
 
 SIZE_BYTES = 1024
@@ -35,13 +32,8 @@ class SyncFlush(Case):
     x_label = "messages in flight"
 
     def variants(self, scale: Scale) -> list[Variant]:
-        """1, 64, 1,024 in flight; nothing in a quick run, since every server must start anew for it."""
-        return [] if scale.quick else _variants("sync", (1, 64, 1024))
-
-    def measure(self, bench: Bench, peer: Peer, variant: Variant) -> dict[str, Any]:
-        """Run one round."""
-        job = {"op": "closed", "topics": [bench.topic(self, peer, variant)], **variant.conditions}
-        return figures(bench.ask(peer, variant, {**job, "seconds": bench.scale.seconds}), SIZE_BYTES)
+        """1, 64 and 1,024 in flight."""
+        return _variants("sync", (1, 64, 1024))
 
 
 class ReplicatedSends(SyncFlush):
@@ -55,5 +47,5 @@ class ReplicatedSends(SyncFlush):
     )
 
     def variants(self, scale: Scale) -> list[Variant]:
-        """1 and 64 in flight; nothing in a quick run."""
-        return [] if scale.quick else _variants("replicated", (1, 64))
+        """1 and 64 in flight."""
+        return _variants("replicated", (1, 64))

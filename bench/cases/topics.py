@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bench.comparison.case import Bench, Case, Scale, Variant, figures
+from bench.comparison.case import Bench, Case, Scale, Variant
 from bench.peers import Peer
 
 SIZE_BYTES = 1024
@@ -25,9 +25,7 @@ class Topics(Case):
     x_label = "topics"
 
     def variants(self, scale: Scale) -> list[Variant]:
-        """Three numbers; nothing in a quick run."""
-        if scale.quick:
-            return []
+        """Three numbers."""
         return [
             Variant(
                 f"{count:,} topic{'s' * (count > 1)}",
@@ -44,31 +42,27 @@ class Topics(Case):
             return f"making more than {peer.topics_max:,} topics takes it minutes"
         return super().refuses(peer, variant)
 
-    def _topics(self, bench: Bench, peer: Peer, variant: Variant) -> list[str]:
+    def topics(self, bench: Bench, peer: Peer, variant: Variant) -> list[str]:
+        """One for each send in turn; NATS: subjects of one stream."""
         first = "many." if peer.name == "nats" and variant.conditions["topics"] > 100 else ""
         name = bench.topic(self, peer, variant)
         return [f"{first}{name}_{number}" for number in range(variant.conditions["topics"])]
 
-    def _job(self, bench: Bench, peer: Peer, variant: Variant) -> dict[str, Any]:
-        topics = self._topics(bench, peer, variant)
-        return {"op": "closed", "topics": topics, "size_bytes": SIZE_BYTES, "in_flight": IN_FLIGHT, "keep": True}
+    def job(self, bench: Bench, peer: Peer, variant: Variant) -> dict[str, Any]:
+        """Keep the clients open: the connection that measures has sent to every topic before."""
+        return {**super().job(bench, peer, variant), "keep": True}
 
     def prepare(self, bench: Bench, peer: Peer, variant: Variant) -> None:
         """Make the topics and send one message to each."""
-        topics = self._topics(bench, peer, variant)
+        job = self.job(bench, peer, variant)
+        topics = job["topics"]
         for start in range(0, len(topics), CREATE_AT_ONCE):
             bench.create(peer, variant, topics[start : start + CREATE_AT_ONCE], queues=1)
-        bytes_max = len(topics) * SIZE_BYTES
-        bench.ask(peer, variant, {**self._job(bench, peer, variant), "seconds": 120, "bytes_max": bytes_max}, 200)
-
-    def measure(self, bench: Bench, peer: Peer, variant: Variant) -> dict[str, Any]:
-        """Run one round."""
-        job = self._job(bench, peer, variant)
-        return figures(bench.ask(peer, variant, {**job, "seconds": bench.scale.seconds}), SIZE_BYTES)
+        bench.ask(peer, variant, {**job, "seconds": 120, "bytes_max": len(topics) * SIZE_BYTES}, 200)
 
     def finish(self, bench: Bench, peer: Peer, variant: Variant) -> None:
-        """Start anew: a server with ten thousand topics is not the one the next case wants."""
+        """Give the next case a new server where this one has ten thousand topics."""
         if variant.conditions["topics"] >= 1000:
             bench.fleet.forget(peer, variant.settings)
         else:
-            bench.delete(peer, variant, self._topics(bench, peer, variant))
+            super().finish(bench, peer, variant)

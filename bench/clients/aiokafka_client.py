@@ -63,9 +63,6 @@ class AiokafkaClient(Client):
     async def send(self, topic: str, body: bytes) -> None:
         await self.producer.send_and_wait(topic, body)
 
-    def send_soon(self, topic: str, body: bytes, done: Callable[[BaseException | None], None]) -> None:
-        super().send_soon(topic, body, done)
-
     async def send_many(self, topic: str, body: bytes, count: int, how: str) -> None:
         partitions = sorted(await self.producer.partitions_for(topic))
         left = count
@@ -96,8 +93,6 @@ class AiokafkaClient(Client):
         return consumer
 
     async def read(self, topic: str, how: str, expected: int, timer: ReadTimer) -> int:
-        if how == "arrow":
-            raise ValueError("aiokafka has no Arrow batches")
         count = touched = 0
         consumer = await self._consumer(topic, "earliest")
         try:

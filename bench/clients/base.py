@@ -13,10 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from bench.base.histogram import Latencies
-from bench.base.schedule import Schedule
+from bench.base.schedule import Schedule, happens, pace
 
 STAMP_BYTES = 8
 """A body of the open loop begins with its intended time of sending: ns of ``time.perf_counter_ns``."""
@@ -34,13 +32,13 @@ class Measured:
     elapsed_s: float = 0.0
     latencies: Latencies | None = None
     delivered: Latencies | None = None
-    figures: dict[str, object] = field(default_factory=dict)
+    more: dict[str, object] = field(default_factory=dict)
     error: str = ""
 
     def line(self) -> dict[str, object]:
         """Return it as the worker's answer."""
         out: dict[str, object] = {"count": self.count, "failed": self.failed, "elapsed_s": round(self.elapsed_s, 4)}
-        out |= self.figures
+        out |= self.more
         if self.latencies is not None and self.latencies.count:
             out["latency_hdr"] = self.latencies.encode()
         if self.delivered is not None and self.delivered.count:
@@ -67,12 +65,12 @@ class ClosedLoad:
         return os.urandom(self.size_bytes)
 
 
+@dataclass(slots=True)
 class ReadTimer:
     """``begin`` when the consumer is ready to take the first message, ``end`` after the last."""
 
-    def __init__(self) -> None:
-        self.began = 0.0
-        self.ended = 0.0
+    began: float = 0.0
+    ended: float = 0.0
 
     def begin(self) -> None:
         """Start the clock; only the first call counts."""
@@ -85,9 +83,6 @@ class ReadTimer:
 
 class Client(ABC):
     """One client of one peer. ``target`` is what the peer's server said of itself: host, port and more."""
-
-    per_connection = True
-    """Whether several of these are several connections to the server."""
 
     def __init__(self, target: dict[str, Any]) -> None:
         self.target = target
@@ -124,7 +119,7 @@ class Client(ABC):
     async def read(self, topic: str, how: str, expected: int, timer: ReadTimer) -> int:
         """Read ``expected`` messages from the start, touching every body; return the bytes of the bodies.
 
-        ``how``: ``message``, ``batch`` or ``arrow``. Raises ``ValueError`` for what the library cannot do.
+        ``how``: ``message``, ``batch`` or ``arrow``, as far as the peer's ``reads`` names it.
         """
 
     @abstractmethod
@@ -134,6 +129,40 @@ class Client(ABC):
     async def closed(self, load: ClosedLoad) -> Measured:
         """Run a closed loop on this client alone."""
         return await closed_loop([self], load)
+
+
+class PushedClient(Client):
+    """A client whose library pushes single messages to a callback."""
+
+    @abstractmethod
+    async def consume(self, topic: str, saw: Callable[[bytes], None], *, from_start: bool) -> Callable[[], Any]:
+        """Call ``saw`` with each body, from the first or from now on; return the coroutine function that ends it."""
+
+    async def read(self, topic: str, how: str, expected: int, timer: ReadTimer) -> int:
+        count = touched = 0
+        done = asyncio.Event()
+
+        def saw(body: bytes) -> None:
+            nonlocal count, touched
+            count += 1
+            touched += len(body)
+            if count == expected:
+                timer.end()
+                done.set()
+
+        timer.begin()
+        end = await self.consume(topic, saw, from_start=True)
+        await done.wait()
+        await end()
+        return touched
+
+    async def follow(self, topic: str, saw: Callable[[bytes], None], ready: asyncio.Event) -> None:
+        end = await self.consume(topic, saw, from_start=False)
+        ready.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await end()
 
 
 async def closed_loop(clients: Sequence[Client], load: ClosedLoad) -> Measured:
@@ -171,7 +200,7 @@ async def closed_loop(clients: Sequence[Client], load: ClosedLoad) -> Measured:
     await asyncio.gather(*(task(number) for number in range(load.in_flight)))
     measured.elapsed_s = (clock() - begin) / 1e9
     measured.count = len(taken) * load.batch
-    measured.latencies = Latencies.of_ns(np.frombuffer(taken, np.int64)) if taken else None
+    measured.latencies = Latencies.of_taken(taken)
     return measured
 
 
@@ -205,10 +234,13 @@ async def open_loop(
         async with asyncio.timeout(30):
             await ready.wait()
     begin = clock()
+    offered = 0
 
-    def send(offset_s: float, number: int) -> None:
-        nonlocal pending, refused
+    def send(offset_s: float) -> None:
+        nonlocal offered, pending, refused
         due = begin + int(offset_s * 1e9)
+        client = clients[offered % len(clients)]
+        offered += 1
         if pending >= OPEN_IN_FLIGHT_MAX:
             refused += 1
             return
@@ -227,38 +259,21 @@ async def open_loop(
         pending += 1
         idle.clear()
         try:
-            clients[number % len(clients)].send_soon(topic, due.to_bytes(STAMP_BYTES, "little") + padding, done)
+            client.send_soon(topic, due.to_bytes(STAMP_BYTES, "little") + padding, done)
         except Exception as error:
             done(error)
 
-    offered = 0
-    while not schedule.over:
-        wait = schedule.next_at - (clock() - begin) / 1e9
-        await asyncio.sleep(wait if wait > 0 else 0)
-        for offset_s in schedule.take((clock() - begin) / 1e9):
-            send(offset_s, offered)
-            offered += 1
-    try:
-        async with asyncio.timeout(SETTLE_S if pending else 0.01):
-            await idle.wait()
-    except TimeoutError:
-        pass  # what has no answer by now is neither acknowledged nor failed: "unanswered"
+    await pace(schedule, send, begin / 1e9)
+    await happens(idle, SETTLE_S if pending else 0.01)  # then the rest is neither acknowledged nor failed: "unanswered"
     measured.elapsed_s = (clock() - begin) / 1e9
     if reading is not None:
         expected = len(acknowledged)
-        try:
-            async with asyncio.timeout(SETTLE_S if len(delivered) < expected else 0.01):
-                await arrived.wait()
-        except TimeoutError:
-            pass
+        await happens(arrived, SETTLE_S if len(delivered) < expected else 0.01)
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
     measured.count = len(acknowledged)
-    if acknowledged:
-        measured.latencies = Latencies.of_ns(np.frombuffer(acknowledged, np.int64))
-    if delivered:
-        measured.delivered = Latencies.of_ns(np.frombuffer(delivered, np.int64))
-    measured.figures = {
+    measured.latencies, measured.delivered = Latencies.of_taken(acknowledged), Latencies.of_taken(delivered)
+    measured.more = {
         "offered": offered,
         "refused_by_client": refused,
         "unanswered": pending,

@@ -13,7 +13,6 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -131,7 +130,7 @@ class ConfluentClient(Client):
             producer.poll(POLL_S)
         measured.elapsed_s = (clock() - begin) / 1e9
         measured.count = answered
-        measured.latencies = Latencies.of_ns(np.frombuffer(taken, np.int64)) if taken else None
+        measured.latencies = Latencies.of_taken(taken)
         return measured
 
     def send_soon(self, topic: str, body: bytes, done: Callable[[BaseException | None], None]) -> None:
@@ -191,8 +190,6 @@ class ConfluentClient(Client):
         return consumer
 
     async def read(self, topic: str, how: str, expected: int, timer: ReadTimer) -> int:
-        if how == "arrow":
-            raise ValueError("confluent-kafka has no Arrow batches")
         return await asyncio.to_thread(self._read, topic, how, expected, timer)
 
     def _read(self, topic: str, how: str, expected: int, timer: ReadTimer) -> int:

@@ -50,8 +50,6 @@ class NatsClient(Client):
         return await self.stream.pull_subscribe(topic, durable=None, config=config)
 
     async def read(self, topic: str, how: str, expected: int, timer: ReadTimer) -> int:
-        if how == "arrow":
-            raise ValueError("nats-py has no Arrow batches")
         count = touched = 0
         if how == "message":  # the ordered consumer pushes
             subscription = await self.stream.subscribe(

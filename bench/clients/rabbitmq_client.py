@@ -2,16 +2,17 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import aio_pika
 
-from bench.clients.base import Client, ReadTimer
+from bench.clients.base import PushedClient
 
 PREFETCH = 1_000
 
 
-class RabbitmqClient(Client):
+class RabbitmqClient(PushedClient):
     """One connection with one channel for publishing and one for reading."""
 
     async def open(self) -> None:
@@ -38,38 +39,14 @@ class RabbitmqClient(Client):
     async def send_many(self, topic: str, body: bytes, count: int, how: str) -> None:
         await asyncio.gather(*(self.send(topic, body) for _ in range(count)))
 
-    async def read(self, topic: str, how: str, expected: int, timer: ReadTimer) -> int:
-        if how != "message":
-            raise ValueError("aio-pika hands out single messages")
-        count = touched = 0
-        done = asyncio.Event()
+    async def consume(self, topic: str, saw: Callable[[bytes], None], *, from_start: bool) -> Callable[[], Any]:
         channel = await self.connection.channel()
         await channel.set_qos(prefetch_count=PREFETCH)
         queue = await channel.get_queue(topic)
-
-        async def saw(message: Any) -> None:
-            nonlocal count, touched
-            count += 1
-            touched += len(message.body)
-            if count == expected:
-                timer.end()
-                done.set()
-
-        timer.begin()
-        tag = await queue.consume(saw, no_ack=True)
-        await done.wait()
-        await queue.cancel(tag)
-        return touched
-
-    async def follow(self, topic: str, saw: Callable[[bytes], None], ready: asyncio.Event) -> None:
-        channel = await self.connection.channel()
-        await channel.set_qos(prefetch_count=PREFETCH)
-        queue = await channel.get_queue(topic)
-        await queue.purge()
+        if not from_start:
+            await queue.purge()
 
         async def took(message: Any) -> None:
             saw(message.body)
 
-        await queue.consume(took, no_ack=True)
-        ready.set()
-        await asyncio.Event().wait()
+        return partial(queue.cancel, await queue.consume(took, no_ack=True))

@@ -6,13 +6,13 @@ from typing import Any
 
 from rstream import Consumer, ConsumerOffsetSpecification, OffsetType, Producer
 
-from bench.clients.base import Client, ReadTimer
+from bench.clients.base import PushedClient
 
 FRAME_BYTES = 1_000_000
 """A publish frame must stay below the negotiated 1 MiB."""
 
 
-class RabbitmqStreamClient(Client):
+class RabbitmqStreamClient(PushedClient):
     """One producer, and one consumer when there is something to read."""
 
     async def open(self) -> None:
@@ -20,12 +20,8 @@ class RabbitmqStreamClient(Client):
         await self.producer.start()
 
     def _where(self) -> dict[str, Any]:
-        return {
-            "host": self.target["host"],
-            "port": self.target["stream_port"],
-            "username": "guest",
-            "password": "guest",
-        }
+        address = {"host": self.target["host"], "port": self.target["stream_port"]}
+        return {**address, "username": "guest", "password": "guest"}
 
     async def close(self) -> None:
         await self.producer.close()
@@ -60,41 +56,14 @@ class RabbitmqStreamClient(Client):
             await self.producer.send_batch(topic, batch, on_publish_confirm=confirmed)
         await done
 
-    async def _consume(self, topic: str, saw: Callable[[bytes], None], offset: OffsetType) -> Consumer:
+    async def consume(self, topic: str, saw: Callable[[bytes], None], *, from_start: bool) -> Callable[[], Any]:
         consumer = Consumer(**self._where())
         await consumer.start()
 
         async def took(message: Any, context: Any) -> None:
             saw(message)
 
-        specification = ConsumerOffsetSpecification(offset, None)
-        await consumer.subscribe(topic, took, offset_specification=specification, initial_credit=50)
-        return consumer
-
-    async def read(self, topic: str, how: str, expected: int, timer: ReadTimer) -> int:
-        if how != "message":
-            raise ValueError("rstream hands out single messages")
-        count = touched = 0
-        done = asyncio.Event()
-
-        def saw(body: bytes) -> None:
-            nonlocal count, touched
-            count += 1
-            touched += len(body)
-            if count == expected:
-                timer.end()
-                done.set()
-
-        timer.begin()
-        consumer = await self._consume(topic, saw, OffsetType.FIRST)
-        await done.wait()
-        await consumer.close()
-        return touched
-
-    async def follow(self, topic: str, saw: Callable[[bytes], None], ready: asyncio.Event) -> None:
-        consumer = await self._consume(topic, saw, OffsetType.NEXT)
-        ready.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            await consumer.close()
+        offset = ConsumerOffsetSpecification(OffsetType.FIRST if from_start else OffsetType.NEXT, None)
+        await consumer.subscribe(topic, took, offset_specification=offset, initial_credit=50)
+        close: Callable[[], Any] = consumer.close
+        return close

@@ -56,8 +56,6 @@ class RedisClient(Client):
         await pipeline.execute()
 
     async def read(self, topic: str, how: str, expected: int, timer: ReadTimer) -> int:
-        if how == "arrow":
-            raise ValueError("redis-py has no Arrow batches")
         count = touched = 0
         last: bytes | str = "0"
         timer.begin()

@@ -1,19 +1,22 @@
 """What a case of the comparison is, and what it may use.
 
-Lives here: ``Case``, ``Variant``, ``Scale`` (how long, how often), ``Bench`` (topics, jobs, peaks), ``figures``.
+Lives here: ``Case``, ``FreshServerCase``, ``Variant``, ``Scale`` (how long, how often), ``Bench`` (topics, jobs,
+peaks), ``measurements``.
 """
 
+import signal
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any, ClassVar
 
 from bench.base.histogram import Latencies
 from bench.comparison.fleet import Answer, Fleet
-from bench.peers import Peer
+from bench.peers import SAME_SERVER, Peer
 from bench.peers.base import Server, Settings
 
-BYTES_MAX = 128 << 20
-"""A round ends when it has sent so much, however short that is: the disk is shared by all peers."""
 FILL_S_MAX = 12.0
 MESSAGES_IN_FLIGHT = 64
 
@@ -48,14 +51,16 @@ class Variant:
     repeats: int | None = None
 
 
+@dataclass(slots=True)
 class Bench:
-    """What a case works with: the fleet, the scale, the peaks that were measured in this run."""
+    """What a case works with: the fleet, the scale, the peaks that were measured in this run.
 
-    def __init__(self, fleet: Fleet, scale: Scale) -> None:
-        self.fleet = fleet
-        self.scale = scale
-        self.peaks: dict[str, list[float]] = {}
-        """Messages a second of each peer with 64 in flight, one by one, by round."""
+    ``peaks``: messages a second of each peer with 64 in flight, one by one, by round.
+    """
+
+    fleet: Fleet
+    scale: Scale
+    peaks: dict[str, list[float]] = field(default_factory=dict)
 
     def topic(self, case: "Case", peer: Peer, variant: Variant) -> str:
         """Return a topic name that no other case, peer or variant of this run has."""
@@ -89,8 +94,6 @@ class Bench:
 
     def peak(self, peer: Peer, variant: Variant, topic: str) -> float:
         """Return the median rate with 64 in flight of this run; measured now if no case has done it."""
-        from statistics import median
-
         if not self.peaks.get(peer.name):
             job = {"op": "closed", "topics": [topic], "size_bytes": 1024, "in_flight": MESSAGES_IN_FLIGHT}
             answer = self.ask(peer, variant, {**job, "seconds": self.scale.seconds})
@@ -101,7 +104,7 @@ class Bench:
 
 
 class Case(ABC):
-    """One question, asked of every peer under the same conditions."""
+    """One question that every peer answers under the same conditions."""
 
     name: ClassVar[str]
     title: ClassVar[str]
@@ -110,8 +113,9 @@ class Case(ABC):
     chart: ClassVar[str] = "bars"
     """``bars`` (throughput), ``percentiles`` or ``scaling``."""
     x_label: ClassVar[str] = ""
-    figure: ClassVar[str] = "messages_per_s"
-    """Which figure the report compares; more is better, unless it ends in ``_s`` or ``_ms`` or ``_mb``."""
+    metric: ClassVar[str] = "messages_per_s"
+    """Which metric the report compares; more is better, unless it ends in ``_s`` or ``_ms`` or ``_mb``."""
+    in_quick_run: ClassVar[bool] = False
 
     @abstractmethod
     def variants(self, scale: Scale) -> list[Variant]:
@@ -119,27 +123,64 @@ class Case(ABC):
 
     def refuses(self, peer: Peer, variant: Variant) -> str:
         """Return why this peer cannot do this variant, or nothing."""
-        if variant.settings.durability not in peer.acknowledged:
-            return f"has no such durability: {variant.settings.durability}"
-        if variant.settings.durability == "replicated" and not peer.replicates:
-            return "its replication needs three nodes or is not set up here"
-        return ""
+        durability = variant.settings.durability
+        return "" if durability in peer.acknowledged else f"has no such durability: {durability}"
+
+    def topics(self, bench: Bench, peer: Peer, variant: Variant) -> list[str]:
+        """Return the topics that the rounds use."""
+        return [bench.topic(self, peer, variant)]
 
     def prepare(self, bench: Bench, peer: Peer, variant: Variant) -> None:
         """Make what the rounds need."""
-        bench.create(peer, variant, [bench.topic(self, peer, variant)])
+        bench.create(peer, variant, self.topics(bench, peer, variant))
 
-    @abstractmethod
+    def job(self, bench: Bench, peer: Peer, variant: Variant) -> dict[str, Any]:
+        """Return a closed loop under the variant's conditions."""
+        return {**variant.conditions, "op": "closed", "topics": self.topics(bench, peer, variant)}
+
     def measure(self, bench: Bench, peer: Peer, variant: Variant) -> dict[str, Any]:
-        """Run one round and return its figures."""
+        """Run one round and return its measurements."""
+        job = self.job(bench, peer, variant)
+        return measurements(bench.ask(peer, variant, {**job, "seconds": bench.scale.seconds}), job["size_bytes"])
+
+    def offer(self, bench: Bench, peer: Peer, variant: Variant, rate: float, *, follow: bool) -> dict[str, Any]:
+        """Offer ``rate`` messages a second in an open loop; with ``follow`` a consumer reads them."""
+        conditions = variant.conditions
+        job = {"op": "open", "topics": self.topics(bench, peer, variant), "rate": rate, "follow": follow}
+        answer = bench.ask(peer, variant, {**job, **{key: conditions[key] for key in ("size_bytes", "seconds")}})
+        return {**measurements(answer, conditions["size_bytes"]), "offered_per_s": round(rate, 1)}
 
     def finish(self, bench: Bench, peer: Peer, variant: Variant) -> None:
         """Remove what ``prepare`` made."""
-        bench.delete(peer, variant, [bench.topic(self, peer, variant)])
+        bench.delete(peer, variant, self.topics(bench, peer, variant))
 
 
-def figures(answer: Answer, size_bytes: int) -> dict[str, Any]:
-    """Return a worker's answer as figures: rates, CPU a message, percentiles beside the histograms."""
+class FreshServerCase(Case):
+    """A case whose every round has a server of its own; it shares nothing with other cases."""
+
+    def refuses(self, peer: Peer, variant: Variant) -> str:
+        """One client is enough for each server."""
+        same = SAME_SERVER.get(peer.name, "")
+        return f"the server is that of {same}" if same else super().refuses(peer, variant)
+
+    def prepare(self, bench: Bench, peer: Peer, variant: Variant) -> None:
+        """Start nothing: each round does."""
+
+    def finish(self, bench: Bench, peer: Peer, variant: Variant) -> None:
+        """Leave nothing to remove."""
+
+    @contextmanager
+    def server(self, bench: Bench, peer: Peer, variant: Variant) -> Iterator[Server]:
+        """A new server, not started, which is killed and removed at the end."""
+        server = bench.fleet.new_server(peer, variant.settings)
+        try:
+            yield server
+        finally:
+            bench.fleet.discard(server, signal.SIGKILL)
+
+
+def measurements(answer: Answer, size_bytes: int) -> dict[str, Any]:
+    """Return a worker's answer as metrics: rates, CPU a message, percentiles beside the histograms."""
     count, elapsed_s = int(answer.get("count", 0)), float(answer.get("elapsed_s", 0.0))
     out: dict[str, Any] = {"count": count, "elapsed_s": elapsed_s}
     if elapsed_s > 0:
@@ -151,7 +192,7 @@ def figures(answer: Answer, size_bytes: int) -> dict[str, Any]:
             out[f"{side}_cpu_us"] = round(float(used) / count * 1e6, 2)
     for key, name in (("latency_hdr", ""), ("delivered_hdr", "delivered")):
         if key in answer:
-            out |= Latencies.decode(answer[key]).figures(name)
+            out |= Latencies.decode(answer[key]).metrics(name)
             out[key] = answer[key]
     taken = {"count", "elapsed_s", "client_cpu_s", "server_cpu_s", "latency_hdr", "delivered_hdr"}
     out |= {key: value for key, value in answer.items() if key not in taken}

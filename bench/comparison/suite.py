@@ -34,12 +34,9 @@ def rounds(variant: Variant, scale: Scale) -> int:
 
 def plan(cases: Sequence[Case], scale: Scale) -> list[Step]:
     """Return all variants in the order in which they run."""
-    return [(case, variant) for case in cases for variant in case.variants(scale)]
-
-
-def takes(peer: Peer, case: Case, variant: Variant) -> bool:
-    """Say whether a peer can do a variant."""
-    return not case.refuses(peer, variant)
+    return [
+        (case, variant) for case in cases if case.in_quick_run or not scale.quick for variant in case.variants(scale)
+    ]
 
 
 def estimate_s(steps: Sequence[Step], peers: Sequence[Peer], scale: Scale) -> float:
@@ -48,7 +45,7 @@ def estimate_s(steps: Sequence[Step], peers: Sequence[Peer], scale: Scale) -> fl
     durabilities = {variant.settings.durability for _, variant in steps}
     total += len(durabilities) * sum(SERVER_START_S + scale.warm_s + 1 for _ in peers)
     for case, variant in steps:
-        able = sum(takes(peer, case, variant) for peer in peers)
+        able = sum(not case.refuses(peer, variant) for peer in peers)
         share = min(1.0, scale.seconds / 1.5)
         total += able * (variant.prepare_s + rounds(variant, scale) * variant.round_s * share)
     return total
@@ -151,20 +148,20 @@ class Suite:
             turn = number % len(ready) if ready else 0
             for peer in [*ready[turn:], *ready[:turn]]:
                 try:
-                    figures = case.measure(bench, peer, variant)
+                    measured = case.measure(bench, peer, variant)
                 except Exception as error:
                     ready.remove(peer)
                     self._failed(bench, case, variant, peer, error)
                     continue
                 self._failures[peer.name] = 0
-                self._write(case, variant, peer, number, figures)
+                self._write(case, variant, peer, number, measured)
         for peer in ready:
             try:
                 case.finish(bench, peer, variant)
             except Exception:  # what is left over goes with the server's data
                 bench.fleet.forget(peer, variant.settings)
 
-    def _write(self, case: Case, variant: Variant, peer: Peer, number: int, figures: dict[str, object]) -> None:
+    def _write(self, case: Case, variant: Variant, peer: Peer, number: int, measured: dict[str, object]) -> None:
         durability = variant.settings.durability
         self.results.write(
             "run",
@@ -179,10 +176,10 @@ class Suite:
                 "acknowledged": peer.acknowledged[durability],
                 "replicas": 2 if durability == "replicated" else 1,
             },
-            figures=figures,
+            figures=measured,
         )
         shown = ("messages_per_s", "p50_ms", "p99_ms", "delivered_p99_ms", "after_kill_s", "first_send_s", "failed")
-        text = "  ".join(f"{key}={figures[key]}" for key in shown if figures.get(key))
+        text = "  ".join(f"{key}={measured[key]}" for key in shown if measured.get(key))
         say(f"    {peer.name:<16} {text}")
 
     def _failed(self, bench: Bench, case: Case, variant: Variant, peer: Peer, error: Exception) -> None:
@@ -200,5 +197,5 @@ class Suite:
 
 
 def say(text: str) -> None:
-    """Tell the person who waits."""
+    """Print a line of progress."""
     print(text, file=sys.stderr, flush=True)

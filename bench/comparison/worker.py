@@ -15,6 +15,8 @@ import sys
 import time
 from typing import Any
 
+import msgspec
+
 from bench.base.schedule import Schedule
 from bench.clients.base import Client, ClosedLoad, Measured, ReadTimer, closed_loop, open_loop
 from pocketmq.remoting.loop import new_event_loop
@@ -91,7 +93,7 @@ class Jobs:
             try:
                 async with asyncio.timeout(20):
                     await client.close()
-            except Exception as error:  # the figures are there; a bad good-bye is told and no more
+            except Exception as error:  # the figures are there; a client that cannot say good-bye only gets a line
                 print(f"closing {self.kind.__name__}: {type(error).__name__}: {error}", file=sys.stderr)
 
 
@@ -104,7 +106,7 @@ async def _do(clients: list[Client], job: dict[str, Any]) -> dict[str, object]:
         await client.delete(job["topics"])
         return {}
     if op == "closed":
-        load = _load(job)
+        load = msgspec.convert(job, ClosedLoad)
         measured = await (client.closed(load) if len(clients) == 1 else closed_loop(clients, load))
         return measured.line()
     if op == "open":
@@ -119,18 +121,6 @@ async def _do(clients: list[Client], job: dict[str, Any]) -> dict[str, object]:
     raise ValueError(f"no such job: {op}")
 
 
-def _load(job: dict[str, Any]) -> ClosedLoad:
-    return ClosedLoad(
-        topics=job["topics"],
-        size_bytes=int(job["size_bytes"]),
-        in_flight=int(job["in_flight"]),
-        batch=int(job.get("batch", 1)),
-        seconds=float(job["seconds"]),
-        bytes_max=int(job.get("bytes_max", 128 << 20)),
-        how=job.get("how", "messages"),
-    )
-
-
 async def _read(client: Client, job: dict[str, Any]) -> Measured:
     timer = ReadTimer()
     expected = int(job["expected"])
@@ -142,26 +132,16 @@ async def _read(client: Client, job: dict[str, Any]) -> Measured:
 
 async def _drain(client: Client, job: dict[str, Any]) -> dict[str, object]:
     """Read ``expected`` messages that are there while an open loop adds more at ``rate``."""
-    adding = asyncio.create_task(
-        open_loop(
-            [client],
-            job["topics"][0],
-            int(job["size_bytes"]),
-            Schedule(float(job["rate"]), float(job["seconds"])),
-            follow=False,
-        )
-    )
-    timer = ReadTimer()
-    await client.read(job["topics"][0], job["how"], int(job["expected"]), timer)
-    drained_s = timer.ended - timer.began
+    schedule = Schedule(float(job["rate"]), float(job["seconds"]))
+    adding = asyncio.create_task(open_loop([client], job["topics"][0], int(job["size_bytes"]), schedule, follow=False))
+    drained = await _read(client, job)
     measured = await adding
-    line = measured.line()
     return {
-        **line,
+        **measured.line(),
         "sends_acknowledged": measured.count,
         "send_rate_offered": job["rate"],
-        "count": int(job["expected"]),
-        "elapsed_s": round(drained_s, 4),
+        "count": drained.count,
+        "elapsed_s": round(drained.elapsed_s, 4),
     }
 
 

@@ -31,7 +31,6 @@ class Peer:
     acknowledged: dict[str, str]
     reads: frozenset[str]
     python_client: bool = True
-    replicates: bool = False
     reads_destroy: bool = False
     topics_max: int = 10_000
     connections_max: int = 500
@@ -50,7 +49,7 @@ _ROCKET_ACKS = {
 }
 
 PEERS = (
-    Peer("pocketmq", "PocketMQ", PocketmqServer, "pocketmq", _ROCKET_ACKS, ALL_WAYS, replicates=True),
+    Peer("pocketmq", "PocketMQ", PocketmqServer, "pocketmq", _ROCKET_ACKS, ALL_WAYS),
     Peer(
         "rocketmq",
         "RocketMQ 5.3, Java client",
@@ -59,7 +58,6 @@ PEERS = (
         _ROCKET_ACKS,
         LISTS,
         python_client=False,
-        replicates=True,
         connections_max=10,
     ),
     Peer(
@@ -73,7 +71,6 @@ PEERS = (
             "replicated": "WAIT 1 in the pipeline of each send: in memory of both",
         },
         LISTS,
-        replicates=True,
         one_topic_is="one stream",
     ),
     Peer(
@@ -83,7 +80,6 @@ PEERS = (
         "aiokafka",
         _KAFKA_ACKS,
         LISTS,
-        replicates=True,
         topics_max=1_000,
         one_topic_is="a topic of 4 partitions",
     ),
@@ -94,7 +90,6 @@ PEERS = (
         "confluent",
         _KAFKA_ACKS,
         LISTS,
-        replicates=True,
         topics_max=1_000,
         connections_max=10,
         one_topic_is="a topic of 4 partitions",

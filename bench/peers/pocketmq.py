@@ -5,7 +5,6 @@ import signal
 from typing import Any
 
 from bench.base.broker_process import BrokerProcess, SlaveProcess
-from bench.base.processes import cpu_s, memory_mb, threads
 from bench.peers.base import Server
 from pocketmq import __version__
 
@@ -41,15 +40,6 @@ class PocketmqServer(Server):
     @property
     def pids(self) -> list[int]:
         return [self.broker.process_id, *([self.slave.process_id] if self.slave else [])]
-
-    def cpu_s(self) -> float:
-        return cpu_s(self.pids)
-
-    def memory_mb(self) -> dict[str, float]:
-        return memory_mb(self.pids)
-
-    def threads(self) -> int:
-        return threads(self.pids)
 
     def stop(self, kind: signal.Signals = signal.SIGTERM) -> None:
         if self.slave is not None:

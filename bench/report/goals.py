@@ -1,4 +1,4 @@
-"""The goals of speed that the project set itself, beside what a run measured.
+"""The speed goals of the project, beside what a run measured.
 
 Lives here: each goal as a row: what is wanted, what was measured, whether it holds or by how much it is missed.
 """
@@ -21,52 +21,53 @@ def goal_rows(report: "Report") -> list[list[str]]:
     """Return (goal, wanted, measured, verdict) of every goal that the run measured."""
     rows: list[list[str]] = []
 
-    def rate(case: str, variant: str, peer: str = OURS, figure: str = "messages_per_s") -> float | None:
+    def of(case: str, variant: str, peer: str = OURS, metric: str = "messages_per_s") -> float | None:
         group = report.group(case, variant, peer)
-        return group.median(figure) if group else None
+        return group.median(metric) if group else None
 
     def least(goal: str, wanted: str, measured: float | None, limit: float, text: str) -> None:
+        """Add a goal for ``measured`` to reach ``limit``; ``text`` formats what was measured."""
         if measured is not None:
             verdict = "holds" if measured >= limit else f"missed: {measured / limit:.2f} of it"
-            rows.append([goal, wanted, text, verdict])
+            rows.append([goal, wanted, text.format(measured), verdict])
 
     def ratio(ours: float | None, theirs: float | None) -> float | None:
         return ours / theirs if ours is not None and theirs else None
 
-    one = rate("one_by_one", "64 in flight")
+    one = of("one_by_one", "64 in flight")
     python_peers = [peer for peer in PEERS if peer.python_client and peer.name != OURS]
-    rates = {peer.label: rate("one_by_one", "64 in flight", peer.name) or 0.0 for peer in python_peers}
+    rates = {peer.label: of("one_by_one", "64 in flight", peer.name) or 0.0 for peer in python_peers}
     best = max(rates, key=lambda label: rates[label])
     times = ratio(one, rates[best])
-    least("one by one, 64 in flight, 1 KiB", "3 × the best Python client", times, 3, f"{times or 0:.2f} × ({best})")
-    batches = rate("batches", KILOBYTE)
-    times = ratio(batches, rate("batches", KILOBYTE, "confluent"))
-    least("batches of 1 KiB", "1.5 × confluent-kafka", times, 1.5, f"{times or 0:.2f} ×")
+    least("one by one, 64 in flight, 1 KiB", "3 × the best Python client", times, 3, f"{{:.2f}} × ({best})")
+    batches = of("batches", KILOBYTE)
+    times = ratio(batches, of("batches", KILOBYTE, "confluent"))
+    least("batches of 1 KiB", "1.5 × confluent-kafka", times, 1.5, "{:.2f} ×")
     times = ratio(batches, report.floor("socket to file, 1024 B", "messages_per_s"))
-    least("batches of 1 KiB", "0.5 of socket to file", times, 0.5, f"{times or 0:.2f}")
-    small = rate("batches", SMALL)
-    least("batches of 100 B, Message objects", "500,000/s", small, 500_000, f"{small or 0:,.0f}/s")
-    arrow = rate("batches", ARROW)
-    least("batches of 100 B, send_arrow", "1,000,000/s", arrow, 1_000_000, f"{arrow or 0:,.0f}/s")
-    p50_ms = rate("one_by_one", "1 in flight", figure="p50_ms")
+    least("batches of 1 KiB", "0.5 of socket to file", times, 0.5, "{:.2f}")
+    rate_goals = [
+        ("batches of 100 B, Message objects", "batches", SMALL, 500_000),
+        ("batches of 100 B, send_arrow", "batches", ARROW, 1_000_000),
+    ]
+    p50_ms = of("one_by_one", "1 in flight", metric="p50_ms")
     times = ratio(p50_ms, report.floor("uvloop echo, 1024 B, 1 in flight", "p50_ms"))
     if times is not None:
         verdict = "holds" if times <= 1.6 else f"missed: {times / 1.6:.2f} × of it"
         rows.append(["one in flight, p50", "1.6 × the echo floor", f"{times:.2f} × ({p50_ms:.3f} ms)", verdict])
     for layout in LAYOUTS:
-        columns = rate("reading", f"by Arrow batch, {layout}")
-        least(f"consume 100 B by Arrow, {layout}", "1,500,000/s", columns, 1_500_000, f"{columns or 0:,.0f}/s")
-        single = rate("reading", f"by message, {layout}")
-        least(f"consume 100 B by message, {layout}", "400,000/s", single, 400_000, f"{single or 0:,.0f}/s")
-    times = ratio(rate("topics", "10,000 topics"), rate("topics", "1 topic"))
-    least("10,000 topics", "0.9 of one topic", times, 0.9, f"{times or 0:.2f}")
+        rate_goals.append((f"consume 100 B by Arrow, {layout}", "reading", f"by Arrow batch, {layout}", 1_500_000))
+        rate_goals.append((f"consume 100 B by message, {layout}", "reading", f"by message, {layout}", 400_000))
+    for goal, case, variant, rate in rate_goals:
+        least(goal, f"{rate:,}/s", of(case, variant), rate, "{:,.0f}/s")
+    times = ratio(of("topics", "10,000 topics"), of("topics", "1 topic"))
+    least("10,000 topics", "0.9 of one topic", times, 0.9, "{:.2f}")
     for kind, wanted in (("single sends", 0.5), ("frames of 16", 0.8)):
-        times = ratio(rate("connections", f"500 connections, {kind}"), rate("connections", f"1 connection, {kind}"))
-        least(f"500 connections, {kind}", f"{wanted:g} of one", times, wanted, f"{times or 0:.2f}")
+        times = ratio(of("connections", f"500 connections, {kind}"), of("connections", f"1 connection, {kind}"))
+        least(f"500 connections, {kind}", f"{wanted:g} of one", times, wanted, "{:.2f}")
     for case, variant in (("one_by_one", "64 in flight"), ("batches", KILOBYTE)):
-        times = ratio(rate(case, variant), rate(case, variant, "rocketmq"))
-        least(f"{case}, {variant}, beside RocketMQ", "ahead", times, 1, f"{times or 0:.2f} ×")
-    ours = rate("latency", "50% of peak", figure="delivered_p99_ms")
-    times = ratio(rate("latency", "50% of peak", "rocketmq", "delivered_p99_ms"), ours)
-    least("p99 end to end at 50 % load, beside RocketMQ", "ahead", times, 1, f"{times or 0:.2f} × better")
+        times = ratio(of(case, variant), of(case, variant, "rocketmq"))
+        least(f"{case}, {variant}, beside RocketMQ", "ahead", times, 1, "{:.2f} ×")
+    ours = of("latency", "50% of peak", metric="delivered_p99_ms")
+    times = ratio(of("latency", "50% of peak", "rocketmq", "delivered_p99_ms"), ours)
+    least("p99 end to end at 50 % load, beside RocketMQ", "ahead", times, 1, "{:.2f} × better")
     return rows

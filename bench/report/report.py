@@ -4,7 +4,7 @@ Lives here: medians, spreads and ratios of the rounds, the tables, which plots t
 """
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ SCALE_COLUMNS = {
     "after_stop_s": "after stop s",
     "after_kill_s": "after kill -9 s",
 }
-"""Figures that have a column, in this order, where any row has them."""
+"""Metrics that have a column, in this order, where any row has them."""
 
 
 @dataclass(slots=True)
@@ -58,18 +58,18 @@ class Group:
     x: float | None = None
     rounds: list[dict[str, Any]] = field(default_factory=list)
 
-    def values(self, figure: str) -> list[float]:
-        """Return what the rounds say of a figure."""
-        return [float(each[figure]) for each in self.rounds if isinstance(each.get(figure), int | float)]
+    def values(self, metric: str) -> list[float]:
+        """Return a metric of the rounds that have it."""
+        return [float(each[metric]) for each in self.rounds if isinstance(each.get(metric), int | float)]
 
-    def median(self, figure: str) -> float | None:
-        """Return the middle of the rounds, or None where none has the figure."""
-        values = self.values(figure)
+    def median(self, metric: str) -> float | None:
+        """Return the middle of the rounds, or None where none has the metric."""
+        values = self.values(metric)
         return statistics.median(values) if values else None
 
-    def bar(self, figure: str) -> charts.Bar | None:
+    def bar(self, metric: str) -> charts.Bar | None:
         """Return median, least and most."""
-        values = self.values(figure)
+        values = self.values(metric)
         return (statistics.median(values), min(values), max(values)) if values else None
 
     def latencies(self, key: str) -> Latencies | None:
@@ -78,13 +78,13 @@ class Group:
         return merged(texts) if texts else None
 
 
-def is_better_low(figure: str) -> bool:
-    """Say whether less of a figure is better."""
-    return figure.endswith(("_s", "_ms", "_mb", "_us", "_percent")) and not figure.endswith("per_s")
+def is_better_low(metric: str) -> bool:
+    """Say whether less of a metric is better."""
+    return metric.endswith(("_s", "_ms", "_mb", "_us", "_percent")) and not metric.endswith("per_s")
 
 
 def number_text(value: float | None) -> str:
-    """Return a figure with as many digits as it deserves."""
+    """Return a number with as many digits as it deserves."""
     if value is None:
         return ""
     if abs(value) >= 100:
@@ -95,12 +95,22 @@ def number_text(value: float | None) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a Markdown table; the first column is text, the others are figures."""
+    """Return a Markdown table; the first column is text, the others are numbers."""
     return [
         "| " + " | ".join(head) + " |",
         "|" + "|".join(["---", *(["---:"] * (len(head) - 1))]) + "|",
         *("| " + " | ".join(cell.replace("|", "/") for cell in row) + " |" for row in rows),
     ]
+
+
+def section(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a heading and its table, or nothing without rows."""
+    return [f"## {title}", "", *table(head, rows), ""] if rows else []
+
+
+def label_of(peer: str) -> str:
+    """Return how the report names a peer."""
+    return PEERS[peer].label if peer in PEERS else peer
 
 
 class Report:
@@ -117,9 +127,9 @@ class Report:
             group = self.groups.setdefault(key, Group(*key))
             x = line.get("x")
             group.x = float(x) if isinstance(x, int | float) else None
-            figures = line["figures"]
-            assert isinstance(figures, dict)
-            group.rounds.append(figures)
+            measured = line["figures"]
+            assert isinstance(measured, dict)
+            group.rounds.append(measured)
 
     def group(self, case: str, variant: str, peer: str) -> Group | None:
         """Return the rounds of a peer in a variant, or None."""
@@ -135,15 +145,11 @@ class Report:
         found = [group for group in self.groups.values() if group.case == case and group.variant == variant]
         return sorted(found, key=lambda group: order.index(group.peer) if group.peer in order else len(order))
 
-    def floor(self, start: str, figure: str) -> float | None:
-        """Return a figure of the floor whose name begins so."""
+    def floor(self, start: str, metric: str) -> float | None:
+        """Return a metric of the floor whose name begins so."""
         for line in self.lines:
-            value = line.get(figure)
-            if (
-                line["kind"] == "floor"
-                and str(line.get("floor", "")).startswith(start)
-                and isinstance(value, int | float)
-            ):
+            value = line.get(metric)
+            if str(line.get("floor", "")).startswith(start) and isinstance(value, int | float):
                 return float(value)
         return None
 
@@ -151,7 +157,7 @@ class Report:
         """Return the whole report; draw its plots into ``directory``, their names beginning with ``stem``."""
         out = ["# Benchmarks side by side", ""]
         out += self._conditions() + self._floors()
-        out += self._goals()
+        out += section("Against the goals", ["goal", "wanted", "measured", "verdict"], goal_rows(self))
         for case in dict.fromkeys(group.case for group in self.groups.values()):
             out += self._case(CASES[case], stem, directory) if case in CASES else []
         out += self._own() + self._missing() + self._acknowledged()
@@ -162,8 +168,10 @@ class Report:
         if not facts:
             return []
         others = [float(value) for group in self.groups.values() for value in group.values("other_cores")]
-        libraries = ", ".join(f"{name} {version}" for name, version in dict(facts.get("libraries") or {}).items())
-        servers = ", ".join(f"{name} {version}" for name, version in dict(facts.get("servers") or {}).items())
+        libraries, servers = (
+            ", ".join(f"{name} {version}" for name, version in dict(facts.get(kind) or {}).items())
+            for kind in ("libraries", "servers")
+        )
         scale = dict(facts.get("scale") or {})
         out = [
             f"{facts.get('started')}; {facts.get('cores')} cores ({facts.get('processor')}), "
@@ -185,33 +193,17 @@ class Report:
         if others and statistics.median(others) > BUSY_CORES:
             out += [
                 f"**Not quiet:** other processes used {statistics.median(others):.2f} of the {facts.get('cores')} "
-                "cores (median of the rounds); absolute figures and tails are worth little.",
+                "cores (median of the rounds); absolute numbers and tails are worth little.",
                 "",
             ]
         return out
 
     def _floors(self) -> list[str]:
-        lines = [line for line in self.lines if line["kind"] == "floor"]
-        if not lines:
-            return []
-        rows = [
-            [
-                str(line["floor"]),
-                *(
-                    number_text(float(value)) if isinstance(value := line.get(key), int | float) else ""
-                    for key in ("messages_per_s", "mb_per_s", "syncs_per_s", "p50_ms", "p99_ms")
-                ),
-            ]
-            for line in lines
-        ]
+        keys = ("messages_per_s", "mb_per_s", "syncs_per_s", "p50_ms", "p99_ms")
+        floors = [(str(line["floor"]), Group("", "", "", rounds=[line])) for line in self.lines if "floor" in line]
+        rows = [[name, *(number_text(floor.median(key)) for key in keys)] for name, floor in floors]
         head = ["floor", "messages/s", "MB/s", "syncs/s", "p50 ms", "p99 ms"]
-        return ["## Floors of this machine, this run", "", *table(head, rows), ""]
-
-    def _goals(self) -> list[str]:
-        rows = goal_rows(self)
-        if not rows:
-            return []
-        return ["## Against the goals", "", *table(["goal", "wanted", "measured", "verdict"], rows), ""]
+        return section("Floors of this machine, this run", head, rows)
 
     def _case(self, case: Case, stem: str, directory: Path) -> list[str]:
         out = [f"## {case.title}", "", case.text, ""]
@@ -224,20 +216,15 @@ class Report:
         groups = self.of(case.name, variant)
         keys = [key for key in SCALE_COLUMNS if any(group.values(key) for group in groups)]
         ours = self.group(case.name, variant, OURS)
-        our_value = ours.median(case.figure) if ours else None
+        our_value = ours.median(case.metric) if ours else None
         rows = []
         for group in groups:
-            bar = group.bar(case.figure)
-            cells = []
-            for key in keys:
-                text = number_text(group.median(key))
-                if key == case.figure and bar is not None and len(group.rounds) > 1:
-                    text += f" [{number_text(bar[1])}–{number_text(bar[2])}]"
-                cells.append(text)
-            label = PEERS[group.peer].label if group.peer in PEERS else group.peer
-            rows.append(
-                [label, *cells, ratio_text(our_value, bar[0] if bar else None, case.figure), failures_text(group)]
-            )
+            cells = {key: number_text(group.median(key)) for key in keys}
+            bar = group.bar(case.metric)
+            if case.metric in cells and bar is not None and len(group.rounds) > 1:
+                cells[case.metric] += f" [{number_text(bar[1])}–{number_text(bar[2])}]"
+            ratio = ratio_text(our_value, bar[0] if bar else None, case.metric)
+            rows.append([label_of(group.peer), *cells.values(), ratio, failures_text(group)])
         head = ["", *(SCALE_COLUMNS[key] for key in keys), "PocketMQ is", "failed"]
         if not any(row[-1] for row in rows):
             head, rows = head[:-1], [row[:-1] for row in rows]
@@ -246,34 +233,36 @@ class Report:
     def _plot(self, case: Case, stem: str, directory: Path) -> str:
         labels = {name: peer.label for name, peer in PEERS.items()}
         path = directory / f"{stem}-{case.name}.svg"
-        variants = self.variants(case.name)
-        unit = SCALE_COLUMNS.get(case.figure, case.figure)
+        groups = {variant: self.of(case.name, variant) for variant in self.variants(case.name)}
+        unit = SCALE_COLUMNS.get(case.metric, case.metric)
         if case.chart == "percentiles":
-            curves: dict[str, Mapping[str, Sequence[tuple[float, float]]]] = {}
-            for variant in variants:
-                found = {group.peer: group.latencies("delivered_hdr") for group in self.of(case.name, variant)}
-                curves[variant] = {peer: each.curve() for peer, each in found.items() if each is not None}
+            found = {
+                variant: {group.peer: group.latencies("delivered_hdr") for group in of_variant}
+                for variant, of_variant in groups.items()
+            }
+            curves = {
+                variant: {peer: each.curve() for peer, each in of_variant.items() if each is not None}
+                for variant, of_variant in found.items()
+            }
             if not any(curves.values()):
                 return ""
             charts.percentiles(path, f"{case.title}: due time to consumer", curves, labels)
-        elif (
-            case.chart == "scaling" and len({group.x for group in self.groups.values() if group.case == case.name}) > 1
-        ):
+        elif case.chart == "scaling" and len({group.x for of_variant in groups.values() for group in of_variant}) > 1:
             panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
-            for variant in variants:
-                panel = variant.rsplit(", ", 1)[1] if ", " in variant else case.title
-                for group in self.of(case.name, variant):
-                    value = group.median(case.figure)
+            for variant, of_variant in groups.items():
+                panel = panels.setdefault(variant.rsplit(", ", 1)[1] if ", " in variant else case.title, {})
+                for group in of_variant:
+                    value = group.median(case.metric)
                     if value is not None and group.x is not None:
-                        panels.setdefault(panel, {}).setdefault(group.peer, []).append((group.x, value))
-            charts.scaling(path, case.title, case.x_label, unit, panels, labels)
+                        panel.setdefault(group.peer, []).append((group.x, value))
+            drawn = [charts.Panel(name, unit, of_panel) for name, of_panel in panels.items()]
+            charts.scaling(path, case.title, case.x_label, drawn, labels)
         else:
-            bars: dict[str, dict[str, charts.Bar]] = {}
-            for variant in variants:
-                for group in self.of(case.name, variant):
-                    bar = group.bar(case.figure)
-                    if bar is not None:
-                        bars.setdefault(variant, {})[group.peer] = bar
+            bars = {
+                variant: {group.peer: bar for group in of_variant if (bar := group.bar(case.metric)) is not None}
+                for variant, of_variant in groups.items()
+            }
+            bars = {variant: of_variant for variant, of_variant in bars.items() if of_variant}
             if not bars:
                 return ""
             charts.bars(path, case.title, unit, bars, labels)
@@ -284,7 +273,7 @@ class Report:
         names = dict.fromkeys(str(line["bench"]) for line in self.lines if line["kind"] == "row")
         for name in names:
             found = [line["figures"] for line in self.lines if line["kind"] == "row" and line["bench"] == name]
-            rows = [figures for figures in found if isinstance(figures, dict)]
+            rows = [row for row in found if isinstance(row, dict)]
             out += [f"## PocketMQ alone: {name}", ""]
             while rows:  # rows of one shape make one table
                 keys = list(rows[0])
@@ -300,34 +289,24 @@ class Report:
                 kind = "left out" if line["kind"] == "skip" else "FAILED"
                 key = (str(line.get("peer", "")), kind, str(line["why"]))
                 rows.setdefault(key, []).append(f"{line.get('case', 'all')} {line.get('variant', '')}".strip())
-        if not rows:
-            return []
         cells = [[peer, kind, ", ".join(where), why] for (peer, kind, why), where in rows.items()]
-        return ["## Left out and failed", "", *table(["peer", "", "where", "why"], cells), ""]
+        return section("Left out and failed", ["peer", "", "where", "why"], cells)
 
     def _acknowledged(self) -> list[str]:
-        meanings = dict(self.environment.get("acknowledged") or {})
         logs = dict(self.environment.get("one_topic_is") or {})
-        if not meanings:
-            return []
         cells = [
-            [PEERS[peer].label if peer in PEERS else peer, str(logs.get(peer, "")), mode, text]
-            for peer, modes in meanings.items()
+            [label_of(peer), str(logs.get(peer, "")), mode, text]
+            for peer, modes in dict(self.environment.get("acknowledged") or {}).items()
             for mode, text in dict(modes).items()
         ]
-        return [
-            "## What an acknowledgement means",
-            "",
-            *table(["", "one topic is", "durability", "acknowledged"], cells),
-            "",
-        ]
+        return section("What an acknowledgement means", ["", "one topic is", "durability", "acknowledged"], cells)
 
 
-def ratio_text(ours: float | None, theirs: float | None, figure: str) -> str:
+def ratio_text(ours: float | None, theirs: float | None, metric: str) -> str:
     """Return how many times better PocketMQ is than a row; below 1: worse."""
     if not ours or not theirs:
         return ""
-    ratio = theirs / ours if is_better_low(figure) else ours / theirs
+    ratio = theirs / ours if is_better_low(metric) else ours / theirs
     return f"{ratio:.2f} ×"
 
 

@@ -11,7 +11,7 @@ from bench import own
 from bench.base.histogram import Latencies
 from bench.base.results import ResultFile
 from bench.cases import CASES
-from bench.comparison.case import FULL, QUICK, Bench, Case, Scale, Variant, figures
+from bench.comparison.case import FULL, QUICK, Bench, Case, Scale, Variant, measurements
 from bench.comparison.suite import Suite, clock_text, estimate_s, plan
 from bench.peers import PEERS, Peer
 from bench.peers.base import Unavailable
@@ -146,11 +146,11 @@ def test_peers_are_chosen_by_name() -> None:
         entry.chosen_peers("rabbit", "")
 
 
-def test_an_answer_becomes_figures() -> None:
+def test_an_answer_becomes_measurements() -> None:
     """Rates, CPU a message, percentiles; whatever else the client said is kept."""
     text = Latencies.of_ns([2_000_000] * 10).encode()
     answer = {"count": 1000, "elapsed_s": 0.5, "client_cpu_s": 0.01, "server_cpu_s": 0.02}
-    out = figures({**answer, "latency_hdr": text, "lag_ms_max": 3}, 1024)
+    out = measurements({**answer, "latency_hdr": text, "lag_ms_max": 3}, 1024)
     assert (out["messages_per_s"], out["client_cpu_us"], out["server_cpu_us"]) == (2000, 10, 20)
     assert out["p50_ms"] == pytest.approx(2, rel=0.01)
     assert (out["lag_ms_max"], out["latency_hdr"]) == (3, text)

@@ -1,4 +1,4 @@
-"""Delayed messages: what a million that wait cost the others, and how exact the delivery is.
+"""Delayed messages: what a million pending ones cost the others, and how exact the delivery is.
 
 Conditions: two brokers side by side on one machine, ``pending`` timers of 100 bytes with random times within three days
 in one of them; plain sends to each in turn, several rounds, medians. Then ``ACCURATE`` timers are due evenly within
@@ -15,7 +15,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 
-from bench.base.harness import Row, in_loop, medians, own_broker, scaled
+from bench.base.harness import Row, in_loop, medians, own_broker, scaled, tails
 from pocketmq.cli.bench import cases
 from pocketmq.client import Message, Producer, PullConsumer
 from pocketmq.common.message import ReceivedMessage
@@ -49,11 +49,13 @@ async def lateness_ms(namesrv: str, topic: str, count: int, due_ms: Callable[[Re
     return sorted(late)
 
 
-def percentiles(late: list[int]) -> Row:
-    """Return the figures of a sorted list."""
+def due_row(case: str, per_s: float, late: list[int]) -> Row:
+    """Return a row of messages that were due: how late they were, from a sorted list."""
     row = cases.Row("", 0, len(late), 1, [float(each) for each in late])
     at = {"p50_ms": 0.5, "p99_ms": 0.99, "p999_ms": 0.999}
-    return {"earliest_ms": late[0], **{name: row.percentile_ms(each) for name, each in at.items()}, "max_ms": late[-1]}
+    percentiles = {name: row.percentile_ms(each) for name, each in at.items()}
+    counts = {"per_s": round(per_s), "count": len(late)}
+    return {"case": case, **counts, "earliest_ms": late[0], **percentiles, "max_ms": late[-1]}
 
 
 async def slowdown(idle: str, waiting: str) -> list[Row]:
@@ -68,11 +70,11 @@ async def slowdown(idle: str, waiting: str) -> list[Row]:
                         producer, "plain", size_bytes=1024, in_flight=in_flight, count=scaled(count, count // 10)
                     )
                     if number:  # the first round warms up
-                        of[producer].append({"rate": row.rate, "p99_ms": row.percentile_ms(0.99) or 0.0})
+                        of[producer].append({"rate": row.rate, "p99_ms": tails(row)["p99_ms"]})
             ratios = [b["rate"] / a["rate"] for a, b in zip(of[one], of[other], strict=True)]
             sides = ((medians(of[one]), "without"), (medians(of[other]), "with"))
-            figures = {f"{name}_{word}": value for side, word in sides for name, value in side.items()}
-            rows.append({"case": case, "pending": PENDING, "ratio": round(statistics.median(ratios), 3), **figures})
+            measured = {f"{name}_{word}": value for side, word in sides for name, value in side.items()}
+            rows.append({"case": case, "pending": PENDING, "ratio": round(statistics.median(ratios), 3), **measured})
     return rows
 
 
@@ -105,31 +107,16 @@ async def accuracy(namesrv: str) -> list[Row]:
         )
         spare_ms = first_ms - time.time_ns() // 1_000_000
         late = await lateness_ms(namesrv, "timed", ACCURATE, lambda message: message.deliver_time_ms or 0)
-        rows: list[Row] = [
-            {
-                "case": "timers due",
-                "per_s": ACCURATE // ACCURATE_S,
-                "count": ACCURATE,
-                "sent_before_s": round(spare_ms / 1000, 1),
-                **percentiles(late),
-            }
-        ]
+        timers = due_row("timers due", ACCURATE / ACCURATE_S, late)
         took_s = await send_all(producer, ACCURATE // 2, lambda n: Message("level", body, delay_time_level=1))
         await asyncio.sleep(1.5)
         late = await lateness_ms(namesrv, "level", ACCURATE // 2, lambda message: message.born_timestamp + 1000)
-        rows.append(
-            {
-                "case": "level 1, from the send, beside the sends",
-                "per_s": round(ACCURATE / 2 / took_s),
-                "count": ACCURATE // 2,
-                **percentiles(late),
-            }
-        )
-    return rows
+        level = due_row("level 1, from the send, beside the sends", ACCURATE / 2 / took_s, late)
+    return [{**timers, "sent_before_s": round(spare_ms / 1000, 1)}, level]
 
 
 def run() -> Iterator[Row]:
-    """Yield a row a figure."""
+    """Yield one row a measurement."""
     with own_broker() as idle, own_broker() as waiting:
         before = waiting.anonymous_mb()
         yield in_loop(fill(waiting.namesrv))
@@ -138,9 +125,7 @@ def run() -> Iterator[Row]:
         yield from in_loop(accuracy(waiting.namesrv))
         begin = time.perf_counter()
         waiting.stop()
-        stop_s = time.perf_counter() - begin
-        waiting.start()
-        yield {"case": "restart, clean", "stop_s": round(stop_s, 2), "ready_s": round(waiting.ready_s, 2)}
+        stop_s = round(time.perf_counter() - begin, 2)
+        yield {"case": "restart, clean", "stop_s": stop_s, "ready_s": waiting.restarted_s()}
         waiting.kill()
-        waiting.start()
-        yield {"case": "restart after kill -9", "ready_s": round(waiting.ready_s, 2)}
+        yield {"case": "restart after kill -9", "ready_s": waiting.restarted_s()}

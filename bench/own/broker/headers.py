@@ -1,6 +1,6 @@
 """Sends by the form of their headers: msgpack, JSON and RocketMQ's binary, interleaved in one run.
 
-One broker (``pocketmq standalone``), 1 KiB a message, 64 on the way. Two cases:
+One broker (``pocketmq standalone``), 1 KiB a message, 64 in flight. Two cases:
   SEND_MESSAGE_V2   a request a message, as RocketMQ's clients send them, from a bare channel
   Producer.send     64 tasks that each send one message after the other: the SDK batches what one turn brings
 ``of_msgpack`` is the median's share of msgpack's.
@@ -68,16 +68,17 @@ async def measure(namesrv: str, address: str) -> list[Row]:
                 rate = (await one_round()).rate
                 if number:
                     rates.setdefault(key, []).append(rate)
+    middle = {key: statistics.median(of_key) for key, of_key in rates.items()}
     return [
         {
             "case": case,
             "headers": name,
             "in_flight": IN_FLIGHT,
             "body_bytes": len(BODY),
-            "per_s": round(statistics.median(rates[case, name])),
+            "per_s": round(middle[case, name]),
             "slowest_per_s": round(min(rates[case, name])),
             "fastest_per_s": round(max(rates[case, name])),
-            "of_msgpack": round(statistics.median(rates[case, name]) / statistics.median(rates[case, "msgpack"]), 2),
+            "of_msgpack": round(middle[case, name] / middle[case, "msgpack"], 2),
         }
         for case, name in sorted(loads)
     ]

@@ -8,15 +8,15 @@ flight (closed loop) reach on the same broker just before. Only sends whose clie
 The plot lands beside the results.
 """
 
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from bench.base.broker_process import BrokerProcess
-from bench.base.harness import Row, scaled, workspace
+from bench.base.harness import Row, faulty_disk, scaled, workspace
 from bench.base.open_loop import Load, offer
-from bench.own.broker.plots import Panel, draw
+from bench.report.charts import Panel, scaling
 
 APPEND_DELAY_MS = 2
 LEVELS = scaled((0.5, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0), (0.5, 5.0))
@@ -26,18 +26,14 @@ LIMIT_MS = 200
 """``wait_time_mills_in_send_queue``."""
 
 
-def slow_disk(directory: Path) -> list[str]:
-    """Return the settings of a broker whose every append takes ``APPEND_DELAY_MS`` more."""
-    rules = directory / "faults.json"
-    rule = {"operations": ["store", "write_at"], "path": "commitlog/*", "delay_ms": APPEND_DELAY_MS, "bytes_min": 64}
-    rules.write_text(json.dumps({"rules": [rule]}))
-    return ["fault.enable=true", f"fault.control_file={rules}"]
-
-
 def phases(directory: Path, pace: str, fast_failure: bool) -> Iterator[Row]:
     """Yield one row a level, all on one broker."""
-    settings = [*slow_disk(directory), f"broker.send_drain_max={PACES[pace]}"]
-    settings.append(f"broker.broker_fast_failure_enable={str(fast_failure).lower()}")
+    rule = {"operations": ["store", "write_at"], "path": "commitlog/*", "delay_ms": APPEND_DELAY_MS, "bytes_min": 64}
+    settings = [
+        *faulty_disk(directory / "faults.json", rule),
+        f"broker.send_drain_max={PACES[pace]}",
+        f"broker.broker_fast_failure_enable={str(fast_failure).lower()}",
+    ]
     with BrokerProcess(directory / f"{PACES[pace]}-{fast_failure}", *settings) as broker:
         closed = Load(broker.address, "overload", 0, 4, in_flight=64)
         offer(closed)
@@ -48,14 +44,14 @@ def phases(directory: Path, pace: str, fast_failure: bool) -> Iterator[Row]:
         for level in LEVELS:
             load = Load(broker.address, "overload", capacity * level, PHASE_S)
             cpu_s = broker.cpu_s()
-            figures = offer(load).figures(load)
+            measured = offer(load).metrics(load)
             yield {
                 "case": pace,
                 "fast_failure": fast_failure,
                 "level": level,
                 "capacity_per_s": round(capacity, 1),
                 "append_delay_ms": APPEND_DELAY_MS,
-                **figures,
+                **measured,
                 "broker_cpu": round((broker.cpu_s() - cpu_s) / PHASE_S, 2),
                 "anonymous_mb": round(broker.anonymous_mb()),
             }
@@ -65,18 +61,13 @@ def phases(directory: Path, pace: str, fast_failure: bool) -> Iterator[Row]:
 
 def verdict(rows: list[Row]) -> Row:
     """Return goodput at 5 times capacity as a ratio of its peak, and the tails beside their goals."""
-
-    def number(row: Row, key: str) -> float:
-        value = row.get(key, 0.0)
-        assert isinstance(value, int | float)
-        return float(value)
-
     at_five = next(row for row in rows if row["level"] == 5.0)
-    peak = max(number(row, "accepted_per_s") for row in rows)
+    goodput = {row["level"]: float(str(row["accepted_per_s"])) for row in rows}
+    peak = max(goodput.values())
     return {
         "verdict": rows[0]["case"],
         "fast_failure": rows[0]["fast_failure"],
-        "goodput_at_5x_of_peak": round(number(at_five, "accepted_per_s") / peak, 3) if peak else 0.0,
+        "goodput_at_5x_of_peak": round(goodput[5.0] / peak, 3) if peak else 0.0,
         "accepted_p99_at_5x_ms": at_five.get("accepted_p99_ms"),
         "refused_p99_at_5x_ms": at_five.get("refused_p99_ms"),
         "refused_max_at_5x_ms": at_five.get("refused_max_ms"),
@@ -86,21 +77,23 @@ def verdict(rows: list[Row]) -> Row:
 
 def plot(rows: list[Row], path: Path) -> None:
     """Draw goodput, the latency of accepted sends and the time to refusal over the offered load."""
-    lines = {
-        f"{pace}, fast failure {'on' if on else 'off'}": [
-            row for row in rows if row["case"] == pace and row["fast_failure"] is on
-        ]
-        for pace in PACES
-        for on in (True, False)
-    }
-    panels = [
-        Panel("accepted a second, of capacity", "capacity", ideal=True),
-        Panel("p99 of accepted sends, ms", "accepted_p99_ms", logarithmic=True, limit=250),
-        Panel("p99 of the time to refusal, ms", "refused_p99_ms", logarithmic=True, limit=LIMIT_MS + 20),
-    ]
     for row in rows:
         row["capacity"] = float(str(row["accepted_per_s"])) / float(str(row["capacity_per_s"]))
-    draw(path, "Offered load, times capacity", "level", lines, panels)
+
+    def panel(title: str, key: str, **settings: Any) -> Panel:
+        curves: dict[str, list[tuple[float, float]]] = {}
+        for row in rows:
+            of_pace = curves.setdefault(f"{row['case']}, fast failure {'on' if row['fast_failure'] else 'off'}", [])
+            if key in row:
+                of_pace.append((float(str(row["level"])), float(str(row[key]))))
+        return Panel(title, "", curves, **settings)
+
+    panels = [
+        panel("accepted a second, of capacity", "capacity", logarithmic=False, ideal=True),
+        panel("p99 of accepted sends, ms", "accepted_p99_ms", limit=250),
+        panel("p99 of the time to refusal, ms", "refused_p99_ms", limit=LIMIT_MS + 20),
+    ]
+    scaling(path, "Overload", "Offered load, times capacity", panels, {})
 
 
 def run() -> Iterator[Row]:

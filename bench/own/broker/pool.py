@@ -7,7 +7,6 @@ broker to a file of its log takes ``SLOW_MS`` more, whether it is a store into t
 Rounds alternate between on and off; medians of ``ROUNDS``.
 """
 
-import json
 import shutil
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bench.base.broker_process import BrokerProcess
-from bench.base.harness import Row, in_turns, medians, scaled, workspace
+from bench.base.harness import Row, faulty_disk, in_turns, medians, scaled, workspace
 from bench.base.open_loop import Load, offer
 
 RATE = 3000.0
@@ -27,7 +26,7 @@ DIRTY_BYTES = 2 << 30
 SLOW_MS = 30
 SLOW_EVERY = 50
 SURROUNDINGS = ("quiet", "page cache dirtied", "page cache dirtied, slow disk")
-FIGURES = ("accepted_p50_ms", "accepted_p99_ms", "accepted_p999_ms", "accepted_max_ms")
+TAILS = ("accepted_p50_ms", "accepted_p99_ms", "accepted_p999_ms", "accepted_max_ms")
 
 _DIRTY = """
 import os, sys
@@ -42,19 +41,10 @@ with open(sys.argv[1], "wb", buffering=0) as file:
 
 def measure(directory: Path, surroundings: str, pool: bool) -> dict[str, object]:
     """Run one phase on a fresh broker."""
-    settings = ["store.mapped_file_size_commit_log=67108864"]
-    if pool:
-        settings += ["store.transient_store_pool_enable=true"]
-    rule = {
-        "operations": ["store", "write_at"],
-        "path": "commitlog/*",
-        "delay_ms": SLOW_MS,
-        "every": SLOW_EVERY,
-        "bytes_min": 64,
-    }
-    rules = directory / "faults.json"
-    rules.write_text(json.dumps({"rules": [rule] if surroundings.endswith("slow disk") else []}))
-    settings += ["fault.enable=true", f"fault.control_file={rules}"]
+    rule = {"operations": ["store", "write_at"], "path": "commitlog/*", "delay_ms": SLOW_MS}
+    rules = [{**rule, "every": SLOW_EVERY, "bytes_min": 64}] if surroundings.endswith("slow disk") else []
+    settings = ["store.mapped_file_size_commit_log=67108864", *faulty_disk(directory / "faults.json", *rules)]
+    settings.append(f"store.transient_store_pool_enable={str(pool).lower()}")
     data = directory / "data"
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, data, ignore_errors=True)
@@ -68,7 +58,7 @@ def measure(directory: Path, surroundings: str, pool: bool) -> dict[str, object]
             time.sleep(1)
         load = Load(broker.address, "pool", RATE, PHASE_S)
         offer(Load(broker.address, "pool", RATE, 1))
-        return offer(load).figures(load)
+        return offer(load).metrics(load)
 
 
 def run() -> Iterator[Row]:
@@ -78,7 +68,7 @@ def run() -> Iterator[Row]:
             rows = in_turns(ROUNDS, (False, True), lambda pool, of=surroundings: measure(directory, of, pool))  # type: ignore[misc]
             middle: dict[bool, dict[str, float]] = {}
             for pool, of_pool in rows.items():
-                middle[pool] = medians([{key: float(str(row.get(key, "nan"))) for key in FIGURES} for row in of_pool])
+                middle[pool] = medians([{key: float(str(row.get(key, "nan"))) for key in TAILS} for row in of_pool])
                 yield {
                     "case": surroundings,
                     "pool": pool,
@@ -87,5 +77,5 @@ def run() -> Iterator[Row]:
                     "lag_ms_max": max(float(str(row["lag_ms_max"])) for row in of_pool),
                     "rounds": ROUNDS,
                 }
-            ratios = {key: round(middle[False][key] / middle[True][key], 2) for key in FIGURES}
+            ratios = {key: round(middle[False][key] / middle[True][key], 2) for key in TAILS}
             yield {"ratio": f"{surroundings}: off / on", **ratios}

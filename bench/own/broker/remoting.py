@@ -7,15 +7,13 @@ native-append header in one process.
 
 import asyncio
 import statistics
-import subprocess
-import sys
 import tempfile
 import timeit
 from collections.abc import Iterator
 from pathlib import Path
 
 from bench.base.channel_load import ChannelLoad, open_channel
-from bench.base.harness import Row, in_loop, scaled
+from bench.base.harness import Row, in_loop, scaled, served, tails
 from pocketmq.cli.bench import floors
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.events import NullLog
@@ -61,9 +59,7 @@ async def drive(port: int) -> list[Row]:
     rows: list[Row] = []
     for in_flight in (1, 64):
         row = await load.run(in_flight, seconds=SECONDS)
-        p50_ms, p99_ms = row.percentile_ms(0.5), row.percentile_ms(0.99)
-        rows.append({"case": "channel", "in_flight": in_flight, "per_s": round(row.rate)})
-        rows[-1] |= {"p50_ms": round(p50_ms or 0, 4), "p99_ms": round(p99_ms or 0, 4)}
+        rows.append({"case": "channel", "in_flight": in_flight, "per_s": round(row.rate), **tails(row)})
     await load.close()
     return rows
 
@@ -88,12 +84,8 @@ def run() -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as directory:
         for floor in in_loop(floors.measure(Path(directory), quick=True)):
             yield {"floor": floor.name, "per_s": round(floor.rate), "p50_ms": floor.p50_ms and round(floor.p50_ms, 4)}
-    with subprocess.Popen([sys.executable, "-m", __name__], stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        try:
-            yield from in_loop(drive(int(server.stdout.readline())))
-        finally:
-            server.terminate()
+    with served(__name__) as (_, port):
+        yield from in_loop(drive(int(port)))
 
 
 if __name__ == "__main__":

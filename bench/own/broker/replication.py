@@ -18,13 +18,12 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 
 from bench.base.broker_process import BrokerProcess, SlaveProcess
-from bench.base.harness import Row, in_loop, in_turns, medians, scaled, workspace
+from bench.base.harness import Row, in_loop, in_turns, medians, scaled, tails, workspace
 from pocketmq.cli.bench import cases
 from pocketmq.client import Message, Producer, SendStatus
 from pocketmq.client.admin.admin import Admin
@@ -41,9 +40,7 @@ COMMON = (SEGMENTS, "broker.broker_name=pair", "store.ha_listen_port=-1")
 
 async def _until(is_so: Callable[[], Awaitable[bool]], every_s: float) -> None:
     async with asyncio.timeout(300):
-        while True:
-            if await is_so():
-                return
+        while not await is_so():  # noqa: ASYNC110 - the state is that of other processes
             await asyncio.sleep(every_s)
 
 
@@ -119,10 +116,7 @@ async def _catch_up(broker: BrokerProcess, directory: Path) -> dict[str, float]:
         await _send(producer, 64, 1.0)
         before = await _send(producer, 64, PHASE_S)
         target = await _end_offset(admin, broker.address)
-        slave = SlaveProcess(directory / "slave", broker.namesrv, SEGMENTS)
-        await asyncio.to_thread(slave.start)
-        with ExitStack() as stack:
-            stack.callback(slave.stop)
+        with SlaveProcess(directory / "slave", broker.namesrv, SEGMENTS) as slave:
             sent = 0
 
             async def send() -> None:
@@ -168,32 +162,25 @@ def _disk_mb_per_s(path: Path, size_bytes: int) -> float:
 
 def _measure_catch_up() -> dict[str, float]:
     with workspace() as directory, BrokerProcess(directory / "master", *COMMON) as broker:
-        figures = in_loop(_catch_up(broker, directory))
+        measured = in_loop(_catch_up(broker, directory))
     with workspace() as directory:
-        return {**figures, "disk_mb_per_s": _disk_mb_per_s(directory / "plain", int(GIGABYTES * (1 << 30)))}
+        return {**measured, "disk_mb_per_s": _disk_mb_per_s(directory / "plain", int(GIGABYTES * (1 << 30)))}
 
 
 def run() -> Iterator[Row]:
     """Yield a row for each mode and number in flight, then the catch-up."""
     rounds = in_turns(ROUNDS, ("none", "async", "sync"), _measure)
-    figures = {
-        (mode, in_flight): medians(
-            [
-                {
-                    "messages_per_s": one[in_flight].rate,
-                    "p50_ms": one[in_flight].percentile_ms(0.5) or 0.0,
-                    "p99_ms": one[in_flight].percentile_ms(0.99) or 0.0,
-                }
-                for one in of_mode
-            ]
+    measured = {
+        (in_flight, mode): medians(
+            [{"messages_per_s": one[in_flight].rate, **tails(one[in_flight])} for one in of_mode]
         )
-        for mode, of_mode in rounds.items()
         for in_flight in IN_FLIGHT
+        for mode, of_mode in rounds.items()
     }
-    for (mode, in_flight), row in sorted(figures.items(), key=lambda each: each[0][1]):
+    for (in_flight, mode), row in measured.items():
         ratios = {
-            "p50_of_none": round(row["p50_ms"] / figures["none", in_flight]["p50_ms"], 2),
-            "of_async": round(row["messages_per_s"] / figures["async", in_flight]["messages_per_s"], 2),
+            "p50_of_none": round(row["p50_ms"] / measured[in_flight, "none"]["p50_ms"], 2),
+            "of_async": round(row["messages_per_s"] / measured[in_flight, "async"]["messages_per_s"], 2),
         }
         yield {"mode": mode, "in_flight": in_flight, **row, **ratios}
     caught_up = [_measure_catch_up() for _ in range(ROUNDS)]

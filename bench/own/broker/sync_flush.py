@@ -9,12 +9,11 @@ sync of the log slowed by ``SLOW_MS``, where the sync and not the CPU is the lim
 
 ``of_sync_rate``: messages a second / (messages a sync x bare syncs a second): the part of the time in which the disk
 syncs; the goal is 0.8 at 64 and 1,024 in flight. ``of_in_flight``: messages a second / (messages in flight x bare syncs
-a second): 1 would be every sync carrying all of them, which a closed loop cannot reach: the senders must first hear of
-the last sync. With one in flight: the median send beside the median bare sync.
+a second): 1 would be every sync carrying all of them, which a closed loop cannot reach: the senders must first get the
+answer of the last sync. With one in flight: the median send beside the median bare sync.
 """
 
 import asyncio
-import json
 import statistics
 import time
 from collections.abc import Awaitable, Iterator
@@ -23,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.base.broker_process import BrokerProcess
-from bench.base.harness import Row, in_loop, medians, scaled, workspace
+from bench.base.harness import Row, faulty_disk, in_loop, medians, scaled, tails, workspace
 from pocketmq.cli.bench import cases
 from pocketmq.client import Message, Producer
 from pocketmq.client.admin.admin import Admin
@@ -96,21 +95,15 @@ def measure(slow: bool, in_flight: int, a_send: int) -> dict[str, float]:
     """Run one round on a fresh broker."""
     with workspace() as directory:
         rules = directory / "faults.json"
-        rule = {"operations": ["sync"], "path": "commitlog/0*", "delay_ms": SLOW_MS}
-        rules.write_text(json.dumps({"rules": [rule] if slow else []}))
-        settings = [
-            "store.flush_disk_type=SYNC_FLUSH",
-            f"store.mapped_file_size_commit_log={SEGMENT_BYTES}",
-            "fault.enable=true",
-            f"fault.control_file={rules}",
-        ]
+        slowed = [{"operations": ["sync"], "path": "commitlog/0*", "delay_ms": SLOW_MS}] if slow else []
+        settings = [*faulty_disk(rules, *slowed), f"store.mapped_file_size_commit_log={SEGMENT_BYTES}"]
+        settings.append("store.flush_disk_type=SYNC_FLUSH")
         with BrokerProcess(directory / "data", *settings) as broker:
             row, syncs = in_loop(_load(broker, in_flight, a_send))
         batch = row.count * a_send / syncs
         bare = bare_syncs_ms(directory, rules, round(batch * RECORD_BYTES))
-    bare_per_s = 1000 / statistics.mean(bare)
-    bare_p50_ms = statistics.median(bare)
-    p50_ms = row.percentile_ms(0.5) or 0.0
+    bare_per_s, bare_p50_ms = 1000 / statistics.mean(bare), statistics.median(bare)
+    sends = tails(row)
     messages_per_s = row.rate * a_send
     return {
         "messages_per_s": messages_per_s,
@@ -119,10 +112,9 @@ def measure(slow: bool, in_flight: int, a_send: int) -> dict[str, float]:
         "bare_syncs_per_s": bare_per_s,
         "of_sync_rate": messages_per_s / batch / bare_per_s,
         "of_in_flight": messages_per_s / in_flight / bare_per_s,
-        "send_p50_ms": p50_ms,
-        "send_p99_ms": row.percentile_ms(0.99) or 0.0,
+        **{f"send_{name}": value for name, value in sends.items()},
         "bare_p50_ms": bare_p50_ms,
-        "send_to_bare": p50_ms / bare_p50_ms,
+        "send_to_bare": sends["p50_ms"] / bare_p50_ms,
     }
 
 

@@ -1,16 +1,15 @@
 """What telemetry costs: the same sends to two brokers, one that counts times and one that does not.
 
 Both brokers run for the whole time, each in a process of its own; rounds alternate between them (on, off, off, on, …),
-so that whatever else the machine does falls on both. Rounds are short, so that some of them are not disturbed: beside
-the middle of all pairs of rounds there is the ratio of the best quarters of the two sides. Two figures come out of each
-round: messages per second, and CPU time of the broker's process a message, which a busy machine disturbs less. The
+so that other work on the machine affects both. Rounds are short, so that some of them are not disturbed: beside
+the middle of all pairs of rounds there is the ratio of the best quarters of the two sides. Each round gives two
+numbers: messages per second, and CPU time of the broker's process a message, which a busy machine disturbs less. The
 telemetry thread, its windows and the log lines run in the broker that counts; there is no scrape.
 """
 
 import asyncio
 import signal
 import statistics
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -18,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.base.channel_load import ChannelLoad, open_channel
-from bench.base.harness import Row, in_loop, scaled, workspace
+from bench.base.harness import Row, in_loop, scaled, served, workspace
 from pocketmq.broker.app import BrokerApp
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.cli.daemon.daemon import SWITCH_INTERVAL_S
@@ -41,15 +40,15 @@ CASES = {"one in flight": (1, 1, 1_000), "64 in flight": (64, 1, 5_000), "batche
 class Side:
     """One of the two brokers and what was measured on it."""
 
-    process: "subprocess.Popen[str]"
+    pid: int
     address: str
     rates: list[float] = field(default_factory=list)
     cpu_us: list[float] = field(default_factory=list)
 
     def cpu_s(self) -> float:
         """Return what the process has used, in ns of the scheduler: a tick of ``stat`` is too coarse for a round."""
-        fields = Path(f"/proc/{self.process.pid}/schedstat").read_text().split()
-        tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
+        fields = Path(f"/proc/{self.pid}/schedstat").read_text().split()
+        tasks = Path(f"/proc/{self.pid}/task").iterdir()
         threads_ns = [int((task / "schedstat").read_text().split()[0]) for task in tasks]
         return max(int(fields[0]), sum(threads_ns)) / 1e9
 
@@ -68,15 +67,6 @@ async def serve(directory: str, counts: bool) -> None:
     print(app.address, flush=True)
     await stop.wait()
     await app.stop()
-
-
-def start(directory: Path, kind: str, stack: ExitStack) -> Side:
-    """Start one broker, which ends with ``stack``."""
-    command = [sys.executable, "-m", __name__, str(directory / kind), kind]
-    process = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
-    stack.callback(process.terminate)
-    assert process.stdout is not None
-    return Side(process, process.stdout.readline().strip())
 
 
 def frame_body(records: int) -> bytes:
@@ -117,22 +107,20 @@ async def measure(case: str, sides: tuple[Side, Side]) -> Row:
         "case": case,
         "size_bytes": BODY_BYTES,
         "pairs_of_rounds": PAIRS_OF_ROUNDS,
-        "messages_per_s_on": round(statistics.median(on.rates)),
-        "messages_per_s_off": round(statistics.median(off.rates)),
-        **ratios("throughput", on.rates, off.rates),
-        "cpu_us_a_message_on": round(statistics.median(on.cpu_us), 3),
-        "cpu_us_a_message_off": round(statistics.median(off.cpu_us), 3),
-        **ratios("cpu", on.cpu_us, off.cpu_us),
+        **ratios("throughput", "messages_per_s", on.rates, off.rates),
+        **ratios("cpu", "cpu_us_a_message", on.cpu_us, off.cpu_us),
     }
 
 
-def ratios(name: str, on: list[float], off: list[float]) -> Row:
-    """Return the median on/off ratio of neighbouring rounds and the middle half of them."""
+def ratios(name: str, unit: str, on: list[float], off: list[float]) -> Row:
+    """Return both medians, and the median on/off ratio of neighbouring rounds with the middle half of them."""
     pairs = [with_it / without for with_it, without in zip(on, off, strict=True)]
     low, middle, high = statistics.quantiles(pairs, n=4)
     quarter = 2 if name == "throughput" else 0
     best_ratio = statistics.quantiles(on, n=4)[quarter] / statistics.quantiles(off, n=4)[quarter]
     return {
+        f"{unit}_on": round(statistics.median(on), 3),
+        f"{unit}_off": round(statistics.median(off), 3),
         f"{name}_ratio": round(middle, 3),
         f"{name}_ratio_middle_half": f"{low:.3f}..{high:.3f}",
         f"{name}_ratio_of_best_quarters": round(best_ratio, 3),
@@ -142,7 +130,8 @@ def ratios(name: str, on: list[float], off: list[float]) -> Row:
 def run() -> Iterator[Row]:
     """Yield one row a case."""
     with workspace() as directory, ExitStack() as stack:
-        sides = (start(directory, "on", stack), start(directory, "off", stack))
+        on, off = (stack.enter_context(served(__name__, str(directory / kind), kind)) for kind in ("on", "off"))
+        sides = Side(*on), Side(*off)
         for case in CASES:
             yield in_loop(measure(case, sides))
 

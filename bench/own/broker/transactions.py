@@ -3,7 +3,7 @@
 Conditions: one broker in a process of its own, ASYNC_FLUSH; one producer, messages of 1 KiB, awaited one by one by
 ``in_flight`` tasks; plain and transactional rounds take turns, medians of ``ROUNDS`` pairs. ``delivered``: until all
 committed messages have been read back. Then the same with RocketMQ's requests only (a broker that announces no native
-transactions), and what a broker with many open half messages costs plain sends.
+transactions), and what many open half messages at a broker cost plain sends.
 
 ``TRANSACTIONS=2000`` in the environment: a shorter one.
 """
@@ -13,11 +13,10 @@ import os
 import statistics
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 
-from bench.base.harness import Row, in_loop, medians, own_broker, scaled
+from bench.base.harness import Row, in_loop, medians, own_broker, scaled, tails
 from pocketmq.cli.bench import cases as bench_cases
 from pocketmq.client import Message, PullConsumer, TransactionProducer
 from pocketmq.client.connection.instance import BrokerConnection
@@ -48,7 +47,7 @@ async def transactions(producer: TransactionProducer, topic: str, in_flight: int
 
 
 async def pair(producer: TransactionProducer, topic: str, in_flight: int, count: int) -> dict[str, float]:
-    """Return the figures of one round: plain sends, then transactions."""
+    """Return the measurements of one round: plain sends, then transactions."""
     plain = await bench_cases.produce_one_by_one(
         producer, "plain", size_bytes=SIZE_BYTES, in_flight=in_flight, count=count
     )
@@ -57,24 +56,24 @@ async def pair(producer: TransactionProducer, topic: str, in_flight: int, count:
         "plain_per_s": plain.rate,
         "transactions_per_s": row.rate,
         "ratio": row.rate / plain.rate,
-        "plain_p99_ms": plain.percentile_ms(0.99) or 0.0,
-        "transaction_p99_ms": row.percentile_ms(0.99) or 0.0,
+        "plain_p99_ms": tails(plain)["p99_ms"],
+        "transaction_p99_ms": tails(row)["p99_ms"],
     }
 
 
 def native(producer: TransactionProducer) -> bool:
     """Tell whether the producer's broker answers decisions."""
-    links: dict[str, BrokerConnection] = producer.instance._links
-    return all(link.announcement is not None and link.announcement.transactions for link in links.values())
+    connections: dict[str, BrokerConnection] = producer.instance._links
+    return all(each.announcement is not None and each.announcement.transactions for each in connections.values())
 
 
 def without_native(producer: TransactionProducer) -> None:
     """Let the producer speak to its broker as to one without native transactions."""
-    links: dict[str, BrokerConnection] = producer.instance._links
-    for address, link in list(links.items()):
-        assert link.announcement is not None
-        plain = msgspec.structs.replace(link.announcement, transactions=0, native=0)
-        links[address] = BrokerConnection(link.broker_name, address, link.channel, plain)
+    connections: dict[str, BrokerConnection] = producer.instance._links
+    for address, each in list(connections.items()):
+        assert each.announcement is not None
+        plain = msgspec.structs.replace(each.announcement, transactions=0, native=0)
+        connections[address] = BrokerConnection(each.broker_name, address, each.channel, plain)
 
 
 async def delivered(namesrv: str, topic: str, count: int) -> int:
@@ -108,36 +107,37 @@ async def compare(namesrv: str) -> list[Row]:
 
 
 async def beside_open(namesrv: str) -> Row:
-    """Measure plain sends without and with ``OPEN`` half messages that wait."""
+    """Measure plain sends without and with ``OPEN`` open half messages."""
     async with TransactionProducer("open", namesrv, check=unknown) as producer:
         await producer.send(Message("plain", b"open"))
-        rates: list[Any] = []
-        for case in range(2):
-            each = [
-                await bench_cases.produce_one_by_one(
-                    producer, "plain", size_bytes=SIZE_BYTES, in_flight=64, count=COUNT
-                )
-                for _ in range(ROUNDS)
-            ]
-            rates.append(statistics.median(row.rate for row in each))
-            if case == 0:
-                message = Message("never", bytes(100))
+        message = Message("never", bytes(100))
 
-                async def local(message: Message) -> None:
-                    return None
+        async def plain_rate() -> float:
+            one = bench_cases.produce_one_by_one
+            return statistics.median(
+                [
+                    (await one(producer, "plain", size_bytes=SIZE_BYTES, in_flight=64, count=COUNT)).rate
+                    for _ in range(ROUNDS)
+                ]
+            )
 
-                for _ in range(0, OPEN, 1000):
-                    await asyncio.gather(*(producer.send_in_transaction(message, local) for _ in range(1000)))
+        async def undecided(message: Message) -> None:
+            return None
+
+        without = await plain_rate()
+        for _ in range(0, OPEN, 1000):
+            await asyncio.gather(*(producer.send_in_transaction(message, undecided) for _ in range(1000)))
+        beside = await plain_rate()
         return {
             "case": f"plain sends beside {OPEN} open half messages",
-            "without": round(rates[0]),
-            "with": round(rates[1]),
-            "ratio": round(rates[1] / rates[0], 3),
+            "without": round(without),
+            "with": round(beside),
+            "ratio": round(beside / without, 3),
         }
 
 
 def run() -> Iterator[Row]:
-    """Yield a row a figure."""
+    """Yield one row a measurement."""
     with own_broker() as broker:
         yield from in_loop(compare(broker.namesrv))
         before_mb = broker.anonymous_mb()
@@ -145,5 +145,4 @@ def run() -> Iterator[Row]:
         memory = {"before_mb": round(before_mb), "with_open_mb": round(broker.anonymous_mb())}
         yield {"case": "anonymous memory of the broker", **memory}
         broker.kill()
-        broker.start()
-        yield {"case": "restart after kill -9 with open half messages", "ready_s": round(broker.ready_s, 2)}
+        yield {"case": "restart after kill -9 with open half messages", "ready_s": broker.restarted_s()}

@@ -59,7 +59,7 @@ async def _fill(directory: str, *, ordered: bool, sync: bool = False) -> float:
         if answered >= COUNT:
             done.set()
 
-    lanes = [lane_of(MessageQueue(TOPIC, "broker-a", number)) for number in range(8)]
+    order_keys = [lane_of(MessageQueue(TOPIC, "broker-a", number)) for number in range(8)]
     begin = time.perf_counter()
     for start in range(0, COUNT, GROUP):
         items = []
@@ -74,7 +74,7 @@ async def _fill(directory: str, *, ordered: bool, sync: bool = False) -> float:
                 queue_id=number % 8 if ordered else -1,
                 order_key=key,
             )
-            items.append(ToKeep(kept, lanes[number % 8] if ordered else "", 1))
+            items.append(ToKeep(kept, order_keys[number % 8] if ordered else "", 1))
         worker.add(items, answer)
         await asyncio.sleep(0)
     await done.wait()

@@ -10,7 +10,6 @@ Kafka source, where Maven can fetch it: ``spark_kafka``; the sink: ``spark_sink`
 import asyncio
 import os
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,8 +18,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
-from bench.base.broker_process import BrokerProcess
-from bench.base.harness import scaled
+from bench.base.harness import own_broker, scaled
 from pocketmq.client import Producer
 from pocketmq.client.admin.admin import Admin
 from pocketmq.pipeline import register
@@ -40,6 +38,17 @@ ALONE = ("topic", "queue_id", "queue_offset", "tags", "body", "store_timestamp")
 SIX = "topic string, queue_id int, queue_offset long, tags string, body binary, store_timestamp timestamp"
 
 
+def columns(numbers: range, body_bytes: int) -> pa.RecordBatch:
+    """Return messages with a body, a tag and a key each."""
+    return pa.record_batch(
+        {
+            "body": pa.array([b"%012d" % number + b"x" * (body_bytes - 12) for number in numbers], pa.binary()),
+            "tags": pa.array(["odd" if number % 2 else "even" for number in numbers], pa.string()),
+            "keys": pa.array([f"k{number}" for number in numbers], pa.string()),
+        }
+    )
+
+
 async def fill(namesrv: str, topic: str, rows: int, body_bytes: int) -> None:
     """Send ``rows`` messages with a tag and a key."""
     async with Admin(namesrv) as admin:
@@ -47,15 +56,7 @@ async def fill(namesrv: str, topic: str, rows: int, body_bytes: int) -> None:
     async with Producer(group="bench", namesrv=namesrv) as producer:
         for at in range(0, rows, 20_000):
             count = min(20_000, rows - at)
-            bodies = [b"%012d" % number + b"x" * (body_bytes - 12) for number in range(at, at + count)]
-            batch = pa.record_batch(
-                {
-                    "body": pa.array(bodies, pa.binary()),
-                    "tags": pa.array(["odd" if number % 2 else "even" for number in range(count)], pa.string()),
-                    "keys": pa.array([f"k{number}" for number in range(at, at + count)], pa.string()),
-                }
-            )
-            await producer.send_arrow(batch, topic=topic)
+            await producer.send_arrow(columns(range(at, at + count), body_bytes), topic=topic)
 
 
 def session(*jars: str) -> "SparkSession":
@@ -88,7 +89,7 @@ def rate(frame: "Callable[[], DataFrame]", rows: int, column: str = "sum(length(
 
 
 def alone(namesrv: str, store: str, topic: str, rows: int) -> dict[str, object]:
-    """Return thousand rows a CPU second of the readers without Spark, six columns and with the map."""
+    """Return thousand rows a CPU second that the readers do without Spark, six columns and with the map."""
     found: dict[str, object] = {"bench": f"reader alone {topic}"}
     six = StructType([StructField(name, TYPES[name]) for name in ALONE])
     for label, schema in (("six", six), ("with_map", default_schema(with_properties=True))):
@@ -106,18 +107,14 @@ def alone(namesrv: str, store: str, topic: str, rows: int) -> dict[str, object]:
     return found
 
 
-def triggers(spark: "SparkSession", namesrv: str, topic: str, directory: str) -> dict[str, object]:
+def triggers(spark: "SparkSession", namesrv: str, topic: str, directory: Path) -> dict[str, object]:
     """Return what a micro-batch costs beside its rows, in ms, and how long the first one takes to come."""
     source = spark.readStream.format("pocketmq").schema(SIX).option("namesrv", namesrv).option("subscribe", topic)
     limits = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(TRIGGER_ROWS)}
     begin = time.perf_counter()
-    table = (
-        source.options(**limits)
-        .load()
-        .writeStream.format("noop")
-        .option("checkpointLocation", f"{directory}/checkpoint-{topic}")
-    )
-    query = table.trigger(processingTime="0 seconds").start()
+    sink = source.options(**limits).load().writeStream.format("noop")
+    sink = sink.option("checkpointLocation", f"{directory}/checkpoint-{topic}")
+    query = sink.trigger(processingTime="0 seconds").start()
     first_s = 0.0
     while len(query.recentProgress) < TRIGGERS and query.exception() is None:
         time.sleep(0.01)
@@ -129,56 +126,45 @@ def triggers(spark: "SparkSession", namesrv: str, topic: str, directory: str) ->
     return {"bench": "micro-batches of 1,000 rows", "first_batch_s": round(first_s, 2), **parts}
 
 
+def of_size(spark: "SparkSession", namesrv: str, directory: Path, size: int, rows: int) -> Iterator[dict[str, object]]:
+    """Yield the time to the first row, then the rates of every way to read."""
+    topic = f"bytes{size}"
+    asyncio.run(fill(namesrv, topic, rows, size))
+    time.sleep(1.5)
+    reader = {"namesrv": namesrv, "subscribe": topic}
+    whole = {**reader, "includeProperties": "true"}
+    log = {"topics": topic, "path": f"{directory}/data"}
+    parquet, lines = f"{directory}/{topic}.parquet", f"{directory}/{topic}.json"
+
+    def six() -> "DataFrame":
+        return spark.read.format("pocketmq").options(**reader).schema(SIX).load()
+
+    begin = time.perf_counter()
+    six().limit(1).collect()
+    yield {"bench": f"first row {size} B", "s": round(time.perf_counter() - begin, 2)}
+    six().write.parquet(parquet)
+    six().selectExpr("queue_offset", "cast(body as string) as body").write.json(lines)
+    with_map = "sum(length(body)) + sum(size(properties))"
+    rates = {
+        "broker": rate(six, rows),
+        "log": rate(lambda: spark.read.format("pocketmq-log").options(**log).schema(SIX).load(), rows),
+        "with_map": rate(lambda: spark.read.format("pocketmq").options(**whole).load(), rows, with_map),
+        "parquet": rate(lambda: spark.read.parquet(parquet), rows),
+        "json": rate(lambda: spark.read.json(lines, "queue_offset long, body string"), rows),
+    }
+    measured = {f"{name}_k_rows_s": round(value) for name, value in rates.items()}
+    yield {"bench": f"sum over bodies {size} B", "rows": rows, **measured}
+    yield alone(namesrv, log["path"], topic, rows)
+
+
 def run() -> Iterator[dict[str, object]]:
     """Yield one result a source and size."""
-    with tempfile.TemporaryDirectory() as directory, BrokerProcess(Path(directory, "store")) as broker:
+    with own_broker() as broker:
         begin = time.perf_counter()
         spark = session()
-        started_s = time.perf_counter() - begin
+        yield {"bench": "start of the session", "session_s": round(time.perf_counter() - begin, 2)}
+        directory = broker.data_dir.parent
         for size, rows in ((100, ROWS), (1024, ROWS // 3)):
-            topic = f"bytes{size}"
-            asyncio.run(fill(broker.namesrv, topic, rows, size))
-            asyncio.run(asyncio.sleep(1.5))
-
-            def topic_reader(topic: str = topic) -> "DataFrame":
-                reader = spark.read.format("pocketmq").option("namesrv", broker.namesrv).option("subscribe", topic)
-                return reader.schema(SIX).load()
-
-            begin = time.perf_counter()
-            topic_reader().limit(1).collect()
-            first_s = time.perf_counter() - begin
-            yield {
-                "bench": f"first row {size} B",
-                "s": round(first_s, 2),
-                "session_s": round(started_s, 2),
-            }
-
-            def log_reader(topic: str = topic) -> "DataFrame":
-                return spark.read.format("pocketmq-log").option("topics", topic).schema(SIX).load(f"{directory}/store")
-
-            def whole(topic: str = topic) -> "DataFrame":
-                reader = spark.read.format("pocketmq").option("namesrv", broker.namesrv).option("subscribe", topic)
-                return reader.option("includeProperties", "true").load()
-
-            def from_parquet(topic: str = topic) -> "DataFrame":
-                return spark.read.parquet(f"{directory}/{topic}.parquet")
-
-            def from_lines(topic: str = topic) -> "DataFrame":
-                return spark.read.json(f"{directory}/{topic}.json", "queue_offset long, body string")
-
-            parquet, lines = f"{directory}/{topic}.parquet", f"{directory}/{topic}.json"
-            topic_reader().write.parquet(parquet)
-            topic_reader().selectExpr("queue_offset", "cast(body as string) as body").write.json(lines)
-            figures = {
-                "broker_k_rows_s": rate(topic_reader, rows),
-                "log_k_rows_s": rate(log_reader, rows),
-                "with_map_k_rows_s": rate(whole, rows, "sum(length(body)) + sum(size(properties))"),
-                "parquet_k_rows_s": rate(from_parquet, rows),
-                "json_k_rows_s": rate(from_lines, rows),
-            }
-            yield {"bench": f"sum over bodies {size} B", "rows": rows} | {
-                name: round(value) for name, value in figures.items()
-            }
-            yield alone(broker.namesrv, f"{directory}/store", topic, rows)
+            yield from of_size(spark, broker.namesrv, directory, size, rows)
         yield triggers(spark, broker.namesrv, "bytes100", directory)
         spark.stop()

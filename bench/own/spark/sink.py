@@ -8,16 +8,15 @@ delivery. ``python -m bench.own.spark.sink tasks`` measures a task alone, withou
 import asyncio
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from bench.base.broker_process import BrokerProcess
-from bench.own.spark.read import QUEUES, ROUNDS, ROWS, session
+from bench.base.harness import own_broker
+from bench.own.spark.read import QUEUES, ROUNDS, ROWS, columns, session
 from pocketmq.client.admin.admin import Admin
 from pocketmq.client.staged.staged_transaction import StagedTransactions
 from pocketmq.pipeline.sink.sink_plan import SinkPlan
@@ -74,24 +73,14 @@ def tasks(rows: int = ROWS) -> Iterator[dict[str, object]]:
     """Yield what one task does without Spark: thousand rows a second, and µs of this process a row."""
     for size in (100, 1024):
         count = rows if size == 100 else rows // 3
-        bodies = pa.array([b"%012d" % number + b"x" * (size - 12) for number in range(BATCH_ROWS)], pa.binary())
-        plain = pa.record_batch({"body": bodies})
-        keyed = pa.record_batch(
-            {
-                "body": bodies,
-                "tags": pa.array(["odd" if number % 2 else "even" for number in range(BATCH_ROWS)]),
-                "keys": pa.array([f"k{number}" for number in range(BATCH_ROWS)]),
-            }
-        )
+        keyed = columns(range(BATCH_ROWS), size)
+        plain = keyed.select(["body"])
         for name, batch in (("body", plain), ("body, tags, keys", keyed)):
             for transactional in (True, False):
-                with tempfile.TemporaryDirectory() as directory, BrokerProcess(Path(directory, "store")) as broker:
+                with own_broker() as broker:
                     asyncio.run(create(broker.namesrv, "T"))
-                    yield {
-                        "bench": f"sink task {size} B, {name}",
-                        "transactional": transactional,
-                        **_task(broker.namesrv, batch, count // BATCH_ROWS, transactional=transactional),
-                    }
+                    measured = _task(broker.namesrv, batch, count // BATCH_ROWS, transactional=transactional)
+                yield {"bench": f"sink task {size} B, {name}", "transactional": transactional, **measured}
 
 
 def _task(namesrv: str, batch: pa.RecordBatch, batches: int, *, transactional: bool) -> dict[str, object]:
@@ -119,7 +108,7 @@ def _task(namesrv: str, batch: pa.RecordBatch, batches: int, *, transactional: b
 def run() -> Iterator[dict[str, object]]:
     """Yield all results."""
     yield from tasks()
-    with tempfile.TemporaryDirectory() as directory, BrokerProcess(Path(directory, "store")) as broker:
+    with own_broker() as broker:
         spark = session()
         yield from sink(spark, broker)
         spark.stop()

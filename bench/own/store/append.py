@@ -9,8 +9,9 @@ import itertools
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,23 +32,22 @@ SECONDS_MAX = scaled(0.35, 0.05)
 HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])
 
 
-def group_of(records: int, body_bytes: int) -> RecordGroup:
-    """Return a group as a native append brings it."""
+def built_group(rows: Iterable[tuple[str, int, bytes, dict[str, str]]]) -> RecordGroup:
+    """Return a group as a native append brings it, from (topic, queue, body, properties) of each record."""
     built, metas = [], []
-    for number in range(records):
-        properties = {"UNIQ_KEY": f"{number:032X}", "CLUSTER": "DefaultCluster"}
-        built.append(
-            encode_record(
-                "TopicTest",
-                bytes(body_bytes),
-                queue_id=0,
-                properties=encode_properties(properties),
-                born_host=HOST,
-                store_host=HOST,
-            )
-        )
-        metas.append(record_meta("TopicTest", 0, 0, properties))
+    for topic, queue_id, body, properties in rows:
+        encoded = encode_properties(properties)
+        built.append(encode_record(topic, body, queue_id=queue_id, properties=encoded, born_host=HOST, store_host=HOST))
+        metas.append(record_meta(topic, queue_id, 0, properties))
     return RecordGroup.from_records(built, metas)
+
+
+def group_of(records: int, body_bytes: int) -> RecordGroup:
+    """Return a group of one queue."""
+    return built_group(
+        ("TopicTest", 0, bytes(body_bytes), {"UNIQ_KEY": f"{number:032X}", "CLUSTER": "DefaultCluster"})
+        for number in range(records)
+    )
 
 
 def rate(call: Callable[[], object], bytes_each: int) -> tuple[int, float]:
@@ -64,28 +64,20 @@ def rate(call: Callable[[], object], bytes_each: int) -> tuple[int, float]:
     return calls, time.perf_counter() - begin
 
 
-def open_store(root: Path, **settings: object) -> MessageStore:
-    """Open a store whose log nobody follows."""
-    config = StoreConfig(
-        store_path_root_dir=str(root),
-        message_index_enable=False,
-        flush_interval_commit_log=3_600_000,
-        checkpoint_interval=3_600_000,
-        sync_on_close=False,
-        **settings,  # type: ignore[arg-type]
-    )
-    store = MessageStore(config)
+def open_store(root: Path, **settings: Any) -> MessageStore:
+    """Open a store without an index that does not sync when it is closed."""
+    config = {"message_index_enable": False, "sync_on_close": False, **settings}
+    store = MessageStore(StoreConfig(store_path_root_dir=str(root), **config))
     store.store_host = HOST
     store.open()
-    store.log.on_appended = None
-    store.log.on_committed = []
     return store
 
 
 def append_row(root: Path, records: int, body_bytes: int, **settings: object) -> dict[str, object]:
     """Append groups of one shape to a new store."""
     group = group_of(records, body_bytes)
-    store = open_store(root, **settings)
+    store = open_store(root, flush_interval_commit_log=3_600_000, checkpoint_interval=3_600_000, **settings)
+    store.log.on_appended, store.log.on_committed = None, []
     store.log.append(group)  # the segment is taken, the queue known
     held = store.log.lock.held_ns_total
     calls, seconds = rate(lambda: store.log.append(group), len(group.buffer))
@@ -137,16 +129,7 @@ def mover(kind: str, path: str, data: NDArray[np.uint8]) -> Callable[[], object]
 
 def group_commit_row(root: Path, in_flight: int) -> dict[str, object]:
     """Keep ``in_flight`` groups of one record waiting for their sync."""
-    config = StoreConfig(
-        store_path_root_dir=str(root),
-        mapped_file_size_commit_log=64 << 20,
-        message_index_enable=False,
-        flush_disk_type="SYNC_FLUSH",
-        sync_on_close=False,
-    )
-    store = MessageStore(config)
-    store.store_host = HOST
-    store.open()
+    store = open_store(root, mapped_file_size_commit_log=64 << 20, flush_disk_type="SYNC_FLUSH")
     group = group_of(1, 1024)
     store.log.append(group)
     time.sleep(0.1)  # the first segment's zeros

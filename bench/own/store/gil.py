@@ -1,6 +1,6 @@
-"""Which calls hold the GIL: how long another thread stands still while bulk bytes move or a disk call runs.
+"""Which calls hold the GIL: how long another thread stalls while bulk bytes move or a disk call runs.
 
-The figures behind ADR 0002. A second thread notes the time every 0.2 ms; its longest gap while a call runs is the
+The measurements behind ADR 0002. A second thread notes the time every 0.2 ms; its longest gap while a call runs is the
 stall that the broker's event loop would see.
 """
 
@@ -10,6 +10,8 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -47,11 +49,13 @@ def longest_gap_ms(call: Callable[[], object]) -> tuple[float, float]:
     return max(gaps) * 1000, duration * 1000
 
 
-def fresh_map(directory: Path) -> tuple[int, mmap.mmap]:
-    """Return a descriptor and a map of a reserved file of ``COPY_BYTES`` without a page in memory."""
+@contextmanager
+def fresh_map(directory: Path) -> Iterator[tuple[int, mmap.mmap]]:
+    """Yield a descriptor and a map of a reserved file of ``COPY_BYTES`` without a page in memory."""
     descriptor = os.open(directory / f"map{time.monotonic_ns()}", os.O_RDWR | os.O_CREAT)
     os.posix_fallocate(descriptor, 0, COPY_BYTES)
-    return descriptor, mmap.mmap(descriptor, COPY_BYTES)
+    yield descriptor, mmap.mmap(descriptor, COPY_BYTES)
+    os.close(descriptor)
 
 
 def run() -> Iterator[dict[str, object]]:
@@ -65,23 +69,14 @@ def run() -> Iterator[dict[str, object]]:
             gap_ms, duration_ms = longest_gap_ms(call)
             return {"case": label, "duration_ms": round(duration_ms, 1), "other_thread_stalls_ms": round(gap_ms, 2)}
 
-        descriptor, view = fresh_map(directory)
-        yield case("memoryview slice assignment, into cold pages", lambda: view.__setitem__(slice(None), source.data))
-        yield case("mmap.flush, dirty", view.flush)
-        view.close()
-        os.close(descriptor)
-
-        descriptor, view = fresh_map(directory)
-        array = np.frombuffer(view, np.uint8)
-        yield case("numpy copy, into cold pages", lambda: np.copyto(array, source))
-        yield case("os.fdatasync, dirty", lambda: os.fdatasync(descriptor))
-        os.close(descriptor)
-
-        descriptor, view = fresh_map(directory)
-        array = np.frombuffer(view, np.uint8)
-        address = array.ctypes.data
-        yield case(
-            "madvise(MADV_POPULATE_WRITE) through ctypes",
-            lambda: libc.madvise(address, COPY_BYTES, MADV_POPULATE_WRITE),
-        )
-        os.close(descriptor)
+        with fresh_map(directory) as (_, view):
+            copy = partial(view.__setitem__, slice(None), source.data)
+            yield case("memoryview slice assignment, into cold pages", copy)
+            yield case("mmap.flush, dirty", view.flush)
+        with fresh_map(directory) as (descriptor, view):
+            yield case("numpy copy, into cold pages", partial(np.copyto, np.frombuffer(view, np.uint8), source))
+            yield case("os.fdatasync, dirty", partial(os.fdatasync, descriptor))
+        with fresh_map(directory) as (_, view):
+            address = np.frombuffer(view, np.uint8).ctypes.data
+            populate = partial(libc.madvise, address, COPY_BYTES, MADV_POPULATE_WRITE)
+            yield case("madvise(MADV_POPULATE_WRITE) through ctypes", populate)

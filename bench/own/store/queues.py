@@ -1,10 +1,11 @@
 """What follows the log, by itself: dispatch, index, get.
 
-Each figure is the median of some rounds in one thread, log read from memory (get: from a file through ``preadv``).
+Each time is the median of some rounds in one thread, log read from memory (get: from a file through ``preadv``).
 """
 
 import itertools
-import time
+import statistics
+import timeit
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -27,7 +28,8 @@ from pocketmq.store.index.index import KeyIndex
 RECORD_BYTES = 241  # 100 B body, topic, unique key, cluster
 ROUNDS = scaled(200, 30)
 
-Figures = Iterator[tuple[str, float]]
+Timings = Iterator[tuple[str, float]]
+Groups = Iterator[RecordGroup]
 
 
 class FileLog:
@@ -66,17 +68,12 @@ def group_at(first: int, count: int, queue_offset: int, queue_id: int = 0, strid
     return group
 
 
-def median_us(work: Callable[[int], object], rounds: int = ROUNDS) -> float:
-    """Return the median time of ``work`` in µs."""
-    times = []
-    for number in range(rounds):
-        start = time.perf_counter_ns()
-        work(number)
-        times.append(time.perf_counter_ns() - start)
-    return float(np.median(times)) / 1000
+def median_us(work: Callable[[], object]) -> float:
+    """Return the median time of ``work`` in µs, of ``ROUNDS``."""
+    return statistics.median(timeit.repeat(work, number=1, repeat=ROUNDS)) * 1e6
 
 
-def bench_dispatch(root: Path, log: FileLog) -> Figures:
+def bench_dispatch(root: Path, log: FileLog) -> Timings:
     for count, together in ((1000, 1), (1, 1), (1, 32)):
         runner = SteppedRunner()
         queues = ConsumeQueues(StoreConfig(store_path_root_dir=str(root)), OsFileSystem(), SystemClock(), runner)
@@ -84,14 +81,12 @@ def bench_dispatch(root: Path, log: FileLog) -> Figures:
         log.committed_offset = 0
         dispatcher.start(0)
         log.committed_offset = 1 << 60
-        groups = [group_at(n * count, count, n * count) for n in range(ROUNDS * together)]
+        groups = iter([group_at(n * count, count, n * count) for n in range(ROUNDS * together)])
 
-        def work(
-            number: int, groups: list[RecordGroup] = groups, together: int = together, worker: Dispatcher = dispatcher
-        ) -> None:
-            for group in groups[number * together : (number + 1) * together]:
-                worker.feed(group)
-            worker._pass()
+        def work(together: int = together, groups: Groups = groups, dispatcher: Dispatcher = dispatcher) -> None:
+            for group in itertools.islice(groups, together):
+                dispatcher.feed(group)
+            dispatcher._pass()
 
         spent = median_us(work)
         assert queues.next_offset("TopicTest", 0) == ROUNDS * together * count
@@ -99,35 +94,29 @@ def bench_dispatch(root: Path, log: FileLog) -> Figures:
         yield f"feed and dispatch, {together} group(s) of {count}, per group", spent / together
 
 
-def bench_index(root: Path, log: FileLog) -> Figures:
+def bench_index(root: Path, log: FileLog) -> Timings:
     for count in (1000, 100):
-        index = KeyIndex(
-            StoreConfig(store_path_root_dir=str(root / f"index{count}")),
-            OsFileSystem(),
-            SystemClock(),
-            SteppedRunner(),
-            log,  # type: ignore[arg-type]
-        )
+        config = StoreConfig(store_path_root_dir=str(root / f"index{count}"))
+        index = KeyIndex(config, OsFileSystem(), SystemClock(), SteppedRunner(), log)  # type: ignore[arg-type]
         index.load()
-        groups = [group_at(n * count, count, n * count) for n in range(ROUNDS)]
+        groups = iter([group_at(n * count, count, n * count) for n in range(ROUNDS)])
 
-        def work(number: int, groups: list[RecordGroup] = groups, index: KeyIndex = index) -> None:
-            index.put_group(groups[number])
+        def work(groups: Groups = groups, index: KeyIndex = index) -> None:
+            index.put_group(next(groups))
             index._pass()
 
         yield f"index, unique keys only, passes of {count}, per key", median_us(work) / count
 
 
-def bench_get(root: Path, log: FileLog) -> Figures:
+def bench_get(root: Path, log: FileLog) -> Timings:
     log.committed_offset = 1 << 60
+    config = StoreConfig(store_path_root_dir=str(root))
     for name, stride in (("contiguous", 1), ("interleaved over 4 queues", 4), ("interleaved over 16 queues", 16)):
-        queues = ConsumeQueues(
-            StoreConfig(store_path_root_dir=str(root)), OsFileSystem(), SystemClock(), SteppedRunner()
-        )
+        queues = ConsumeQueues(config, OsFileSystem(), SystemClock(), SteppedRunner())
         queues.put_groups([LogColumns(group_at(0, 1000, 0, stride, stride))])
         queue = queues.get("TopicTest", stride)
 
-        def work(_: int, queue: object = queue) -> None:
+        def work(queue: object = queue) -> None:
             result = get_message(queue, log, 0, max_messages=1000, max_bytes=1 << 22)  # type: ignore[arg-type]
             assert result.count == 1000
 
@@ -135,7 +124,7 @@ def bench_get(root: Path, log: FileLog) -> Figures:
 
 
 def run() -> Iterator[dict[str, object]]:
-    """Yield one row a figure."""
+    """Yield one row a measurement."""
     with workspace() as root:
         log = FileLog(OsFileSystem().open(str(root / "log"), create=True), 16_100)
         for case, us in itertools.chain(bench_dispatch(root, log), bench_index(root, log), bench_get(root, log)):

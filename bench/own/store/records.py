@@ -4,7 +4,7 @@ The cases name the body size and how many records one pass holds. Best of severa
 a busy machine.
 """
 
-import time
+import timeit
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -35,16 +35,8 @@ HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 def best_us(call: Callable[[], object], units: int) -> float:
     """Return the best time of ``call`` divided by ``units``, in µs."""
     call()
-    begin = time.perf_counter()
-    call()
-    rounds = max(1, int(PASS_MS / 1000 / max(time.perf_counter() - begin, 1e-7)))
-    best = float("inf")
-    for _ in range(REPEATS):
-        begin = time.perf_counter()
-        for _ in range(rounds):
-            call()
-        best = min(best, time.perf_counter() - begin)
-    return best / rounds / units * 1e6
+    rounds = max(1, int(PASS_MS / 1000 / max(timeit.timeit(call, number=1), 1e-7)))
+    return min(timeit.repeat(call, number=rounds, repeat=REPEATS)) / rounds / units * 1e6
 
 
 def records(count: int, body_bytes: int, *, keys: bool = False, tags: str = "TagA") -> list[bytes]:

@@ -12,44 +12,26 @@ from functools import partial
 from pathlib import Path
 
 from bench.base.harness import scaled, workspace
+from bench.own.store.append import built_group, open_store
 from bench.own.store.logs import drop_cache, plain_read
-from pocketmq.common.properties import encode_properties
-from pocketmq.common.record_codec import encode_record
-from pocketmq.common.record_group import RecordGroup, RecordMeta, record_meta
-from pocketmq.store.config import StoreConfig
-from pocketmq.store.message_store import MessageStore
 from pocketmq.store.offline.reader import StoreReader
 from pocketmq.store.offline.verify import Level, verify
 
-HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])
 GROUP = 200
 
 
 def fill(directory: Path, size_bytes: int, body_bytes: int) -> None:
     """Store about ``size_bytes`` of records in groups of ``GROUP``, as a busy producer's frames are."""
-    store = MessageStore(StoreConfig(store_path_root_dir=str(directory), mapped_file_size_commit_log=1 << 28))
-    store.store_host = HOST
-    store.open()
+    store = open_store(directory, mapped_file_size_commit_log=1 << 28, message_index_enable=True, sync_on_close=True)
     next_number = done = 0
     while done < size_bytes:
-        records: list[bytes] = []
-        metas: list[RecordMeta] = []
+        rows = []
         for number in range(next_number, next_number + GROUP):
-            pairs = {"UNIQ_KEY": f"{number:032X}", "TAGS": f"tag{number % 5}", "KEYS": f"k{number}"}
-            topic, queue_id = ("Orders", "Payments")[number % 2], number // 2 % 8
-            records.append(
-                encode_record(
-                    topic,
-                    bytes([number % 251]) * body_bytes,
-                    queue_id=queue_id,
-                    properties=encode_properties(pairs),
-                    born_host=HOST,
-                    store_host=bytes(8),
-                )
-            )
-            metas.append(record_meta(topic, queue_id, 0, pairs))
+            properties = {"UNIQ_KEY": f"{number:032X}", "TAGS": f"tag{number % 5}", "KEYS": f"k{number}"}
+            topic, body = ("Orders", "Payments")[number % 2], bytes([number % 251]) * body_bytes
+            rows.append((topic, number // 2 % 8, body, properties))
         next_number += GROUP
-        group = RecordGroup.from_records(records, metas)
+        group = built_group(rows)
         if not store.append(group).status.is_stored:
             raise SystemExit("the store refused an append")
         done += group.size_bytes
