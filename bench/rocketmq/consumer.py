@@ -10,51 +10,34 @@ Lives here: options, the handler.
 """
 
 import argparse
-import asyncio
 import random
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.rocketmq.lines import FORMATS, SNAPSHOT_S, ConsumeCounts, ConsumeWindow
-from bench.rocketmq.producer import boolean
-from pocketmq.client import ClientInstance, ConsumeResult, PushConsumer, ReceivedMessage
-from pocketmq.common.errors import PocketMQError
-from pocketmq.remoting.loop import new_event_loop
+from bench.rocketmq import program
+from bench.rocketmq.lines import ConsumeCounts, ConsumeWindow
+from bench.rocketmq.program import boolean, java_text
+from pocketmq.client import ConsumeResult, PushConsumer, ReceivedMessage
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return RocketMQ's options, and ours with two dashes."""
-    made = argparse.ArgumentParser("benchmarkConsumer", description=__doc__, allow_abbrev=False)
+def checked(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Return the options; ends the program with a line where one cannot be done."""
+    made = program.parser("benchmarkConsumer", __doc__, threads=20)
     add = made.add_argument
-    add("-n", "--namesrvAddr", default="127.0.0.1:9876", help="Name server address list, separated by ;")
-    add("-t", "--topic", default="BenchmarkTest", help="Topic name, default BenchmarkTest")
-    add("-w", "--threadCount", type=int, default=20, help="Thread count, default 20")
     add("-g", "--group", default="benchmark_consumer", help="Consumer group name, default benchmark_consumer")
     add("-p", "--groupSuffix", type=boolean, default=False, help="Add a suffix to the group, default false")
     add("-f", "--filterType", choices=("TAG", "SQL92"), help="TAG, SQL92")
     add("-e", "--expression", help="filter expression content file path, e.g. ./test/expr")
     add("-r", "--failRate", type=float, default=0.0, help="consumer fail rate, default 0")
-    add("-m", "--msgTraceEnable", type=boolean, default=False, help="Message trace enable, default false")
-    add("-a", "--aclEnable", type=boolean, default=False, help="Acl enable: the SDK has none")
-    add("-ri", "--reportInterval", type=int, default=10_000, help="ms between two lines, default 10000")
-    add("--format", choices=FORMATS, default="5.3", help="which RocketMQ's lines, default 5.3")
     add("--seconds", type=float, default=0.0, help="end after so long, default 0: never")
-    return made
-
-
-def checked(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Return the options; ends the program with a line where one cannot be done."""
-    made = parser()
-    options = made.parse_args(arguments)
-    if options.aclEnable:
-        made.error("-a true: PocketMQ's SDK signs no requests; leave ACL off at the broker")
-    if options.threadCount < 1 or options.reportInterval < 1000 or not 0 <= options.failRate <= 1:
-        made.error("threadCount is at least 1, reportInterval at least 1000, failRate from 0 to 1")
-    if options.filterType and options.expression and not Path(options.expression).is_file():
-        made.error(f"no file {options.expression}")
+    options = program.parsed(made, arguments, {})
+    if not 0 <= options.failRate <= 1:
+        made.error("failRate must be from 0 to 1")
     if options.filterType and options.expression:
+        if not Path(options.expression).is_file():
+            made.error(f"no file {options.expression}")
         options.expression_text = Path(options.expression).read_text().strip()
     if options.groupSuffix:
         options.group = f"{options.group}_{int(time.time() * 1000) % 100}"
@@ -62,16 +45,12 @@ def checked(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def start_line(options: argparse.Namespace) -> str:
-    """Return what the program says first."""
-
-    def text(value: object) -> str:
-        return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
+    """Return the first line of the program."""
     return (
         f"topic: {options.topic}, threadCount {options.threadCount}, group: {options.group}, "
-        f"suffix: {text(options.groupSuffix)}, filterType: {text(options.filterType)}, "
-        f"expression: {text(options.expression)}, msgTraceEnable: {text(options.msgTraceEnable)}, "
-        f"aclEnable: {text(options.aclEnable)}"
+        f"suffix: {java_text(options.groupSuffix)}, filterType: {java_text(options.filterType)}, "
+        f"expression: {java_text(options.expression)}, msgTraceEnable: {java_text(options.msgTraceEnable)}, "
+        f"aclEnable: {java_text(options.aclEnable)}"
     )
 
 
@@ -96,10 +75,9 @@ class BenchmarkConsumer:
     async def run(self) -> None:
         """Consume until the time is over, or for ever."""
         options = self.options
-        instance = ClientInstance(options.namesrvAddr, instance_name=str(int(time.time() * 1000)))
         consumer = PushConsumer(
             options.group,
-            instance=instance,
+            instance=program.instance(options),
             concurrency=options.threadCount,
             enable_message_trace=options.msgTraceEnable,
         )
@@ -112,34 +90,15 @@ class BenchmarkConsumer:
                 consumer.subscribe(options.topic, sql=expression)(self.handle)
         else:
             consumer.subscribe(options.topic)(self.handle)
-        loop = asyncio.get_running_loop()
         async with consumer:
             print("Consumer Started.", flush=True)
-            begin = loop.time()
-            seconds, next_line_s = 1, options.reportInterval / 1000
-            while not options.seconds or loop.time() - begin < options.seconds:
-                await asyncio.sleep(max(0.0, begin + seconds * SNAPSHOT_S - loop.time()))
-                self.window.snapshot(time.time())
-                if seconds * SNAPSHOT_S >= next_line_s:
-                    next_line_s += options.reportInterval / 1000
-                    if self.window.full:
-                        print(self.window.line(time.time()), flush=True)
-                seconds += 1
+            await program.report(self.window, options.reportInterval, options.seconds)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark consumer until it is interrupted or its time is over."""
     options = checked(arguments)
-    print(start_line(options), flush=True)
-    try:
-        with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(BenchmarkConsumer(options).run())
-    except KeyboardInterrupt:
-        return 130
-    except PocketMQError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+    return program.run(start_line(options), BenchmarkConsumer(options).run())
 
 
 if __name__ == "__main__":

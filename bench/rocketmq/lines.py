@@ -1,13 +1,13 @@
-"""The lines that RocketMQ's benchmark programs print, so that what reads those reads ours.
+"""The lines that RocketMQ's benchmark programs print, for tools that parse them.
 
 Lives here: counters, the window of ten snapshots, the lines of 4.9 and of 5.3 (``rocketmq-example``, package
-``benchmark``: Producer, BatchProducer, Consumer; docs/rocketmq.md,
-"Benchmark programs").
+``benchmark``: Producer, BatchProducer, Consumer).
 """
 
 import time
 from collections import deque
 from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 SNAPSHOT_S = 1.0
 SNAPSHOTS = 10
@@ -43,10 +43,8 @@ class SendCounts:
     def failed(self, *, answered: bool, messages: int = 1) -> None:
         """Count a failed send; ``answered``: a broker refused it (RocketMQ: MQBrokerException)."""
         self.messages_failed += messages
-        if answered:
-            self.response_failed += 1
-        else:
-            self.send_failed += 1
+        self.response_failed += answered
+        self.send_failed += not answered
 
 
 @dataclass(slots=True)
@@ -80,14 +78,15 @@ def _average(total: int, count: int) -> str:
     return f"{total / count:7.3f}" if count else f"{'NaN':>7}"
 
 
-class SendWindow:
-    """Snapshots of a producer's counts, and the lines they give."""
+Counts = TypeVar("Counts", SendCounts, ConsumeCounts)
 
-    def __init__(self, counts: SendCounts, form: str = "5.3", batch: bool = False) -> None:
-        self.counts = counts
-        self._between = " | " if form == "5.3" or batch else " "
-        self._batch = batch
-        self._snapshots: deque[SendCounts] = deque(maxlen=SNAPSHOTS)
+
+class Window(Generic[Counts]):
+    """The last snapshots of counts."""
+
+    def __init__(self, counts: Counts) -> None:
+        self.counts: Counts = counts
+        self._snapshots: deque[Counts] = deque(maxlen=SNAPSHOTS)
 
     def snapshot(self, now_s: float) -> None:
         """Take one; call it each second."""
@@ -97,6 +96,15 @@ class SendWindow:
     def full(self) -> bool:
         """Whether there are enough for a line."""
         return len(self._snapshots) == SNAPSHOTS
+
+
+class SendWindow(Window[SendCounts]):
+    """Snapshots of a producer's counts, and the lines they give."""
+
+    def __init__(self, counts: SendCounts, form: str = "5.3", batch: bool = False) -> None:
+        super().__init__(counts)
+        self._between = " | " if form == "5.3" or batch else " "
+        self._batch = batch
 
     def line(self, now_s: float) -> str:
         """Return the line of the window: rates and averages over it, the rest since the start."""
@@ -142,22 +150,12 @@ class SendWindow:
         return "[Complete] " + self._between.join([total, *parts])
 
 
-class ConsumeWindow:
+class ConsumeWindow(Window[ConsumeCounts]):
     """Snapshots of a consumer's counts, and the lines they give."""
 
     def __init__(self, counts: ConsumeCounts, form: str = "5.3") -> None:
-        self.counts = counts
+        super().__init__(counts)
         self._form = form
-        self._snapshots: deque[ConsumeCounts] = deque(maxlen=SNAPSHOTS)
-
-    def snapshot(self, now_s: float) -> None:
-        """Take one; call it each second."""
-        self._snapshots.append(replace(self.counts, at_ms=int(now_s * 1000)))
-
-    @property
-    def full(self) -> bool:
-        """Whether there are enough for a line."""
-        return len(self._snapshots) == SNAPSHOTS
 
     def line(self, now_s: float) -> str:
         """Return the line of the window; the longest times count from the last line on."""

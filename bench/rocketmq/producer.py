@@ -18,10 +18,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from bench.rocketmq.lines import FORMATS, SNAPSHOT_S, SendCounts, SendWindow
-from pocketmq.client import ClientInstance, Message, Producer, SendFailed, SendStatus
+from bench.rocketmq import program
+from bench.rocketmq.lines import SendCounts, SendWindow
+from bench.rocketmq.program import boolean, java_text
+from pocketmq.client import Message, Producer, SendFailed, SendStatus
 from pocketmq.common.errors import PocketMQError
-from pocketmq.remoting.loop import new_event_loop
 
 GROUP = "benchmark_producer"
 ASYNC_QUEUED_MAX = 10_000
@@ -30,25 +31,15 @@ ASYNC_REST_S = 0.1
 FAILED_REST_S = 3.0
 
 
-def boolean(text: str) -> bool:
-    """Read a flag as Java's parseBoolean does."""
-    return text.strip().lower() == "true"
-
-
-def parser() -> argparse.ArgumentParser:
-    """Return RocketMQ's options, and ours with two dashes."""
-    made = argparse.ArgumentParser("benchmarkProducer", description=__doc__, allow_abbrev=False)
+def checked(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Return the options; ends the program with a line where one cannot be done."""
+    made = program.parser("benchmarkProducer", __doc__, threads=64)
     add = made.add_argument
-    add("-n", "--namesrvAddr", default="127.0.0.1:9876", help="Name server address list, separated by ;")
-    add("-t", "--topic", default="BenchmarkTest", help="Topic name, default BenchmarkTest")
-    add("-w", "--threadCount", type=int, default=64, help="Thread count, default 64")
     add("-s", "--messageSize", type=int, default=128, help="Message size, default 128")
     add("-b", "--batchSize", type=int, default=1, help="Batch size, default 1 (RocketMQ's BatchProducer: 16)")
     add("-k", "--keyEnable", type=boolean, default=False, help="Message key enable, default false")
     add("-p", "--propertySize", type=int, default=0, help="Bytes of properties, default 0")
     add("-l", "--tagCount", type=int, default=0, help="Tag count, default 0")
-    add("-m", "--msgTraceEnable", type=boolean, default=False, help="Message trace enable, default false")
-    add("-a", "--aclEnable", type=boolean, default=False, help="Acl enable: the SDK has none")
     add("-q", "--messageQuantity", type=int, default=0, help="Send quantity, default 0, running forever")
     add("-d", "--delayEnable", type=boolean, default=False, help="Delay message enable, default false")
     add("-e", "--delayLevel", type=int, default=1, help="Delay message level, default 1")
@@ -57,47 +48,27 @@ def parser() -> argparse.ArgumentParser:
     add("-ct", "--compressType", default="ZLIB", help="LZ4, ZSTD or ZLIB (the default)")
     add("-cl", "--compressLevel", type=int, default=5, help="Compress level, default 5")
     add("-ch", "--compressOverHowMuch", type=int, default=4096, help="Compress a body over how much, default 4096")
-    add("-ri", "--reportInterval", type=int, default=10_000, help="ms between two lines, default 10000")
-    add("--format", choices=FORMATS, default="5.3", help="which RocketMQ's lines, default 5.3")
-    return made
-
-
-def checked(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Return the options; ends the program with a line where one cannot be done."""
-    made = parser()
-    options = made.parse_args(arguments)
-    if options.aclEnable:
-        made.error("-a true: PocketMQ's SDK signs no requests; leave ACL off at the broker")
+    options = program.parsed(made, arguments, {"messageSize": 1, "batchSize": 1, "messageQuantity": 0})
     if options.batchSize > 1 and options.asyncEnable:
         made.error("-b and -y true exclude each other, as in RocketMQ's two programs")
-    least = {"threadCount": 1, "messageSize": 1, "batchSize": 1, "messageQuantity": 0, "reportInterval": 1000}
-    for name, limit in least.items():
-        if getattr(options, name) < limit:
-            made.error(f"{name} must be at least {limit}")
     if options.asyncEnable:
         options.threadCount = 1
     return options
 
 
 def start_line(options: argparse.Namespace) -> str:
-    """Return what the program says first."""
+    """Return the first line of the program."""
 
-    def flag(value: bool) -> str:
-        return str(value).lower()
+    def texts(*names: str) -> list[str]:
+        return [f"{name}: {java_text(getattr(options, name))}" for name in names]
 
-    common = [
-        f"keyEnable: {flag(options.keyEnable)}",
-        f"propertySize: {options.propertySize}",
-        f"tagCount: {options.tagCount}",
-        f"traceEnable: {flag(options.msgTraceEnable)}",
-        f"aclEnable: {flag(options.aclEnable)}",
-    ]
-    sizes = [f"topic: {options.topic}", f"threadCount: {options.threadCount}", f"messageSize: {options.messageSize}"]
+    common = [*texts("keyEnable", "propertySize", "tagCount"), f"traceEnable: {java_text(options.msgTraceEnable)}"]
+    common += texts("aclEnable")
+    sizes = texts("topic", "threadCount", "messageSize")
     if options.batchSize > 1:
-        return ", ".join([*sizes, f"batchSize: {options.batchSize}", *common])
-    first = " ".join([*sizes, *common, f"messageQuantity: {options.messageQuantity}"])
-    second = f"delayEnable: {flag(options.delayEnable)} delayLevel: {options.delayLevel}"
-    return f"{first}\n{second}\nasyncEnable: {flag(options.asyncEnable)}"
+        return ", ".join([*sizes, *texts("batchSize"), *common])
+    lines = [[*sizes, *common, *texts("messageQuantity")], texts("delayEnable", "delayLevel"), texts("asyncEnable")]
+    return "\n".join(" ".join(line) for line in lines)
 
 
 def properties_of(size_bytes: int, start: int) -> dict[str, str]:
@@ -186,19 +157,6 @@ class BenchmarkProducer:
         if self._pending % 64 == 0:
             await asyncio.sleep(0)
 
-    async def _report(self) -> None:
-        loop = asyncio.get_running_loop()
-        begin = loop.time()
-        seconds, next_line_s = 1, self.options.reportInterval / 1000
-        while True:
-            await asyncio.sleep(max(0.0, begin + seconds * SNAPSHOT_S - loop.time()))
-            self.window.snapshot(time.time())
-            if seconds * SNAPSHOT_S >= next_line_s:
-                next_line_s += self.options.reportInterval / 1000
-                if self.window.full:
-                    print(self.window.line(time.time()), flush=True)
-            seconds += 1
-
     async def run(self) -> None:
         """Send; return when the quantity has been sent."""
         options = self.options
@@ -209,12 +167,12 @@ class BenchmarkProducer:
                 "compress_level": options.compressLevel,
                 "compress_msg_body_over_howmuch": options.compressOverHowMuch,
             }
-        instance = ClientInstance(options.namesrvAddr, instance_name=str(int(time.time() * 1000)))
-        producer = Producer(GROUP, instance=instance, enable_message_trace=options.msgTraceEnable, **settings)
+        traced = options.msgTraceEnable
+        producer = Producer(GROUP, instance=program.instance(options), enable_message_trace=traced, **settings)
         share, rest = divmod(options.messageQuantity, options.threadCount)
         shares = [share + (rest if not number else 0) for number in range(options.threadCount)]
         async with producer:
-            reporting = asyncio.create_task(self._report())
+            reporting = asyncio.create_task(program.report(self.window, options.reportInterval))
             try:
                 wanted = [each for each in shares if each or not options.messageQuantity]
                 await asyncio.gather(*(self._task(producer, each) for each in wanted))
@@ -230,16 +188,7 @@ class BenchmarkProducer:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark producer until it is done or interrupted."""
     options = checked(arguments)
-    print(start_line(options), flush=True)
-    try:
-        with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(BenchmarkProducer(options).run())
-    except KeyboardInterrupt:
-        return 130
-    except PocketMQError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+    return program.run(start_line(options), BenchmarkProducer(options).run())
 
 
 if __name__ == "__main__":
