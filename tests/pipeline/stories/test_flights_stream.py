@@ -18,6 +18,7 @@ from pocketmq.testing import PocketBroker
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 EXAMPLES = Path(__file__).parents[3] / "examples" / "flights"
+sys.path.append(str(EXAMPLES))  # the examples import example.py beside them
 
 
 def module(name: str) -> ModuleType:
@@ -37,7 +38,7 @@ def test_a_few_days_of_flights_are_added_up(spark: SparkSession, broker: PocketB
     messages."""
     delays, job = module("delays"), module("delays_job")
     flights = delays.read_flights(3000)
-    asyncio.run(delays.create(broker.namesrv, "Flights", "Delays"))
+    delays.example.create_topics(broker.namesrv, "Flights", "Delays", queues=delays.QUEUES)
     chunks = [chunk[at : at + 500] for chunk in delays.bodies(flights) for at in range(0, len(chunk), 500)]
     chunks.insert(3, chunks[1])  # a producer that did not learn that its send arrived
     sender = threading.Thread(
@@ -45,7 +46,10 @@ def test_a_few_days_of_flights_are_added_up(spark: SparkSession, broker: PocketB
     )
     stream = job.flights(spark, broker.namesrv, "Flights", maxOffsetsPerTrigger="1500")
     queries = job.start(
-        job.delays(stream, job.read_weather(spark, delays.data_file("weather"))), tmp_path, broker.namesrv, "Delays"
+        job.delays(stream, job.read_weather(spark, str(delays.example.data_file("weather")))),
+        tmp_path,
+        broker.namesrv,
+        "Delays",
     )
     sender.start()
     try:
