@@ -1,1 +1,1 @@
-"""Speed, beside the machine's floor, in one run: ``python -m bench`` (``--help`` for the cases)."""
+"""Benchmarks of PocketMQ beside other brokers and the machine's limits: ``python -m bench`` (``--help`` lists them)."""

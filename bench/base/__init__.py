@@ -1,3 +1,3 @@
-"""What every benchmark stands on: server processes, schedules and open-loop load, histograms, result lines, conditions
+"""The base of every benchmark: server processes, schedules and open-loop load, histograms, result lines, conditions
 of the machine.
 """

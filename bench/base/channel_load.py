@@ -1,4 +1,4 @@
-"""A closed loop of requests on one connection, below the SDK: so many on the way until a count or a time is reached.
+"""A closed loop of requests on one connection, below the SDK: a fixed number in flight until a count or time limit.
 
 Lives here: ``ChannelLoad``, ``open_channel``.
 """
@@ -19,7 +19,7 @@ TIMEOUT_MS = 30_000
 
 
 async def open_channel(address: str, **settings: Any) -> ClientChannel:
-    """Return a connection that is open and knows its peer; ``settings`` of ``ChannelConfig``."""
+    """Return an open connection after its hello; ``settings`` of ``ChannelConfig``."""
     channel = ClientChannel(address, clock=SystemClock(), log=NullLog(), config=ChannelConfig(**settings))
     await channel.open()
     await channel.hello()

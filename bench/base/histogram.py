@@ -20,7 +20,7 @@ CURVE = (0.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99, 99.9
 
 
 class Latencies:
-    """Counts of latencies in ns; what is longer than a minute counts as a minute."""
+    """Counts of latencies in ns; a latency of more than a minute counts as a minute."""
 
     def __init__(self) -> None:
         self._histogram = HdrHistogram(LOWEST_NS, HIGHEST_NS, DIGITS)
@@ -83,7 +83,7 @@ class Latencies:
         return {key: round(value, 4) for key, value in out.items()}
 
     def curve(self) -> list[tuple[float, float]]:
-        """Return (percentile, ms) for a plot, no further than the count can tell apart."""
+        """Return (percentile, ms) for a plot, up to the percentiles that the count can distinguish."""
         if not self.count:
             return []
         return [(each, self.percentile_ms(each)) for each in CURVE if (100 - each) / 100 * self.count >= 1 or each == 0]

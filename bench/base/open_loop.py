@@ -1,4 +1,4 @@
-"""Open-loop load: requests leave when they are due, whatever became of the ones before.
+"""Open-loop load: requests leave when they are due, independent of earlier answers.
 
 Lives here: ``Load`` (what to offer), ``offer`` (one phase of it, in a process of its own) and ``Outcome`` (every
 latency, counted from the intended time of sending, so a stalled client does not hide a stalled broker: no coordinated
@@ -54,7 +54,7 @@ class Load:
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a phase. Latencies are ms since the intended time of sending."""
+    """The result of a phase. Latencies are ms since the intended time of sending."""
 
     offered: int = 0
     elapsed_s: float = 0.0
@@ -64,10 +64,10 @@ class Outcome:
     timed_out: int = 0
     lost: int = 0
     lag_ms_max: float = 0.0
-    """How late the generator itself was at worst: beyond some ms it was not an open loop."""
+    """The longest delay of the generator itself: beyond some ms it was not an open loop."""
 
     def summary(self) -> str:
-        """Say in one line what became of the phase, for an error."""
+        """Return the result in one line, for an error."""
         text = (
             f"of {self.offered:,} sends {len(self.accepted_ms):,} were accepted, {len(self.refused_ms):,} refused, "
             f"{self.timed_out:,} had no answer in time, {self.lost:,} lost their connection"
@@ -167,7 +167,7 @@ async def run_load(load: Load) -> Outcome:
 
 
 def offer(load: Load) -> Outcome:
-    """Run ``load`` in a process of its own and return what became of it."""
+    """Run ``load`` in a process of its own and return its result."""
     with tempfile.TemporaryFile("w+") as out:  # every latency of a phase: more than a pipe holds
         command = [sys.executable, "-m", "bench.base.open_loop"]
         subprocess.run(command, input=json.dumps(asdict(load)), stdout=out, text=True, check=True)

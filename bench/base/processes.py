@@ -1,4 +1,4 @@
-"""Processes that the benchmark starts: a log each, an end in any case, their CPU time and memory.
+"""Processes that the benchmark starts: their logs, their end, their CPU time and memory.
 
 Lives here: ``Child``, free ports, waiting for a port.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 
 STOP_S = 20.0
 PR_SET_PDEATHSIG = 1
-"""``linux/prctl.h``: the signal a child gets when its parent is gone."""
+"""``linux/prctl.h``: the signal a child gets when its parent has ended."""
 
 
 def free_ports(count: int, gap: int = 1) -> list[int]:
@@ -48,7 +48,7 @@ def _die_with_parent() -> None:
 
 
 class Child:
-    """A process with its output in ``log_path``. It ends when this process ends, however that ends."""
+    """A process with its output in ``log_path``. It ends with this process, even if that is killed."""
 
     def __init__(self, command: Sequence[str], log_path: Path, environment: Mapping[str, str] | None = None) -> None:
         self.command = list(command)

@@ -25,7 +25,7 @@ class ResultFile:
         self._file: TextIO = path.open("a", encoding="utf-8")
 
     def write(self, kind: str, **fields: object) -> Line:
-        """Write one line and return it. Raises ``ValueError`` for a kind that nobody reads."""
+        """Write one line and return it. Raises ``ValueError`` for an unknown kind."""
         if kind not in KINDS:
             raise ValueError(f"no such kind of result: {kind}")
         line: Line = {"kind": kind, "at": time.strftime("%Y-%m-%dT%H:%M:%S"), **fields}

@@ -1,7 +1,7 @@
-"""When an open-loop load sends: times fixed beforehand, whatever became of the sends before.
+"""When an open-loop load sends: at times fixed beforehand, independent of earlier answers.
 
 Lives here: ``Schedule``, the intended times of sending, and ``pace``, which sends at them. A latency counted from an
-intended time holds the wait that a stalled server or client caused to everything behind it: no coordinated omission.
+intended time includes the delay that a stalled server or client causes for later sends: no coordinated omission.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ class Schedule:
         self._random = random.Random(seed)
         self._next = self._random.expovariate(rate)
         self.lag_s_max = 0.0
-        """How late the taker was at worst: what the generator, not the server, was behind."""
+        """The longest delay of the generator itself: time that the server did not cause."""
 
     @property
     def over(self) -> bool:

@@ -1,6 +1,6 @@
-"""What a benchmark's client must be able to do, and the loads that any asyncio client runs the same way.
+"""The interface of a benchmark's client, and the loads that all asyncio clients share.
 
-Lives here: ``Client`` (one connection, or whatever a peer's library makes of one), closed loops, batches, the open
+Lives here: ``Client`` (a connection, or the pool that a peer's library uses as one), closed loops, batches, the open
 loop.
 """
 
@@ -82,7 +82,7 @@ class ReadTimer:
 
 
 class Client(ABC):
-    """One client of one peer. ``target`` is what the peer's server said of itself: host, port and more."""
+    """One client of one peer. ``target`` holds the address of the peer's server and what else the client must know."""
 
     def __init__(self, target: dict[str, Any]) -> None:
         self.target = target
@@ -111,7 +111,7 @@ class Client(ABC):
         """Send so many messages by the fastest means the library has; return when all are acknowledged."""
 
     def send_soon(self, topic: str, body: bytes, done: Callable[[BaseException | None], None]) -> None:
-        """Send one message in the background; ``done`` hears of the acknowledgement or the error."""
+        """Send one message in the background; ``done`` gets None for an acknowledgement, or the error."""
         task = asyncio.get_running_loop().create_task(self.send(topic, body))
         task.add_done_callback(lambda ended: done(ended.exception()))
 
@@ -264,7 +264,7 @@ async def open_loop(
             done(error)
 
     await pace(schedule, send, begin / 1e9)
-    await happens(idle, SETTLE_S if pending else 0.01)  # then the rest is neither acknowledged nor failed: "unanswered"
+    await happens(idle, SETTLE_S if pending else 0.01)  # the rest counts as "unanswered"
     measured.elapsed_s = (clock() - begin) / 1e9
     if reading is not None:
         expected = len(acknowledged)

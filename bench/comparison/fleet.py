@@ -22,7 +22,7 @@ from bench.peers.base import Server, Settings, Unavailable
 from bench.peers.rocketmq import worker_command
 
 DATA_BYTES_MAX = 3 << 30
-"""A server whose data has grown beyond this starts anew before the next case: the disk is shared."""
+"""A server with more data is replaced before the next case, since all peers share the disk."""
 START_S = 60.0
 WARM_TOPIC = "BenchWarm"
 
@@ -190,8 +190,8 @@ class Fleet:
         return worker
 
     def ask(self, peer: Peer, server: Server, job: Answer, limit_s: float = 200.0) -> Answer:
-        """Run a job of the peer's client; the answer also says what CPU time the server took, and how many
-        cores everything else on the machine used meanwhile."""
+        """Run a job of the peer's client; the answer also holds the CPU time of the server and how many cores
+        other processes of the machine used meanwhile."""
         worker = self.worker(peer)
         roots = [*server.pids, worker.pid]
         cpu_s, ours_s, all_s, begin = server.cpu_s(), tree_cpu_s(roots), machine_busy_s(), time.perf_counter()
@@ -211,5 +211,5 @@ class Fleet:
         for key in list(self._running):
             try:
                 self._drop(key)
-            except Exception as problem:  # the others must end too
+            except Exception as problem:  # go on with the others
                 print(f"{key[0]} did not end cleanly: {problem}", file=sys.stderr)

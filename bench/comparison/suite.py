@@ -1,7 +1,7 @@
 """A run of the comparison: floors, then every case with every peer, in turn, as often as the scale says.
 
-Lives here: who takes part, the order (A B A B: a round of each peer, then the next round of each), what happens when a
-peer fails, the estimate of the time, progress.
+Lives here: which peers take part, the order (A B A B: a round of each peer, then the next round of each), failures of
+a peer, the estimate of the time, progress.
 """
 
 import shutil
@@ -183,7 +183,7 @@ class Suite:
         say(f"    {peer.name:<16} {text}")
 
     def _failed(self, bench: Bench, case: Case, variant: Variant, peer: Peer, error: Exception) -> None:
-        """Note it, and end the peer's server: the next case gets a new one."""
+        """Record the failure and end the peer's server: the next case gets a new one."""
         why = " ".join(f"{type(error).__name__}: {error}".split())[:500]
         self.results.write("failed", case=case.name, variant=variant.label, peer=peer.name, why=why)
         say(f"    {peer.name:<16} FAILED: {why[:200]}")

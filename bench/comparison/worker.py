@@ -81,7 +81,7 @@ class Jobs:
             self._kept.append(client)
 
     async def _first_sends(self, job: dict[str, Any]) -> None:
-        """Send one message by each client: some connect only then, and that is not what a case asks."""
+        """Send one message by each client: some connect only then, which no case measures."""
         body, topic = bytes(int(job["size_bytes"])), job["topics"][0]
         for start in range(0, len(self._kept), FIRST_AT_ONCE):
             clients = self._kept[start : start + FIRST_AT_ONCE]
@@ -93,7 +93,7 @@ class Jobs:
             try:
                 async with asyncio.timeout(20):
                     await client.close()
-            except Exception as error:  # the figures are there; a client that cannot say good-bye only gets a line
+            except Exception as error:  # the measurements are complete: log it and go on
                 print(f"closing {self.kind.__name__}: {type(error).__name__}: {error}", file=sys.stderr)
 
 

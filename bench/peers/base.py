@@ -1,4 +1,4 @@
-"""What every server of the comparison does: be had, start, stop, say where it is.
+"""The interface of every server of the comparison: install, start, stop, its address.
 
 Lives here: ``Server``, ``Unavailable``, the settings all have in common, the cache directory, installing by apt.
 """
@@ -18,7 +18,7 @@ INSTALL_S = 600
 
 
 class Unavailable(Exception):
-    """This peer cannot be had here; the text is one line and says what would help."""
+    """This peer is not available here; the text is one line and says what would help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Server(ABC):
         return threads(self.pids)
 
     def data_bytes(self) -> int:
-        """What its directory takes on the disk (blocks, so that sparse files count as what they hold)."""
+        """The size of its directory on the disk (blocks, so that sparse files count as what they hold)."""
         total = 0
         for root, _, names in os.walk(self.directory):
             for name in names:
@@ -91,7 +91,7 @@ class Server(ABC):
 
 
 def cache_directory() -> Path:
-    """Return where built servers and class paths are kept between runs."""
+    """Return the directory that keeps built servers and class paths between runs."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     path = base / "pocketmq-bench"
     path.mkdir(parents=True, exist_ok=True)
@@ -99,7 +99,7 @@ def cache_directory() -> Path:
 
 
 def find_program(name: str, *paths: str) -> str | None:
-    """Return where a program is, also beside the usual PATH."""
+    """Return the path of a program, which may lie outside the usual PATH."""
     return shutil.which(name) or shutil.which(name, path=":".join(("/usr/sbin", "/usr/local/bin", *paths)))
 
 

@@ -65,24 +65,28 @@ def connect(database: Path) -> sqlite3.Connection:
 class Agent:
     """Books every order that is not booked yet.
 
-    ``killed_at``: at this step, from the third order of this run on, the agent kills itself. ``tells``: at each step in
-    turn, every three orders, it says so on standard output, and waits for a line before it goes on.
+    ``killed_at``: at this step, from the third order of this run on, the agent kills itself. ``announces``: it prints
+    each step in turn, one every three orders, and waits for a line before it goes on.
     """
 
-    def __init__(self, database: Path, namesrv: str, killed_at: str, tells: bool) -> None:
+    def __init__(self, database: Path, namesrv: str, killed_at: str, announces: bool) -> None:
         self._database = database
         self._connection = connect(database)
         self._namesrv = namesrv
         self._killed_at = killed_at
-        self._tells = list(STEPS) if tells else []
+        self._to_announce = list(STEPS) if announces else []
         self._orders = 0
 
     def at(self, step: str) -> None:
         """Be killed here, or let others be killed."""
         if self._orders >= 3 and step == self._killed_at:
             os.kill(os.getpid(), signal.SIGKILL)
-        if self._tells and self._orders >= 3 * (len(STEPS) + 1 - len(self._tells)) and step == self._tells[0]:
-            del self._tells[0]
+        if (
+            self._to_announce
+            and self._orders >= 3 * (len(STEPS) + 1 - len(self._to_announce))
+            and step == self._to_announce[0]
+        ):
+            del self._to_announce[0]
             print(f"at {step}", flush=True)
             sys.stdin.readline()
 
@@ -161,20 +165,20 @@ def kill_agents(database: Path, namesrv: str, console: Console) -> None:
 
 def kill_brokers(database: Path, broker: OwnBroker, console: Console) -> None:
     """Let an agent book the rest, and kill the broker at each of its steps."""
-    command = agent_command(database, broker.namesrv, "--tells")
+    command = agent_command(database, broker.namesrv, "--announces")
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as agent:
         assert agent.stdin is not None
         assert agent.stdout is not None
-        told = 0
+        reached = 0
         for line in agent.stdout:
-            told += 1
+            reached += 1
             broker.kill()
             console.print(f"broker killed: {line.strip().removeprefix('at ')}")
             agent.stdin.write("go on\n")
             agent.stdin.flush()
             broker.start()
-    if agent.returncode or told != len(STEPS):
-        raise RuntimeError(f"the agent ended with {agent.returncode} after {told} of {len(STEPS)} steps")
+    if agent.returncode or reached != len(STEPS):
+        raise RuntimeError(f"the agent ended with {agent.returncode} after {reached} of {len(STEPS)} steps")
 
 
 async def agrees(database: Path, namesrv: str, console: Console) -> bool:
@@ -222,14 +226,14 @@ def main(
     agent: Annotated[Path | None, typer.Option(hidden=True)] = None,
     namesrv: Annotated[str, typer.Option(hidden=True)] = "",
     killed_at: Annotated[str, typer.Option(hidden=True)] = "",
-    tells: Annotated[bool, typer.Option("--tells", hidden=True)] = False,
+    announces: Annotated[bool, typer.Option("--announces", hidden=True)] = False,
 ) -> None:
     """Book seats while agent and broker are killed at each step. Exit code 0: table and topic agree, 1: not, 2: no."""
 
     def book() -> bool:
         if agent is None:
             return whole(flights, Console())
-        asyncio.run(Agent(agent, namesrv, killed_at, tells).run())
+        asyncio.run(Agent(agent, namesrv, killed_at, announces).run())
         return True
 
     example.exit_with(book)

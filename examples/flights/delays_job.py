@@ -98,9 +98,9 @@ def position(progress: dict[str, Any]) -> int:
 
 def watch(queries: Iterable[StreamingQuery], until: str) -> None:
     """Print how far each query is whenever that changes; stop them when all have finished what is before ``until``."""
-    told: dict[str, tuple[int, str]] = {}
+    printed: dict[str, tuple[int, str]] = {}
     running = list(queries)
-    while not all(told.get(query.name, (0, ""))[1] > until for query in running):
+    while not all(printed.get(query.name, (0, ""))[1] > until for query in running):
         time.sleep(PROGRESS_S)
         for query in running:
             error = query.exception()
@@ -110,8 +110,8 @@ def watch(queries: Iterable[StreamingQuery], until: str) -> None:
             if progress is None:
                 continue
             now = position(progress), progress.get("eventTime", {}).get("watermark", "")
-            if told.get(query.name) != now:
-                told[query.name] = now
+            if printed.get(query.name) != now:
+                printed[query.name] = now
                 print(f"{query.name} read={now[0]} watermark={now[1]}", flush=True)
     for query in running:
         query.stop()

@@ -144,22 +144,22 @@ def incident(directory: Path, count: int, down_s: float, rate: int, console: Con
     example.create_topics(namesrv, TOPIC, queues=4)
     options = {"namesrv": namesrv, "directory": directory, "count": count, "rate": rate}
     sender = Process(__file__, *_words(options), errors=errors)
-    said = sender.lines()
-    _until(said, count // 5)
+    lines = sender.lines()
+    _until(lines, count // 5)
     for broker in brokers:
         broker.end(signal.SIGKILL)
     down_at_s = time.monotonic()
     console.print(f"at {count // 5:,} flights: both brokers killed")
-    at = _until(said, 0, until_s=down_at_s + down_s / 2)
+    at = _until(lines, 0, until_s=down_at_s + down_s / 2)
     sender.end(signal.SIGKILL)
     console.print(f"at {at.get('sent', 0):,} flights, {at.get('waiting', 0):,} of them waiting: application killed")
     sender.start()
-    said = sender.lines()
+    lines = sender.lines()
     time.sleep(max(down_at_s + down_s - time.monotonic(), 0))
     for broker in brokers:
         broker.start()
     console.print(f"after {time.monotonic() - down_at_s:.1f} s: both brokers are back")
-    last = _until(said, count + 1)
+    last = _until(lines, count + 1)
     assert sender.process is not None
     code = sender.process.wait(30)
     console.print(f"application ended with {code}, {last.get('delivered', 0):,} flights were delivered from the store")
@@ -170,10 +170,10 @@ def _words(options: Mapping[str, object]) -> list[str]:
     return [word for name, value in options.items() for word in (f"--{name}", str(value))]
 
 
-def _until(said: Iterator[dict[str, Any]], sent: int, *, until_s: float = 0.0) -> dict[str, Any]:
-    """Follow the application until it has sent so many, or a time, or its end; return what it said last."""
+def _until(lines: Iterator[dict[str, Any]], sent: int, *, until_s: float = 0.0) -> dict[str, Any]:
+    """Follow the application until it has sent ``sent`` flights, a time or its end; return its last line."""
     give_up_s, last = time.monotonic() + GIVE_UP_S, {}
-    for last in said:
+    for last in lines:
         if time.monotonic() > give_up_s:
             raise TimeoutError("the application does not come to its end")
         if (until_s and time.monotonic() >= until_s) or (sent and last["sent"] >= sent):
@@ -185,7 +185,7 @@ def _until(said: Iterator[dict[str, Any]], sent: int, *, until_s: float = 0.0) -
 
 
 async def judge(namesrv: str, count: int, console: Console) -> bool:
-    """Read everything; tell whether all are there, in order, and copies have one id."""
+    """Read everything; return whether all flights are there, in order, and copies have one id."""
     found: list[tuple[int, str, int, int, int, str]] = []
     async with PullConsumer("arrivals", namesrv=namesrv) as consumer:
         async for message in consumer.stream(TOPIC, start="earliest", stop_at_end=True):

@@ -35,11 +35,11 @@ def test_a_merge_of_parts_is_the_whole(parts: list[list[int]]) -> None:
 def test_percentiles_are_those_of_a_known_set() -> None:
     """Of 1 ms to 100 ms, half do not exceed 50 ms and 99 % not 99 ms."""
     latencies = Latencies.of_ns([ms * 1_000_000 for ms in range(1, 101)])
-    figures = latencies.metrics("delivered")
-    assert figures["delivered_p50_ms"] == pytest.approx(50, rel=2e-3)
-    assert figures["delivered_p99_ms"] == pytest.approx(99, rel=2e-3)
-    assert figures["delivered_p999_ms"] == pytest.approx(100, rel=2e-3)
-    assert figures["delivered_max_ms"] == pytest.approx(100, rel=2e-3)
+    metrics = latencies.metrics("delivered")
+    assert metrics["delivered_p50_ms"] == pytest.approx(50, rel=2e-3)
+    assert metrics["delivered_p99_ms"] == pytest.approx(99, rel=2e-3)
+    assert metrics["delivered_p999_ms"] == pytest.approx(100, rel=2e-3)
+    assert metrics["delivered_max_ms"] == pytest.approx(100, rel=2e-3)
 
 
 def test_what_lies_outside_the_range_counts_at_its_ends() -> None:

@@ -1,4 +1,4 @@
-"""What an open loop says of itself, and what an overload makes of a broker that accepts nothing."""
+"""An open loop's summary, and the overload case with a broker that accepts nothing."""
 
 from contextlib import nullcontext
 from pathlib import Path
@@ -24,6 +24,6 @@ def test_a_broker_that_accepts_nothing_ends_the_case_with_its_reason(
     monkeypatch.setattr(overload, "BrokerProcess", broker)
     with pytest.raises(
         RuntimeError, match=r"no capacity.*70 sends 0 were accepted, 6 refused, 64 had no answer"
-    ) as told:
+    ) as raised:
         list(overload.phases(tmp_path, next(iter(overload.PACES)), True))
-    assert "PCBUSY_CLEAN_QUEUE" in str(told.value)
+    assert "PCBUSY_CLEAN_QUEUE" in str(raised.value)

@@ -12,7 +12,7 @@ from bench.report.report import Report, number_text, ratio_text
 ECHO_MS = 0.05
 
 
-def run(case: str, variant: str, peer: str, number: int, **figures: Any) -> Line:
+def run(case: str, variant: str, peer: str, number: int, **metrics: Any) -> Line:
     return {
         "kind": "run",
         "case": case,
@@ -20,7 +20,7 @@ def run(case: str, variant: str, peer: str, number: int, **figures: Any) -> Line
         "peer": peer,
         "round": number,
         "x": None,
-        "figures": figures,
+        "figures": metrics,
     }
 
 
@@ -99,7 +99,7 @@ def test_an_empty_run_has_an_empty_report(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "figure", "text"),
+    ("ours", "theirs", "metric", "text"),
     [
         (30.0, 10.0, "messages_per_s", "3.00 ×"),
         (30.0, 10.0, "p99_ms", "0.33 ×"),
@@ -108,14 +108,14 @@ def test_an_empty_run_has_an_empty_report(tmp_path: Path) -> None:
         (5.0, 0.0, "messages_per_s", ""),
     ],
 )
-def test_a_ratio_above_one_is_better_whatever_the_figure(
-    ours: float | None, theirs: float, figure: str, text: str
+def test_a_ratio_above_one_is_better_for_every_metric(
+    ours: float | None, theirs: float, metric: str, text: str
 ) -> None:
     """Less is better for times, more for rates."""
-    assert ratio_text(ours, theirs, figure) == text
+    assert ratio_text(ours, theirs, metric) == text
 
 
-def test_figures_have_the_digits_they_deserve() -> None:
+def test_numbers_have_the_digits_they_deserve() -> None:
     """Thousands without fractions, fractions with three digits."""
     assert [number_text(value) for value in (None, 123456.7, 12.345, 1.2345, 0.01234)] == [
         "",

@@ -1,4 +1,4 @@
-"""Result lines: written whole, read back, damage told with its line."""
+"""Result lines: written whole, read back, damage reported with its line."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def test_damage_inside_is_an_error_that_names_the_line(tmp_path: Path, bad: str)
 
 
 def test_an_unknown_kind_is_not_written(tmp_path: Path) -> None:
-    """Nobody would read it."""
+    """``read_lines`` would refuse it."""
     file = ResultFile(tmp_path / "run.jsonl")
     with pytest.raises(ValueError, match="no such kind"):
         file.write("figure", value=1)

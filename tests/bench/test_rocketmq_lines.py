@@ -86,7 +86,7 @@ def test_nothing_sent_has_javas_average() -> None:
 
 @pytest.mark.parametrize("form", ["4.9", "5.3"])
 def test_the_consumers_line(form: str) -> None:
-    """50 calls a second; the longest times begin anew with each line."""
+    """50 calls a second; the longest times start again with each line."""
     window = ConsumeWindow(ConsumeCounts(), form)
 
     def act() -> None:

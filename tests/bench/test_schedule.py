@@ -1,4 +1,4 @@
-"""The open-loop schedule: intended times do not depend on who takes them when."""
+"""The open-loop schedule: intended times do not depend on when they are taken."""
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,7 @@ def all_at_once(rate: float, seconds: float, seed: int) -> list[float]:
 
 @given(st.lists(st.floats(0, 0.2), max_size=30), st.integers(1, 5), st.integers(1, 64))
 def test_stalls_of_the_taker_move_no_intended_time(steps: list[float], seed: int, most: int) -> None:
-    """However late and in whatever portions times are taken, they are the same."""
+    """Times taken late or in other portions are the same."""
     schedule, taken, now = Schedule(200, 1.0, seed), [], 0.0
     for step in steps:
         now += step

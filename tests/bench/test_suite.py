@@ -1,4 +1,4 @@
-"""A run: peers in turn, failures that stop nobody else, names and options of the entry."""
+"""A run: peers in turn, failures that stop no other peer, names and options of the entry."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -43,7 +43,7 @@ def peer(name: str, server: type[RedisServer] = Fake) -> Peer:
 
 
 class Counting(Case):
-    """Notes who was measured; ``bad`` fails."""
+    """Records which peer was measured; ``bad`` fails."""
 
     name = "counting"
     title = "Counting"
@@ -139,7 +139,7 @@ def test_cases_and_own_cases_share_no_name() -> None:
 
 
 def test_peers_are_chosen_by_name() -> None:
-    """Only those named, or all but those; a wrong name is told."""
+    """Only those named, or all but those; an unknown name is an error."""
     assert entry.chosen_peers("redis,pocketmq", "") == ["redis", "pocketmq"]
     assert "nats" not in entry.chosen_peers("", "nats")
     with pytest.raises(ValueError, match="no such peer: rabbit"):
@@ -147,7 +147,7 @@ def test_peers_are_chosen_by_name() -> None:
 
 
 def test_an_answer_becomes_measurements() -> None:
-    """Rates, CPU a message, percentiles; whatever else the client said is kept."""
+    """Rates, CPU a message, percentiles; other fields of the answer are kept."""
     text = Latencies.of_ns([2_000_000] * 10).encode()
     answer = {"count": 1000, "elapsed_s": 0.5, "client_cpu_s": 0.01, "server_cpu_s": 0.02}
     out = measurements({**answer, "latency_hdr": text, "lag_ms_max": 3}, 1024)

@@ -58,7 +58,7 @@ def test_each_aircraft_keeps_its_order_through_a_killed_consumer() -> None:
 
 
 @pytest.mark.soak
-def test_bookings_and_messages_agree_whoever_is_killed() -> None:
+def test_bookings_and_messages_agree_after_every_kill() -> None:
     """Agent, then broker, killed with -9 at each step of a transaction: a message for each booking, once, no other."""
     command = [sys.executable, str(SCRIPT.with_name("booking.py"))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)

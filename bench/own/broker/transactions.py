@@ -62,13 +62,13 @@ async def pair(producer: TransactionProducer, topic: str, in_flight: int, count:
 
 
 def native(producer: TransactionProducer) -> bool:
-    """Tell whether the producer's broker answers decisions."""
+    """Return whether the producer's broker answers decisions."""
     connections: dict[str, BrokerConnection] = producer.instance._links
     return all(each.announcement is not None and each.announcement.transactions for each in connections.values())
 
 
 def without_native(producer: TransactionProducer) -> None:
-    """Let the producer speak to its broker as to one without native transactions."""
+    """Make the producer treat its broker as one without native transactions."""
     connections: dict[str, BrokerConnection] = producer.instance._links
     for address, each in list(connections.items()):
         assert each.announcement is not None
@@ -88,7 +88,7 @@ async def delivered(namesrv: str, topic: str, count: int) -> int:
 
 
 async def compare(namesrv: str) -> list[Row]:
-    """Let plain sends and transactions take turns; the first round of each warms up."""
+    """Alternate plain sends and transactions; the first round of each warms up."""
     rows: list[Row] = []
     async with TransactionProducer("bench", namesrv, check=unknown) as producer:
         await producer.send(Message("plain", b"open"))

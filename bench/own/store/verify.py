@@ -2,7 +2,7 @@
 
 ``GIGABYTES`` (default 1) of log each with 1 KiB and with 100 B bodies, 16 queues, keys and tags. Warm: the files lie in
 the page cache; cold: they were dropped from it (``posix_fadvise``), so the disk is in it. On a machine that does other
-work the figure per second of CPU is the one to compare.
+work compare the rates per second of CPU.
 """
 
 import os
