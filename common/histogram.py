@@ -46,7 +46,7 @@ def bucket_begin_ns(index: int) -> int:
 
 
 class Histogram:
-    """Counts durations in ns. One writer at a time; reading while it writes gives figures a few values apart.
+    """Counts durations in ns. One writer at a time; reading while it writes gives counts a few values apart.
 
     Holds: ``counts`` has ``BUCKET_COUNT`` entries; an answer of ``percentile_ns`` is at most 1/16 above the true value,
     or 128 ns.

@@ -60,7 +60,7 @@ class Text:
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """Finds the text in a line, with a group for each figure and name in it."""
+        """Finds the text in a line, with a group for each number and name in it."""
         parts = re.split(r"(%[sd])", self.template.removesuffix("%s"))
         found = [{"%s": "(.*?)", "%d": r"(-?\d+)"}.get(part) or re.escape(part) for part in parts]
         return re.compile("".join(found) + ("(.*)" if self.template.endswith("%s") else ""))
@@ -439,12 +439,12 @@ CLIENTS_OWN: Final = frozenset(row.cause.value for row in _ROWS if row.fault is 
 
 @dataclass(frozen=True)
 class Match:
-    """A row that fits. ``text``: which of its texts, None for a code or a cause; ``figures``: what stands in the places
+    """A row that fits. ``text``: which of its texts, None for a code or a cause; ``values``: what stands in the places
     of ``%s`` and ``%d``."""
 
     row: Row
     text: Text | None
-    figures: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
 
 
 def find(text_or_code: str) -> Iterator[Match]:

@@ -138,7 +138,7 @@ class SlowRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TelemetrySnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it, at one moment. ``window_s``: seconds that windowed figures cover, up to 60."""
+    """All of it, at one moment. ``window_s``: seconds that windowed statistics cover, up to 60."""
 
     window_s: float = 0.0
     pairs: list[PairTelemetry] = msgspec.field(default_factory=list)

@@ -118,8 +118,8 @@ class BrokerAdmin:
         return encode_answer(task.request, body=self._runtime_body)
 
     def runtime_info(self) -> dict[str, str]:
-        """Return RocketMQ's runtime table (AdminBrokerProcessor.prepareRuntimeInfo), as far as there are figures for
-        it. Figures that are metrics too come from their rows."""
+        """Return RocketMQ's runtime table (AdminBrokerProcessor.prepareRuntimeInfo), as far as there are values for
+        it. Values that are metrics too come from their rows."""
         store, counters, now_ns = self.store, self.counters, self.clock.monotonic_ns()
         totals = counters.totals
         found, miss = counters.rates("get_found_requests", now_ns), counters.rates("get_miss_requests", now_ns)

@@ -1,6 +1,6 @@
-"""How far groups are: the figures of RocketMQ's admin tools.
+"""How far groups are: the statistics of RocketMQ's admin tools.
 
-Lives here: ``ConsumeFigures``, one group in one topic, queue by queue; handlers of GET_BROKER_CONSUME_STATS,
+Lives here: ``ConsumeStatistics``, one group in one topic, queue by queue; handlers of GET_BROKER_CONSUME_STATS,
 QUERY_CONSUME_TIME_SPAN and VIEW_BROKER_STATS_DATA.
 """
 
@@ -49,7 +49,7 @@ class StatsUnknown(PocketMQError):
 
 
 @dataclass(slots=True, eq=False)
-class ConsumeFigures:
+class ConsumeStatistics:
     """Progress of groups; any worker thread."""
 
     config: BrokerConfig
@@ -103,9 +103,11 @@ class ConsumeFigures:
                     raise TooManyQueues(
                         "too many queues for one answer", why=f"more than {QUEUES_MAX}", hint="ask group by group"
                     )
-                figures = self.of_topic(group, topic, config.write_queue_nums)
-                of_group.append(figures)
-                total_diff += sum(each.broker_offset - each.consumer_offset for each in figures.offset_table.values())
+                statistics = self.of_topic(group, topic, config.write_queue_nums)
+                of_group.append(statistics)
+                total_diff += sum(
+                    each.broker_offset - each.consumer_offset for each in statistics.offset_table.values()
+                )
             if of_group:
                 stats.append((group, of_group))
         return encode_answer(task.request, body=encode_consume_stats_list(stats, self._address(), total_diff))

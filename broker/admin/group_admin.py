@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from pocketmq.broker.admin.consume_stats import ConsumeFigures
+from pocketmq.broker.admin.consume_stats import ConsumeStatistics
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.group.client_table import ClientInfo, ClientTable
 from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
@@ -64,7 +64,7 @@ class GroupAdmin:
     notifier: GroupNotifier
     persist_groups: Callable[[], object]
     persist_offsets: Callable[[], object]
-    figures: ConsumeFigures
+    statistics: ConsumeStatistics
     clock: Clock
 
     def handlers(self) -> Mapping[int, Handler]:
@@ -159,9 +159,9 @@ class GroupAdmin:
             config = self.topics.get(topic)
             if config is None:
                 continue
-            figures = self.figures.of_topic(group, topic, config.read_queue_nums)
-            table.update(figures.offset_table)
-            tps += figures.consume_tps
+            statistics = self.statistics.of_topic(group, topic, config.read_queue_nums)
+            table.update(statistics.offset_table)
+            tps += statistics.consume_tps
         return encode_answer(task.request, body=encode_body(ConsumeStats(offset_table=table, consume_tps=tps)))
 
     def _consumer_connections(self, task: Task) -> Buffers:

@@ -7,7 +7,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from pocketmq.broker.admin.broker_admin import BrokerAdmin
-from pocketmq.broker.admin.consume_stats import ConsumeFigures
+from pocketmq.broker.admin.consume_stats import ConsumeStatistics
 from pocketmq.broker.admin.consumer_relay import ConsumerRelay
 from pocketmq.broker.admin.group_admin import GroupAdmin
 from pocketmq.broker.admin.ha_runtime_admin import HaRuntimeAdmin
@@ -140,7 +140,7 @@ def build(
     topic_admin = TopicAdmin(
         config, store, environment.topics, environment.offsets, topics_file.persist, offsets_file.persist, log
     )
-    figures = ConsumeFigures(
+    consume_statistics = ConsumeStatistics(
         config,
         store,
         environment.topics,
@@ -161,7 +161,7 @@ def build(
         notifier,
         groups_file.persist,
         offsets_file.persist,
-        figures,
+        consume_statistics,
         clock,
     )
     tokens = FencingTokens(clock.now_ms)
@@ -251,7 +251,7 @@ def build(
             {
                 **changes,
                 **broker_admin.handlers(),
-                **figures.handlers(),
+                **consume_statistics.handlers(),
                 **HaRuntimeAdmin(node).handlers(),
                 **lock_admin.handlers(),
                 **transactions.admin.handlers(),

@@ -59,7 +59,7 @@ class Snapshot:
 
 
 class DelayService:
-    """Runs on masters only. ``open``, ``start``, ``stop`` in this order; figures may be read from any thread."""
+    """Runs on masters only. ``open``, ``start``, ``stop`` in this order; statistics may be read from any thread."""
 
     def __init__(
         self,
@@ -258,7 +258,7 @@ class DelayService:
                 wanted = min(wanted, int(entry["offset"]))
         return wanted
 
-    # ---- figures
+    # ---- statistics
 
     def is_congested(self, due_ms: int) -> bool:
         """Tell whether as many timers are due in that second as may be. Any thread."""

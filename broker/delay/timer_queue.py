@@ -107,7 +107,7 @@ class TimerProgress:
 
 
 class TimerQueue:
-    """All pending timers. Belongs to the delivery thread; figures may be read from any.
+    """All pending timers. Belongs to the delivery thread; statistics may be read from any.
 
     Holds: every timer below ``read_offset`` in the queue was delivered, or is in the wheel, or lies beyond its horizon.
     """

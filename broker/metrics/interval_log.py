@@ -1,7 +1,7 @@
 """What the log alone says about a stretch of time: refusals by kind, stage percentiles, lock, pool, slaves.
 
 Lives here: ``IntervalLog``: differences since the last report, written as the events ``interval`` and
-``interval_refusals``. Single figures come from the rows that name a key of the event.
+``interval_refusals``. Single values come from the rows that name a key of the event.
 """
 
 from collections.abc import Mapping

@@ -53,7 +53,7 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(slots=True, kw_only=True)
 class Watched:
-    """The parts of a broker that keep figures of their own."""
+    """The parts of a broker that keep statistics of their own."""
 
     store: MessageStore
     files: FileSystem

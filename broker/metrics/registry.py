@@ -39,7 +39,7 @@ class Unit(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Row(Generic[S]):
-    """One figure, wherever it is shown.
+    """One metric, wherever it is shown.
 
     ``name``: of the metric, without ``pocketmq_`` and ``_total``; empty: not exported. ``note``: what docs/metrics.md
     says of it, where that is more than ``help``. ``read`` returns one value, or a ``Series`` where the row has

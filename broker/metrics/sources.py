@@ -1,6 +1,6 @@
 """What the metrics are read from.
 
-Lives here: ``Sources``, the parts of a running broker that keep figures; ``Look``, one reading of them.
+Lives here: ``Sources``, the parts of a running broker that keep statistics; ``Look``, one reading of them.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -151,7 +151,7 @@ class Telemetry:
     # ---- the snapshot
 
     def snapshot(self) -> TelemetrySnapshot:
-        """Return everything, at this moment; figures that are metrics too come from their rows."""
+        """Return everything, at this moment; values that are metrics too come from their rows."""
         sources = self.sources
         look = Look(sources, self._clock.monotonic_ns())
         flush = sources.flush_times.window()

@@ -36,7 +36,7 @@ class BrokerCounters:
     def __init__(self, items: StatsItems | None = None) -> None:
         self.totals = Totals()
         self.items = StatsItems(0) if items is None else items
-        """Figures of single topics and groups."""
+        """Statistics of single topics and groups."""
         self._lock = threading.Lock()
         self._samples: deque[tuple[int, Totals]] = deque(maxlen=SAMPLES_MAX)
         self._day: datetime.date | None = None

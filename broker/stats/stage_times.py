@@ -176,7 +176,7 @@ class PairStages:
             return self._histograms[int(stage)].window()
 
     def rows(self) -> list[StageTelemetry]:
-        """Return the figures of the window."""
+        """Return the statistics of the window."""
         return [stage_row(self.name, Stage(stage), self.window(Stage(stage))) for stage in self._histograms]
 
 
@@ -214,7 +214,7 @@ class StageTimes:
         ]
 
     def rows(self) -> list[StageTelemetry]:
-        """Return the figures of the window."""
+        """Return the statistics of the window."""
         rows = [row for pair in self._pairs.values() for row in pair.rows()]
         return [
             stage_row(ALL_PAIRS, Stage.READ, self.read.window()),
@@ -224,7 +224,7 @@ class StageTimes:
 
 
 def stage_row(pair: str, stage: Stage, histogram: Histogram) -> StageTelemetry:
-    """Return the figures of one histogram."""
+    """Return the statistics of one histogram."""
     count = histogram.count
     if not count:
         return StageTelemetry(pair=pair, stage=stage.label)

@@ -1,4 +1,4 @@
-"""Figures by name and key, as RocketMQ's BrokerStatsManager keeps them: of a topic, of a group in a topic.
+"""Statistics by name and key, as RocketMQ's BrokerStatsManager keeps them: of a topic, of a group in a topic.
 
 Lives here: ``StatsItems``: totals, and their samples of the last minute, hour and day.
 """

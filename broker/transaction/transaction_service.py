@@ -1,6 +1,6 @@
 """Half messages that wait for too long: their producers are asked, and at the end they are given up.
 
-Lives here: ``TransactionService``: the check thread, its rounds and limits; the progress on disk; figures.
+Lives here: ``TransactionService``: the check thread, its rounds and limits; the progress on disk; statistics.
 
 Progress that is written never runs ahead of the disk: what ended the half messages that it leaves behind is durable. So
 after any crash a half message is asked about once more, and none is forgotten.
@@ -95,7 +95,7 @@ class _Sent:
 
 
 class TransactionService:
-    """Runs on masters only. ``open``, ``start``, ``stop`` in this order; figures may be read from any thread."""
+    """Runs on masters only. ``open``, ``start``, ``stop`` in this order; statistics may be read from any thread."""
 
     def __init__(
         self,
@@ -388,7 +388,7 @@ class TransactionService:
         oldest = self.table.oldest()
         return self._store.committed_offset if oldest is None else oldest.physical_offset
 
-    # ---- figures
+    # ---- statistics
 
     def oldest_ms(self) -> int:
         """Return the age of the oldest open half message, 0 if there is none."""

@@ -39,7 +39,7 @@ Ops = list[tuple[bytes, RecordMeta]]
 
 class TransactionWriter:
     """Thread-safe as far as store and table are: the end-transaction thread, the check thread and administrators use
-    it. Figures count since the start: ``committed``, ``rolled_back``, ``given_up``, ``lost``, ``put_failures``.
+    it. Counters since the start: ``committed``, ``rolled_back``, ``given_up``, ``lost``, ``put_failures``.
     """
 
     def __init__(self, store: MessageStore, table: TransactionTable, counters: BrokerCounters, clock: Clock) -> None:

@@ -124,7 +124,7 @@ def _has_arrow() -> bool:
 
 
 def _conditions(namesrv: str, settings: list[str]) -> str:
-    """Say under which settings the figures hold."""
+    """Say under which settings the measurements hold."""
     if namesrv:
         return f"broker at {namesrv}, its own settings; topics as it creates them; client in one process"
     changed = f" but {', '.join(settings)}" if settings else ""

@@ -1,4 +1,4 @@
-"""What this machine can do at best with the same tools: the floor beside each figure of ``pocketmq bench``.
+"""What this machine can do at best with the same tools: the floor beside each measurement of ``pocketmq bench``.
 
 Lives here: an echo over uvloop (what a round trip costs without a broker) and a stream from a socket into a file (what
 moving the bytes costs without looking at them), each with its server in a process of its own, as the broker's is.
@@ -21,7 +21,7 @@ READ_BYTES = 1 << 18
 
 @dataclass(slots=True)
 class Floor:
-    """One figure: ``rate`` in messages per second, ``p50_ms`` of one round trip where the case has one."""
+    """One measurement: ``rate`` in messages per second, ``p50_ms`` of one round trip where the case has one."""
 
     name: str
     rate: float

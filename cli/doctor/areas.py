@@ -1,12 +1,12 @@
-"""One line for each area of a broker: its light, its figures and how far they are from their limits.
+"""One line for each area of a broker: its light, its values and how far they are from their limits.
 
-Lives here: ``area_lines``. A line without figures says "no data", which is not the same as green.
+Lives here: ``area_lines``. A line without values says "no data", which is not the same as green.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from pocketmq.cli.doctor.figures import PULL_PAIR, SEND_PAIR, Figures
+from pocketmq.cli.doctor.broker_metrics import PULL_PAIR, SEND_PAIR, BrokerMetrics
 from pocketmq.cli.doctor.finding import Area, AreaLine, Finding, Light, Severity
 from pocketmq.cli.doctor.rules.reads import pull_limit_ms
 from pocketmq.cli.doctor.rules.replication import replication_line
@@ -30,10 +30,10 @@ KINDS_MAX: Final = 5
 _LIGHTS: Final = {Severity.ERROR: Light.RED, Severity.WARNING: Light.YELLOW, Severity.NOTE: Light.GREEN}
 
 
-def area_lines(figures: Figures, findings: Sequence[Finding]) -> Iterator[AreaLine]:
+def area_lines(metrics: BrokerMetrics, findings: Sequence[Finding]) -> Iterator[AreaLine]:
     """Yield the line of each area, in the order of a message's way."""
     for area, describe in _AREAS.items():
-        parts = [part for part in describe(figures) if part]
+        parts = [part for part in describe(metrics) if part]
         concern = [each.severity for each in findings if _concerns(each, area)]
         worst = min(concern, key=lambda each: each.rank, default=None)
         fine = Light.NO_DATA if not parts or parts[0].startswith(NO_DATA) else Light.GREEN
@@ -45,38 +45,38 @@ def _concerns(finding: Finding, area: Area) -> bool:
     return finding.area is area or area in finding.concerns
 
 
-def _admission(figures: Figures) -> Iterator[str]:
-    if figures.telemetry is None:
-        full, failed = figures.grown("sendThreadPoolRefused"), figures.grown("putMessageFailedTimes")
-        if full is not None and figures.since_s is not None:
-            yield f"{count_text(full)} refused by a full send queue within {figures.since_s:.1f} s"
-        if failed is not None and figures.since_s is not None:
-            yield f"{plural(failed, 'failed put')} within {figures.since_s:.1f} s"
+def _admission(metrics: BrokerMetrics) -> Iterator[str]:
+    if metrics.telemetry is None:
+        full, failed = metrics.grown("sendThreadPoolRefused"), metrics.grown("putMessageFailedTimes")
+        if full is not None and metrics.since_s is not None:
+            yield f"{count_text(full)} refused by a full send queue within {metrics.since_s:.1f} s"
+        if failed is not None and metrics.since_s is not None:
+            yield f"{plural(failed, 'failed put')} within {metrics.since_s:.1f} s"
         return
-    refused = sum(each.recent or 0 for each in figures.refusals)
-    for_what_is_in_them = sum(each.last_minute for each in figures.refused_requests)
+    refused = sum(each.recent or 0 for each in metrics.refusals)
+    for_what_is_in_them = sum(each.last_minute for each in metrics.refused_requests)
     if for_what_is_in_them:
         yield f"{plural(for_what_is_in_them, 'request')} refused for what is in them in the last minute"
     if refused:
         kinds = ", ".join(
-            f"{each.tag or clean(each.cause)} {count_text(each.recent or 0)}" for each in figures.refusals[:5]
+            f"{each.tag or clean(each.cause)} {count_text(each.recent or 0)}" for each in metrics.refusals[:5]
         )
-        yield f"{plural(refused, 'request')} refused {figures.window}: {kinds}"
+        yield f"{plural(refused, 'request')} refused {metrics.window}: {kinds}"
     elif not for_what_is_in_them:
-        total = sum(each.total for each in figures.telemetry.refusals)
-        yield f"nothing refused {figures.window}, {count_text(total)} since the start"
+        total = sum(each.total for each in metrics.telemetry.refusals)
+        yield f"nothing refused {metrics.window}, {count_text(total)} since the start"
 
 
-def _send_queue(figures: Figures) -> Iterator[str]:
-    pair = figures.pair(SEND_PAIR)
+def _send_queue(metrics: BrokerMetrics) -> Iterator[str]:
+    pair = metrics.pair(SEND_PAIR)
     if pair is None:
         return
-    yield _queue(pair, wait_limit_ms(figures))
-    waited = figures.stage("queue_wait")
+    yield _queue(pair, wait_limit_ms(metrics))
+    waited = metrics.stage("queue_wait")
     if waited is not None:
-        yield f"waits p99 {us_text(waited.p99_us)}, longest {us_text(waited.max_us)} {figures.window}"
+        yield f"waits p99 {us_text(waited.p99_us)}, longest {us_text(waited.max_us)} {metrics.window}"
     if pair.drain_limit > 0:
-        shrunk = pair.drain_limit < (figures.settings.number("send_drain_max") or 0)
+        shrunk = pair.drain_limit < (metrics.settings.number("send_drain_max") or 0)
         why = ", few since appends were slow" if shrunk else ""
         yield f"up to {plural(pair.drain_limit, 'request')} a drain{why}"
 
@@ -88,86 +88,86 @@ def _queue(pair: PairTelemetry, limit_ms: int) -> str:
     return f"{text}, the oldest for {ms_text(pair.head_wait_ms)} of {ms_text(limit_ms)}"
 
 
-def _append(figures: Figures) -> Iterator[str]:
-    append, lock, rate = figures.stage("append"), figures.stage("lock_wait"), figures.rate("putTps")
+def _append(metrics: BrokerMetrics) -> Iterator[str]:
+    append, lock, rate = metrics.stage("append"), metrics.stage("lock_wait"), metrics.rate("putTps")
     if append is not None:
         yield f"p50 {us_text(append.p50_us)}, p99 {us_text(append.p99_us)}, longest {us_text(append.max_us)}"
-    elif figures.telemetry is not None:
-        yield f"{NO_DATA} (no sends {figures.window})"
+    elif metrics.telemetry is not None:
+        yield f"{NO_DATA} (no sends {metrics.window})"
     if lock is not None:
         yield f"lock wait p99 {us_text(lock.p99_us)}"
-    latency = figures.number("putLatency99")
-    if append is None and latency is not None and figures.telemetry is None:
+    latency = metrics.number("putLatency99")
+    if append is None and latency is not None and metrics.telemetry is None:
         yield f"whole put p99 {ms_text(latency)}"
-    if rate is not None and (append is not None or figures.telemetry is None):
+    if rate is not None and (append is not None or metrics.telemetry is None):
         yield f"{rate_text(rate)} messages stored"
 
 
-def _page_cache(figures: Figures) -> Iterator[str]:
-    held, limit_ms = held_ms(figures), page_cache_timeout_ms(figures)
+def _page_cache(metrics: BrokerMetrics) -> Iterator[str]:
+    held, limit_ms = held_ms(metrics), page_cache_timeout_ms(metrics)
     if held is None:
         return
     yield f"append lock held now for {ms_text(held)}" if held > 0 else "append lock free now"
-    if figures.telemetry is not None:
-        page_cache = figures.telemetry.page_cache
-        yield f"longest hold {ms_text(page_cache.longest_hold_ms_last_minute)} of {ms_text(limit_ms)} {figures.window}"
+    if metrics.telemetry is not None:
+        page_cache = metrics.telemetry.page_cache
+        yield f"longest hold {ms_text(page_cache.longest_hold_ms_last_minute)} of {ms_text(limit_ms)} {metrics.window}"
         if page_cache.busy_episodes > 0:
             yield f"busy {plural(page_cache.busy_episodes, 'time')} since the start"
     else:
         yield f"the limit is {ms_text(limit_ms)}"
 
 
-def _pool(figures: Figures) -> Iterator[str]:
-    buffers = free_buffers(figures)
+def _pool(metrics: BrokerMetrics) -> Iterator[str]:
+    buffers = free_buffers(metrics)
     if buffers is not None:
         yield f"{count_text(buffers[0])} of {plural(buffers[1], 'write buffer')} free"
-        pool = figures.telemetry.pool if figures.telemetry is not None else None
+        pool = metrics.telemetry.pool if metrics.telemetry is not None else None
         if pool is not None:
             yield f"{'locked' if pool.locked else 'not locked'} in RAM"
             yield f"{bytes_text(pool.uncommitted_bytes)} not committed"
-    elif figures.telemetry is not None or figures.settings.flag("transient_store_pool_enable") is False:
+    elif metrics.telemetry is not None or metrics.settings.flag("transient_store_pool_enable") is False:
         yield "off: appends go to the mapped file"
 
 
-def _flush(figures: Figures) -> Iterator[str]:
-    mode, behind = flush_mode(figures), behind_bytes(figures)
+def _flush(metrics: BrokerMetrics) -> Iterator[str]:
+    mode, behind = flush_mode(metrics), behind_bytes(metrics)
     if mode and behind is not None:
         yield mode
-    if figures.telemetry is not None:
-        flush = figures.telemetry.flush
+    if metrics.telemetry is not None:
+        flush = metrics.telemetry.flush
         if flush.count > 0:
             yield (
-                f"{plural(flush.count, 'sync')} {figures.window}, p50 {us_text(flush.p50_us)}, "
+                f"{plural(flush.count, 'sync')} {metrics.window}, p50 {us_text(flush.p50_us)}, "
                 f"p99 {us_text(flush.p99_us)}, longest {us_text(flush.max_us)}"
             )
         else:
-            yield f"no sync {figures.window}"
+            yield f"no sync {metrics.window}"
     if behind is not None:
         yield f"{bytes_text(behind)} not durable"
 
 
-def _reads(figures: Figures) -> Iterator[str]:
-    pair, reads = figures.pair(PULL_PAIR), figures.stage("process", PULL_PAIR)
+def _reads(metrics: BrokerMetrics) -> Iterator[str]:
+    pair, reads = metrics.pair(PULL_PAIR), metrics.stage("process", PULL_PAIR)
     if pair is not None:
-        yield _queue(pair, pull_limit_ms(figures))
+        yield _queue(pair, pull_limit_ms(metrics))
     if reads is not None:
         yield f"reads p99 {us_text(reads.p99_us)}"
-    rate, holds = figures.rate("getTransferedTps"), figures.number("pullHolds")
+    rate, holds = metrics.rate("getTransferedTps"), metrics.number("pullHolds")
     if rate is not None:
         yield f"{rate_text(rate)} messages read"
     if holds is not None:
         yield f"{plural(holds, 'pull')} held"
-    dispatch = figures.size_bytes("dispatchBehindBytes")
+    dispatch = metrics.size_bytes("dispatchBehindBytes")
     if dispatch is not None:
         yield f"dispatch {bytes_text(dispatch)} behind"
 
 
-def _disk(figures: Figures) -> Iterator[str]:
-    for name, ratio in disk_ratios(figures).items():
+def _disk(metrics: BrokerMetrics) -> Iterator[str]:
+    for name, ratio in disk_ratios(metrics).items():
         yield f"{name}: {percent_text(ratio)} used"
 
 
-_AREAS: Final[dict[Area, Callable[[Figures], Iterator[str]]]] = {
+_AREAS: Final[dict[Area, Callable[[BrokerMetrics], Iterator[str]]]] = {
     Area.ADMISSION: _admission,
     Area.SEND_QUEUE: _send_queue,
     Area.APPEND: _append,

@@ -1,4 +1,4 @@
-"""From figures to findings: the pure core of the doctor.
+"""From metrics to findings: the pure core of the doctor.
 
 Lives here: ``diagnose`` (all rules over one snapshot) and ``examine`` (findings, one line an area, what is missing).
 """
@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from pocketmq.cli.doctor.areas import area_lines
-from pocketmq.cli.doctor.figures import NOT_KNOWN, BrokerSettings, Figures, Snapshot
+from pocketmq.cli.doctor.broker_metrics import NOT_KNOWN, BrokerMetrics, BrokerSettings, Snapshot
 from pocketmq.cli.doctor.finding import Area, Diagnosis, Finding
 from pocketmq.cli.doctor.rules.reads import read_rules
 from pocketmq.cli.doctor.rules.refusals import refusal_rules
@@ -20,7 +20,7 @@ from pocketmq.cli.doctor.rules.settings import setting_rules
 from pocketmq.cli.doctor.rules.store import store_rules
 from pocketmq.cli.doctor.words import clean
 
-RULES: Final[tuple[Callable[[Figures], Iterator[Finding]], ...]] = (
+RULES: Final[tuple[Callable[[BrokerMetrics], Iterator[Finding]], ...]] = (
     refusal_rules,
     request_rules,
     send_rules,
@@ -38,20 +38,20 @@ def diagnose(
     """Return what is wrong or worth knowing, worst first; empty when all is well. Never raises."""
     if not isinstance(settings, BrokerSettings):
         settings = BrokerSettings(settings)
-    return _findings(Figures(snapshot, settings, previous))
+    return _findings(BrokerMetrics(snapshot, settings, previous))
 
 
-def _findings(figures: Figures) -> list[Finding]:
-    found = {finding.key: _known_settings(finding, figures) for rule in reversed(RULES) for finding in rule(figures)}
+def _findings(metrics: BrokerMetrics) -> list[Finding]:
+    found = {finding.key: _known_settings(finding, metrics) for rule in reversed(RULES) for finding in rule(metrics)}
     return sorted(found.values(), key=lambda each: (each.severity.rank, _ORDER[each.area], each.key))
 
 
-def _known_settings(finding: Finding, figures: Figures) -> Finding:
+def _known_settings(finding: Finding, metrics: BrokerMetrics) -> Finding:
     """Leave out advice that is followed already, and advice on settings that this broker does not have.
 
     Of a broker that told no settings nobody knows that, so its advice stays.
     """
-    if not len(figures.settings):
+    if not len(metrics.settings):
         return finding
     known = tuple(each for each in finding.settings if each.present not in (NOT_KNOWN, each.suggested))
     return finding if known == finding.settings else msgspec.structs.replace(finding, settings=known)
@@ -59,33 +59,33 @@ def _known_settings(finding: Finding, figures: Figures) -> Finding:
 
 def examine(snapshot: Snapshot, settings: BrokerSettings, previous: Snapshot | None = None) -> Diagnosis:
     """Return the whole diagnosis of one broker."""
-    figures = Figures(snapshot, settings, previous)
-    findings = _findings(figures)
+    metrics = BrokerMetrics(snapshot, settings, previous)
+    findings = _findings(metrics)
     return Diagnosis(
         broker=clean(snapshot.broker),
         address=clean(snapshot.address),
         at_ms=snapshot.at_ms,
-        version=clean(_version(figures)),
-        window_s=figures.window_s,
-        areas=tuple(area_lines(figures, findings)),
+        version=clean(_version(metrics)),
+        window_s=metrics.window_s,
+        areas=tuple(area_lines(metrics, findings)),
         findings=tuple(findings),
-        missing=tuple(_missing(figures)),
+        missing=tuple(_missing(metrics)),
     )
 
 
-def _version(figures: Figures) -> str:
-    version = figures.runtime("brokerVersionDesc") or "version not told"
-    return f"PocketMQ, speaks {version}" if figures.snapshot.pocketmq else f"RocketMQ {version}"
+def _version(metrics: BrokerMetrics) -> str:
+    version = metrics.runtime("brokerVersionDesc") or "version not told"
+    return f"PocketMQ, speaks {version}" if metrics.snapshot.pocketmq else f"RocketMQ {version}"
 
 
-def _missing(figures: Figures) -> Iterator[str]:
+def _missing(metrics: BrokerMetrics) -> Iterator[str]:
     """What this broker does not tell: said once, instead of guessed."""
-    if figures.telemetry is None:
-        which = "this PocketMQ has no telemetry" if figures.snapshot.pocketmq else "RocketMQ has no telemetry"
-        if figures.snapshot.telemetry_unreadable:
+    if metrics.telemetry is None:
+        which = "this PocketMQ has no telemetry" if metrics.snapshot.pocketmq else "RocketMQ has no telemetry"
+        if metrics.snapshot.telemetry_unreadable:
             which = "what the broker sent as its telemetry cannot be read (another version?)"
         yield f"no data on stage times and on refusals by cause: {which}"
-    if not len(figures.settings):
+    if not len(metrics.settings):
         yield "no data on settings: the broker did not send them, so bad cures cannot be found"
-    if not figures.snapshot.runtime:
+    if not metrics.snapshot.runtime:
         yield "no data at all: the runtime table is empty"

@@ -59,7 +59,7 @@ class Advice(msgspec.Struct, frozen=True):
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is wrong, or worth knowing.
 
-    ``key`` names the rule and stays the same over rounds; ``evidence`` are figures with units and window; ``cause``
+    ``key`` names the rule and stays the same over rounds; ``evidence`` are values with units and window; ``cause``
     says why it happens, ``cure`` what to do; ``reference`` is a scenario that shows the same on a laptop.
     """
 
@@ -77,7 +77,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AreaLine(msgspec.Struct, frozen=True):
-    """One area: its light and its figures with their margins."""
+    """One area: its light and its values with their margins."""
 
     area: Area
     light: Light

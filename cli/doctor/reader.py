@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
-from pocketmq.cli.doctor.figures import BrokerSettings, Snapshot
+from pocketmq.cli.doctor.broker_metrics import BrokerSettings, Snapshot
 from pocketmq.client.connection.name_servers import NameServers, parse_addresses
 from pocketmq.client.errors import UNAVAILABLE_CODES, NoNameServer
 from pocketmq.client.log import StandardLog

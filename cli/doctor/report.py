@@ -30,7 +30,7 @@ def exit_code_of_rounds(rounds: Sequence[Round]) -> ExitCode:
 
 def headline(diagnosis: Diagnosis) -> str:
     """Return who was looked at, when, and over which time."""
-    window = f", figures of the last {seconds_text(diagnosis.window_s)}" if diagnosis.window_s is not None else ""
+    window = f", metrics of the last {seconds_text(diagnosis.window_s)}" if diagnosis.window_s is not None else ""
     at = time.strftime("%H:%M:%S", time.localtime(diagnosis.at_ms / 1000))
     version = f" ({diagnosis.version})" if diagnosis.version else ""
     return f"{diagnosis.broker} at {diagnosis.address}{version}, {at}{window}"

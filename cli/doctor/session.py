@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
+from pocketmq.cli.doctor.broker_metrics import BrokerMetrics, BrokerSettings, Snapshot
 from pocketmq.cli.doctor.diagnosis import examine
-from pocketmq.cli.doctor.figures import BrokerSettings, Figures, Snapshot
 from pocketmq.cli.doctor.finding import Area, Diagnosis, Finding, Severity
 from pocketmq.cli.doctor.reader import BrokerReader, Reading, Target, what_to_check
 from pocketmq.cli.doctor.words import clean, count_text, rate_text
@@ -63,7 +63,7 @@ class Session:
         else:
             settings = reading.settings or BrokerSettings({})
             diagnosis = examine(reading.snapshot, settings, previous)
-            rates = tuple(_rates(Figures(reading.snapshot, settings, previous)))
+            rates = tuple(_rates(BrokerMetrics(reading.snapshot, settings, previous)))
             self._snapshots[address] = reading.snapshot
         self._diagnoses[address] = diagnosis
         if before is None:
@@ -104,22 +104,22 @@ def _unreachable(reading: Reading) -> Diagnosis:
     )
 
 
-def _rates(figures: Figures) -> list[str]:
+def _rates(metrics: BrokerMetrics) -> list[str]:
     """Say what has happened since the previous look."""
-    took_s = figures.since_s
-    if took_s is None or figures.previous is None:
+    took_s = metrics.since_s
+    if took_s is None or metrics.previous is None:
         return []
     lines: list[str] = []
     for counter, what in (("msgPutTotalTodayNow", "messages stored"), ("msgGetTotalTodayNow", "messages read")):
-        grown = figures.grown(counter)
+        grown = metrics.grown(counter)
         if grown is not None:
             lines.append(f"{rate_text(grown / took_s)} {what}")
-    before = figures.previous.telemetry
-    if figures.telemetry is not None and before is not None:
+    before = metrics.previous.telemetry
+    if metrics.telemetry is not None and before is not None:
         counted = {(each.cause, each.code, each.remark.partition("]")[0]): each.total for each in before.refusals}
         refused = sum(
             max(0, each.total - counted.get((each.cause, each.code, each.remark.partition("]")[0]), 0))
-            for each in figures.telemetry.refusals
+            for each in metrics.telemetry.refusals
         )
         lines.append(f"{rate_text(refused / took_s)} refused ({count_text(refused)} in {took_s:.1f} s)")
     return lines

@@ -1,6 +1,6 @@
-"""Figures as words: times, sizes, shares and counts with their units.
+"""Numbers as words: times, sizes, shares and counts with their units.
 
-Lives here: the formats of every figure that the doctor prints, and the cleaning of text that a peer sent.
+Lives here: the formats of every number that the doctor prints, and the cleaning of text that a peer sent.
 """
 
 import math

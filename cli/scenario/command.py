@@ -139,5 +139,5 @@ async def run_scenario(chosen: Scenario, *, quick: bool, keep: bool, full: bool 
 
 
 def machine() -> str:
-    """Say what the figures were measured on."""
+    """Say what the numbers were measured on."""
     return f"{os.cpu_count()} cores, {platform.system()} {platform.release()}, CPython {platform.python_version()}"

@@ -1,6 +1,6 @@
 """Brokers that were slow or failed, and until when they are avoided (LatencyFaultToleranceImpl, MQFaultStrategy).
 
-Lives here: ``LatencyTable`` with RocketMQ's figures, ``FaultItems``. Pure: times are handed in.
+Lives here: ``LatencyTable`` with RocketMQ's numbers, ``FaultItems``. Pure: times are handed in.
 
 A producer asks ``FaultItems`` only while something is avoided (``avoided`` is not empty), and tells it only what is
 slower than ``slow_ms``: a healthy cluster costs one comparison an answer.

@@ -1,4 +1,4 @@
-"""A broker's settings, figures and clean-ups, and what PocketMQ does not serve there.
+"""A broker's settings, statistics and clean-ups, and what PocketMQ does not serve there.
 
 Bodies: RocketMQ 4.9.8 ``protocol/body``.
 

@@ -203,7 +203,7 @@ class QueryConsumeTimeSpanBody(Body):
 def encode_consume_stats_list(
     stats: Sequence[tuple[str, Sequence[ConsumeStats]]], broker_addr: str, total_diff: int
 ) -> bytes:
-    """Return GET_BROKER_CONSUME_STATS' answer: the figures of each (group, its topics)."""
+    """Return GET_BROKER_CONSUME_STATS' answer: the statistics of each (group, its topics)."""
     groups = (
         b"{" + msgspec.json.encode(group) + b":[" + b",".join(map(encode_body, topics)) + b"]}"
         for group, topics in stats

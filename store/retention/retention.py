@@ -208,11 +208,11 @@ class Retention:
             return
         is_full = used > self.limits.full_from
         if self.flags.set_disk_full(is_full):
-            figures = {"used_ratio": round(used, 4), "limit": self.limits.full_from, "path": self._paths.root}
+            fields = {"used_ratio": round(used, 4), "limit": self.limits.full_from, "path": self._paths.root}
             if is_full:
-                self._error_log.error("disk_full", **figures, hint=self.limits.advice)
+                self._error_log.error("disk_full", **fields, hint=self.limits.advice)
             else:
-                self._log.info("disk_has_space_again", **figures)
+                self._log.info("disk_has_space_again", **fields)
         if used > self.limits.forced_from and not self.limits.may_force:
             self._warn(used)
 

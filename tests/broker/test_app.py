@@ -300,7 +300,7 @@ async def test_the_host_family_is_announced_and_kept(harness: Harness, tmp_path:
 
 
 def test_defaults_are_rocketmqs() -> None:
-    """The figures operators know (docs/rocketmq.md, "Broker defaults")."""
+    """The values operators know (docs/rocketmq.md, "Broker defaults")."""
     config = BrokerConfig()
     assert (config.listen_port, config.default_topic_queue_nums, config.send_thread_pool_queue_capacity) == (
         10911,

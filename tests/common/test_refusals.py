@@ -29,13 +29,13 @@ def test_every_row_says_what_why_and_what_to_do(row: Row) -> None:
 
 @pytest.mark.parametrize(("row", "text"), EVERY_TEXT, ids=lambda each: each.template if isinstance(each, Text) else "")
 def test_every_text_is_found_in_an_exception_and_names_its_cause(row: Row, text: Text) -> None:
-    """With names and figures filled in, and with what RocketMQ's clients write around it."""
+    """With names and numbers filled in, and with what RocketMQ's clients write around it."""
     filled = text.template.replace("%s", "x1").replace("%d", "17")
     found = list(find(f"CODE: {text.code}  DESC: {filled}"))
     assert row in [match.row for match in found]
     assert {match.text.template for match in found if match.text is not None} == {text.template}
-    assert len(found[0].figures) == text.template.count("%")
-    assert set(found[0].figures) <= {"x1", "17"}
+    assert len(found[0].values) == text.template.count("%")
+    assert set(found[0].values) <= {"x1", "17"}
 
 
 def test_one_text_of_two_causes_finds_both() -> None:
@@ -48,7 +48,7 @@ def test_codes_and_names_of_causes_are_found() -> None:
     """What stands in a client's log beside the text; nonsense finds nothing."""
     assert Cause.QUEUE_FULL in {match.row.cause for match in find("2")}
     assert [match.row.cause for match in find("timer_congested")] == [Cause.TIMER_CONGESTED]
-    assert [match.figures for match in find("timer message is under flow control, max num limit is 50 for one second")]
+    assert [match.values for match in find("timer message is under flow control, max num limit is 50 for one second")]
     assert list(find("all is well")) == []
     assert list(find("")) == []
 

@@ -17,14 +17,14 @@ def status_rows(output: Output) -> dict[tuple[str, int], tuple[int, int]]:
 def test_cluster_list(mq: Site) -> None:
     """One line a broker: name, id, address, version, what came in and went out, the share of the disk."""
     [_, line] = mq.admin.ok("clusterList").lines
-    cluster, name, broker_id, address, version, *figures = line.split()
+    cluster, name, broker_id, address, version, *numbers = line.split()
     assert (cluster, name, broker_id, address) == ("DefaultCluster", "broker-a", "0", mq.server.broker)
     assert version == "V4_9_8"
     runtime = mq.ask(lambda admin: admin.broker_runtime(mq.server.broker))
-    shares = [float(figure) for figure in figures if figure.replace(".", "", 1).isdigit()]
+    shares = [float(number) for number in numbers if number.replace(".", "", 1).isdigit()]
     assert any(abs(share - float(runtime["commitLogDiskRatio"])) < 0.05 for share in shares), line
     if mq.admin.is_5:
-        assert figures[-1] == "true", "ACTIVATED"
+        assert numbers[-1] == "true", "ACTIVATED"
 
 
 def test_cluster_list_with_totals(mq: Site) -> None:

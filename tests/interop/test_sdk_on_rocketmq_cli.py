@@ -54,7 +54,7 @@ def test_topics_are_made_filled_described_read_and_deleted(rocketmq: RocketMQSer
 
 
 async def test_groups_are_listed_described_and_moved(rocketmq: RocketMQServers) -> None:
-    """group list, describe and seek, with the figures of the consumer itself."""
+    """group list, describe and seek, with the numbers of the consumer itself."""
     topic, group = await new_topic(rocketmq, 1), new_name("cli-group")
     async with Producer(new_name("producer"), rocketmq.namesrv) as producer:
         await producer.send_batch([Message(topic, b"x", keys="findme") for _ in range(5)])

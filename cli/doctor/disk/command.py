@@ -13,7 +13,7 @@ from types import FrameType
 import typer
 
 from pocketmq.cli.doctor.disk.meaning import Meaning, meanings
-from pocketmq.cli.doctor.disk.measure import DiskFigures, DiskProbe, Times
+from pocketmq.cli.doctor.disk.measure import DiskMeasurements, DiskProbe, Times
 from pocketmq.cli.doctor.disk.mounts import MOUNT_TABLE, TABLE_BYTES_MAX, Mount, mount_of
 from pocketmq.cli.doctor.report import SEVERITY_STYLES
 from pocketmq.cli.doctor.words import NO_DATA, bytes_text, ms_text
@@ -54,7 +54,7 @@ class _Steps:
 
 
 def measure_disk(directory: str, *, seconds: float, size_bytes: int, as_json: bool) -> None:
-    """Measure the disk under ``directory`` and print figures and sentences."""
+    """Measure the disk under ``directory`` and print measurements and sentences."""
     path = os.path.realpath(directory)
     files = OsFileSystem()
     mount = find_mount(path, files)
@@ -68,14 +68,14 @@ def measure_disk(directory: str, *, seconds: float, size_bytes: int, as_json: bo
     probe = DiskProbe(path, files, SystemClock(), size_bytes=size_bytes, seconds=seconds, on_progress=steps.show)
     try:
         with _ended_by_signals():
-            figures = probe.measure()
+            measured = probe.measure()
     except KeyboardInterrupt:
         print_note("interrupted; what was written is removed")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     finally:
         steps.close()
     with quiet_broken_pipe():
-        _print(path, mount, figures, meanings(figures, mount), as_json=as_json)
+        _print(path, mount, measured, meanings(measured, mount), as_json=as_json)
 
 
 def find_mount(path: str, files: FileSystem) -> Mount | None:
@@ -105,21 +105,23 @@ def _ended_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _nothing(size_bytes: int) -> DiskFigures:
-    return DiskFigures(size_bytes=size_bytes, free_bytes=0, total_bytes=0, reserve_ms=0.0, blocks_reserved=None)
+def _nothing(size_bytes: int) -> DiskMeasurements:
+    return DiskMeasurements(size_bytes=size_bytes, free_bytes=0, total_bytes=0, reserve_ms=0.0, blocks_reserved=None)
 
 
-def _print(path: str, mount: Mount | None, figures: DiskFigures | None, said: list[Meaning], *, as_json: bool) -> None:
+def _print(
+    path: str, mount: Mount | None, measured: DiskMeasurements | None, said: list[Meaning], *, as_json: bool
+) -> None:
     if as_json:
-        print_json({"directory": path, "mount": mount, "figures": figures, "meaning": said})
+        print_json({"directory": path, "mount": mount, "figures": measured, "meaning": said})
         return
     if mount is None:
         print(f"{path}: file system: {NO_DATA}")
     else:
         print(f"{path}: {mount.fs_type} on {mount.source}, mounted at {mount.point} ({','.join(mount.notable) or '-'})")
-    if figures is not None:
-        print_table(("what", "p50", "p99", "longest", "count"), list(_rows(figures)))
-        for text in figures.skipped:
+    if measured is not None:
+        print_table(("what", "p50", "p99", "longest", "count"), list(_rows(measured)))
+        for text in measured.skipped:
             print(f"{NO_DATA}: {text}")
     if sys.stdout.isatty():
         _draw(said)
@@ -140,21 +142,21 @@ def _draw(said: list[Meaning]) -> None:
     Console(highlight=False).print(grid)
 
 
-def _rows(figures: DiskFigures) -> Iterator[tuple[str, str, str, str, str]]:
-    rate = figures.write_bytes_per_s
+def _rows(measured: DiskMeasurements) -> Iterator[tuple[str, str, str, str, str]]:
+    rate = measured.write_bytes_per_s
     yield ("sequential write, 1 MiB a call", NO_DATA if rate is None else f"{bytes_text(rate)}/s", "", "", "")
     steps: tuple[tuple[str, Times | None], ...] = (
-        ("append 4 KiB + sync, written before", figures.sync_alone),
-        ("append 4 KiB + sync, reserved blocks", figures.sync_reserved),
-        ("append 4 KiB + sync, 1 MiB dirty beside", figures.sync_dirty),
-        ("append 64 KiB to a map", figures.append_mapped),
-        ("append 64 KiB by pwrite", figures.append_written),
-        ("read 4 KiB at random", figures.read_random),
+        ("append 4 KiB + sync, written before", measured.sync_alone),
+        ("append 4 KiB + sync, reserved blocks", measured.sync_reserved),
+        ("append 4 KiB + sync, 1 MiB dirty beside", measured.sync_dirty),
+        ("append 64 KiB to a map", measured.append_mapped),
+        ("append 64 KiB by pwrite", measured.append_written),
+        ("read 4 KiB at random", measured.read_random),
     )
     for name, times in steps:
         if times is None:
             yield (name, NO_DATA, "", "", "")
         else:
             yield (name, ms_text(times.p50_ms), ms_text(times.p99_ms), ms_text(times.max_ms), f"{times.count:,}")
-    reserved = {True: "blocks reserved", False: "sparse", None: NO_DATA}[figures.blocks_reserved]
-    yield ("fallocate of half the size", ms_text(figures.reserve_ms), "", "", reserved)
+    reserved = {True: "blocks reserved", False: "sparse", None: NO_DATA}[measured.blocks_reserved]
+    yield ("fallocate of half the size", ms_text(measured.reserve_ms), "", "", reserved)

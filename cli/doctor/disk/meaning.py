@@ -1,6 +1,6 @@
-"""What a disk's figures mean for the settings of a store.
+"""What a disk's measurements mean for the settings of a store.
 
-Lives here: ``meanings``, a pure function from figures and mount to sentences.
+Lives here: ``meanings``, a pure function from measurements and mount to sentences.
 """
 
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from pocketmq.cli.doctor.disk.measure import DiskFigures
+from pocketmq.cli.doctor.disk.measure import DiskMeasurements
 from pocketmq.cli.doctor.disk.mounts import Mount
 from pocketmq.cli.doctor.finding import Severity
 from pocketmq.cli.doctor.rules.slow_stage import SLOW_US
@@ -34,11 +34,11 @@ class Meaning(msgspec.Struct, frozen=True):
     text: str
 
 
-def meanings(figures: DiskFigures, mount: Mount | None, config: StoreConfig | None = None) -> list[Meaning]:
-    """Return what to make of the figures, in the order in which it matters; ``config``: the store's defaults."""
+def meanings(measured: DiskMeasurements, mount: Mount | None, config: StoreConfig | None = None) -> list[Meaning]:
+    """Return what to make of the measurements, in the order in which it matters; ``config``: the store's defaults."""
     defaults = config or StoreConfig()
-    found = [*_mount(mount), *_sync_flush(figures), *_async_flush(figures, defaults), *_append(figures, defaults)]
-    found += [*_space(figures), *_reads(figures)]
+    found = [*_mount(mount), *_sync_flush(measured), *_async_flush(measured, defaults), *_append(measured, defaults)]
+    found += [*_space(measured), *_reads(measured)]
     ranked = sorted(enumerate(found), key=lambda each: (each[1].severity.rank, each[0]))
     return [meaning for _, meaning in ranked]
 
@@ -59,7 +59,7 @@ def _mount(mount: Mount | None) -> Iterator[Meaning]:
         yield Meaning(
             Severity.WARNING,
             "mount",
-            f"This is {mount.fs_type}: memory. The figures are those of memory; all of it is lost with the machine.",
+            f"This is {mount.fs_type}: memory. These are numbers of memory; all of it is lost with the machine.",
         )
     if mount.fs_type in _NETWORK or mount.fs_type.startswith("fuse"):
         yield Meaning(
@@ -81,8 +81,8 @@ def _mount(mount: Mount | None) -> Iterator[Meaning]:
         )
 
 
-def _sync_flush(figures: DiskFigures) -> Iterator[Meaning]:
-    alone = figures.sync_alone
+def _sync_flush(measured: DiskMeasurements) -> Iterator[Meaning]:
+    alone = measured.sync_alone
     if alone is None or alone.p50_ms <= 0:
         yield Meaning(Severity.NOTE, "SYNC_FLUSH", "No data: no sync was measured.")
         return
@@ -96,10 +96,10 @@ def _sync_flush(figures: DiskFigures) -> Iterator[Meaning]:
     rate = 1000 / alone.p50_ms
     many = rate * IN_FLIGHT
     bound = ""
-    if figures.write_bytes_per_s is not None and figures.write_bytes_per_s / SMALL_MESSAGE_BYTES < many:
-        many = figures.write_bytes_per_s / SMALL_MESSAGE_BYTES
+    if measured.write_bytes_per_s is not None and measured.write_bytes_per_s / SMALL_MESSAGE_BYTES < many:
+        many = measured.write_bytes_per_s / SMALL_MESSAGE_BYTES
         bound = ", bounded by the sequential rate"
-    dirty = figures.sync_dirty
+    dirty = measured.sync_dirty
     beside = "" if dirty is None else f" While other data is written: p50 {ms_text(dirty.p50_ms)} a sync."
     yield Meaning(
         Severity.WARNING if alone.p99_ms >= SLOW_SYNC_MS else Severity.NOTE,
@@ -110,9 +110,9 @@ def _sync_flush(figures: DiskFigures) -> Iterator[Meaning]:
     )
 
 
-def _async_flush(figures: DiskFigures, config: StoreConfig) -> Iterator[Meaning]:
+def _async_flush(measured: DiskMeasurements, config: StoreConfig) -> Iterator[Meaning]:
     interval_ms = config.flush_interval_commit_log
-    syncs = [each for each in (figures.sync_reserved, figures.sync_dirty) if each is not None]
+    syncs = [each for each in (measured.sync_reserved, measured.sync_dirty) if each is not None]
     if not syncs:
         return
     worst = max(syncs, key=lambda each: each.p99_ms)
@@ -126,17 +126,17 @@ def _async_flush(figures: DiskFigures, config: StoreConfig) -> Iterator[Meaning]
             "disk is the cure."
         )
         severity = Severity.WARNING
-    if figures.write_bytes_per_s is not None:
-        text += f" More than {bytes_text(figures.write_bytes_per_s)}/s of messages leaves more and more behind."
+    if measured.write_bytes_per_s is not None:
+        text += f" More than {bytes_text(measured.write_bytes_per_s)}/s of messages leaves more and more behind."
     yield Meaning(severity, "ASYNC_FLUSH", text)
 
 
-def _append(figures: DiskFigures, config: StoreConfig) -> Iterator[Meaning]:
-    mapped, written = figures.append_mapped, figures.append_written
+def _append(measured: DiskMeasurements, config: StoreConfig) -> Iterator[Meaning]:
+    mapped, written = measured.append_mapped, measured.append_written
     limit_ms = config.os_page_cache_busy_timeout_mills
     if mapped is not None:
         stalls = mapped.max_ms >= SLOW_US / 1000
-        dirty, alone = figures.sync_dirty, figures.sync_alone
+        dirty, alone = measured.sync_dirty, measured.sync_alone
         heavy = dirty is not None and alone is not None and dirty.p50_ms > alone.p50_ms * DIRTY_FACTOR
         text = f"The longest of {mapped.count} appends of 64 KiB to a map took {ms_text(mapped.max_ms)}"
         text += f", the broker refuses sends above {ms_text(limit_ms)}. "
@@ -163,17 +163,17 @@ def _append(figures: DiskFigures, config: StoreConfig) -> Iterator[Meaning]:
         )
 
 
-def _space(figures: DiskFigures) -> Iterator[Meaning]:
-    if figures.blocks_reserved is False:
+def _space(measured: DiskMeasurements) -> Iterator[Meaning]:
+    if measured.blocks_reserved is False:
         yield Meaning(
             Severity.WARNING,
             "space",
             "fallocate reserves nothing here: segments are sparse, so a full disk shows in the middle of one.",
         )
-    if figures.total_bytes <= 0:
+    if measured.total_bytes <= 0:
         return
-    used = 1 - figures.free_bytes / figures.total_bytes
-    left = f"{bytes_text(figures.free_bytes)} are free to this process, {percent_text(1 - used)} of the file system."
+    used = 1 - measured.free_bytes / measured.total_bytes
+    left = f"{bytes_text(measured.free_bytes)} are free to this process, {percent_text(1 - used)} of the file system."
     if used > DISK_FULL_RATIO:
         yield Meaning(
             Severity.ERROR, "space", f"{left} Below {percent_text(1 - DISK_FULL_RATIO)} RocketMQ refuses puts."
@@ -195,8 +195,8 @@ def _space(figures: DiskFigures) -> Iterator[Meaning]:
         yield Meaning(Severity.NOTE, "space", left)
 
 
-def _reads(figures: DiskFigures) -> Iterator[Meaning]:
-    reads = figures.read_random
+def _reads(measured: DiskMeasurements) -> Iterator[Meaning]:
+    reads = measured.read_random
     if reads is None:
         return
     if reads.p50_ms < CACHED_READ_MS:

@@ -41,7 +41,7 @@ class Times(msgspec.Struct, frozen=True):
     max_ms: float
 
 
-class DiskFigures(msgspec.Struct, frozen=True, kw_only=True):
+class DiskMeasurements(msgspec.Struct, frozen=True, kw_only=True):
     """What was measured; None: not measured, and ``skipped`` says why."""
 
     size_bytes: int
@@ -102,7 +102,7 @@ class DiskProbe:
         self._skipped: list[str] = []
         self._chunk = np.random.default_rng(1).integers(0, 256, CHUNK_BYTES, np.uint8)  # no file system can squeeze it
 
-    def measure(self) -> DiskFigures:
+    def measure(self) -> DiskMeasurements:
         """Measure; remove what was written, also when interrupted."""
         free_bytes, total_bytes = self._check_room()
         self._files.make_dirs(self._place)
@@ -125,7 +125,7 @@ class DiskProbe:
             )
         return free_bytes, total_bytes
 
-    def _measure(self, free_bytes: int, total_bytes: int) -> DiskFigures:
+    def _measure(self, free_bytes: int, total_bytes: int) -> DiskMeasurements:
         half, eighth = self._size_bytes // 2, self._size_bytes // 8
         main = self._files.open(f"{self._place}/main", create=True)
         reserve_ns = self._took_ns(lambda: main.reserve(half))
@@ -142,7 +142,7 @@ class DiskProbe:
         mapped = self._appends("appends to a map", "mapped", eighth, mapped=True)
         by_write = self._appends("appends by pwrite", "written", eighth, mapped=False)
         reads = self._reads(main, written)
-        return DiskFigures(
+        return DiskMeasurements(
             size_bytes=self._size_bytes,
             free_bytes=free_bytes,
             total_bytes=total_bytes,

@@ -1,13 +1,13 @@
 """Rules: which refusal fires, and why.
 
-Lives here: the refusals of flow control, whose figures say more than the table of refusals does; all other causes, as
+Lives here: the refusals of flow control, whose metrics say more than the table of refusals does; all other causes, as
 the table has them; and what old clients make of a refusal.
 """
 
 from collections.abc import Iterator
 from typing import Final
 
-from pocketmq.cli.doctor.figures import SEND_PAIR, Figures, Refused
+from pocketmq.cli.doctor.broker_metrics import SEND_PAIR, BrokerMetrics, Refused
 from pocketmq.cli.doctor.finding import Advice, Area, Finding, Severity
 from pocketmq.cli.doctor.rules.slow_stage import explain_wait, pool_advice, wait_limit_ms
 from pocketmq.cli.doctor.words import bytes_text, clean, count_text, ms_text, plural
@@ -25,27 +25,27 @@ _STAGES_IN_WORDS: Final = {
 }
 
 
-def refusal_rules(figures: Figures) -> Iterator[Finding]:
+def refusal_rules(metrics: BrokerMetrics) -> Iterator[Finding]:
     """Yield a finding for each kind of refusal within the window."""
-    yield from _page_cache(figures)
-    yield from _no_buffer(figures)
-    yield from _overload(figures)
-    yield from _timeout(figures)
-    yield from _others(figures)
-    yield from _without_telemetry(figures)
-    yield from _old_clients(figures)
+    yield from _page_cache(metrics)
+    yield from _no_buffer(metrics)
+    yield from _overload(metrics)
+    yield from _timeout(metrics)
+    yield from _others(metrics)
+    yield from _without_telemetry(metrics)
+    yield from _old_clients(metrics)
 
 
-def seen(figures: Figures, refused: Refused) -> str:
+def seen(metrics: BrokerMetrics, refused: Refused) -> str:
     """Return how often something was refused, as evidence."""
     remark = f'; the last: "{clean(refused.remark)}"' if refused.remark else ""
     return (
-        f"{plural(refused.recent or 0, 'request')} refused {figures.window}, {count_text(refused.total)} since the "
+        f"{plural(refused.recent or 0, 'request')} refused {metrics.window}, {count_text(refused.total)} since the "
         f"start, code {refused.code}{remark}"
     )
 
 
-def _page_cache(figures: Figures) -> Iterator[Finding]:
+def _page_cache(metrics: BrokerMetrics) -> Iterator[Finding]:
     kinds = {
         "REJECTREQUEST": (
             "refused-page-cache-reject",
@@ -65,35 +65,35 @@ def _page_cache(figures: Figures) -> Iterator[Finding]:
         "": ("refused-page-cache", "sends are refused: the page cache is busy", "pcbusy"),
     }
     for tag, (key, title, scenario) in kinds.items():
-        for refused in figures.refused(tag, cause="page_cache_busy"):
+        for refused in metrics.refused(tag, cause="page_cache_busy"):
             yield _refusal(
                 key,
                 Area.ADMISSION if tag == "REJECTREQUEST" else Area.PAGE_CACHE,
                 f"[{tag}] {title}" if tag else title,
-                (seen(figures, refused), *page_cache_lines(figures)),
+                (seen(metrics, refused), *page_cache_lines(metrics)),
                 REFUSALS[Cause.PAGE_CACHE_BUSY].why,
                 REFUSALS[Cause.PAGE_CACHE_BUSY].advice,
-                () if _has_pool(figures) else (pool_advice(figures),),
+                () if _has_pool(metrics) else (pool_advice(metrics),),
                 scenario,
             )
 
 
-def page_cache_lines(figures: Figures) -> tuple[str, ...]:
+def page_cache_lines(metrics: BrokerMetrics) -> tuple[str, ...]:
     """Return how long the append lock is and was held, as evidence."""
-    if figures.telemetry is None:
-        held_ms = figures.number("pageCacheLockTimeMills")
+    if metrics.telemetry is None:
+        held_ms = metrics.number("pageCacheLockTimeMills")
         return () if held_ms is None else (f"append lock held now for {ms_text(held_ms)}",)
-    page_cache = figures.telemetry.page_cache
+    page_cache = metrics.telemetry.page_cache
     limit = f" of {ms_text(page_cache.timeout_ms)} allowed" if page_cache.timeout_ms > 0 else ""
     now = f"held now for {ms_text(page_cache.lock_held_ms)}" if page_cache.lock_held_ms > 0 else "free now"
     return (
-        f"append lock {now}; longest hold {figures.window}: {ms_text(page_cache.longest_hold_ms_last_minute)}{limit}",
+        f"append lock {now}; longest hold {metrics.window}: {ms_text(page_cache.longest_hold_ms_last_minute)}{limit}",
     )
 
 
-def _no_buffer(figures: Figures) -> Iterator[Finding]:
-    pool = figures.telemetry.pool if figures.telemetry is not None else None
-    for refused in figures.refusals:
+def _no_buffer(metrics: BrokerMetrics) -> Iterator[Finding]:
+    pool = metrics.telemetry.pool if metrics.telemetry is not None else None
+    for refused in metrics.refusals:
         if refused.cause == "no_write_buffer":
             lines = () if pool is None else (f"write buffers free now: {pool.available} of {pool.size}",)
             more = lines + (() if pool is None else (f"not committed yet: {bytes_text(pool.uncommitted_bytes)}",))
@@ -101,19 +101,19 @@ def _no_buffer(figures: Figures) -> Iterator[Finding]:
                 "refused-no-buffer",
                 Area.POOL,
                 "[REJECTREQUEST] sends are refused: no free write buffer",
-                (seen(figures, refused), *more),
+                (seen(metrics, refused), *more),
                 REFUSALS[Cause.NO_WRITE_BUFFER].why,
                 REFUSALS[Cause.NO_WRITE_BUFFER].advice,
-                (more_buffers(figures),),
+                (more_buffers(metrics),),
                 REFUSALS[Cause.NO_WRITE_BUFFER].scenario,
             )
 
 
-def more_buffers(figures: Figures) -> Advice:
+def more_buffers(metrics: BrokerMetrics) -> Advice:
     """Return the advice to make the pool larger."""
-    size = figures.settings.number("transient_store_pool_size")
-    segment_bytes = figures.settings.number("mapped_file_size_commit_log") or 1 << 30
-    return figures.advice(
+    size = metrics.settings.number("transient_store_pool_size")
+    segment_bytes = metrics.settings.number("mapped_file_size_commit_log") or 1 << 30
+    return metrics.advice(
         "transient_store_pool_size",
         "transientStorePoolSize",
         "more" if size is None or size < 1 else str(max(POOL_SIZE, size * 2)),
@@ -121,26 +121,26 @@ def more_buffers(figures: Figures) -> Advice:
     )
 
 
-def _overload(figures: Figures) -> Iterator[Finding]:
-    for refused in [each for each in figures.refusals if each.cause == "queue_full" or each.tag == "OVERLOAD"]:
-        full = _full_pairs(figures)
-        send = figures.pair(SEND_PAIR)
+def _overload(metrics: BrokerMetrics) -> Iterator[Finding]:
+    for refused in [each for each in metrics.refusals if each.cause == "queue_full" or each.tag == "OVERLOAD"]:
+        full = _full_pairs(metrics)
+        send = metrics.pair(SEND_PAIR)
         if full and (send is None or send.refused_full <= 0):
             yield _refusal(
                 "refused-queue-full-other",
                 Area.READS,
                 "[OVERLOAD] requests are refused: a queue other than that of sends is full",
-                (seen(figures, refused), *full),
+                (seen(metrics, refused), *full),
                 "The queue in front of these workers is at its limit of requests or bytes; sends were not concerned.",
                 "Look at what these requests wait for: reads from a busy disk, or a client that asks without a pause.",
             )
             continue
-        why = explain_wait(figures)
+        why = explain_wait(metrics)
         yield _refusal(
             "refused-queue-full",
             Area.SEND_QUEUE,
             "[OVERLOAD] requests are refused: a queue is full (too many requests and system thread pool busy)",
-            (seen(figures, refused), *full, *why.evidence),
+            (seen(metrics, refused), *full, *why.evidence),
             f"{REFUSALS[Cause.QUEUE_FULL].why} {why.cause}",
             f"{why.cure} No cure: {'; '.join(REFUSALS[Cause.QUEUE_FULL].bad_cures)}.",
             why.settings,
@@ -149,8 +149,8 @@ def _overload(figures: Figures) -> Iterator[Finding]:
         )
 
 
-def _full_pairs(figures: Figures) -> tuple[str, ...]:
-    pairs = figures.telemetry.pairs if figures.telemetry is not None else []
+def _full_pairs(metrics: BrokerMetrics) -> tuple[str, ...]:
+    pairs = metrics.telemetry.pairs if metrics.telemetry is not None else []
     return tuple(
         f"{clean(pair.name)}: {count_text(pair.refused_full)} refused since the start; {count_text(pair.queue_size)} "
         f"of {count_text(pair.queue_capacity)} requests and {bytes_text(pair.queue_bytes)} of "
@@ -160,28 +160,28 @@ def _full_pairs(figures: Figures) -> tuple[str, ...]:
     )
 
 
-def _timeout(figures: Figures) -> Iterator[Finding]:
-    for refused in [each for each in figures.refusals if each.cause == "queue_timeout"]:
-        swept = {pair.name: pair.swept for pair in figures.telemetry.pairs} if figures.telemetry is not None else {}
+def _timeout(metrics: BrokerMetrics) -> Iterator[Finding]:
+    for refused in [each for each in metrics.refusals if each.cause == "queue_timeout"]:
+        swept = {pair.name: pair.swept for pair in metrics.telemetry.pairs} if metrics.telemetry is not None else {}
         others = [name for name, count in swept.items() if count > 0 and name != SEND_PAIR]
         if others and swept.get(SEND_PAIR, 0) <= 0:
             yield _refusal(
                 "refused-timeout-other",
                 Area.READS,
                 f"[TIMEOUT_CLEAN_QUEUE] requests of {', '.join(map(clean, others))} waited too long",
-                (seen(figures, refused), *(f"{clean(name)}: {swept[name]} since the start" for name in others)),
+                (seen(metrics, refused), *(f"{clean(name)}: {swept[name]} since the start" for name in others)),
                 "They waited in their queue for longer than its limit; sends were not concerned.",
                 "Look at the slow requests of these pairs; mostly reads of old messages from a busy disk.",
             )
             continue
-        why = explain_wait(figures)
-        limit_ms = wait_limit_ms(figures)
+        why = explain_wait(metrics)
+        limit_ms = wait_limit_ms(metrics)
         yield _refusal(
             "refused-timeout",
             Area.SEND_QUEUE,
             f"[TIMEOUT_CLEAN_QUEUE] sends waited {limit_ms} ms or more in the queue: "
             f"{_STAGES_IN_WORDS.get(why.stage, 'which stage is slow is not known')}",
-            (seen(figures, refused), *why.evidence),
+            (seen(metrics, refused), *why.evidence),
             f"{why.cause} Fast failure answers what has waited {limit_ms} ms, so that its client can still go to "
             "another broker.",
             why.cure,
@@ -192,16 +192,16 @@ def _timeout(figures: Figures) -> Iterator[Finding]:
 
 
 OF_THEIR_OWN: Final = (Cause.PAGE_CACHE_BUSY, Cause.NO_WRITE_BUFFER, Cause.QUEUE_FULL, Cause.QUEUE_TIMEOUT)
-"""Causes with a rule of their own, which looks at figures; of all others the table of refusals says what there is."""
+"""Causes with a rule of their own, which looks at metrics; of all others the table of refusals says what there is."""
 _SEVERITIES: Final = {Cause.SHUTTING_DOWN: Severity.WARNING}
 """Where it is not an ERROR, nor the NOTE of a client's mistake."""
 
 
-def _others(figures: Figures) -> Iterator[Finding]:
+def _others(metrics: BrokerMetrics) -> Iterator[Finding]:
     """Causes that the table of refusals explains."""
     handled = {cause.value for cause in OF_THEIR_OWN}
-    by_client = {each.cause for each in figures.refused_requests}  # ``rules.requests`` says whose they are
-    for refused in figures.refusals:
+    by_client = {each.cause for each in metrics.refused_requests}  # ``rules.requests`` says whose they are
+    for refused in metrics.refusals:
         if refused.cause in handled or refused.cause in by_client or refused.tag == "OVERLOAD":
             continue
         row = _KNOWN.get(refused.cause)
@@ -211,7 +211,7 @@ def _others(figures: Figures) -> Iterator[Finding]:
             area=Area.ADMISSION if row is None else Area(row.area),
             severity=severity if row is None else _SEVERITIES.get(row.cause, severity),
             title=f"requests are refused: {f'cause {clean(refused.cause)}' if row is None else row.what}",
-            evidence=(seen(figures, refused),),
+            evidence=(seen(metrics, refused),),
             cause="This version does not know the cause; the last text says more." if row is None else row.why,
             cure="See the broker's log at the time of the last one." if row is None else row.advice,
             reference=f"pocketmq scenario {row.scenario}" if row is not None and row.scenario else "",
@@ -222,17 +222,17 @@ def _others(figures: Figures) -> Iterator[Finding]:
 _KNOWN: Final = {row.cause.value: row for row in REFUSALS.values()}
 
 
-def _without_telemetry(figures: Figures) -> Iterator[Finding]:
+def _without_telemetry(metrics: BrokerMetrics) -> Iterator[Finding]:
     """What two looks at the runtime table show, for a broker that counts no refusals by cause."""
-    if figures.telemetry is not None or figures.since_s is None:
+    if metrics.telemetry is not None or metrics.since_s is None:
         return
-    failed, full = figures.grown("putMessageFailedTimes"), figures.grown("sendThreadPoolRefused")
+    failed, full = metrics.grown("putMessageFailedTimes"), metrics.grown("sendThreadPoolRefused")
     if full:
         yield _refusal(
             "refused-queue-full",
             Area.SEND_QUEUE,
             "[OVERLOAD] requests are refused: the send queue is full",
-            (f"{plural(full, 'request')} refused within {figures.since_s:.1f} s",),
+            (f"{plural(full, 'request')} refused within {metrics.since_s:.1f} s",),
             "The queue in front of the send worker is at its limit.",
             "Look at the append (page cache, disk) and at the rate of the producers. A longer queue delays the same "
             "end.",
@@ -244,14 +244,14 @@ def _without_telemetry(figures: Figures) -> Iterator[Finding]:
             "puts-failed",
             Area.APPEND,
             "puts fail",
-            (f"{plural(failed, 'put')} failed within {figures.since_s:.1f} s",),
+            (f"{plural(failed, 'put')} failed within {metrics.since_s:.1f} s",),
             "The store did not take these messages. Why: no data from this broker.",
             "See the broker's store and store_error logs.",
         )
 
 
-def _old_clients(figures: Figures) -> Iterator[Finding]:
-    busy = [each for each in figures.refusals if each.code == SYSTEM_BUSY]
+def _old_clients(metrics: BrokerMetrics) -> Iterator[Finding]:
+    busy = [each for each in metrics.refusals if each.code == SYSTEM_BUSY]
     if not busy:
         return
     count = sum(each.recent or 0 for each in busy)
@@ -260,13 +260,13 @@ def _old_clients(figures: Figures) -> Iterator[Finding]:
         area=Area.ADMISSION,
         severity=Severity.NOTE,
         title="old RocketMQ clients do not retry code 2 (SYSTEM_BUSY)",
-        evidence=(f"{plural(count, 'answer')} with code 2 {figures.window}",),
+        evidence=(f"{plural(count, 'answer')} with code 2 {metrics.window}",),
         cause="These refusals are made for a retry on another broker. Clients before 5.3.0 do not have code 2 in their "
         "retry set and end the send with an exception instead.",
         cure="Clients from 4.9.2 on: producer.addRetryResponseCode(2). Clients from 5.3.0 on and PocketMQ's producer "
         "do it by default. For older ones a longer wait in the queue is a stopgap.",
         settings=(
-            figures.advice(
+            metrics.advice(
                 "wait_time_mills_in_send_queue",
                 "waitTimeMillsInSendQueue",
                 "1000, only while old clients are there",
@@ -277,10 +277,10 @@ def _old_clients(figures: Figures) -> Iterator[Finding]:
     )
 
 
-def _has_pool(figures: Figures) -> bool:
-    if figures.telemetry is not None:
-        return figures.telemetry.pool is not None
-    return figures.settings.flag("transient_store_pool_enable") is True
+def _has_pool(metrics: BrokerMetrics) -> bool:
+    if metrics.telemetry is not None:
+        return metrics.telemetry.pool is not None
+    return metrics.settings.flag("transient_store_pool_enable") is True
 
 
 def _refusal(

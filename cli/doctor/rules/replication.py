@@ -6,7 +6,7 @@ Lives here: a master that was replaced, sends that are stored on too few machine
 from collections.abc import Iterator
 from typing import Final
 
-from pocketmq.cli.doctor.figures import Figures
+from pocketmq.cli.doctor.broker_metrics import BrokerMetrics
 from pocketmq.cli.doctor.finding import Area, Finding, Severity
 from pocketmq.cli.doctor.words import bytes_text, clean, count_text
 
@@ -15,33 +15,33 @@ SLAVE_BEHIND_BYTES: Final = 64 << 20
 _REFERENCE: Final = "docs/replication.md"
 
 
-def replication_rules(figures: Figures) -> Iterator[Finding]:
+def replication_rules(metrics: BrokerMetrics) -> Iterator[Finding]:
     """Yield what is wrong with replication; nothing for a broker that tells no role."""
-    role = figures.runtime("haRole")
+    role = metrics.runtime("haRole")
     if role == "FENCED":
-        by = clean(figures.runtime("haFencedBy") or "another broker")
+        by = clean(metrics.runtime("haFencedBy") or "another broker")
         yield Finding(
             key="fenced-by-epoch",
             area=Area.REPLICATION,
             severity=Severity.ERROR,
             title="this master was replaced: it takes no sends",
-            evidence=(f"replaced by {by}; newest own epoch {clean(figures.runtime('haEpoch') or '?')}",),
+            evidence=(f"replaced by {by}; newest own epoch {clean(metrics.runtime('haEpoch') or '?')}",),
             cause="Another broker was promoted under this name, so nothing that this one stored could be confirmed.",
             cure="Let it follow: pocketmq ha demote BROKER_NAME. Producers go to the new master by themselves.",
             reference=_REFERENCE,
         )
     elif role == "SLAVE":
-        yield from _slave(figures)
+        yield from _slave(metrics)
     elif role is not None:
-        yield from _master(figures)
+        yield from _master(metrics)
 
 
-def _master(figures: Figures) -> Iterator[Finding]:
-    copies, needed = figures.number("haInSyncCopies"), figures.number("haInSyncCopiesNeeded")
+def _master(metrics: BrokerMetrics) -> Iterator[Finding]:
+    copies, needed = metrics.number("haInSyncCopies"), metrics.number("haInSyncCopiesNeeded")
     missing = copies is not None and needed is not None and copies < needed
-    refused, late = figures.grown("haSlaveNotAvailable"), figures.grown("haSlaveTimeouts")
-    refused_ever, late_ever = figures.number("haSlaveNotAvailable") or 0, figures.number("haSlaveTimeouts") or 0
-    behind = figures.size_bytes("haSlaveBehindBytesMax") or 0
+    refused, late = metrics.grown("haSlaveNotAvailable"), metrics.grown("haSlaveTimeouts")
+    refused_ever, late_ever = metrics.number("haSlaveNotAvailable") or 0, metrics.number("haSlaveTimeouts") or 0
+    behind = metrics.size_bytes("haSlaveBehindBytesMax") or 0
     if missing or refused:
         yield Finding(
             key="slave-not-available",
@@ -66,7 +66,7 @@ def _master(figures: Figures) -> Iterator[Finding]:
             title="sends get FLUSH_SLAVE_TIMEOUT: no slave confirms in time",
             evidence=(
                 f"{count_text(int(late))} since the last look, {count_text(int(late_ever))} since the start; "
-                f"{count_text(int(figures.number('haWaiters') or 0))} drains wait now, the slave furthest behind lacks "
+                f"{count_text(int(metrics.number('haWaiters') or 0))} drains wait now, the slave furthest behind lacks "
                 f"{bytes_text(behind)}",
             ),
             cause="A slave is connected but slow: its disk, its CPU or the network. Each send waits slave_timeout.",
@@ -87,10 +87,10 @@ def _master(figures: Figures) -> Iterator[Finding]:
         )
 
 
-def _slave(figures: Figures) -> Iterator[Finding]:
-    behind = figures.size_bytes("haBehindBytes") or 0
-    if figures.runtime("haConnected") == "false":
-        error = clean(figures.runtime("haLastError") or "no reason told")
+def _slave(metrics: BrokerMetrics) -> Iterator[Finding]:
+    behind = metrics.size_bytes("haBehindBytes") or 0
+    if metrics.runtime("haConnected") == "false":
+        error = clean(metrics.runtime("haLastError") or "no reason told")
         yield Finding(
             key="slave-follows-nobody",
             area=Area.REPLICATION,
@@ -114,17 +114,17 @@ def _slave(figures: Figures) -> Iterator[Finding]:
         )
 
 
-def replication_line(figures: Figures) -> Iterator[str]:
-    """Yield the figures of the area's line."""
-    role = figures.runtime("haRole")
+def replication_line(metrics: BrokerMetrics) -> Iterator[str]:
+    """Yield the values of the area's line."""
+    role = metrics.runtime("haRole")
     if role is None:
         return
-    yield f"{clean(role)}, epoch {clean(figures.runtime('haEpoch') or '?')}"
+    yield f"{clean(role)}, epoch {clean(metrics.runtime('haEpoch') or '?')}"
     if role == "SLAVE":
-        follows = "follows" if figures.runtime("haConnected") == "true" else "follows nobody"
-        yield f"{follows}, {bytes_text(figures.size_bytes('haBehindBytes') or 0)} behind"
-    elif figures.number("haSlaves"):
-        copies, needed = figures.number("haInSyncCopies") or 0, figures.number("haInSyncCopiesNeeded") or 0
-        lack = bytes_text(figures.size_bytes("haSlaveBehindBytesMax") or 0)
+        follows = "follows" if metrics.runtime("haConnected") == "true" else "follows nobody"
+        yield f"{follows}, {bytes_text(metrics.size_bytes('haBehindBytes') or 0)} behind"
+    elif metrics.number("haSlaves"):
+        copies, needed = metrics.number("haInSyncCopies") or 0, metrics.number("haInSyncCopiesNeeded") or 0
+        lack = bytes_text(metrics.size_bytes("haSlaveBehindBytesMax") or 0)
         yield f"{count_text(int(copies))} copies in sync, SEND_OK needs {count_text(int(needed))}"
         yield f"slaves at most {lack} behind"

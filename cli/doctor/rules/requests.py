@@ -6,7 +6,7 @@ Lives here: what it means for a client that its heartbeats, sends or pulls are r
 from collections.abc import Iterator
 from typing import Final
 
-from pocketmq.cli.doctor.figures import Figures
+from pocketmq.cli.doctor.broker_metrics import BrokerMetrics
 from pocketmq.cli.doctor.finding import Area, Finding, Severity
 from pocketmq.cli.doctor.words import clean, count_text, plural
 from pocketmq.common.errors import Cause
@@ -40,9 +40,9 @@ _LANGUAGES: Final = {
 _CURES: Final = {row.cause.value: row.cure for row in REFUSALS.values()}
 
 
-def request_rules(figures: Figures) -> Iterator[Finding]:
+def request_rules(metrics: BrokerMetrics) -> Iterator[Finding]:
     """Yield a finding for each kind of request, answer and client that was refused within the last minute."""
-    for refused in figures.refused_requests:
+    for refused in metrics.refused_requests:
         what, severity, consequence = _meaning(refused)
         language = _LANGUAGES.get(refused.language, clean(refused.language))
         client = f"{language} clients, version {clean(refused.version)}"

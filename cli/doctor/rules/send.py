@@ -6,7 +6,7 @@ Lives here: the send queue, the append and its lock, the page cache, reading req
 from collections.abc import Iterator
 from typing import Final
 
-from pocketmq.cli.doctor.figures import SEND_PAIR, Figures
+from pocketmq.cli.doctor.broker_metrics import SEND_PAIR, BrokerMetrics
 from pocketmq.cli.doctor.finding import Area, Finding, Severity
 from pocketmq.cli.doctor.rules.refusals import page_cache_lines
 from pocketmq.cli.doctor.rules.slow_stage import (
@@ -31,13 +31,13 @@ SLOW_SOCKET_US: Final = 100_000.0
 """Reading a request or writing an answer for longer than this at p99 is the network's or the client's doing."""
 
 
-def send_rules(figures: Figures) -> Iterator[Finding]:
+def send_rules(metrics: BrokerMetrics) -> Iterator[Finding]:
     """Yield what is slow or near its limit on the way of a send."""
-    yield from _page_cache(figures)
-    yield from _queue(figures)
-    yield from _append(figures)
-    yield from _pace(figures)
-    yield from _sockets(figures)
+    yield from _page_cache(metrics)
+    yield from _queue(metrics)
+    yield from _append(metrics)
+    yield from _pace(metrics)
+    yield from _sockets(metrics)
 
 
 def queue_share(pair: PairTelemetry) -> float:
@@ -47,48 +47,48 @@ def queue_share(pair: PairTelemetry) -> float:
     return max(by_count, by_bytes)
 
 
-def page_cache_timeout_ms(figures: Figures) -> int:
+def page_cache_timeout_ms(metrics: BrokerMetrics) -> int:
     """Return the limit of a hold of the append lock."""
-    told = figures.telemetry.page_cache.timeout_ms if figures.telemetry is not None else 0
+    told = metrics.telemetry.page_cache.timeout_ms if metrics.telemetry is not None else 0
     if told > 0:
         return told
-    return figures.settings.number("os_page_cache_busy_timeout_mills") or PAGE_CACHE_TIMEOUT_MS
+    return metrics.settings.number("os_page_cache_busy_timeout_mills") or PAGE_CACHE_TIMEOUT_MS
 
 
-def page_cache_busy(figures: Figures) -> bool:
+def page_cache_busy(metrics: BrokerMetrics) -> bool:
     """Tell whether the page cache is busy at this moment."""
-    if figures.telemetry is not None and figures.telemetry.page_cache.busy:
+    if metrics.telemetry is not None and metrics.telemetry.page_cache.busy:
         return True
-    held = held_ms(figures)
-    return held is not None and page_cache_timeout_ms(figures) < held < HELD_MS_MAX
+    held = held_ms(metrics)
+    return held is not None and page_cache_timeout_ms(metrics) < held < HELD_MS_MAX
 
 
-def _longest_hold_ms(figures: Figures) -> int | None:
-    return held_ms(figures) if figures.telemetry is None else figures.telemetry.page_cache.longest_hold_ms_last_minute
+def _longest_hold_ms(metrics: BrokerMetrics) -> int | None:
+    return held_ms(metrics) if metrics.telemetry is None else metrics.telemetry.page_cache.longest_hold_ms_last_minute
 
 
-def _held_long(figures: Figures) -> bool:
+def _held_long(metrics: BrokerMetrics) -> bool:
     """Tell whether the append lock was held for more than half of what makes the page cache busy."""
-    longest = _longest_hold_ms(figures)
-    return longest is not None and page_cache_timeout_ms(figures) * FULL_SHARE < longest < HELD_MS_MAX
+    longest = _longest_hold_ms(metrics)
+    return longest is not None and page_cache_timeout_ms(metrics) * FULL_SHARE < longest < HELD_MS_MAX
 
 
-def _page_cache(figures: Figures) -> Iterator[Finding]:
-    limit_ms, held = page_cache_timeout_ms(figures), held_ms(figures)
-    pool_on = figures.telemetry is not None and figures.telemetry.pool is not None
-    advice = () if pool_on else (pool_advice(figures),)
+def _page_cache(metrics: BrokerMetrics) -> Iterator[Finding]:
+    limit_ms, held = page_cache_timeout_ms(metrics), held_ms(metrics)
+    pool_on = metrics.telemetry is not None and metrics.telemetry.pool is not None
+    advice = () if pool_on else (pool_advice(metrics),)
     cure = (
         "Find what keeps the disk busy; do not raise the limit. "
         + ("" if pool_on else "The write-buffer pool takes the append off the page cache; ")
         + "faster disk, more brokers."
     )
-    if page_cache_busy(figures):
+    if page_cache_busy(metrics):
         yield Finding(
             key="page-cache-busy",
             area=Area.PAGE_CACHE,
             severity=Severity.ERROR,
             title=f"the page cache is busy now: the append lock is held for {ms_text(held or 0)}",
-            evidence=page_cache_lines(figures),
+            evidence=page_cache_lines(metrics),
             cause="One append does not come back: a page fault or the kernel's write-back waits for the disk. Until it "
             "does, every send is refused.",
             cure=cure,
@@ -96,14 +96,14 @@ def _page_cache(figures: Figures) -> Iterator[Finding]:
             reference="pocketmq scenario pcbusy",
         )
         return
-    longest = _longest_hold_ms(figures)
-    if longest is not None and _held_long(figures):
+    longest = _longest_hold_ms(metrics)
+    if longest is not None and _held_long(metrics):
         yield Finding(
             key="page-cache-long-hold",
             area=Area.PAGE_CACHE,
             severity=Severity.WARNING,
             title=f"an append took {ms_text(longest)} of {ms_text(limit_ms)}, above which the broker refuses sends",
-            evidence=page_cache_lines(figures),
+            evidence=page_cache_lines(metrics),
             cause="An append stood still under the append lock. What came after it waited as long.",
             cure=cure,
             settings=advice,
@@ -111,15 +111,15 @@ def _page_cache(figures: Figures) -> Iterator[Finding]:
         )
 
 
-def _queue(figures: Figures) -> Iterator[Finding]:
-    pair = figures.pair(SEND_PAIR)
-    if pair is None or figures.refused("TIMEOUT_CLEAN_QUEUE", "OVERLOAD", "PCBUSY_CLEAN_QUEUE"):
+def _queue(metrics: BrokerMetrics) -> Iterator[Finding]:
+    pair = metrics.pair(SEND_PAIR)
+    if pair is None or metrics.refused("TIMEOUT_CLEAN_QUEUE", "OVERLOAD", "PCBUSY_CLEAN_QUEUE"):
         return  # the refusal says it already
-    limit_ms, share = wait_limit_ms(figures), queue_share(pair)
+    limit_ms, share = wait_limit_ms(metrics), queue_share(pair)
     late = pair.head_wait_ms > limit_ms * FULL_SHARE
     if share <= FULL_SHARE and not late:
         return
-    why = explain_wait(figures)
+    why = explain_wait(metrics)
     yield Finding(
         key="send-queue-filling",
         area=Area.SEND_QUEUE,
@@ -139,38 +139,38 @@ def _queue(figures: Figures) -> Iterator[Finding]:
 
 
 def queue_line(pair: PairTelemetry) -> str:
-    """Return a queue's figures of this moment."""
+    """Return a queue's values of this moment."""
     size = f"{count_text(pair.queue_size)} of {count_text(pair.queue_capacity)} requests"
     if pair.queue_bytes_max > 0:
         size += f", {bytes_text(pair.queue_bytes)} of {bytes_text(pair.queue_bytes_max)}"
     return f"waiting now: {size}; the oldest for {ms_text(pair.head_wait_ms)}"
 
 
-def _append(figures: Figures) -> Iterator[Finding]:
+def _append(metrics: BrokerMetrics) -> Iterator[Finding]:
     """A slow append that nobody was refused for yet."""
-    append, lock = figures.stage("append"), figures.stage("lock_wait")
-    explained = figures.refused("TIMEOUT_CLEAN_QUEUE", "OVERLOAD")
-    wait_limit_us = wait_limit_ms(figures) * 1000.0
+    append, lock = metrics.stage("append"), metrics.stage("lock_wait")
+    explained = metrics.refused("TIMEOUT_CLEAN_QUEUE", "OVERLOAD")
+    wait_limit_us = wait_limit_ms(metrics) * 1000.0
     if append is not None and append.p99_us >= SLOW_US and not explained:
-        why = explain_wait(figures)
+        why = explain_wait(metrics)
         yield Finding(
             key="append-slow",
             area=Area.APPEND,
             severity=Severity.WARNING,
             title=f"appends are slow: p99 {us_text(append.p99_us)}",
-            evidence=(stage_line(append, figures.window), *slowest_lines(figures, "append")),
+            evidence=(stage_line(append, metrics.window), *slowest_lines(metrics, "append")),
             cause=why.cause,
             cure=why.cure,
             settings=why.settings,
             reference="pocketmq scenario timeout-clean-queue",
         )
-    elif append is not None and append.max_us >= wait_limit_us and not explained and not _held_long(figures):
+    elif append is not None and append.max_us >= wait_limit_us and not explained and not _held_long(metrics):
         yield Finding(
             key="append-stalled",
             area=Area.APPEND,
             severity=Severity.NOTE,
             title=f"an append took {us_text(append.max_us)}, most were quick: p99 {us_text(append.p99_us)}",
-            evidence=(stage_line(append, figures.window), *slowest_lines(figures, "append")),
+            evidence=(stage_line(append, metrics.window), *slowest_lines(metrics, "append")),
             cause="Now and then an append stands still: the disk or the processors were busy with something else. "
             "Whoever waits behind one for longer than the limit of the send queue is answered as busy.",
             cure="Watch whether it comes again (--watch 5), and what else runs on this machine then.",
@@ -182,22 +182,22 @@ def _append(figures: Figures) -> Iterator[Finding]:
             area=Area.APPEND,
             severity=Severity.WARNING,
             title=f"appends wait for the append lock: p99 {ms_text(lock.p99_us / 1000)}",
-            evidence=(stage_line(lock, figures.window), *page_cache_lines(figures)),
+            evidence=(stage_line(lock, metrics.window), *page_cache_lines(metrics)),
             cause="Two writers want the log at the same time, and the one that has it is slow.",
             cure="Cure the append of the holder; with one send thread nobody waits for the lock.",
             settings=(
-                figures.advice(
+                metrics.advice(
                     "send_message_thread_pool_nums", "sendMessageThreadPoolNums", "1", "nothing: the log has one writer"
                 ),
             ),
         )
 
 
-def _pace(figures: Figures) -> Iterator[Finding]:
-    if figures.settings.number("send_drain_max") != 1:
+def _pace(metrics: BrokerMetrics) -> Iterator[Finding]:
+    if metrics.settings.number("send_drain_max") != 1:
         return
-    append = figures.stage("append")
-    late = bool(figures.refused("TIMEOUT_CLEAN_QUEUE", "OVERLOAD"))
+    append = metrics.stage("append")
+    late = bool(metrics.refused("TIMEOUT_CLEAN_QUEUE", "OVERLOAD"))
     evidence = ["the send worker takes 1 request at a time"]
     if append is not None and append.p50_us > 0:
         evidence.append(f"append p50 {ms_text(append.p50_us / 1000)}: at most {1e6 / append.p50_us:,.0f} requests/s")
@@ -210,20 +210,20 @@ def _pace(figures: Figures) -> Iterator[Finding]:
         cause="Every request pays the whole cost of an append of its own. That is right for reproducing RocketMQ's "
         "incidents, and slow otherwise.",
         cure="Let the worker append what has gathered as one group.",
-        settings=(drain_advice(figures),),
+        settings=(drain_advice(metrics),),
         reference="pocketmq scenario timeout-clean-queue",
     )
 
 
-def _sockets(figures: Figures) -> Iterator[Finding]:
-    read, write = figures.stage("read", ALL_PAIRS), figures.stage("write", ALL_PAIRS)
+def _sockets(metrics: BrokerMetrics) -> Iterator[Finding]:
+    read, write = metrics.stage("read", ALL_PAIRS), metrics.stage("write", ALL_PAIRS)
     if read is not None and read.p99_us >= SLOW_SOCKET_US:
         yield Finding(
             key="requests-arrive-slowly",
             area=Area.ADMISSION,
             severity=Severity.NOTE,
             title=f"requests take long to arrive: p99 {ms_text(read.p99_us / 1000)} from first to last byte",
-            evidence=(stage_line(read, figures.window),),
+            evidence=(stage_line(read, metrics.window),),
             cause="Large frames over a slow network, or the broker does not read: the event loop is busy, or memory "
             "for half-received frames is used up.",
             cure="Compare with the network's rate; smaller batches; look at the processor time of the broker.",
@@ -234,7 +234,7 @@ def _sockets(figures: Figures) -> Iterator[Finding]:
             area=Area.ADMISSION,
             severity=Severity.WARNING,
             title=f"answers take long to leave: p99 {ms_text(write.p99_us / 1000)}",
-            evidence=(stage_line(write, figures.window), *slowest_lines(figures, "write")),
+            evidence=(stage_line(write, metrics.window), *slowest_lines(metrics, "write")),
             cause="The event loop was busy when the answers were ready; clients see this as latency although the store "
             "was quick.",
             cure="Look at the processor time of the broker and of this machine; fewer, larger requests.",

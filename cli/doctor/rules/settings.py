@@ -6,7 +6,7 @@ Lives here: raised limits, fast failure switched off, settings that contradict e
 from collections.abc import Iterator
 from typing import Final
 
-from pocketmq.cli.doctor.figures import SEND_PAIR, Figures
+from pocketmq.cli.doctor.broker_metrics import SEND_PAIR, BrokerMetrics
 from pocketmq.cli.doctor.finding import Area, Finding, Severity
 from pocketmq.cli.doctor.rules.send import PAGE_CACHE_TIMEOUT_MS
 from pocketmq.cli.doctor.rules.store import flush_mode
@@ -19,28 +19,28 @@ CLIENT_TIMEOUT_MS: Final = 3000
 sendMsgTimeout."""
 
 
-def setting_rules(figures: Figures) -> Iterator[Finding]:
+def setting_rules(metrics: BrokerMetrics) -> Iterator[Finding]:
     """Yield a finding for each bad cure among the settings."""
-    yield from _page_cache_timeout(figures)
-    yield from _fast_failure(figures)
-    yield from _queue_capacity(figures)
-    yield from _queue_bytes(figures)
-    yield from _wait_time(figures)
-    yield from _pool_and_sync_flush(figures)
+    yield from _page_cache_timeout(metrics)
+    yield from _fast_failure(metrics)
+    yield from _queue_capacity(metrics)
+    yield from _queue_bytes(metrics)
+    yield from _wait_time(metrics)
+    yield from _pool_and_sync_flush(metrics)
 
 
-def _page_cache_timeout(figures: Figures) -> Iterator[Finding]:
-    limit_ms = figures.settings.number("os_page_cache_busy_timeout_mills")
+def _page_cache_timeout(metrics: BrokerMetrics) -> Iterator[Finding]:
+    limit_ms = metrics.settings.number("os_page_cache_busy_timeout_mills")
     if limit_ms is None or limit_ms <= PAGE_CACHE_TIMEOUT_MS:
         return
-    advice = figures.advice(
+    advice = metrics.advice(
         "os_page_cache_busy_timeout_mills",
         "osPageCacheBusyTimeOutMills",
         str(PAGE_CACHE_TIMEOUT_MS),
         "refusals come back while an append is stuck; they are what sends producers to another broker",
     )
-    longest = figures.telemetry.page_cache.longest_hold_ms_last_minute if figures.telemetry is not None else None
-    lines = () if longest is None else (f"longest hold of the append lock {figures.window}: {ms_text(longest)}",)
+    longest = metrics.telemetry.page_cache.longest_hold_ms_last_minute if metrics.telemetry is not None else None
+    lines = () if longest is None else (f"longest hold of the append lock {metrics.window}: {ms_text(longest)}",)
     yield Finding(
         key="bad-cure-page-cache-timeout",
         area=Area.PAGE_CACHE,
@@ -55,12 +55,12 @@ def _page_cache_timeout(figures: Figures) -> Iterator[Finding]:
     )
 
 
-def _fast_failure(figures: Figures) -> Iterator[Finding]:
-    if figures.settings.flag("broker_fast_failure_enable") is not False:
+def _fast_failure(metrics: BrokerMetrics) -> Iterator[Finding]:
+    if metrics.settings.flag("broker_fast_failure_enable") is not False:
         return
-    pair = figures.pair(SEND_PAIR)
+    pair = metrics.pair(SEND_PAIR)
     lines = () if pair is None else (f"oldest send waits for {ms_text(pair.head_wait_ms)} now",)
-    advice = figures.advice(
+    advice = metrics.advice(
         "broker_fast_failure_enable",
         "brokerFastFailureEnable",
         "true",
@@ -80,11 +80,11 @@ def _fast_failure(figures: Figures) -> Iterator[Finding]:
     )
 
 
-def _queue_capacity(figures: Figures) -> Iterator[Finding]:
-    capacity = figures.settings.number("send_thread_pool_queue_capacity")
+def _queue_capacity(metrics: BrokerMetrics) -> Iterator[Finding]:
+    capacity = metrics.settings.number("send_thread_pool_queue_capacity")
     if capacity is None or capacity <= SEND_QUEUE_CAPACITY:
         return
-    advice = figures.advice(
+    advice = metrics.advice(
         "send_thread_pool_queue_capacity",
         "sendThreadPoolQueueCapacity",
         str(SEND_QUEUE_CAPACITY),
@@ -104,8 +104,8 @@ def _queue_capacity(figures: Figures) -> Iterator[Finding]:
     )
 
 
-def _queue_bytes(figures: Figures) -> Iterator[Finding]:
-    limit = figures.settings.number("send_queue_size_bytes_max")
+def _queue_bytes(metrics: BrokerMetrics) -> Iterator[Finding]:
+    limit = metrics.settings.number("send_queue_size_bytes_max")
     if limit is None or limit <= 1 << 30:
         return
     yield Finding(
@@ -117,7 +117,7 @@ def _queue_bytes(figures: Figures) -> Iterator[Finding]:
         cause="A flood can fill this much memory before anybody is refused.",
         cure="Set it so that the machine has that memory to spare.",
         settings=(
-            figures.advice(
+            metrics.advice(
                 "send_queue_size_bytes_max",
                 "send_queue_size_bytes_max",
                 str(256 << 20),
@@ -127,12 +127,12 @@ def _queue_bytes(figures: Figures) -> Iterator[Finding]:
     )
 
 
-def _wait_time(figures: Figures) -> Iterator[Finding]:
-    wait_ms = figures.settings.number("wait_time_mills_in_send_queue")
+def _wait_time(metrics: BrokerMetrics) -> Iterator[Finding]:
+    wait_ms = metrics.settings.number("wait_time_mills_in_send_queue")
     if wait_ms is None or wait_ms <= SEND_WAIT_MS:
         return
     useless = wait_ms >= CLIENT_TIMEOUT_MS
-    advice = figures.advice(
+    advice = metrics.advice(
         "wait_time_mills_in_send_queue",
         "waitTimeMillsInSendQueue",
         str(SEND_WAIT_MS),
@@ -157,9 +157,9 @@ def _wait_time(figures: Figures) -> Iterator[Finding]:
     )
 
 
-def _pool_and_sync_flush(figures: Figures) -> Iterator[Finding]:
+def _pool_and_sync_flush(metrics: BrokerMetrics) -> Iterator[Finding]:
     """RocketMQ ignores the pool then (4.9); this broker does not start so."""
-    if figures.settings.flag("transient_store_pool_enable") is not True or flush_mode(figures) != "SYNC_FLUSH":
+    if metrics.settings.flag("transient_store_pool_enable") is not True or flush_mode(metrics) != "SYNC_FLUSH":
         return
     yield Finding(
         key="pool-without-effect",
@@ -170,7 +170,7 @@ def _pool_and_sync_flush(figures: Figures) -> Iterator[Finding]:
         cause="RocketMQ 4.9 uses the pool only with ASYNC_FLUSH on a master.",
         cure="Decide which one is needed: the pool (quick appends, loss with the process) or SYNC_FLUSH.",
         settings=(
-            figures.advice(
+            metrics.advice(
                 "transient_store_pool_enable",
                 "transientStorePoolEnable",
                 "false",

@@ -6,7 +6,7 @@ Lives here: ``explain_wait``, for rules about the send queue; evidence lines of 
 from dataclasses import dataclass
 from typing import Final
 
-from pocketmq.cli.doctor.figures import SEND_PAIR, Figures
+from pocketmq.cli.doctor.broker_metrics import SEND_PAIR, BrokerMetrics
 from pocketmq.cli.doctor.finding import Advice, Area
 from pocketmq.cli.doctor.words import clean, count_text, ms_text, rate_text, us_text
 from pocketmq.remoting.telemetry import StageTelemetry
@@ -38,19 +38,19 @@ class Explanation:
 
 
 def stage_line(stage: StageTelemetry, window: str) -> str:
-    """Return a stage's figures as evidence."""
+    """Return a stage's values as evidence."""
     return (
         f"{stage.stage}: p50 {us_text(stage.p50_us)}, p99 {us_text(stage.p99_us)}, longest {us_text(stage.max_us)} "
         f"({count_text(stage.count)} {window})"
     )
 
 
-def pool_advice(figures: Figures) -> Advice:
+def pool_advice(metrics: BrokerMetrics) -> Advice:
     """Return the advice to switch the write-buffer pool on."""
-    segment_bytes = figures.settings.number("mapped_file_size_commit_log") or 1 << 30
-    buffers = figures.settings.number("transient_store_pool_size") or 5
+    segment_bytes = metrics.settings.number("mapped_file_size_commit_log") or 1 << 30
+    buffers = metrics.settings.number("transient_store_pool_size") or 5
     gib = max(segment_bytes, 0) * max(buffers, 0) / (1 << 30)
-    return figures.advice(
+    return metrics.advice(
         "transient_store_pool_enable",
         "transientStorePoolEnable",
         "true",
@@ -59,9 +59,9 @@ def pool_advice(figures: Figures) -> Advice:
     )
 
 
-def slowest_lines(figures: Figures, *stages: str) -> tuple[str, ...]:
+def slowest_lines(metrics: BrokerMetrics, *stages: str) -> tuple[str, ...]:
     """Return the slowest requests whose slowest stage is one of these."""
-    slowest = [each for each in figures.telemetry.slowest if each.slowest_stage in stages] if figures.telemetry else []
+    slowest = [each for each in metrics.telemetry.slowest if each.slowest_stage in stages] if metrics.telemetry else []
     slowest.sort(key=lambda each: -each.total_ms)
     return tuple(
         f"slow request: code {each.code} from {clean(each.remote) or 'unknown'} took {ms_text(each.total_ms)}, "
@@ -70,16 +70,16 @@ def slowest_lines(figures: Figures, *stages: str) -> tuple[str, ...]:
     )
 
 
-def explain_wait(figures: Figures) -> Explanation:
+def explain_wait(metrics: BrokerMetrics) -> Explanation:
     """Say what keeps the send worker, or that it is simply too much work."""
-    found = (figures.stage("lock_wait"), figures.stage("append"), figures.stage("process"))
+    found = (metrics.stage("lock_wait"), metrics.stage("append"), metrics.stage("process"))
     on_the_way = [each for each in found if each is not None]
-    waited = figures.stage("queue_wait")
-    evidence = [stage_line(each, figures.window) for each in (waited, *on_the_way) if each is not None]
-    held = held_ms(figures) or 0
+    waited = metrics.stage("queue_wait")
+    evidence = [stage_line(each, metrics.window) for each in (waited, *on_the_way) if each is not None]
+    held = held_ms(metrics) or 0
     if SLOW_US / 1000 <= held < HELD_MS_MAX:
         evidence.insert(0, f"an append has held the append lock for {ms_text(held)} by now")
-        return _slow_append(figures, tuple(evidence))
+        return _slow_append(metrics, tuple(evidence))
     if not on_the_way:
         return Explanation(
             "",
@@ -87,12 +87,12 @@ def explain_wait(figures: Figures) -> Explanation:
             "Which stage is slow: no data. No append has ended in the window, or this broker measures no stages.",
             "Look at the time that the append lock is held (page cache), and at the disk: pocketmq doctor disk DIR.",
         )
-    limit_us = wait_limit_ms(figures) * 1000.0
+    limit_us = wait_limit_ms(metrics) * 1000.0
     slow_ones = [each for each in on_the_way if each.p99_us >= SLOW_US or each.max_us >= limit_us]
     if not slow_ones:
-        return _too_much(figures, tuple(evidence))
+        return _too_much(metrics, tuple(evidence))
     slow = max(slow_ones, key=lambda each: (each.p99_us, each.max_us))
-    evidence += slowest_lines(figures, slow.stage)
+    evidence += slowest_lines(metrics, slow.stage)
     if slow.stage == "lock_wait":
         return Explanation(
             "lock_wait",
@@ -101,7 +101,7 @@ def explain_wait(figures: Figures) -> Explanation:
             "Look at append: what its holder does there takes this long. One send thread is enough; a second one only "
             "waits for the first.",
             (
-                figures.advice(
+                metrics.advice(
                     "send_message_thread_pool_nums", "sendMessageThreadPoolNums", "1", "nothing: the log has one writer"
                 ),
             ),
@@ -115,18 +115,18 @@ def explain_wait(figures: Figures) -> Explanation:
             "Look at the processor time of the broker and of this machine; batches built by PocketMQ's producer are "
             "checked in columns, which is ten times cheaper than one by one.",
         )
-    return _slow_append(figures, tuple(evidence))
+    return _slow_append(metrics, tuple(evidence))
 
 
-def held_ms(figures: Figures) -> int | None:
+def held_ms(metrics: BrokerMetrics) -> int | None:
     """Return how long the append lock is held now."""
-    if figures.telemetry is not None:
-        return figures.telemetry.page_cache.lock_held_ms
-    return figures.number("pageCacheLockTimeMills")
+    if metrics.telemetry is not None:
+        return metrics.telemetry.page_cache.lock_held_ms
+    return metrics.number("pageCacheLockTimeMills")
 
 
-def _slow_append(figures: Figures, evidence: tuple[str, ...]) -> Explanation:
-    if figures.telemetry is not None and figures.telemetry.pool is not None:
+def _slow_append(metrics: BrokerMetrics, evidence: tuple[str, ...]) -> Explanation:
+    if metrics.telemetry is not None and metrics.telemetry.pool is not None:
         return Explanation(
             "append",
             evidence,
@@ -141,25 +141,25 @@ def _slow_append(figures: Figures, evidence: tuple[str, ...]) -> Explanation:
         "append can stand still while the disk is busy. Everything behind it waits.",
         "Find what else uses the disk (measure it: pocketmq doctor disk DIR); switch the write-buffer pool on, so that "
         "appends go to locked memory; a faster disk, or more brokers.",
-        (pool_advice(figures),),
+        (pool_advice(metrics),),
     )
 
 
-def wait_limit_ms(figures: Figures) -> int:
+def wait_limit_ms(metrics: BrokerMetrics) -> int:
     """Return the longest wait in the send queue, RocketMQ's 200 ms where it is not known."""
-    pair = figures.pair(SEND_PAIR)
+    pair = metrics.pair(SEND_PAIR)
     told = pair.max_wait_ms if pair is not None and pair.max_wait_ms > 0 else None
-    return told or figures.settings.number("wait_time_mills_in_send_queue") or 200
+    return told or metrics.settings.number("wait_time_mills_in_send_queue") or 200
 
 
-def _too_much(figures: Figures, evidence: tuple[str, ...]) -> Explanation:
-    append = figures.stage("append")
-    rate = figures.rate("putTps")
+def _too_much(metrics: BrokerMetrics, evidence: tuple[str, ...]) -> Explanation:
+    append = metrics.stage("append")
+    rate = metrics.rate("putTps")
     more: tuple[str, ...] = () if rate is None else (f"stored: {rate_text(rate)} messages over the last 10 s",)
     settings: tuple[Advice, ...] = ()
     cause = "No stage is slow: more requests arrive than the send worker can serve."
-    if figures.settings.number("send_drain_max") == 1:
-        settings = (drain_advice(figures),)
+    if metrics.settings.number("send_drain_max") == 1:
+        settings = (drain_advice(metrics),)
         cause += " It takes one request at a time (RocketMQ's pace)."
         if append is not None and append.p50_us > 0:
             more += (f"one append at a time at p50 is at most {rate_text(1e6 / append.p50_us)} requests",)
@@ -173,9 +173,9 @@ def _too_much(figures: Figures, evidence: tuple[str, ...]) -> Explanation:
     )
 
 
-def drain_advice(figures: Figures) -> Advice:
+def drain_advice(metrics: BrokerMetrics) -> Advice:
     """Return the advice to let the send worker take more than one request."""
-    return figures.advice(
+    return metrics.advice(
         "send_drain_max",
         "send_drain_max",
         "4096",

@@ -6,7 +6,7 @@ Lives here: pool, flush and its cost, the fence, bytes behind, disk ratios.
 from collections.abc import Iterator
 from typing import Final
 
-from pocketmq.cli.doctor.figures import NO_POOL_BUFFERS, Figures
+from pocketmq.cli.doctor.broker_metrics import NO_POOL_BUFFERS, BrokerMetrics
 from pocketmq.cli.doctor.finding import Advice, Area, Finding, Severity
 from pocketmq.cli.doctor.rules.refusals import more_buffers
 from pocketmq.cli.doctor.rules.slow_stage import slowest_lines, stage_line
@@ -28,34 +28,34 @@ refused.
 """
 
 
-def store_rules(figures: Figures) -> Iterator[Finding]:
+def store_rules(metrics: BrokerMetrics) -> Iterator[Finding]:
     """Yield what is wrong or near its limit behind the append."""
-    yield from _pool(figures)
-    yield from _fence(figures)
-    yield from _flush(figures)
-    yield from _behind(figures)
-    yield from _disk(figures)
+    yield from _pool(metrics)
+    yield from _fence(metrics)
+    yield from _flush(metrics)
+    yield from _behind(metrics)
+    yield from _disk(metrics)
 
 
-def free_buffers(figures: Figures) -> tuple[int, int] | None:
+def free_buffers(metrics: BrokerMetrics) -> tuple[int, int] | None:
     """Return (free, all) write buffers; None if the pool is off or nothing is known."""
-    if figures.telemetry is not None:
-        pool = figures.telemetry.pool
+    if metrics.telemetry is not None:
+        pool = metrics.telemetry.pool
         return None if pool is None else (pool.available, pool.size)
-    free = figures.number("remainTransientStoreBufferNumbs")
-    if free is None or free >= NO_POOL_BUFFERS or figures.settings.flag("transient_store_pool_enable") is False:
+    free = metrics.number("remainTransientStoreBufferNumbs")
+    if free is None or free >= NO_POOL_BUFFERS or metrics.settings.flag("transient_store_pool_enable") is False:
         return None
-    return free, figures.settings.number("transient_store_pool_size") or 0
+    return free, metrics.settings.number("transient_store_pool_size") or 0
 
 
-def _pool(figures: Figures) -> Iterator[Finding]:
-    buffers = free_buffers(figures)
+def _pool(metrics: BrokerMetrics) -> Iterator[Finding]:
+    buffers = free_buffers(metrics)
     if buffers is None:
         return
     free, size = buffers
-    pool = figures.telemetry.pool if figures.telemetry is not None else None
+    pool = metrics.telemetry.pool if metrics.telemetry is not None else None
     evidence = f"free write buffers: {free} of {size}"
-    behind = pool.uncommitted_bytes if pool is not None else figures.size_bytes("remainHowManyDataToCommit") or 0
+    behind = pool.uncommitted_bytes if pool is not None else metrics.size_bytes("remainHowManyDataToCommit") or 0
     waiting = f"in buffers, not committed yet: {bytes_text(behind)}"
     cure = "Find why the commit to the file is slow (pocketmq doctor disk DIR); more buffers ride out longer bursts."
     if free <= 0 or (pool is not None and pool.deficient):
@@ -70,7 +70,7 @@ def _pool(figures: Figures) -> Iterator[Finding]:
             else "The segment that is written and the one prepared behind it take a buffer each: with "
             f"{size} none is free while both are there, even when the disk is quick.",
             cure=cure if size > SEGMENTS_AHEAD else "Make the pool larger.",
-            settings=(more_buffers(figures),),
+            settings=(more_buffers(metrics),),
             reference="pocketmq scenario reject-request",
         )
     elif size > 0 and free < size * POOL_LOW_SHARE:
@@ -82,7 +82,7 @@ def _pool(figures: Figures) -> Iterator[Finding]:
             evidence=(evidence, waiting),
             cause="The commit lags behind the appends. At 0 free buffers sends are refused.",
             cure=cure,
-            settings=(more_buffers(figures),),
+            settings=(more_buffers(metrics),),
             reference="pocketmq scenario reject-request",
         )
     if pool is not None and pool.size > 0 and not pool.locked:
@@ -106,20 +106,20 @@ def _pool(figures: Figures) -> Iterator[Finding]:
         cause="An append ends in memory; the commit thread writes it to the file up to 200 ms later.",
         cure="Keep it if that loss is acceptable; SYNC_FLUSH without the pool if it is not.",
         settings=(
-            figures.advice("commit_interval_commit_log", "commitIntervalCommitLog", "smaller", "more, smaller writes"),
+            metrics.advice("commit_interval_commit_log", "commitIntervalCommitLog", "smaller", "more, smaller writes"),
         ),
         reference="pocketmq scenario pool-loss",
     )
 
 
-def _fence(figures: Figures) -> Iterator[Finding]:
-    if figures.telemetry is not None and figures.telemetry.flush.fenced:
+def _fence(metrics: BrokerMetrics) -> Iterator[Finding]:
+    if metrics.telemetry is not None and metrics.telemetry.flush.fenced:
         yield Finding(
             key="log-fenced",
             area=Area.FLUSH,
             severity=Severity.ERROR,
             title="the log is fenced: a sync failed, and nothing is accepted until a restart",
-            evidence=(f"not durable: {bytes_text(figures.telemetry.flush.behind_bytes)}",),
+            evidence=(f"not durable: {bytes_text(metrics.telemetry.flush.behind_bytes)}",),
             cause="After a failed sync the kernel may have dropped the pages, so what was written since the last good "
             "sync may not be on disk. Acknowledging more would be a lie.",
             cure="See the store_error log and the kernel log, repair the disk, restart: recovery reads the log "
@@ -127,34 +127,34 @@ def _fence(figures: Figures) -> Iterator[Finding]:
         )
 
 
-def flush_mode(figures: Figures) -> str:
+def flush_mode(metrics: BrokerMetrics) -> str:
     """Return ASYNC_FLUSH, SYNC_FLUSH or empty."""
-    told = figures.telemetry.flush.mode if figures.telemetry is not None else ""
-    return clean(told) or figures.settings.text("flush_disk_type") or ""
+    told = metrics.telemetry.flush.mode if metrics.telemetry is not None else ""
+    return clean(told) or metrics.settings.text("flush_disk_type") or ""
 
 
-def _flush(figures: Figures) -> Iterator[Finding]:
-    if figures.telemetry is None:
+def _flush(metrics: BrokerMetrics) -> Iterator[Finding]:
+    if metrics.telemetry is None:
         return
-    flush, waited = figures.telemetry.flush, figures.stage("flush_wait")
-    sync_mode = flush_mode(figures) == "SYNC_FLUSH"
-    timeout_ms = figures.settings.number("sync_flush_timeout") or 5000
+    flush, waited = metrics.telemetry.flush, metrics.stage("flush_wait")
+    sync_mode = flush_mode(metrics) == "SYNC_FLUSH"
+    timeout_ms = metrics.settings.number("sync_flush_timeout") or 5000
     line = (
         f"sync: p50 {us_text(flush.p50_us)}, p99 {us_text(flush.p99_us)}, longest {us_text(flush.max_us)} "
-        f"({count_text(flush.count)} {figures.window})"
+        f"({count_text(flush.count)} {metrics.window})"
     )
-    lines = (line,) if waited is None else (line, stage_line(waited, figures.window))
+    lines = (line,) if waited is None else (line, stage_line(waited, metrics.window))
     if sync_mode and waited is not None and waited.max_us >= timeout_ms * 1000:
         yield Finding(
             key="flush-timeout",
             area=Area.FLUSH,
             severity=Severity.ERROR,
             title=f"sends waited for their sync longer than {ms_text(timeout_ms)}: FLUSH_DISK_TIMEOUT",
-            evidence=(*lines, *slowest_lines(figures, "flush_wait")),
+            evidence=(*lines, *slowest_lines(metrics, "flush_wait")),
             cause="The disk did not sync in time. The message is stored, but its receipt cannot promise that it "
             "survives a loss of power.",
             cure="Find what else uses the disk; a disk with a protected write cache; more brokers.",
-            settings=(_flush_advice(figures),),
+            settings=(_flush_advice(metrics),),
         )
     elif flush.count > 0 and flush.p99_us >= SYNC_SLOW_MS * 1000:
         yield Finding(
@@ -162,7 +162,7 @@ def _flush(figures: Figures) -> Iterator[Finding]:
             area=Area.FLUSH,
             severity=Severity.WARNING,
             title=f"syncs of the disk are slow: p99 {us_text(flush.p99_us)}",
-            evidence=(*lines, *slowest_lines(figures, "flush_wait")),
+            evidence=(*lines, *slowest_lines(metrics, "flush_wait")),
             cause="The disk needs this long to make written bytes durable; "
             + (
                 "with SYNC_FLUSH every send waits for one of these."
@@ -170,7 +170,7 @@ def _flush(figures: Figures) -> Iterator[Finding]:
                 else "with ASYNC_FLUSH sends do not wait for it, but more is lost with the machine."
             ),
             cure="Measure the disk alone: pocketmq doctor disk DIR. If it is quick, something else keeps it busy.",
-            settings=(_flush_advice(figures),) if sync_mode else (),
+            settings=(_flush_advice(metrics),) if sync_mode else (),
         )
     elif sync_mode and flush.count > 0:
         yield Finding(
@@ -182,12 +182,12 @@ def _flush(figures: Figures) -> Iterator[Finding]:
             cause="A receipt is given once a sync has covered the message. One sync serves all that wait, so the rate "
             "grows with the requests in flight, the latency does not fall.",
             cure="Nothing, if messages must survive a loss of power. Send with more in flight for a higher rate.",
-            settings=(_flush_advice(figures),),
+            settings=(_flush_advice(metrics),),
         )
 
 
-def _flush_advice(figures: Figures) -> Advice:
-    return figures.advice(
+def _flush_advice(metrics: BrokerMetrics) -> Advice:
+    return metrics.advice(
         "flush_disk_type",
         "flushDiskType",
         "ASYNC_FLUSH",
@@ -196,15 +196,15 @@ def _flush_advice(figures: Figures) -> Advice:
     )
 
 
-def behind_bytes(figures: Figures) -> int | None:
+def behind_bytes(metrics: BrokerMetrics) -> int | None:
     """Return how many bytes of the log are not durable."""
-    if figures.telemetry is not None:
-        return figures.telemetry.flush.behind_bytes
-    return figures.size_bytes("remainHowManyDataToFlush")
+    if metrics.telemetry is not None:
+        return metrics.telemetry.flush.behind_bytes
+    return metrics.size_bytes("remainHowManyDataToFlush")
 
 
-def _behind(figures: Figures) -> Iterator[Finding]:
-    behind = behind_bytes(figures)
+def _behind(metrics: BrokerMetrics) -> Iterator[Finding]:
+    behind = behind_bytes(metrics)
     if behind is not None and behind > FLUSH_BEHIND_BYTES:
         yield Finding(
             key="flush-behind",
@@ -217,12 +217,12 @@ def _behind(figures: Figures) -> Iterator[Finding]:
             cure="Slow the producers down or use more brokers; a faster disk. A shorter flush interval spreads the "
             "write-back, it does not speed the disk up.",
             settings=(
-                figures.advice(
+                metrics.advice(
                     "flush_interval_commit_log", "flushIntervalCommitLog", "200", "more syncs, each of them smaller"
                 ),
             ),
         )
-    dispatch = figures.size_bytes("dispatchBehindBytes")
+    dispatch = metrics.size_bytes("dispatchBehindBytes")
     if dispatch is not None and dispatch > DISPATCH_BEHIND_BYTES:
         yield Finding(
             key="dispatch-behind",
@@ -236,40 +236,40 @@ def _behind(figures: Figures) -> Iterator[Finding]:
         )
 
 
-def disk_ratios(figures: Figures) -> dict[str, float]:
+def disk_ratios(metrics: BrokerMetrics) -> dict[str, float]:
     """Return the used share of the file systems of commit log and consume queues, where known."""
     found = {
-        "commit log": figures.ratio("commitLogDiskRatio"),
-        "consume queues": figures.ratio("consumeQueueDiskRatio"),
+        "commit log": metrics.ratio("commitLogDiskRatio"),
+        "consume queues": metrics.ratio("consumeQueueDiskRatio"),
     }
     return {name: ratio for name, ratio in found.items() if ratio is not None}
 
 
-def _keeps_everything(figures: Figures) -> bool:
+def _keeps_everything(metrics: BrokerMetrics) -> bool:
     """Tell whether this broker has no retention: it told its settings, and none of RocketMQ's is among them."""
-    return len(figures.settings) > 0 and figures.settings.text("file_reserved_time") is None
+    return len(metrics.settings) > 0 and metrics.settings.text("file_reserved_time") is None
 
 
-def _limit(figures: Figures, setting: str, lowest: int, highest: int, default: float) -> float:
+def _limit(metrics: BrokerMetrics, setting: str, lowest: int, highest: int, default: float) -> float:
     """Return a limit of the disk in percent as a ratio; the default where the broker tells none that can be."""
-    percent = figures.settings.number(setting)
+    percent = metrics.settings.number(setting)
     return percent / 100 if percent is not None and lowest <= percent <= highest else default
 
 
-def _may_force(figures: Figures) -> bool:
+def _may_force(metrics: BrokerMetrics) -> bool:
     """Tell whether the broker deletes what is younger than it shall keep; where it does not say, its default."""
-    told = figures.settings.text("clean_file_forcibly_enable")
-    return not figures.snapshot.pocketmq if told is None else told == "true"
+    told = metrics.settings.text("clean_file_forcibly_enable")
+    return not metrics.snapshot.pocketmq if told is None else told == "true"
 
 
-def _disk_cause(figures: Figures, ratio: float, expired: float, forced: float, full: float) -> str:
-    if _keeps_everything(figures):
+def _disk_cause(metrics: BrokerMetrics, ratio: float, expired: float, forced: float, full: float) -> str:
+    if _keeps_everything(metrics):
         return "This broker deletes nothing by itself: when the disk is full, puts are refused."
     if ratio > full:
         return f"Above {percent_text(full)} puts are refused (SERVICE_NOT_AVAILABLE)."
     if ratio <= forced:
         return f"Above {percent_text(expired)} expired files are deleted at any hour."
-    if _may_force(figures):
+    if _may_force(metrics):
         return (
             f"Above {percent_text(forced)} the oldest files of the log are deleted, read or not, above "
             f"{percent_text(full)} puts are refused."
@@ -280,26 +280,26 @@ def _disk_cause(figures: Figures, ratio: float, expired: float, forced: float, f
     )
 
 
-def _disk(figures: Figures) -> Iterator[Finding]:
-    ratios = disk_ratios(figures)
+def _disk(metrics: BrokerMetrics) -> Iterator[Finding]:
+    ratios = disk_ratios(metrics)
     if not ratios:
         return
     name, ratio = max(ratios.items(), key=lambda each: each[1])
-    expired = _limit(figures, "disk_max_used_space_ratio", 10, 95, DISK_CLEAN_RATIO)
-    forced_from = _limit(figures, "disk_space_clean_forcibly_ratio", 1, 100, DISK_FORCED_RATIO)
-    full_from = _limit(figures, "disk_space_warning_level_ratio", 1, 100, DISK_FULL_RATIO)
+    expired = _limit(metrics, "disk_max_used_space_ratio", 10, 95, DISK_CLEAN_RATIO)
+    forced_from = _limit(metrics, "disk_space_clean_forcibly_ratio", 1, 100, DISK_FORCED_RATIO)
+    full_from = _limit(metrics, "disk_space_warning_level_ratio", 1, 100, DISK_FULL_RATIO)
     if ratio <= min(expired, forced_from):
         return
-    full = ratio > full_from and not _keeps_everything(figures)
+    full = ratio > full_from and not _keeps_everything(metrics)
     yield Finding(
         key="disk-full" if full else "disk-filling",
         area=Area.DISK,
         severity=Severity.ERROR if full else Severity.WARNING,
         title=f"the file system of the {name} is {percent_text(ratio)} full",
         evidence=tuple(f"{each}: {percent_text(share)} used" for each, share in ratios.items()),
-        cause=_disk_cause(figures, ratio, expired, forced_from, full_from),
+        cause=_disk_cause(metrics, ratio, expired, forced_from, full_from),
         cure="Free space, or keep fewer messages. Consumers go on meanwhile.",
         settings=(
-            figures.advice("file_reserved_time", "fileReservedTime", "fewer hours", "old messages are gone earlier"),
+            metrics.advice("file_reserved_time", "fileReservedTime", "fewer hours", "old messages are gone earlier"),
         ),
     )

@@ -89,7 +89,7 @@ class Watch:
         return False
 
     def number(self, key: str) -> int:
-        """Return a figure of the last runtime information, 0 if it is not there."""
+        """Return a value of the last runtime information, 0 if it is not there."""
         value = self.last.get(key, "")
         return int(value) if value.isdigit() else 0
 

@@ -33,7 +33,7 @@ def print_report(report: Report) -> None:
     say.title(f"{report.scenario}: {report.incident}")
     say.line(report.question)
     if report.quick:
-        say.line("(--quick: fewer sends and shorter times; the figures are smaller, the texts are the same)")
+        say.line("(--quick: fewer sends and shorter times; the numbers are smaller, the texts are the same)")
     print_table(
         SUMMARY,
         [_summary(phase) for phase in report.phases],

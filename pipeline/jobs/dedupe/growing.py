@@ -57,7 +57,7 @@ def pass_on(
 
 
 def _collect(query: "StreamingQuery", totals: dict[int, dict[str, int]]) -> None:
-    """Take the figures of the batches that are done; a batch tells them once or several times."""
+    """Take the counts of the batches that are done; a batch tells them once or several times."""
     for progress in query.recentProgress:
         operators: Any = progress["stateOperators"]
         totals[progress["batchId"]] = {

@@ -102,13 +102,13 @@ def explain(case: Case) -> list[Chain]:
 
 
 def cite(each: Evidence) -> str:
-    """Return a piece of evidence as text: figures, times, file and line."""
+    """Return a piece of evidence as text: numbers, times, file and line."""
     where = f"{os.path.basename(os.path.dirname(each.file))}/{os.path.basename(each.file)}:{each.line}"
     when = clock(each.first_ms) if each.first_ms == each.last_ms else f"{clock(each.first_ms)} to {clock(each.last_ms)}"
-    return f"{_figures(each)} ({when}; {where})"
+    return f"{_numbers(each)} ({when}; {where})"
 
 
-def _figures(each: Evidence) -> str:
+def _numbers(each: Evidence) -> str:
     quoted = f': "{each.text}"' if each.text else ""
     if each.kind == "refusal":
         code = f"code {each.code}, " if each.code else ""

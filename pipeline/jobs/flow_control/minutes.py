@@ -42,7 +42,7 @@ def refusals(facts: "DataFrame") -> "DataFrame":
 
 _OWN: Final = ("stage", "gauge", "sum")
 """Kinds whose names are columns of their own; of the others all names of a kind are one."""
-_FIGURES: Final = ("count", "again", "ended", "highest", "lowest", "p50", "p99")
+_FIELDS: Final = ("count", "again", "ended", "highest", "lowest", "p50", "p99")
 
 
 def minute_table(facts: "DataFrame", refused: "DataFrame") -> "DataFrame":
@@ -69,14 +69,14 @@ def minute_table(facts: "DataFrame", refused: "DataFrame") -> "DataFrame":
         )
     )
     maps = by_key.groupBy("broker", "minute").agg(
-        f.map_from_entries(f.collect_list(f.struct("key", f.struct(*_FIGURES)))).alias("of")
+        f.map_from_entries(f.collect_list(f.struct("key", f.struct(*_FIELDS)))).alias("of")
     )
 
-    def one(key: str, figure: str) -> "Column":
-        return f.try_element_at("of", f.lit(key))[figure]
+    def one(key: str, field: str) -> "Column":
+        return f.try_element_at("of", f.lit(key))[field]
 
-    def number(key: str, figure: str = "count") -> "Column":
-        return f.coalesce(one(key, figure), f.lit(0))
+    def number(key: str, field: str = "count") -> "Column":
+        return f.coalesce(one(key, field), f.lit(0))
 
     columns: list[Column] = [one("sum put_count", "count").alias("puts")]
     for stage in STAGES:

@@ -115,7 +115,7 @@ def test_refusals_are_told_at_once_by_kind_and_once(world: World) -> None:
 
 
 def test_stages_of_an_interval_are_its_own(world: World) -> None:
-    """A slow minute does not stay in the figures of the next one, whatever the windows of the telemetry do."""
+    """A slow minute does not stay in the numbers of the next one, whatever the windows of the telemetry do."""
     world.put(900)
     world.refusal_stats.note("queue_timeout", 2, "[TIMEOUT_CLEAN_QUEUE]x")
     world.stages.rotate()

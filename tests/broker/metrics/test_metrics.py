@@ -85,7 +85,7 @@ async def app(tmp_path: Path) -> AsyncIterator[BrokerApp]:
     await app.stop()
 
 
-async def test_a_scrape_has_names_types_and_figures(app: BrokerApp, harness: Harness) -> None:
+async def test_a_scrape_has_names_types_and_values(app: BrokerApp, harness: Harness) -> None:
     """Prometheus' own parser reads it; counters and histograms never fall; what was sent is counted."""
     client = await harness.client(app)
     before = await scrape(app)
@@ -124,12 +124,12 @@ async def test_the_buckets_of_a_histogram_never_fall(app: BrokerApp, harness: Ha
             rows.setdefault(key, []).append((float(sample.labels["le"]), sample.value))
     assert ("SendMessageThread", "append") in rows
     assert ("SendMessageThread", "replica_wait") in rows
-    figures = samples(families)
+    metrics = samples(families)
     for (pair, stage), buckets in rows.items():
         assert [bound for bound, _ in buckets] == sorted(bound for bound, _ in buckets)
         assert [count for _, count in buckets] == sorted(count for _, count in buckets)
         assert len(buckets) == 12
-        count = figures["pocketmq_stage_seconds_count", (("pair", pair), ("stage", stage))]
+        count = metrics["pocketmq_stage_seconds_count", (("pair", pair), ("stage", stage))]
         assert buckets[-1] == (float("inf"), count)
     assert rows["SendMessageThread", "append"][-1][1] == 5
 
@@ -138,14 +138,14 @@ async def test_refused_requests_are_counted_by_what_was_asked_and_who_asked(app:
     """Labels are of a closed list, or bounded."""
     for version in (63, 409, 409):
         app.refused_requests.note(34, 1, Cause.CODEC, "no", remote="1.2.3.4:5", language=1, version=version)
-    figures = samples(await scrape(app))
+    metrics = samples(await scrape(app))
     for name, count in (("63", 1), ("V4_9_8", 2)):
         labels = {"request": "HEART_BEAT", "code": "1", "cause": "codec", "language": "CPP", "version": name}
-        assert figures["pocketmq_requests_refused_total", tuple(sorted(labels.items()))] == count
+        assert metrics["pocketmq_requests_refused_total", tuple(sorted(labels.items()))] == count
 
 
 async def test_pages_answer_while_the_loop_is_busy_and_the_lock_is_held(app: BrokerApp) -> None:
-    """Nothing on the way to the figures waits for the event loop, or for a lock that disk work holds."""
+    """Nothing on the way to the metrics waits for the event loop, or for a lock that disk work holds."""
     address = app.metrics_address
     answers: list[tuple[int, bytes]] = []
     done = threading.Event()

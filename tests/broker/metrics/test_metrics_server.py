@@ -27,7 +27,7 @@ from pocketmq.remoting.errors import AddressInUse, BindFailed
 
 
 def broken() -> Answer:
-    raise ValueError("no figures today")
+    raise ValueError("no metrics today")
 
 
 PAGES = {
@@ -73,7 +73,7 @@ def test_pages_are_served_and_faults_are_answers(world: World) -> None:
     assert world.ask("/a", "HEAD") == (200, b"")
     assert world.ask("/a", "POST")[0] == 405
     assert world.ask("/none") == (404, b"there are: /a /broken /large /sick\n")
-    assert world.ask("/broken") == (500, b"ValueError('no figures today')\n")
+    assert world.ask("/broken") == (500, b"ValueError('no metrics today')\n")
     assert world.ask("/sick") == (503, b"{}")
     assert world.ask("/large")[1] == bytes(5_000_000)
     assert len(world.log.of("metrics_page_failed")) == 1

@@ -15,8 +15,8 @@ from pocketmq.broker.metrics.request_metrics import PAIRS
 from pocketmq.broker.metrics.sources import Look
 from pocketmq.broker.metrics.store_metrics import LOG, PAGE_CACHE, POOL
 from pocketmq.broker.stats.stage_times import SEND_PAIR
-from pocketmq.cli.doctor import figures as doctor
-from pocketmq.cli.doctor.figures import BrokerSettings, Figures, Snapshot
+from pocketmq.cli.doctor import broker_metrics as doctor
+from pocketmq.cli.doctor.broker_metrics import BrokerMetrics, BrokerSettings, Snapshot
 from pocketmq.remoting.telemetry import FlushTelemetry, PageCacheTelemetry, PairTelemetry, PoolTelemetry
 from tests.broker.metrics.test_telemetry import World
 
@@ -109,7 +109,7 @@ def test_the_doctor_reads_keys_that_have_rows_and_in_their_unit() -> None:
     read = set()
     for path in Path(doctor.__file__).parent.rglob("*.py"):
         for how, key in re.findall(
-            r"figures\.(number|runtime|size_bytes|ratio|rate|grown)\(\s*[\"'](\w+)", path.read_text()
+            r"metrics\.(number|runtime|size_bytes|ratio|rate|grown)\(\s*[\"'](\w+)", path.read_text()
         ):
             read.add(key)
             if key in NOT_METRICS:
@@ -131,7 +131,7 @@ def test_the_doctor_knows_a_pair_by_its_telemetry_or_by_the_runtime_table(tmp_pa
     [pair] = Look(world.sources, world.clock.monotonic_ns()).pairs()
     runtime = PAIRS.runtime_of(pair, "send")
     snapshot = Snapshot(broker="b", address="a", at_ms=0, runtime=runtime)
-    known = Figures(snapshot, BrokerSettings({})).pair(SEND_PAIR)
+    known = BrokerMetrics(snapshot, BrokerSettings({})).pair(SEND_PAIR)
     assert known is not None
     told = PairTelemetry(name="send", **PAIRS.telemetry_of(pair))
     shown = {row.telemetry for row in PAIRS.rows if row.runtime}

@@ -1,4 +1,4 @@
-"""Figures by name and key: totals, windows, bounds."""
+"""Statistics by name and key: totals, windows, bounds."""
 
 from hypothesis import given
 from hypothesis import strategies as st

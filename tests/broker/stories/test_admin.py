@@ -333,8 +333,8 @@ async def test_a_reset_moves_offsets_and_tells_the_members(broker: BrokerApp, cl
     assert told[-1][1].offset_table == {QUEUE: 2}
 
 
-async def test_the_broker_tells_its_settings_and_figures(client: Client) -> None:
-    """GET_BROKER_CONFIG in RocketMQ's names, GET_BROKER_RUNTIME_INFO with counted figures."""
+async def test_the_broker_tells_its_settings_and_statistics(client: Client) -> None:
+    """GET_BROKER_CONFIG in RocketMQ's names, GET_BROKER_RUNTIME_INFO with counters."""
     await client.put(b"0", b"1")
     await client.pull_bodies(wanted=2)
     text = bytes((await client.ask(RequestCode.GET_BROKER_CONFIG)).body).decode()

@@ -180,7 +180,7 @@ async def test_status_names_both_sides(ha: HaCluster, harness: Harness) -> None:
     assert (record.epoch, record.owner, record.address) == (at_master.epoch, at_master.owner, master.address)
 
 
-async def test_figures_of_both_sides_are_exported(ha: HaCluster, harness: Harness) -> None:
+async def test_metrics_of_both_sides_are_exported(ha: HaCluster, harness: Harness) -> None:
     """Metrics, runtime table and health of a master and of its slave."""
     master, slave = await ha.pair()
     client = await harness.client(master)

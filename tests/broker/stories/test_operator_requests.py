@@ -1,4 +1,4 @@
-"""What RocketMQ's admin tools ask of a broker beside what clients ask: figures, lists, looks into queues."""
+"""What RocketMQ's admin tools ask of a broker beside what clients ask: statistics, lists, looks into queues."""
 
 from pathlib import Path
 from typing import Any
@@ -292,7 +292,7 @@ async def test_a_topic_that_is_made_again_counts_from_its_beginning(broker: Brok
 
 
 async def test_what_a_restart_finds_is_not_counted_as_put(harness: Any, tmp_path: Path) -> None:
-    """Figures begin with the process; old messages are not put anew."""
+    """Counting begins with the process; old messages are not counted again."""
     first = await harness.broker()
     client = await harness.client(first)
     await client.put(b"1", b"2")

@@ -7,8 +7,8 @@ from typing import Any
 
 from pocketmq.broker.request.executor import AdaptiveDrain, DrainExecutor, OneByOne
 from pocketmq.broker.request.request_task import AnswerPort, Drain, Refusal, Task
+from pocketmq.cli.doctor.broker_metrics import Snapshot
 from pocketmq.cli.doctor.diagnosis import diagnose
-from pocketmq.cli.doctor.figures import Snapshot
 from pocketmq.cli.doctor.finding import Severity
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.errors import Cause

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pocketmq.cli.doctor.broker_metrics import Snapshot
 from pocketmq.cli.doctor.diagnosis import diagnose
-from pocketmq.cli.doctor.figures import Snapshot
 from pocketmq.cli.doctor.finding import Finding
 from pocketmq.remoting.telemetry import (
     ALL_PAIRS,

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.cli import doctor
+from pocketmq.cli.doctor.broker_metrics import BrokerMetrics, BrokerSettings, Snapshot
 from pocketmq.cli.doctor.diagnosis import diagnose, examine
-from pocketmq.cli.doctor.figures import BrokerSettings, Figures, Snapshot
 from pocketmq.cli.doctor.finding import Area, Light, Severity
 from pocketmq.cli.doctor.report import plain_lines
 from pocketmq.cli.doctor.session import Round
@@ -44,7 +44,7 @@ from tests.cli.doctor.snapshots import (
 )
 
 
-def test_a_healthy_broker_has_no_findings_and_green_lights_with_figures() -> None:
+def test_a_healthy_broker_has_no_findings_and_green_lights_with_values() -> None:
     """Nothing wrong: every area says what was looked at and how far it is from its limit."""
     diagnosis = examine(snapshot(telemetry()), BrokerSettings(settings()))
     assert diagnosis.findings == ()
@@ -216,7 +216,7 @@ def test_a_slow_append_with_the_pool_on_is_not_cured_by_the_pool() -> None:
 
 
 def test_rocketmqs_pace_is_the_reason_when_nothing_else_is_slow() -> None:
-    """One request a drain: the rate of appends bounds the rate of requests, and the figure is given."""
+    """One request a drain: the rate of appends bounds the rate of requests, and the number is given."""
     told = telemetry(
         refusals=[refusal("queue_timeout", "[TIMEOUT_CLEAN_QUEUE]x")], stages=[stage("append", p50=10.0, p99=15.0)]
     )
@@ -416,7 +416,7 @@ def test_flush(flush: FlushTelemetry, more_stages: list[object], expected: set[s
     ],
 )
 def test_disk_dispatch_and_held_pulls_have_limits(runtime: dict[str, Any], expected: set[str]) -> None:
-    """Figures of the runtime table that RocketMQ has, too."""
+    """Values of the runtime table that RocketMQ has, too."""
     assert found_by(telemetry(), **runtime) == expected
 
 
@@ -452,9 +452,9 @@ def test_advised_settings_exist() -> None:
     sources = (Path(doctor.__file__).parent / "rules").glob("*.py")
     names = {name for source in sources for name in re.findall(r"advice\(\s*\"(\w+)\"", source.read_text())}
     assert "file_reserved_time" in names
-    figures = Figures(snapshot(telemetry()), BrokerSettings(settings()))
+    metrics = BrokerMetrics(snapshot(telemetry()), BrokerSettings(settings()))
     for name in names:
-        section, _, key = figures.name_of(name, "").partition(".")
+        section, _, key = metrics.name_of(name, "").partition(".")
         assert key in SECTIONS[section].__struct_fields__, (section, key)
 
 

@@ -45,7 +45,7 @@ def wait_for(condition: Callable[[], Any], what: str) -> Any:
 
 
 def test_a_running_broker_has_all_areas_and_its_bad_cure(broker: PocketBroker, run_command: RunCommand) -> None:
-    """Figures of real sends, the raised capacity called by name, exit code 0 since nothing is an error."""
+    """Numbers of real sends, the raised capacity called by name, exit code 0 since nothing is an error."""
     result = run_command("doctor", "--namesrv", broker.namesrv)
     text = result.stdout.decode()
     assert result.returncode == 0, text + result.stderr.decode()
@@ -116,7 +116,7 @@ def test_a_broker_whose_append_hangs_is_diagnosed_while_it_refuses(
 
 
 def test_doctor_disk_measures_and_leaves_nothing(run_command: RunCommand, tmp_path: Path) -> None:
-    """Figures, sentences, and an empty directory; the same as JSON."""
+    """Measurements, sentences, and an empty directory; the same as JSON."""
     place = tmp_path / "place"
     place.mkdir()
     result = run_command("doctor", "disk", str(place), "--seconds", "0.5", "--size", "8")

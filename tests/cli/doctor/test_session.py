@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from pocketmq.cli.doctor.figures import BrokerSettings
+from pocketmq.cli.doctor.broker_metrics import BrokerSettings
 from pocketmq.cli.doctor.finding import Severity
 from pocketmq.cli.doctor.reader import BrokerReader, Reading, Target
 from pocketmq.cli.doctor.report import exit_code_of_rounds, plain_lines, render

@@ -1,4 +1,4 @@
-"""Answers of handlers, settings of consumers, figures of the last minute."""
+"""Answers of handlers, settings of consumers, statistics of the last minute."""
 
 from typing import Any
 

@@ -110,7 +110,7 @@ def test_a_machine_that_locks_no_memory_is_told_once() -> None:
 
 
 def test_a_pool_larger_than_the_free_memory_stops_the_start(tmp_path: Path) -> None:
-    """With both figures, before anything is written."""
+    """With both numbers, before anything is written."""
     config = store_config(tmp_path / "store", transient_store_pool_enable=True, transient_store_pool_size=5)
     store = MessageStore(config, memory=FakeMemory(free=5 * 8192 - 1))
     with pytest.raises(ConfigError, match=r"transient_store_pool_size=5 .* 40960 bytes of RAM, but 40959 are free"):

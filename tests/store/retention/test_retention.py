@@ -597,7 +597,7 @@ def test_settings_are_checked() -> None:
 
 
 def test_the_refusal_says_how_full(kept: Kept) -> None:
-    """In figures, with the limit."""
+    """In numbers, with the limit."""
     kept.store.retention.commit_log_ratio = 0.934
     error = kept.store.retention.refusal()
     assert isinstance(error, StoreFull)

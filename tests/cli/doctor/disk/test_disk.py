@@ -10,7 +10,7 @@ import pytest
 
 from pocketmq.cli.doctor.disk.command import find_mount
 from pocketmq.cli.doctor.disk.meaning import meanings
-from pocketmq.cli.doctor.disk.measure import DiskFigures, DiskProbe, Times, times_of
+from pocketmq.cli.doctor.disk.measure import DiskMeasurements, DiskProbe, Times, times_of
 from pocketmq.cli.doctor.disk.mounts import Mount, mount_of
 from pocketmq.cli.doctor.finding import Severity
 from pocketmq.cli.exit_codes import CommandFailed
@@ -51,19 +51,19 @@ def probe(directory: Path, files: OsFileSystem, *, mib: int = 8, on_progress: An
     )
 
 
-def test_a_tiny_measurement_has_every_figure_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_tiny_measurement_has_every_value_and_leaves_nothing(tmp_path: Path) -> None:
     """Each step has run at least once, times are ordered, and the directory is as it was."""
     (tmp_path / "own").write_bytes(b"x")
     steps: dict[str, float] = {}
-    figures = probe(tmp_path, Watched(), on_progress=lambda name, share: steps.update({name: share})).measure()
+    measured = probe(tmp_path, Watched(), on_progress=lambda name, share: steps.update({name: share})).measure()
     assert os.listdir(tmp_path) == ["own"]
-    times = [figures.sync_alone, figures.sync_reserved, figures.sync_dirty, figures.append_mapped]
-    for each in (*times, figures.append_written):
+    times = [measured.sync_alone, measured.sync_reserved, measured.sync_dirty, measured.append_mapped]
+    for each in (*times, measured.append_written):
         assert each is not None
         assert each.count >= 1
         assert 0 <= each.p50_ms <= each.p99_ms <= each.max_ms
-    assert figures.write_bytes_per_s is not None
-    assert figures.read_random is not None or figures.skipped
+    assert measured.write_bytes_per_s is not None
+    assert measured.read_random is not None or measured.skipped
     assert set(steps.values()) == {1.0}
 
 
@@ -104,7 +104,7 @@ def test_what_was_written_is_gone_after_an_interrupt(tmp_path: Path) -> None:
 
 
 def test_it_declines_when_space_is_short(tmp_path: Path) -> None:
-    """Before a byte is written; with both figures and what to do."""
+    """Before a byte is written; with both measurements and what to do."""
     with pytest.raises(CommandFailed) as caught:
         probe(tmp_path, Watched(free_bytes=100 * MIB)).measure()
     assert "100 MiB are free" in caught.value.why
@@ -174,7 +174,7 @@ def test_the_mount_of_a_real_directory_is_found(tmp_path: Path) -> None:
     assert mount_of("/", "") is None
 
 
-HEALTHY = DiskFigures(
+HEALTHY = DiskMeasurements(
     size_bytes=512 * MIB,
     free_bytes=80 << 30,
     total_bytes=100 << 30,
@@ -191,11 +191,11 @@ HEALTHY = DiskFigures(
 EXT4 = Mount("/", "ext4", "/dev/vda", ("rw", "relatime"))
 
 
-def said(figures: DiskFigures = HEALTHY, mount: Mount | None = EXT4) -> dict[str, tuple[Severity, str]]:
-    return {meaning.about: (meaning.severity, meaning.text) for meaning in meanings(figures, mount)}
+def said(measured: DiskMeasurements = HEALTHY, mount: Mount | None = EXT4) -> dict[str, tuple[Severity, str]]:
+    return {meaning.about: (meaning.severity, meaning.text) for meaning in meanings(measured, mount)}
 
 
-def changed(**changes: Any) -> DiskFigures:
+def changed(**changes: Any) -> DiskMeasurements:
     return msgspec.structs.replace(HEALTHY, **changes)
 
 
@@ -235,7 +235,7 @@ def test_the_estimate_for_many_in_flight_is_bounded_by_the_sequential_rate() -> 
         ({"read_random": Times(9, 0.001, 0.1, 0.1)}, "reads", Severity.NOTE, "no data on the disk"),
     ],
 )
-def test_each_figure_has_its_meaning(changes: dict[str, Any], about: str, severity: Severity, words: str) -> None:
+def test_each_measurement_has_its_meaning(changes: dict[str, Any], about: str, severity: Severity, words: str) -> None:
     """From the first value that matters on."""
     found = said(changed(**changes))[about]
     assert found[0] is severity

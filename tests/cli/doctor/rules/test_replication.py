@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from pocketmq.cli.doctor.areas import area_lines
+from pocketmq.cli.doctor.broker_metrics import BrokerMetrics, BrokerSettings
 from pocketmq.cli.doctor.diagnosis import diagnose
-from pocketmq.cli.doctor.figures import BrokerSettings, Figures
 from pocketmq.cli.doctor.finding import Area, Light, Severity
 from tests.cli.doctor.snapshots import found_by, refusal, settings, snapshot, telemetry, the
 
@@ -26,8 +26,8 @@ MASTER: dict[str, Any] = {
 def test_a_healthy_pair_is_green() -> None:
     """No finding, and a line that names role, epoch and copies."""
     assert found_by(telemetry(), **MASTER) == found_by(telemetry())
-    figures = Figures(snapshot(telemetry(), **MASTER), BrokerSettings({}))
-    line = next(line for line in area_lines(figures, []) if line.area is Area.REPLICATION)
+    metrics = BrokerMetrics(snapshot(telemetry(), **MASTER), BrokerSettings({}))
+    line = next(line for line in area_lines(metrics, []) if line.area is Area.REPLICATION)
     assert line.light is Light.GREEN
     assert line.text.startswith("SYNC_MASTER, epoch 3; 2 copies in sync, SEND_OK needs 2")
 

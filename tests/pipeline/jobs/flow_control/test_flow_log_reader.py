@@ -116,7 +116,7 @@ def test_names_that_nobody_knows_are_not_passed_on() -> None:
 
 
 def test_an_interval_tells_stages_gauges_and_sums() -> None:
-    """The recorded line of a real broker becomes one fact for each figure that the tables need."""
+    """The recorded line of a real broker becomes one fact for each number that the tables need."""
     facts = [fact for _, _, fact in read(LOGS / "queue" / "broker.log")[0] if fact.for_ms or fact.kind == "gauge"]
     append = next(fact for fact in facts if (fact.kind, fact.name) == ("stage", "append"))
     assert append.count == 8

@@ -77,7 +77,7 @@ def table(output: tuple[Path, dict[str, Any]], name: str) -> list[dict[str, Any]
 
 @pytest.mark.slow
 def test_each_incident_has_its_chain_of_causes(output: tuple[Path, dict[str, Any]]) -> None:
-    """The classes, the order from cause to effect, and figures that are those of the scenarios' clients."""
+    """The classes, the order from cause to effect, and numbers that are those of the scenarios' clients."""
     found = {row["broker"]: row for row in table(output, "incidents")}
     busy = found["broker-1a"]
     texts = [step["step"] for step in busy["chain"]]

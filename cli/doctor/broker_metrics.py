@@ -1,6 +1,6 @@
 """What is known about a broker: its runtime table, its settings and its telemetry, typed; None where nothing is known.
 
-Lives here: ``Snapshot``, ``BrokerSettings`` and ``Figures``, through which the rules look at both.
+Lives here: ``Snapshot``, ``BrokerSettings`` and ``BrokerMetrics``, through which the rules look at both.
 Nothing here raises, whatever a broker sent.
 """
 
@@ -92,7 +92,7 @@ class Refused:
 
 
 @dataclass(slots=True)
-class Figures:
+class BrokerMetrics:
     """A snapshot, the one before it, and the settings, as the rules ask for them."""
 
     snapshot: Snapshot
