@@ -251,7 +251,7 @@ class Admin(Lifecycle):
 
     async def _topic_settings_at(self, address: str, topic: str) -> TopicConfigBody | None:
         what = f"settings of {topic} refused"
-        response = await self._link_request(address, RequestCode.GET_TOPIC_CONFIG, TopicRequestHeader(topic))
+        response = await self._connection_request(address, RequestCode.GET_TOPIC_CONFIG, TopicRequestHeader(topic))
         if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:  # RocketMQ 4.9
             body = await self._ask(address, RequestCode.GET_ALL_TOPIC_CONFIG, None, what)
             return decode_body(body, TopicConfigSerializeWrapper).topic_config_table.get(topic)
@@ -305,7 +305,7 @@ class Admin(Lifecycle):
         found: set[str] = set()
 
         async def ask(address: str) -> None:
-            response = await self._link_request(address, RequestCode.GROUP_LIST, None)
+            response = await self._connection_request(address, RequestCode.GROUP_LIST, None)
             if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:  # RocketMQ
                 body = await self._ask(
                     address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, None, "group list refused"
@@ -329,7 +329,7 @@ class Admin(Lifecycle):
         header = ConsumerGroupRequestHeader(group)
         queues: list[QueueProgress] = []
         for address in masters.values():
-            response = await self._link_request(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
+            response = await self._connection_request(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
             check_answer(response, f"members of {group} refused", address, ResponseCode.CONSUMER_NOT_ONLINE)
             if response.code == ResponseCode.SUCCESS:
                 answer = decode_body(response.body, ConsumerConnection)
@@ -403,9 +403,9 @@ class Admin(Lifecycle):
 
         RocketMQ is told the time: 4.9 does not know the fields for one queue and its offset, and would take the end.
         """
-        link = await self.instance.link_to(address, broker_name, timeout_ms=self._timeout_ms)
+        connection = await self.instance.connection_to(address, broker_name, timeout_ms=self._timeout_ms)
         headers = [ResetOffsetRequestHeader(topic, group, timestamp_ms, is_force=True)]
-        if link.announcement is not None:
+        if connection.announcement is not None:
             headers = [
                 ResetOffsetRequestHeader(
                     topic, group, RESET_TO_END_MS, is_force=True, queue_id=queue.queue_id, offset=offset
@@ -414,14 +414,16 @@ class Admin(Lifecycle):
                 if queue.broker_name == broker_name
             ]
         code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
-        responses = await asyncio.gather(*(self._link_request(address, code, header) for header in headers))
+        responses = await asyncio.gather(*(self._connection_request(address, code, header) for header in headers))
         for response in responses:
             check_answer(response, f"reset of {topic} for {group} refused", address, ResponseCode.CONSUMER_NOT_ONLINE)
 
     async def _require_offline(self, group: str, route: TopicRoute) -> None:
         header = ConsumerGroupRequestHeader(group)
         for broker in route.brokers.values():
-            response = await self._link_request(broker.readable(), RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
+            response = await self._connection_request(
+                broker.readable(), RequestCode.GET_CONSUMER_CONNECTION_LIST, header
+            )
             if response.code == ResponseCode.SUCCESS:
                 members = decode_body(response.body, ConsumerConnection).connection_set
                 if members:
@@ -479,7 +481,7 @@ class Admin(Lifecycle):
         found: list[ReceivedMessage] = []
         for name, broker in route.brokers.items():
             address = broker.readable()
-            response = await self._link_request(address, RequestCode.QUERY_MESSAGE, header)
+            response = await self._connection_request(address, RequestCode.QUERY_MESSAGE, header)
             check_answer(response, f"query of {topic} refused", address, ResponseCode.QUERY_NOT_FOUND)
             if response.code == ResponseCode.SUCCESS:
                 found += received_messages(response.body, None, name)
@@ -518,17 +520,17 @@ class Admin(Lifecycle):
         response = await servers.request(code, header, timeout_ms=self._timeout_ms)
         return check_answer(response, what, servers.current).body
 
-    async def _link_request(self, address: str, code: int, header: Header | None) -> Any:
+    async def _connection_request(self, address: str, code: int, header: Header | None) -> Any:
         self._check_running()
-        link: BrokerConnection = await self.instance.link_to(address, address, timeout_ms=self._timeout_ms)
-        return await link.channel.request(code, header, timeout_ms=self._timeout_ms)
+        connection: BrokerConnection = await self.instance.connection_to(address, address, timeout_ms=self._timeout_ms)
+        return await connection.channel.request(code, header, timeout_ms=self._timeout_ms)
 
     async def _ask(self, address: str, code: int, header: Header | None, what: str) -> Any:
         if address in self.instance.name_servers.addresses:
             self._check_running()
             response = await self.instance.name_servers.request_at(address, code, header, timeout_ms=self._timeout_ms)
         else:
-            response = await self._link_request(address, code, header)
+            response = await self._connection_request(address, code, header)
         return check_answer(response, what, address).body
 
     @staticmethod

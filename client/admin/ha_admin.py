@@ -269,10 +269,10 @@ class HaAdmin:
         check_answer(response, "order refused", address)
 
     async def _request(self, address: str, code: int, header: Header | None) -> Any:
-        link = await self._admin.instance.link_to(address, address, timeout_ms=self._timeout_ms)
-        if link.announcement is None:
+        connection = await self._admin.instance.connection_to(address, address, timeout_ms=self._timeout_ms)
+        if connection.announcement is None:
             raise NotPocketMQ(ROCKETMQ_WHY, why=address, hint=ROCKETMQ_HINT)
-        return await link.channel.request(code, header, timeout_ms=self._timeout_ms)
+        return await connection.channel.request(code, header, timeout_ms=self._timeout_ms)
 
 
 def _bounded(steps: Iterable[int], epoch: int) -> list[int]:

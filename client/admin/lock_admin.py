@@ -72,8 +72,8 @@ async def release_lock(admin: Admin, lock: QueueLockStatus) -> None:
 
 async def _ask(admin: Admin, name: str, address: str, code: int, header: Header) -> bytes:
     timeout_ms = admin.instance.options.api_timeout_ms
-    link = await admin.instance.link_to(address, name, timeout_ms=timeout_ms)
-    response = await link.channel.request(code, header, timeout_ms=timeout_ms)
+    connection = await admin.instance.connection_to(address, name, timeout_ms=timeout_ms)
+    response = await connection.channel.request(code, header, timeout_ms=timeout_ms)
     if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
         raise LocksUnknown(
             f"the locks of {name} are not known",

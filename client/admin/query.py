@@ -94,8 +94,8 @@ class MessageFinder:
         what = f"{'unique id' if unique else 'key'} {key} of {topic}"
 
         async def ask(name: str, address: str) -> Found:
-            link = await self._instance.link_to(address, name, timeout_ms=self._timeout_ms)
-            response = await link.channel.request(RequestCode.QUERY_MESSAGE, header, timeout_ms=self._timeout_ms)
+            connection = await self._instance.connection_to(address, name, timeout_ms=self._timeout_ms)
+            response = await connection.channel.request(RequestCode.QUERY_MESSAGE, header, timeout_ms=self._timeout_ms)
             check_answer(response, f"query of {topic} refused", address, ResponseCode.QUERY_NOT_FOUND)
             messages: list[ReceivedMessage] = []
             if response.code == ResponseCode.SUCCESS:
@@ -124,8 +124,8 @@ class MessageFinder:
             return Found([], [Asked("", address, what, 0, f"no broker of this cluster; known: {known}", failed=True)])
 
         async def ask(name: str, address: str) -> Found:
-            link = await self._instance.link_to(address, name, timeout_ms=self._timeout_ms)
-            response = await link.channel.request(
+            connection = await self._instance.connection_to(address, name, timeout_ms=self._timeout_ms)
+            response = await connection.channel.request(
                 RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset), timeout_ms=self._timeout_ms
             )
             if response.code != ResponseCode.SUCCESS:

@@ -39,11 +39,11 @@ async def open_transactions(admin: Admin, broker: str = "", max_count: int = 100
     found: list[tuple[str, OpenTransaction]] = []
     timeout_ms = admin.instance.options.api_timeout_ms
     for name, address in (await admin.masters(broker=broker)).items():
-        link = await admin.instance.link_to(address, name, timeout_ms=timeout_ms)
+        connection = await admin.instance.connection_to(address, name, timeout_ms=timeout_ms)
         offset = 0
         while offset >= 0 and len(found) < max_count:
             header = TransactionListRequestHeader(offset, min(PAGE, max_count - len(found)))
-            response = await link.channel.request(RequestCode.TRANSACTION_LIST, header, timeout_ms=timeout_ms)
+            response = await connection.channel.request(RequestCode.TRANSACTION_LIST, header, timeout_ms=timeout_ms)
             if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise TransactionsUnknown(
                     f"the open transactions of {name} are not known",
@@ -73,8 +73,8 @@ async def resume_transaction(admin: Admin, msg_id: str) -> str:
             hint="give the offset message id of a message in TRANS_CHECK_MAX_TIME_TOPIC",
         )
     timeout_ms = admin.instance.options.api_timeout_ms
-    link = await admin.instance.link_to(address, masters[address], timeout_ms=timeout_ms)
-    if link.announcement is None:  # RocketMQ would make a half message of whatever the id names
+    connection = await admin.instance.connection_to(address, masters[address], timeout_ms=timeout_ms)
+    if connection.announcement is None:  # RocketMQ would make a half message of whatever the id names
         topic = (await admin.view_message(msg_id)).topic
         if topic != TRANS_CHECK_MAX_TIME_TOPIC:
             raise MessageIllegal(
@@ -83,6 +83,6 @@ async def resume_transaction(admin: Admin, msg_id: str) -> str:
                 hint="give the offset message id of a message in TRANS_CHECK_MAX_TIME_TOPIC",
             )
     header = ResumeCheckHalfMessageRequestHeader(msg_id)
-    response = await link.channel.request(RequestCode.RESUME_CHECK_HALF_MESSAGE, header, timeout_ms=timeout_ms)
+    response = await connection.channel.request(RequestCode.RESUME_CHECK_HALF_MESSAGE, header, timeout_ms=timeout_ms)
     check_answer(response, "transaction not resumed", address)
     return address

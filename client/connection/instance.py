@@ -185,7 +185,7 @@ class ClientInstance:
         self._consumer_asked: dict[str, Callable[[ClientChannel, Request], None]] = {}
         self._fetching: dict[str, asyncio.Task[TopicRoute]] = {}
         self._opening: dict[str, asyncio.Task[BrokerConnection]] = {}
-        self._links: dict[str, BrokerConnection] = {}
+        self._connections: dict[str, BrokerConnection] = {}
         self.supervisor = Supervisor(self.log, self.clock)
         self._tasks = TaskSet(self.supervisor)
         self.limits = RocketMQLimits(self.log)
@@ -247,7 +247,7 @@ class ClientInstance:
         if self._users:
             return
         await self._tasks.cancel()
-        self._links.clear()
+        self._connections.clear()
         await self._pool.close()
 
     # -- routes ------------------------------------------------------------------------------------------------
@@ -348,14 +348,14 @@ class ClientInstance:
             )
         return found
 
-    def open_link(self, broker_name: str) -> BrokerConnection | None:
-        """Return the link to a broker's master if it is open now."""
+    def open_connection(self, broker_name: str) -> BrokerConnection | None:
+        """Return the connection to a broker's master if it is open now."""
         found = self.routes.broker(broker_name)
-        link = self._links.get(found.master) if found is not None else None
-        return link if link is not None and not link.channel.closed else None
+        connection = self._connections.get(found.master) if found is not None else None
+        return connection if connection is not None and not connection.channel.closed else None
 
-    async def link(self, broker_name: str, *, timeout_ms: float, broker_id: int = 0) -> BrokerConnection:
-        """Return an open link to a broker; connect and send a heartbeat if there is none yet."""
+    async def connection(self, broker_name: str, *, timeout_ms: float, broker_id: int = 0) -> BrokerConnection:
+        """Return an open connection to a broker; connect and send a heartbeat if there is none yet."""
         self.check_process()
         found = self.broker(broker_name)
         address = found.master if broker_id == 0 else found.readable(broker_id)
@@ -363,13 +363,13 @@ class ClientInstance:
             raise BrokerNotExist(
                 f"The broker[{broker_name}] not exist", why="it has no master", hint="start its master"
             )
-        return await self.link_to(address, broker_name, timeout_ms=timeout_ms)
+        return await self.connection_to(address, broker_name, timeout_ms=timeout_ms)
 
-    async def link_to(self, address: str, broker_name: str, *, timeout_ms: float) -> BrokerConnection:
-        """Return an open link to ``address``."""
-        link = self._links.get(address)
-        if link is not None and not link.channel.closed:
-            return link
+    async def connection_to(self, address: str, broker_name: str, *, timeout_ms: float) -> BrokerConnection:
+        """Return an open connection to ``address``."""
+        connection = self._connections.get(address)
+        if connection is not None and not connection.channel.closed:
+            return connection
         task = self._opening.get(address)
         if task is None:
             task = self._tasks.spawn(self._open(address, broker_name), f"pocketmq-connect-{address}")
@@ -385,11 +385,11 @@ class ClientInstance:
             RequestCode.HEART_BEAT, None, self._heartbeat_body(), timeout_ms=self.options.connect_timeout_ms
         )
         check_answer(response, f"heartbeat to {broker_name} refused", address)
-        link = BrokerConnection(broker_name, address, channel, channel.announcement, response.version)
-        if link.announcement is None:
+        connection = BrokerConnection(broker_name, address, channel, channel.announcement, response.version)
+        if connection.announcement is None:
             self.limits.opened(broker_name, address, response.version)
-        self._links[address] = link
-        return link
+        self._connections[address] = connection
+        return connection
 
     async def _wait(
         self, task: "asyncio.Task[Any]", timeout_ms: float, what: str, error_type: type[PocketMQError]
@@ -448,15 +448,17 @@ class ClientInstance:
             await self._unregister(UnregisterClientRequestHeader(client_id=self.client_id, consumer_group=group))
 
     async def _unregister(self, header: UnregisterClientRequestHeader) -> None:
-        async def tell(link: BrokerConnection) -> None:
+        async def tell(connection: BrokerConnection) -> None:
             try:
-                await link.channel.request(
+                await connection.channel.request(
                     RequestCode.UNREGISTER_CLIENT, header, timeout_ms=self.options.api_timeout_ms
                 )
             except PocketMQError as error:
-                self.log.info("unregister_failed", address=link.address, error=str(error))
+                self.log.info("unregister_failed", address=connection.address, error=str(error))
 
-        await asyncio.gather(*(tell(link) for link in self._links.values() if not link.channel.closed))
+        await asyncio.gather(
+            *(tell(connection) for connection in self._connections.values() if not connection.channel.closed)
+        )
 
     async def heartbeat(self) -> None:
         """Send a heartbeat to every broker of every known route: masters, and slaves too when there are consumers."""
@@ -467,12 +469,12 @@ class ClientInstance:
                     wanted[address] = broker.broker_name
 
         async def beat(address: str, broker_name: str) -> None:
-            link = self._links.get(address)
+            connection = self._connections.get(address)
             try:
-                if link is None or link.channel.closed:
-                    await self.link_to(address, broker_name, timeout_ms=self.options.api_timeout_ms)
+                if connection is None or connection.channel.closed:
+                    await self.connection_to(address, broker_name, timeout_ms=self.options.api_timeout_ms)
                 else:
-                    await link.channel.request(
+                    await connection.channel.request(
                         RequestCode.HEART_BEAT, None, self._heartbeat_body(), timeout_ms=self.options.api_timeout_ms
                     )
             except PocketMQError as error:
@@ -480,12 +482,12 @@ class ClientInstance:
 
         await asyncio.gather(*(beat(address, name) for address, name in wanted.items()))
 
-    async def beat(self, link: BrokerConnection, *, timeout_ms: int) -> None:
+    async def beat(self, connection: BrokerConnection, *, timeout_ms: int) -> None:
         """Send one heartbeat, so that a broker knows now which groups this client has. Raises its refusal."""
-        response = await link.channel.request(
+        response = await connection.channel.request(
             RequestCode.HEART_BEAT, None, self._heartbeat_body(), timeout_ms=timeout_ms
         )
-        check_answer(response, f"heartbeat to {link.broker_name} refused", link.address)
+        check_answer(response, f"heartbeat to {connection.broker_name} refused", connection.address)
 
     def _heartbeat_body(self) -> bytes:
         return encode_body(
@@ -501,10 +503,10 @@ class ClientInstance:
             await asyncio.sleep(self.options.heartbeat_broker_interval_ms / 1000)
             await self.heartbeat()
 
-    def link_of(self, channel: ClientChannel) -> BrokerConnection | None:
-        """Return the open link that uses ``channel``."""
-        link = self._links.get(channel.address)
-        return link if link is not None and link.channel is channel and not channel.closed else None
+    def connection_of(self, channel: ClientChannel) -> BrokerConnection | None:
+        """Return the open connection that uses ``channel``."""
+        connection = self._connections.get(channel.address)
+        return connection if connection is not None and connection.channel is channel and not channel.closed else None
 
     def add_request_handler(self, code: int, handler: RequestHandler) -> None:
         """Let ``handler`` see every request of this code that a broker sends; several may."""

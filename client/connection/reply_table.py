@@ -74,9 +74,11 @@ class ReplyTable:
         header = request.header
         if not isinstance(header, ReplyMessageRequestHeader):
             return "it has no header"
-        link = self._instance.link_of(channel)
+        connection = self._instance.connection_of(channel)
         try:
-            reply = _received(header, request.body, "" if link is None else link.broker_name, self._instance)
+            reply = _received(
+                header, request.body, "" if connection is None else connection.broker_name, self._instance
+            )
         except PocketMQError as error:
             return f"process reply message fail: {error}"
         correlation_id = reply.properties.get(names.CORRELATION_ID, "")

@@ -213,12 +213,12 @@ class QueueLocks:
                 self._group, self._instance.client_id, [QueueBody(*queue) for queue in queues], True, True
             )
             try:
-                link, response = await self._ask(RequestCode.LOCK_BATCH_MQ, broker_name, body)
+                connection, response = await self._ask(RequestCode.LOCK_BATCH_MQ, broker_name, body)
                 answer = decode_body(response.body, OwnLockBatchResponseBody)
             except PocketMQError as error:
                 self._not_asked(queues, error)
                 return
-            self._answered(queues, answer, link.channel, broker_name, sent_ns)
+            self._answered(queues, answer, connection.channel, broker_name, sent_ns)
 
     def _not_asked(self, queues: Sequence[MessageQueue], error: PocketMQError) -> None:
         """Keep the leases that are valid: the broker has not said no."""
@@ -330,10 +330,10 @@ class QueueLocks:
             )
 
     async def _ask(self, code: int, broker_name: str, body: LockBatchRequestBody) -> tuple[Any, Any]:
-        link = await self._instance.link(broker_name, timeout_ms=LOCK_TIMEOUT_MS)
-        response = await link.channel.request(code, None, encode_body(body), timeout_ms=LOCK_TIMEOUT_MS)
-        check_answer(response, f"locks of {self._group} refused", link.address)
-        return link, response
+        connection = await self._instance.connection(broker_name, timeout_ms=LOCK_TIMEOUT_MS)
+        response = await connection.channel.request(code, None, encode_body(body), timeout_ms=LOCK_TIMEOUT_MS)
+        check_answer(response, f"locks of {self._group} refused", connection.address)
+        return connection, response
 
 
 def _parts(queues: Iterable[MessageQueue]) -> list[list[MessageQueue]]:

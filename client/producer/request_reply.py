@@ -152,27 +152,27 @@ class Requests:
         route = await self._instance.route(topic, timeout_ms=timeout_ms, for_send=True)
         untold: list[BrokerConnection] = []
         for broker in route.brokers.values():
-            link = self._instance.open_link(broker.broker_name)
-            if link is not None:
-                if link.channel not in self._told:
-                    untold.append(link)
+            connection = self._instance.open_connection(broker.broker_name)
+            if connection is not None:
+                if connection.channel not in self._told:
+                    untold.append(connection)
             elif broker.master and len(self._tasks) < REQUESTS_MAX:
                 self._tasks.spawn(self._connect(broker.broker_name), "pocketmq-request-connect")
         if untold:
-            await asyncio.gather(*(self._tell(link, timeout_ms) for link in untold))
+            await asyncio.gather(*(self._tell(connection, timeout_ms) for connection in untold))
 
     async def _connect(self, broker_name: str) -> None:
         try:
-            await self._instance.link(broker_name, timeout_ms=self._instance.options.connect_timeout_ms)
+            await self._instance.connection(broker_name, timeout_ms=self._instance.options.connect_timeout_ms)
         except PocketMQError as error:
             self._instance.log.info("request_broker_not_connected", broker=broker_name, error=str(error))
 
-    async def _tell(self, link: BrokerConnection, timeout_ms: int) -> None:
+    async def _tell(self, connection: BrokerConnection, timeout_ms: int) -> None:
         try:
-            await self._instance.beat(link, timeout_ms=min(timeout_ms, self._instance.options.api_timeout_ms))
-            self._told.add(link.channel)
+            await self._instance.beat(connection, timeout_ms=min(timeout_ms, self._instance.options.api_timeout_ms))
+            self._told.add(connection.channel)
         except PocketMQError as error:
-            self._instance.log.info("request_broker_not_told", address=link.address, error=str(error))
+            self._instance.log.info("request_broker_not_told", address=connection.address, error=str(error))
 
 
 def _no_reply(topic: str, timeout_ms: int, correlation_id: str, sending: "asyncio.Future[Receipt]") -> NoReply:

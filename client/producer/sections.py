@@ -51,8 +51,8 @@ class Sections:
         """
         build = None
         if plain:
-            link = self.instance.open_link(queue.broker_name)
-            builder = self._sender.native.builder(link, half) if link is not None else None
+            connection = self.instance.open_connection(queue.broker_name)
+            builder = self._sender.native.builder(connection, half) if connection is not None else None
             build = builder.build if builder is not None else None
         return Section(
             key,

@@ -1,6 +1,6 @@
 """Which broker of a name is read from: the one it suggests, the master, or a slave while the master is away.
 
-Lives here: ``ReadLinks``: the order of a name's brokers, who is left out for a while, what is tried next.
+Lives here: ``ReadConnections``: the order of a name's brokers, who is left out for a while, what is tried next.
 """
 
 from collections.abc import Awaitable, Callable
@@ -20,7 +20,7 @@ AVOID_MS_MAX: Final = 120_000
 _T = TypeVar("_T")
 
 
-class ReadLinks:
+class ReadConnections:
     """Reads of one consumer. Loop thread.
 
     A name with a master alone is asked there and nowhere else. Where slaves are known, one of them is asked as soon as
@@ -34,7 +34,8 @@ class ReadLinks:
     async def ask(
         self, broker_name: str, request: Callable[[int, BrokerConnection], Awaitable[_T]], *, broker_id: int = MASTER_ID
     ) -> _T:
-        """Return what ``request(broker id, link)`` returns for the first broker that answers, ``broker_id`` first.
+        """Return what ``request(broker id, connection)`` returns for the first broker that answers, ``broker_id``
+        first.
 
         Raises the last error of the connection, or at once any other error.
         """
@@ -44,8 +45,10 @@ class ReadLinks:
         failed: PocketMQError | None = None
         for number, address in readers:
             try:
-                link = await instance.link_to(address, broker_name, timeout_ms=instance.options.api_timeout_ms)
-                result = await request(number, link)
+                connection = await instance.connection_to(
+                    address, broker_name, timeout_ms=instance.options.api_timeout_ms
+                )
+                result = await request(number, connection)
             except (ConnectFailed, ConnectionLost, RequestTimeout) as error:
                 failed = error
             except BrokerAnswerError as error:
@@ -60,8 +63,8 @@ class ReadLinks:
                 self._avoid(address)
         if failed is not None:
             raise failed
-        await instance.link(broker_name, timeout_ms=instance.options.api_timeout_ms)  # raises: no address at all
-        raise AssertionError("a broker without an address has a link")
+        await instance.connection(broker_name, timeout_ms=instance.options.api_timeout_ms)  # raises: no address at all
+        raise AssertionError("a broker without an address has a connection")
 
     def _order(self, readers: list[tuple[int, str]]) -> list[tuple[int, str]]:
         if not self._avoided or len(readers) == 1:

@@ -16,7 +16,7 @@ from pocketmq.client.connection.instance import BrokerConnection, ClientInstance
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.connection.route import MASTER_ID
 from pocketmq.client.errors import ClientError, answer_error
-from pocketmq.client.pull.broker_connections import ReadLinks
+from pocketmq.client.pull.broker_connections import ReadConnections
 from pocketmq.client.pull.offsets import ConsumeFromWhere
 from pocketmq.client.pull.subscription import ALL, Subscription
 from pocketmq.common.errors import Cause
@@ -94,7 +94,7 @@ class PullWire:
     def __init__(self, instance: ClientInstance, consumer_group: str) -> None:
         self._instance = instance
         self._group = consumer_group
-        self.links = ReadLinks(instance)
+        self.connections = ReadConnections(instance)
         self._suggested: dict[MessageQueue, int] = {}  # queues that are read from another broker than the master
 
     @property
@@ -124,11 +124,13 @@ class PullWire:
             suspend_ms = 0  # a hold at one broker would keep what the others have
 
         async def pull_from(wanted_id: int) -> list[PullResult]:
-            async def ask(broker_id: int, link: BrokerConnection) -> list[PullResult]:
-                results = await self._pull_at(link, by_id[wanted_id], subscription, max_messages, max_bytes, suspend_ms)
+            async def ask(broker_id: int, connection: BrokerConnection) -> list[PullResult]:
+                results = await self._pull_at(
+                    connection, by_id[wanted_id], subscription, max_messages, max_bytes, suspend_ms
+                )
                 return results if broker_id == MASTER_ID else [_not_back(result, positions) for result in results]
 
-            results = await self.links.ask(broker_name, ask, broker_id=wanted_id)
+            results = await self.connections.ask(broker_name, ask, broker_id=wanted_id)
             self._note_suggestions(results)
             return results
 
@@ -147,25 +149,25 @@ class PullWire:
 
     async def _pull_at(
         self,
-        link: BrokerConnection,
+        connection: BrokerConnection,
         positions: Sequence[tuple[MessageQueue, int]],
         subscription: Subscription | None,
         max_messages: int,
         max_bytes: int,
         suspend_ms: int,
     ) -> list[PullResult]:
-        if link.announcement is not None and link.announcement.native:
-            return [await self._pull_native(link, positions, subscription, max_messages, max_bytes, suspend_ms)]
+        if connection.announcement is not None and connection.announcement.native:
+            return [await self._pull_native(connection, positions, subscription, max_messages, max_bytes, suspend_ms)]
         suspend_ms = max(suspend_ms - HOLD_LATE_MS, 0) if len(positions) == 1 else 0
         pulls = [
-            self._pull_rocketmq(link, queue, offset, subscription, min(max_messages, PULL_BATCH_SIZE), suspend_ms)
+            self._pull_rocketmq(connection, queue, offset, subscription, min(max_messages, PULL_BATCH_SIZE), suspend_ms)
             for queue, offset in positions
         ]
         return list(await asyncio.gather(*pulls))
 
     async def _pull_native(
         self,
-        link: BrokerConnection,
+        connection: BrokerConnection,
         positions: Sequence[tuple[MessageQueue, int]],
         subscription: Subscription | None,
         max_messages: int,
@@ -181,33 +183,33 @@ class PullWire:
             expression=subscription.expression if subscription is not None else ALL,
             expression_type=subscription.expression_type if subscription is not None else TAG_TYPE,
         )
-        response = await link.channel.request(
+        response = await connection.channel.request(
             RequestCode.NATIVE_PULL, header, timeout_ms=self._timeout_ms + suspend_ms + ANSWER_EXTRA_MS
         )
-        answer: Any = _checked(response, "pull refused", link).header
+        answer: Any = _checked(response, "pull refused", connection).header
         if answer is None or len(answer.results) != len(positions):
-            raise _illegal(link, f"no result for each of {len(positions)} queues")
+            raise _illegal(connection, f"no result for each of {len(positions)} queues")
         results: list[QueueResult] = []
         for (queue, _), (code, next_offset, min_offset, max_offset, count) in zip(
             positions, answer.results, strict=True
         ):
             if code not in _PULL_CODES:
                 raise answer_error(
-                    f"pull of {queue} refused", answer_code=code, remark=response.remark, address=link.address
+                    f"pull of {queue} refused", answer_code=code, remark=response.remark, address=connection.address
                 )
             results.append(QueueResult(queue, code, next_offset, min_offset, max_offset, count))
         total = sum(result.count for result in results)
         body = memoryview(response.body)
         if total < 0 or 4 * total > len(body):
-            raise _illegal(link, f"{total} records announced in {len(body)} bytes")
+            raise _illegal(connection, f"{total} records announced in {len(body)} bytes")
         sizes = np.frombuffer(body[: 4 * total], ">u4").astype(np.int64)
         if int(sizes.sum()) != len(body) - 4 * total:
-            raise _illegal(link, f"sizes add up to {int(sizes.sum())}, {len(body) - 4 * total} bytes follow")
-        return PullResult(link.broker_name, results, body[4 * total :], sizes, answer.suggest_which_broker_id)
+            raise _illegal(connection, f"sizes add up to {int(sizes.sum())}, {len(body) - 4 * total} bytes follow")
+        return PullResult(connection.broker_name, results, body[4 * total :], sizes, answer.suggest_which_broker_id)
 
     async def _pull_rocketmq(
         self,
-        link: BrokerConnection,
+        connection: BrokerConnection,
         queue: MessageQueue,
         offset: int,
         subscription: Subscription | None,
@@ -228,18 +230,18 @@ class PullWire:
             expression_type=subscription.expression_type if subscription is not None else TAG_TYPE,
             bname=queue.broker_name,
         )
-        response = await link.channel.request(
+        response = await connection.channel.request(
             RequestCode.PULL_MESSAGE, header, timeout_ms=self._timeout_ms + suspend_ms + ANSWER_EXTRA_MS
         )
-        answer: Any = _checked(response, f"pull of {queue} refused", link).header
+        answer: Any = _checked(response, f"pull of {queue} refused", connection).header
         if answer is None:
-            raise _illegal(link, "no header")
+            raise _illegal(connection, "no header")
         found = response.code == ResponseCode.SUCCESS
         result = QueueResult(
             queue, response.code, answer.next_begin_offset, answer.min_offset, answer.max_offset, -1 if found else 0
         )
         body = memoryview(response.body if found else b"")
-        return PullResult(link.broker_name, [result], body, None, answer.suggest_which_broker_id)
+        return PullResult(connection.broker_name, [result], body, None, answer.suggest_which_broker_id)
 
     # -- bounds and times --------------------------------------------------------------------------------------
 
@@ -263,12 +265,12 @@ class PullWire:
         return await self._offset(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header, queue)
 
     async def _offset(self, code: int, header: Any, queue: MessageQueue) -> int:
-        async def ask(broker_id: int, link: BrokerConnection) -> int:
-            response = await link.channel.request(code, header, timeout_ms=self._timeout_ms)
-            answer: Any = check_answer(response, f"offset of {queue} refused", link.address).header
+        async def ask(broker_id: int, connection: BrokerConnection) -> int:
+            response = await connection.channel.request(code, header, timeout_ms=self._timeout_ms)
+            answer: Any = check_answer(response, f"offset of {queue} refused", connection.address).header
             return int(answer.offset)
 
-        return await self.links.ask(queue.broker_name, ask)
+        return await self.connections.ask(queue.broker_name, ask)
 
     # -- stored offsets ----------------------------------------------------------------------------------------
 
@@ -286,16 +288,16 @@ class PullWire:
             set_zero_if_not_found=None if zero_if_young else False,
         )
 
-        async def ask(broker_id: int, link: BrokerConnection) -> int:
+        async def ask(broker_id: int, connection: BrokerConnection) -> int:
             code = RequestCode.QUERY_CONSUMER_OFFSET
-            response = await link.channel.request(code, header, timeout_ms=self._timeout_ms)
-            check_answer(response, f"offset of {self._group} refused", link.address, ResponseCode.QUERY_NOT_FOUND)
+            response = await connection.channel.request(code, header, timeout_ms=self._timeout_ms)
+            check_answer(response, f"offset of {self._group} refused", connection.address, ResponseCode.QUERY_NOT_FOUND)
             if response.code == ResponseCode.QUERY_NOT_FOUND:
                 return NO_OFFSET
             answer: Any = response.header
             return int(answer.offset)
 
-        return await self.links.ask(queue.broker_name, ask)
+        return await self.connections.ask(queue.broker_name, ask)
 
     async def store_offset(self, queue: MessageQueue, offset: int, *, fencing_token: int = 0) -> int:
         """Store the group's offset at the queue's broker, wait for the answer, and return the id of the broker that has
@@ -312,13 +314,13 @@ class PullWire:
             fencing_token=fencing_token or None,
         )
 
-        async def ask(broker_id: int, link: BrokerConnection) -> int:
+        async def ask(broker_id: int, connection: BrokerConnection) -> int:
             code = RequestCode.UPDATE_CONSUMER_OFFSET
-            response = await link.channel.request(code, header, timeout_ms=self._timeout_ms)
-            check_answer(response, f"commit of {queue} refused", link.address)
+            response = await connection.channel.request(code, header, timeout_ms=self._timeout_ms)
+            check_answer(response, f"commit of {queue} refused", connection.address)
             return broker_id
 
-        return await self.links.ask(queue.broker_name, ask)
+        return await self.connections.ask(queue.broker_name, ask)
 
     async def start_offset(
         self, queue: MessageQueue, where: ConsumeFromWhere, timestamp_ms: int, *, stored: int | None = None
@@ -346,7 +348,7 @@ def _not_back(result: PullResult, positions: Sequence[tuple[MessageQueue, int]])
     return PullResult(result.broker_name, queues, result.body, result.sizes, result.suggested_id)
 
 
-def _checked(response: Response, what: str, link: BrokerConnection) -> Response:
+def _checked(response: Response, what: str, connection: BrokerConnection) -> Response:
     """Return a pull's response unless its code says that something is wrong."""
     if response.code not in _PULL_CODES:
         after = response.extra.get("retry_after_ms", "")
@@ -354,11 +356,13 @@ def _checked(response: Response, what: str, link: BrokerConnection) -> Response:
             what,
             answer_code=response.code,
             remark=response.remark,
-            address=link.address,
+            address=connection.address,
             retry_after_ms=int(after) if after.isdecimal() else 0,
         )
     return response
 
 
-def _illegal(link: BrokerConnection, why: str) -> PullAnswerIllegal:
-    return PullAnswerIllegal("pull answer refused", why=f"{link.address}: {why}", hint="check the broker's version")
+def _illegal(connection: BrokerConnection, why: str) -> PullAnswerIllegal:
+    return PullAnswerIllegal(
+        "pull answer refused", why=f"{connection.address}: {why}", hint="check the broker's version"
+    )

@@ -194,13 +194,13 @@ class QueueSharing:
         """Ask any broker of the topic who is in the group."""
         failure: PocketMQError | None = None
 
-        async def ask(broker_id: int, link: BrokerConnection) -> list[str]:
-            response = await link.channel.request(
+        async def ask(broker_id: int, connection: BrokerConnection) -> list[str]:
+            response = await connection.channel.request(
                 RequestCode.GET_CONSUMER_LIST_BY_GROUP,
                 ConsumerGroupRequestHeader(consumer_group=self._group),
                 timeout_ms=self._instance.options.api_timeout_ms,
             )
-            check_answer(response, f"members of {self._group} unknown", link.address, ResponseCode.SYSTEM_ERROR)
+            check_answer(response, f"members of {self._group} unknown", connection.address, ResponseCode.SYSTEM_ERROR)
             if response.code != ResponseCode.SUCCESS:
                 return []
             self._on_conflict(response.extra.get(CONFLICT_FIELD, ""))
@@ -208,7 +208,7 @@ class QueueSharing:
 
         for broker in route.brokers.values():
             try:
-                members = await self._wire.links.ask(broker.broker_name, ask)
+                members = await self._wire.connections.ask(broker.broker_name, ask)
                 if members:
                     return members
             except PocketMQError as error:

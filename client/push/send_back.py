@@ -133,8 +133,8 @@ class SendBack:
     async def _send_back(self, message: ReceivedMessage, reason: str, delay_level: int) -> None:
         if not message.broker_name:
             raise BrokerNotExist("not sent back", why="the message does not say which broker has it")
-        link = await self._instance.link(message.broker_name, timeout_ms=SEND_BACK_TIMEOUT_MS)
-        ours = link.announcement is not None
+        connection = await self._instance.connection(message.broker_name, timeout_ms=SEND_BACK_TIMEOUT_MS)
+        ours = connection.announcement is not None
         header = ConsumerSendMsgBackRequestHeader(
             offset=message.physical_offset,
             group=self._group,
@@ -145,10 +145,10 @@ class SendBack:
             bname=message.broker_name,
             last_error=reason if ours else "",
         )
-        response = await link.channel.request(
+        response = await connection.channel.request(
             RequestCode.CONSUMER_SEND_MSG_BACK, header, timeout_ms=SEND_BACK_TIMEOUT_MS
         )
-        check_answer(response, f"{message.broker_name} did not take a message back", link.address)
+        check_answer(response, f"{message.broker_name} did not take a message back", connection.address)
 
     def _max_times(self, ours: bool) -> int | None:
         if self._max != DECIDED_BY_GROUP:

@@ -44,8 +44,8 @@ class SubscriptionCheck:
             broker = next(iter(route.brokers.values()), None)
             if broker is None:
                 return
-            link = await self._instance.link(broker.broker_name, timeout_ms=timeout_ms)
-            response = await link.channel.request(
+            connection = await self._instance.connection(broker.broker_name, timeout_ms=timeout_ms)
+            response = await connection.channel.request(
                 RequestCode.CHECK_CLIENT_CONFIG, None, encode_body(body), timeout_ms=timeout_ms
             )
         except PocketMQError as error:
@@ -54,7 +54,7 @@ class SubscriptionCheck:
         if response.code != ResponseCode.SUCCESS:
             raise SubscriptionIllegal(
                 "filter refused",
-                why=f"{link.address} answered {response.code} {response.remark}",
+                why=f"{connection.address} answered {response.code} {response.remark}",
                 hint="for SQL92 the broker needs broker.enable_property_filter",
             )
 

@@ -48,7 +48,7 @@ class Answers:
         self._hosts: dict[str, bytes] = {}
 
     def native(
-        self, link: BrokerConnection, sections: list[Section], sent_ns: int, result: Response | PocketMQError
+        self, connection: BrokerConnection, sections: list[Section], sent_ns: int, result: Response | PocketMQError
     ) -> None:
         """Take the answer to a native append: a result for each section, or a failure of them all."""
         header: Any = result.header if isinstance(result, Response) else None
@@ -65,7 +65,7 @@ class Answers:
                 header = None
         if header is None:
             for section in sections:
-                self.failed(section, link.broker_name, link.address, result, sent_ns)
+                self.failed(section, connection.broker_name, connection.address, result, sent_ns)
             return
         assert isinstance(result, Response)
         stored_ok = False
@@ -74,13 +74,15 @@ class Answers:
             if status is None:
                 # the fields beside the text speak of the answer as a whole: of this section if its code is the same
                 extra = result.extra if result.code in (code, ResponseCode.SUCCESS) else {}
-                self._refused(section, link.broker_name, link.address, code, remark, extra, sent_ns, Stored.NO)
+                self._refused(
+                    section, connection.broker_name, connection.address, code, remark, extra, sent_ns, Stored.NO
+                )
                 continue
             stored_ok |= status is SendStatus.SEND_OK
             attempts = section.attempts
             outcome = SectionOutcome(
                 section.queue.topic,
-                link.broker_name,
+                connection.broker_name,
                 section.queue_id,
                 first_offset,
                 status,
@@ -88,32 +90,32 @@ class Answers:
                 waited=section.wait,
                 runs=runs,
                 sizes=section.record_sizes(),
-                store_host=self._store_host(link.address),
+                store_host=self._store_host(connection.address),
                 duplicate_possible=bool(attempts) and _maybe_stored(attempts),
-                flush=_flush_of(link),
-                in_sync_replicas=_copies_of(link),
-                region=_region_of(link),
-                trace_on=link.announcement is None or link.announcement.trace_on,
+                flush=_flush_of(connection),
+                in_sync_replicas=_copies_of(connection),
+                region=_region_of(connection),
+                trace_on=connection.announcement is None or connection.announcement.trace_on,
             )
-            self._stored(section, link, outcome, sent_ns)
+            self._stored(section, connection, outcome, sent_ns)
         if stored_ok:
-            self._plan.budget.stored(link.broker_name)
+            self._plan.budget.stored(connection.broker_name)
 
     def rocketmq(
-        self, link: BrokerConnection, section: Section, sent_ns: int, result: Response | PocketMQError
+        self, connection: BrokerConnection, section: Section, sent_ns: int, result: Response | PocketMQError
     ) -> None:
         """Take the answer to one of RocketMQ's send requests."""
         if not isinstance(result, Response):
-            self.failed(section, link.broker_name, link.address, result, sent_ns)
+            self.failed(section, connection.broker_name, connection.address, result, sent_ns)
             return
         status = STATUS_OF_CODE.get(result.code)
         header: Any = result.header
         if status is None or header is None:
-            self.failed(section, link.broker_name, link.address, result, sent_ns)
+            self.failed(section, connection.broker_name, connection.address, result, sent_ns)
             return
         outcome = SectionOutcome(
             section.queue.topic,
-            link.broker_name,
+            connection.broker_name,
             header.queue_id,
             header.queue_offset,
             status,
@@ -121,20 +123,20 @@ class Answers:
             waited=section.wait,
             offset_ids=header.msg_id.split(","),
             duplicate_possible=_maybe_stored(section.attempts),
-            flush=_flush_of(link),
-            in_sync_replicas=_copies_of(link),
+            flush=_flush_of(connection),
+            in_sync_replicas=_copies_of(connection),
             region=header.msg_region,
             trace_on=header.trace_on,
         )
         if status is SendStatus.SEND_OK:
-            self._plan.budget.stored(link.broker_name)
-        self._stored(section, link, outcome, sent_ns)
+            self._plan.budget.stored(connection.broker_name)
+        self._stored(section, connection, outcome, sent_ns)
 
-    def _stored(self, section: Section, link: BrokerConnection, outcome: SectionOutcome, sent_ns: int) -> None:
+    def _stored(self, section: Section, connection: BrokerConnection, outcome: SectionOutcome, sent_ns: int) -> None:
         """Take a receipt, or keep it and look for a better one (``retry_another_broker_when_not_store_ok``)."""
         plan = self._plan
         if plan.faults is not None:
-            plan.answered(link.broker_name, sent_ns, self._clock.monotonic_ns())
+            plan.answered(connection.broker_name, sent_ns, self._clock.monotonic_ns())
         status = outcome.status
         if status is not SendStatus.SEND_OK and plan.wants_better(section, status):
             if section.doubtful is None:
@@ -142,8 +144,8 @@ class Answers:
             code = next(code for code, meant in STATUS_OF_CODE.items() if meant is status)
             now_ns = self._clock.monotonic_ns()
             attempt = Attempt(
-                link.broker_name,
-                link.address,
+                connection.broker_name,
+                connection.address,
                 "stored",
                 (now_ns - sent_ns) / 1e6,
                 int(code),
@@ -232,18 +234,18 @@ class Answers:
         return host
 
 
-def _copies_of(link: BrokerConnection) -> int:
+def _copies_of(connection: BrokerConnection) -> int:
     """Return how many copies a synchronous master's SEND_OK stands for; 1 for every other broker."""
-    told = link.announcement
+    told = connection.announcement
     return told.in_sync_replicas if told is not None and told.replication == "SYNC_MASTER" else 1
 
 
-def _region_of(link: BrokerConnection) -> str:
-    return "DefaultRegion" if link.announcement is None else link.announcement.region
+def _region_of(connection: BrokerConnection) -> str:
+    return "DefaultRegion" if connection.announcement is None else connection.announcement.region
 
 
-def _flush_of(link: BrokerConnection) -> str:
-    return "" if link.announcement is None else link.announcement.flush
+def _flush_of(connection: BrokerConnection) -> str:
+    return "" if connection.announcement is None else connection.announcement.flush
 
 
 def _maybe_stored(attempts: Sequence[Attempt]) -> bool:

@@ -62,9 +62,9 @@ class CopySender:
         failure: PocketMQError = NoRoute(f"no copy to {topic}", why="no broker takes it", hint="create the topic")
         for name in await self._brokers(topic, message, avoid):
             try:
-                link = await self._instance.link(name, timeout_ms=ATTEMPT_TIMEOUT_MS)
+                connection = await self._instance.connection(name, timeout_ms=ATTEMPT_TIMEOUT_MS)
                 max_times = max_reconsume_times
-                if max_times is None and link.announcement is None and is_retry_topic(topic):
+                if max_times is None and connection.announcement is None and is_retry_topic(topic):
                     max_times = MAX_RECONSUME_TIMES_DEFAULT  # older RocketMQ brokers rely on it
                 header = SendMessageV2RequestHeader(
                     producer_group=self._group,
@@ -80,10 +80,10 @@ class CopySender:
                     max_reconsume_times=max_times,
                     bname=name,
                 )
-                response = await link.channel.request(
+                response = await connection.channel.request(
                     RequestCode.SEND_MESSAGE_V2, header, message.raw_body, timeout_ms=ATTEMPT_TIMEOUT_MS
                 )
-                check_answer(response, f"copy to {topic} refused", link.address, *STATUS_OF_CODE)
+                check_answer(response, f"copy to {topic} refused", connection.address, *STATUS_OF_CODE)
             except PocketMQError as error:
                 failure = error
                 continue

@@ -19,9 +19,9 @@ class NativeSend:
         self._group = producer_group
         self._builders: dict[tuple[str, int], PlainRecordBuilder] = {}
 
-    def builder(self, link: BrokerConnection, half: bool = False) -> PlainRecordBuilder | None:
+    def builder(self, connection: BrokerConnection, half: bool = False) -> PlainRecordBuilder | None:
         """Return the record builder for a broker, or None if it takes only RocketMQ's requests. ``half``: of halves."""
-        announcement = link.announcement
+        announcement = connection.announcement
         if announcement is None or not announcement.native or (half and not announcement.transactions):
             return None
         key = (announcement.cluster, announcement.family)
@@ -31,9 +31,9 @@ class NativeSend:
         return builder
 
     @staticmethod
-    def build(builder: PlainRecordBuilder, section: Section, link: BrokerConnection) -> None:
+    def build(builder: PlainRecordBuilder, section: Section, connection: BrokerConnection) -> None:
         """Build the records of a section that was placed before the kind of its broker was known."""
-        announcement = link.announcement
+        announcement = connection.announcement
         assert announcement is not None
         if section.rows is not None:
             made = section.rows.records(announcement.cluster, announcement.family, section.queue_id, section.born_ms)

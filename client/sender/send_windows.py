@@ -43,9 +43,9 @@ class _Track:
 class SendWindows:
     """Belongs to one producer and its event loop.
 
-    ``send(section, link, until_ns, lane)`` sends a request now; ``leave(lane)`` must be called exactly once for each,
-    when it was answered or has failed. ``late(section, link, ahead)`` ends a section whose time was over before it
-    left, with ``ahead`` others in front. Bounded by what the producer lets in (``in_flight_sends_max``).
+    ``send(section, connection, until_ns, lane)`` sends a request now; ``leave(lane)`` must be called exactly once for
+    each, when it was answered or has failed. ``late(section, connection, ahead)`` ends a section whose time was over
+    before it left, with ``ahead`` others in front. Bounded by what the producer lets in (``in_flight_sends_max``).
     """
 
     def __init__(
@@ -64,22 +64,22 @@ class SendWindows:
         """How many sections wait for a place."""
         return sum(len(track.waiting) for track in self._tracks.values())
 
-    def enter(self, section: Section, link: BrokerConnection, until_ns: int, *, in_order: bool) -> None:
+    def enter(self, section: Section, connection: BrokerConnection, until_ns: int, *, in_order: bool) -> None:
         """Send now if there is a place, else when there is one. ``in_order``: behind those before it for its queue."""
-        lane: Lane = section.queue if in_order else link.address
+        lane: Lane = section.queue if in_order else connection.address
         track = self._tracks.get(lane)
         if track is None:
             track = self._tracks[lane] = _Track(1 if in_order else WINDOW)
-        track.waiting.append((section, link, until_ns))
+        track.waiting.append((section, connection, until_ns))
         self._pump(lane, track)
         self._look_later(track)
 
-    def put_back(self, sections: Sequence[Section], link: BrokerConnection, until_ns: int, lane: Lane) -> None:
+    def put_back(self, sections: Sequence[Section], connection: BrokerConnection, until_ns: int, lane: Lane) -> None:
         """Let sections leave before all that wait: they are parts of one that was on the way and was refused whole.
 
         Before ``leave``: the lane still has its place.
         """
-        self._tracks[lane].waiting.extendleft((section, link, until_ns) for section in reversed(sections))
+        self._tracks[lane].waiting.extendleft((section, connection, until_ns) for section in reversed(sections))
 
     def leave(self, lane: Lane) -> None:
         """Give a place back."""
@@ -106,12 +106,12 @@ class SendWindows:
         track.is_pumped = True
         try:
             while track.waiting and track.on_the_way < track.places:
-                section, link, until_ns = track.waiting.popleft()
+                section, connection, until_ns = track.waiting.popleft()
                 if until_ns <= self._clock.monotonic_ns():
-                    self._late(section, link, track.on_the_way)
+                    self._late(section, connection, track.on_the_way)
                     continue
                 track.on_the_way += 1
-                self._send(section, link, until_ns, lane)
+                self._send(section, connection, until_ns, lane)
         finally:
             track.is_pumped = False
         if not track.waiting and not track.on_the_way:
@@ -131,8 +131,8 @@ class SendWindows:
             waiting, track.waiting = track.waiting, deque()
             late = [each for each in waiting if each[2] <= now_ns]
             track.waiting.extend(each for each in waiting if each[2] > now_ns)
-            for section, link, _ in late:
-                self._late(section, link, track.on_the_way)
+            for section, connection, _ in late:
+                self._late(section, connection, track.on_the_way)
             self._pump(lane, track)
         for track in self._tracks.values():
             self._look_later(track)

@@ -90,8 +90,8 @@ class SectionSender:
                 self._place_again(section)
         if not ready:
             return
-        link = self._instance.open_link(frame.broker_name)
-        if link is None:  # lost since the records were built
+        connection = self._instance.open_connection(frame.broker_name)
+        if connection is None:  # lost since the records were built
             for section in ready:
                 self._place_again(section)
             return
@@ -101,11 +101,11 @@ class SectionSender:
         for section in ready[1:]:
             its_until_ns = self._plan.until_ns(section, now_ns)
             if abs(its_until_ns - until_ns) > TOGETHER_NS:  # a request has one timeout, and each section keeps its own
-                self._send_native(link, together, frame.wait, frame.oneway, now_ns, until_ns)
+                self._send_native(connection, together, frame.wait, frame.oneway, now_ns, until_ns)
                 together, until_ns = [], its_until_ns
             together.append(section)
             until_ns = min(until_ns, its_until_ns)
-        self._send_native(link, together, frame.wait, frame.oneway, now_ns, until_ns)
+        self._send_native(connection, together, frame.wait, frame.oneway, now_ns, until_ns)
 
     def send_section(self, section: Section) -> None:
         """Send one section by itself, with its own attempts."""
@@ -165,7 +165,7 @@ class SectionSender:
                 phase, placed_ns = "connect", self._clock.monotonic_ns()
                 until_ns = self._plan.until_ns(section, placed_ns)
                 left_ms = (until_ns - placed_ns) / 1e6
-                link = await self._instance.link(section.queue.broker_name, timeout_ms=left_ms)
+                connection = await self._instance.connection(section.queue.broker_name, timeout_ms=left_ms)
             except PocketMQError as error:
                 if isinstance(error, BrokerNotExist):
                     phase = "route"
@@ -174,51 +174,57 @@ class SectionSender:
             if section.attempts and not section.may_move and self._plan.overtaken(section):
                 self._end(section, Decision(False, OVERTAKEN))
                 return
-            self._send_to(section, link, until_ns)
+            self._send_to(section, connection, until_ns)
         except asyncio.CancelledError:
             self._give_up(section)
             raise
         except Exception as error:  # a fault of ours must not leave a future waiting
             self.finish(section, error)
 
-    def _send_to(self, section: Section, link: BrokerConnection, until_ns: int) -> None:
-        builder = self.native.builder(link, section.half) if section.plain else None
+    def _send_to(self, section: Section, connection: BrokerConnection, until_ns: int) -> None:
+        builder = self.native.builder(connection, section.half) if section.plain else None
         if builder is None:
-            self._send_rocketmq(section, link, until_ns)
+            self._send_rocketmq(section, connection, until_ns)
             return
-        self.native.build(builder, section, link)
-        self._send_native(link, [section], section.wait, section.oneway, self._clock.monotonic_ns(), until_ns)
+        self.native.build(builder, section, connection)
+        self._send_native(connection, [section], section.wait, section.oneway, self._clock.monotonic_ns(), until_ns)
 
     def _send_native(
-        self, link: BrokerConnection, sections: list[Section], wait: bool, oneway: bool, now_ns: int, until_ns: int
+        self,
+        connection: BrokerConnection,
+        sections: list[Section],
+        wait: bool,
+        oneway: bool,
+        now_ns: int,
+        until_ns: int,
     ) -> None:
         left_ms = (until_ns - now_ns) / 1e6
         code, header, body = self.native.request(sections, wait, left_ms)
         if oneway:
-            self._send_oneway(link, code, header, body, sections)
+            self._send_oneway(connection, code, header, body, sections)
             return
 
         def done(result: Response | PocketMQError) -> None:
-            self._answers.native(link, sections, now_ns, result)
+            self._answers.native(connection, sections, now_ns, result)
 
         try:
-            link.channel.request_nowait(code, header, body, timeout_ms=header.timeout_ms, done=done)
+            connection.channel.request_nowait(code, header, body, timeout_ms=header.timeout_ms, done=done)
         except PocketMQError as error:
             done(error)
 
-    def _send_rocketmq(self, section: Section, link: BrokerConnection, until_ns: int) -> None:
+    def _send_rocketmq(self, section: Section, connection: BrokerConnection, until_ns: int) -> None:
         """Send as RocketMQ's clients do: one request per message, or one for a batch."""
         section.unpack()
-        if link.announcement is None:
-            self._instance.limits.sent(link.broker_name, link.address, link.version, section.messages)
+        if connection.announcement is None:
+            self._instance.limits.sent(connection.broker_name, connection.address, connection.version, section.messages)
         if section.count > 1 and section.batch_future is None and not can_batch(section):
             for part in self._parts(section):
-                self._send_rocketmq(part, link, until_ns)
-        elif not link.is_native and not section.oneway:
+                self._send_rocketmq(part, connection, until_ns)
+        elif not connection.is_native and not section.oneway:
             in_order = not section.may_move and not isinstance(section.messages[0], ReplyMessage)
-            self._windows.enter(section, link, until_ns, in_order=in_order)
+            self._windows.enter(section, connection, until_ns, in_order=in_order)
         else:
-            self._send_request(section, link, until_ns, None)
+            self._send_request(section, connection, until_ns, None)
 
     def _parts(self, section: Section) -> list[Section]:
         """Take a section apart: its messages are sent one by one."""
@@ -233,12 +239,12 @@ class SectionSender:
                 part.charged = section.charged
         return parts
 
-    def _send_request(self, section: Section, link: BrokerConnection, until_ns: int, lane: "Lane | None") -> None:
+    def _send_request(self, section: Section, connection: BrokerConnection, until_ns: int, lane: "Lane | None") -> None:
         """Send the request of one message or batch. ``lane``: whose place it gives back with its answer."""
         now_ns = self._clock.monotonic_ns()
         code, header, body = rocketmq_request(section, self._group, DEFAULT_TOPIC_QUEUE_NUMS)
         if section.oneway:
-            self._send_oneway(link, code, header, body, [section])
+            self._send_oneway(connection, code, header, body, [section])
             return
 
         def done(result: Response | PocketMQError) -> None:
@@ -249,59 +255,59 @@ class SectionSender:
                     and section.count > 1
                     and section.batch_future is None
                 ):
-                    self._again_apart(section, link, until_ns, lane)
+                    self._again_apart(section, connection, until_ns, lane)
                 else:
-                    self._answers.rocketmq(link, section, now_ns, result)
+                    self._answers.rocketmq(connection, section, now_ns, result)
             finally:
                 if lane is not None:
                     self._windows.leave(lane)
 
         timeout_ms = max(int((until_ns - now_ns) / 1e6), 1)
         try:
-            link.channel.request_nowait(code, header, body, timeout_ms=timeout_ms, done=done)
+            connection.channel.request_nowait(code, header, body, timeout_ms=timeout_ms, done=done)
         except PocketMQError as error:
             done(error)
 
-    def _again_apart(self, section: Section, link: BrokerConnection, until_ns: int, lane: "Lane | None") -> None:
+    def _again_apart(self, section: Section, connection: BrokerConnection, until_ns: int, lane: "Lane | None") -> None:
         """Send a batch's messages one by one, in its place: the broker takes no batch, or none of its size."""
         parts = self._parts(section)
         if lane is not None:
-            self._windows.put_back(parts, link, until_ns, lane)
+            self._windows.put_back(parts, connection, until_ns, lane)
             return
         for part in parts:
-            self._send_request(part, link, until_ns, None)
+            self._send_request(part, connection, until_ns, None)
 
-    def _late(self, section: Section, link: BrokerConnection, ahead: int) -> None:
+    def _late(self, section: Section, connection: BrokerConnection, ahead: int) -> None:
         """End an attempt whose time was over before it could leave (``send_windows``)."""
         error = RemotingTooMuchRequestError(
             "not sent",
-            why=f"its time was over while {ahead} earlier sends to {link.address} had no answer yet",
+            why=f"its time was over while {ahead} earlier sends to {connection.address} had no answer yet",
             hint="a RocketMQ broker is sent 64 at once, and one a queue where order counts: send slower, or in batches",
         )
-        self._answers.failed(section, link.broker_name, link.address, error, section.started_ns)
+        self._answers.failed(section, connection.broker_name, connection.address, error, section.started_ns)
 
     def _send_oneway(
-        self, link: BrokerConnection, code: int, header: Header, body: bytes, sections: Sequence[Section]
+        self, connection: BrokerConnection, code: int, header: Header, body: bytes, sections: Sequence[Section]
     ) -> None:
         """Send without an answer. What a peer does not read stays counted until it has left."""
         try:
-            link.channel.send_oneway(code, header, body)
+            connection.channel.send_oneway(code, header, body)
         except PocketMQError as error:
             self.oneway_lost += sum(section.count for section in sections)
-            self._instance.log.info("oneway_send_lost", address=link.address, error=str(error))
+            self._instance.log.info("oneway_send_lost", address=connection.address, error=str(error))
         else:
-            if not link.channel.writable:
-                self._tasks.spawn(self._release_when_written(link, list(sections)), "pocketmq-oneway")
+            if not connection.channel.writable:
+                self._tasks.spawn(self._release_when_written(connection, list(sections)), "pocketmq-oneway")
                 return
         for section in sections:
             self._release(section)
 
-    async def _release_when_written(self, link: BrokerConnection, sections: list[Section]) -> None:
+    async def _release_when_written(self, connection: BrokerConnection, sections: list[Section]) -> None:
         try:
-            await link.channel.drain()
+            await connection.channel.drain()
         except PocketMQError as error:
             self.oneway_lost += sum(section.count for section in sections)
-            self._instance.log.info("oneway_send_lost", address=link.address, error=str(error))
+            self._instance.log.info("oneway_send_lost", address=connection.address, error=str(error))
         finally:
             for section in sections:
                 self._release(section)

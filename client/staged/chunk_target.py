@@ -127,23 +127,23 @@ class Patience:
         info = decode_body(response.body, ClusterInfo)
         return any(MASTER in each.broker_addrs for each in info.broker_addr_table.values())
 
-    async def link(self, broker: str, topic: str) -> BrokerConnection:
+    async def connection(self, broker: str, topic: str) -> BrokerConnection:
         """Return an open connection to a broker's master."""
-        opened = self._instance.open_link(broker)
+        opened = self._instance.open_connection(broker)
         if opened is not None:
             return opened
 
         async def ask() -> BrokerConnection:
-            return await self._instance.link(broker, timeout_ms=self._instance.options.connect_timeout_ms)
+            return await self._instance.connection(broker, timeout_ms=self._instance.options.connect_timeout_ms)
 
         return await self.run(ask, f"no connection to {broker}", topic)
 
 
-def check_staged(link: BrokerConnection) -> None:
+def check_staged(connection: BrokerConnection) -> None:
     """Raise ``NotTaken`` for a broker without staged transactions."""
-    if link.announcement is None or not link.announcement.staged_transactions:
+    if connection.announcement is None or not connection.announcement.staged_transactions:
         raise NotTaken(
-            f"{link.broker_name} takes no staged transactions",
+            f"{connection.broker_name} takes no staged transactions",
             why="it is a RocketMQ broker, or an older PocketMQ",
             hint="send without transactions: at least once",
         )
@@ -190,11 +190,11 @@ class StageTarget:
         """See ``ChunkTarget``."""
         return await self._patience.route(topic)
 
-    async def link(self, broker: str, topic: str) -> BrokerConnection:
+    async def connection(self, broker: str, topic: str) -> BrokerConnection:
         """See ``ChunkTarget``. Raises ``NotTaken``."""
-        link = await self._patience.link(broker, topic)
-        check_staged(link)
-        return link
+        connection = await self._patience.connection(broker, topic)
+        check_staged(connection)
+        return connection
 
     async def send(self, chunk: Chunk, index: int) -> None:
         """Stage a chunk; asked again after a lost answer, the broker does not store it twice."""
@@ -207,11 +207,11 @@ class StageTarget:
         body = chunk.body()
 
         async def ask() -> StagedResponseHeader:
-            link = await self.link(chunk.broker, topic)
-            response = await link.channel.request(
+            connection = await self.connection(chunk.broker, topic)
+            response = await connection.channel.request(
                 RequestCode.STAGED_TRANSACTION_WRITE, header, body, timeout_ms=REQUEST_TIMEOUT_MS
             )
-            answer: StagedResponseHeader = header_of(response, "messages not staged", link.address)
+            answer: StagedResponseHeader = header_of(response, "messages not staged", connection.address)
             return answer
 
         answer = await self._patience.run(ask, f"messages not staged at {chunk.broker}", topic)
@@ -231,14 +231,14 @@ class AppendTarget:
         """See ``ChunkTarget``."""
         return await self._patience.route(topic)
 
-    async def link(self, broker: str, topic: str) -> BrokerConnection:
+    async def connection(self, broker: str, topic: str) -> BrokerConnection:
         """See ``ChunkTarget``. Raises ``NotTaken``."""
-        link = await self._patience.link(broker, topic)
-        if link.announcement is None or not link.announcement.native:
+        connection = await self._patience.connection(broker, topic)
+        if connection.announcement is None or not connection.announcement.native:
             raise NotTaken(
                 f"{broker} takes no native appends", why="it is a RocketMQ broker", hint="send with a Producer"
             )
-        return link
+        return connection
 
     async def send(self, chunk: Chunk, index: int) -> None:
         """Append a chunk; sections that were refused are sent again."""
@@ -247,18 +247,18 @@ class AppendTarget:
 
         async def ask() -> None:
             nonlocal left
-            link = await self.link(chunk.broker, topic)
+            connection = await self.connection(chunk.broker, topic)
             header = NativeAppendRequestHeader(self._group, True, left.header(), REQUEST_TIMEOUT_MS)
-            response = await link.channel.request(
+            response = await connection.channel.request(
                 RequestCode.NATIVE_APPEND, header, left.body(), timeout_ms=REQUEST_TIMEOUT_MS
             )
-            results = header_of(response, "messages not sent", link.address).results
+            results = header_of(response, "messages not sent", connection.address).results
             following = Chunk(chunk.broker)
             refused: BrokerAnswerError | None = None
             for (queue, (sizes, data)), (code, _, _, remark) in zip(left.sections.items(), results, strict=True):
                 if code != ResponseCode.SUCCESS:
                     error = answer_error(
-                        "messages not sent", answer_code=code, remark=remark_text(remark), address=link.address
+                        "messages not sent", answer_code=code, remark=remark_text(remark), address=connection.address
                     )
                     if code not in AGAIN:
                         raise error

@@ -87,7 +87,7 @@ class ChunkTarget(Protocol):
         """Return the queues that a topic's rows may go to; raise ``NoRoute`` where waiting would not help."""
         ...
 
-    async def link(self, broker: str, topic: str) -> BrokerConnection:
+    async def connection(self, broker: str, topic: str) -> BrokerConnection:
         """Return a connection to a broker that takes chunks; raise what tells why it does not."""
         ...
 
@@ -202,8 +202,8 @@ class ChunkWriter:
 
     async def _fill(self, rows: MessageRows, topic: str, queue: MessageQueue, chosen: Int64s | None, at: int) -> int:
         """Put rows from ``at`` on into the open chunk of a queue's broker until that is full; return how many."""
-        link = await self._target.link(queue.broker_name, topic)
-        announcement = link.announcement
+        connection = await self._target.connection(queue.broker_name, topic)
+        announcement = connection.announcement
         assert announcement is not None
         cluster, family = announcement.cluster, announcement.family
         limit = min(self._chunk_bytes, announcement.message_bytes_max - RECORD_EXTRA_BYTES)

@@ -450,13 +450,13 @@ class StagedTransactions:
 
     async def _end(self, broker: str, header: StagedEndRequestHeader) -> StagedResponseHeader:
         async def ask() -> StagedResponseHeader:
-            link = await self.patience.link(broker, STAGED_TOPIC)
-            check_staged(link)
-            response = await link.channel.request(
+            connection = await self.patience.connection(broker, STAGED_TOPIC)
+            check_staged(connection)
+            response = await connection.channel.request(
                 RequestCode.STAGED_TRANSACTION_END, header, timeout_ms=REQUEST_TIMEOUT_MS
             )
             what = f"{header.transactional_id} {header.version} not ended"
-            answer: StagedResponseHeader = header_of(response, what, link.address)
+            answer: StagedResponseHeader = header_of(response, what, connection.address)
             return answer
 
         return await self.patience.run(ask, f"no answer from {broker}", STAGED_TOPIC)

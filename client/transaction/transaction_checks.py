@@ -40,7 +40,7 @@ Check = Callable[[ReceivedMessage], Any]
 class _Asked:
     """One check that waits."""
 
-    link: BrokerConnection
+    connection: BrokerConnection
     header: CheckTransactionStateRequestHeader
     message: ReceivedMessage
 
@@ -125,19 +125,19 @@ class TransactionChecks:
         header = request.header
         if self._stopping or not isinstance(header, CheckTransactionStateRequestHeader):
             return
-        link = self._instance.link_of(channel)
-        if link is None:
+        connection = self._instance.connection_of(channel)
+        if connection is None:
             return
         try:
             record = bytes(request.body)
             decoded = decode_record(record)
             if decoded.property_map().get(PGROUP) != self._group:
                 return
-            message = received_message(record, link.broker_name)
+            message = received_message(record, connection.broker_name)
         except PocketMQError as error:
-            self._instance.log.warning("transaction_check_illegal", address=link.address, error=str(error))
+            self._instance.log.warning("transaction_check_illegal", address=connection.address, error=str(error))
             return
-        place = (link.address, header.commit_log_offset)
+        place = (connection.address, header.commit_log_offset)
         if place in self._places:
             return  # it waits or runs already
         if len(self._waiting) >= CHECKS_WAITING_MAX or self._waiting_bytes + len(record) > CHECK_BYTES_MAX:
@@ -146,7 +146,7 @@ class TransactionChecks:
                 self._instance.log.warning("transaction_checks_dropped", group=self._group, dropped=self.dropped)
             return
         self._places.add(place)
-        self._waiting.append(_Asked(link, header, message))
+        self._waiting.append(_Asked(connection, header, message))
         self._waiting_bytes += len(record)
         if len(self._tasks) < self._concurrency:
             self._tasks.spawn(self._work(), f"pocketmq-check-{self._group}")
@@ -160,7 +160,7 @@ class TransactionChecks:
             except Exception as error:  # a fault of ours must not end the others
                 self._instance.log.error("transaction_check_lost", message=asked.message, error=repr(error))
             finally:
-                self._places.discard((asked.link.address, asked.header.commit_log_offset))
+                self._places.discard((asked.connection.address, asked.header.commit_log_offset))
 
     async def _answer(self, asked: _Asked) -> None:
         message, header = asked.message, asked.header
@@ -176,7 +176,11 @@ class TransactionChecks:
         )
         try:
             await self._ends.end(
-                asked.link.broker_name, end, timeout_ms=self._timeout_ms, attempts=END_ATTEMPTS, link=asked.link
+                asked.connection.broker_name,
+                end,
+                timeout_ms=self._timeout_ms,
+                attempts=END_ATTEMPTS,
+                connection=asked.connection,
             )
         except TransactionRefused as error:  # it ended meanwhile: the producer itself was faster
             self._instance.log.info("transaction_check_late", msg_id=message.msg_id, why=error.why)
@@ -185,7 +189,7 @@ class TransactionChecks:
         """Return what this process knows, or what the user's check says in time."""
         msg_id = asked.message.msg_id
         decided = self._decided.get(msg_id)
-        if decided is not None and decided != (asked.link.broker_name, asked.header.commit_log_offset):
+        if decided is not None and decided != (asked.connection.broker_name, asked.header.commit_log_offset):
             return LocalTransactionState.ROLLBACK_MESSAGE  # another half of the same message was decided
         if msg_id in self._running or self._may_be_on_its_way(asked.message.born_timestamp):
             return LocalTransactionState.UNKNOW

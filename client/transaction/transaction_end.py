@@ -85,11 +85,11 @@ class EndSender:
             if timeout_ms < turn.left_ms:
                 turn.left_ms = timeout_ms
             return future
-        link = self._instance.open_link(broker_name)
-        if link is None or link.announcement is None or not link.announcement.transactions:
+        connection = self._instance.open_connection(broker_name)
+        if connection is None or connection.announcement is None or not connection.announcement.transactions:
             return None
-        future = self._ask(link, end, timeout_ms)
-        self._turn_of[broker_name] = self._turn[link.address]
+        future = self._ask(connection, end, timeout_ms)
+        self._turn_of[broker_name] = self._turn[connection.address]
         return future
 
     async def end(
@@ -99,13 +99,13 @@ class EndSender:
         *,
         timeout_ms: int,
         attempts: int,
-        link: BrokerConnection | None = None,
+        connection: BrokerConnection | None = None,
         first: "asyncio.Future[tuple[int, str]] | None" = None,
         deadline_ns: int | None = None,
     ) -> bool:
         """Tell the broker; return whether it has confirmed. Raises ``TransactionRefused`` where it has decided
-        otherwise. ``link``: the connection to use first; ``first``: the first attempt, which is under way or has ended.
-        ``deadline_ns``: until when, if not ``timeout_ms`` from now.
+        otherwise. ``connection``: the connection to use first; ``first``: the first attempt, which is under way or has
+        ended. ``deadline_ns``: until when, if not ``timeout_ms`` from now.
         """
         instance = self._instance
         if deadline_ns is None:
@@ -123,12 +123,12 @@ class EndSender:
                 if attempt == 0 and first is not None:
                     code, remark = await first
                 else:
-                    if link is None or link.channel.closed:
-                        link = await instance.link(broker_name, timeout_ms=left_ms)
-                    if link.announcement is None or not link.announcement.transactions:
-                        self._oneway(link, end)
+                    if connection is None or connection.channel.closed:
+                        connection = await instance.connection(broker_name, timeout_ms=left_ms)
+                    if connection.announcement is None or not connection.announcement.transactions:
+                        self._oneway(connection, end)
                         return False
-                    code, remark = await self._ask(link, end, left_ms)
+                    code, remark = await self._ask(connection, end, left_ms)
             except PocketMQError as error:
                 why = str(error)
                 continue
@@ -161,7 +161,7 @@ class EndSender:
             msg_id=end.msg_id,
         )
 
-    def _oneway(self, link: BrokerConnection, end: End) -> None:
+    def _oneway(self, connection: BrokerConnection, end: End) -> None:
         header = EndTransactionRequestHeader(
             producer_group=self._group,
             tran_state_table_offset=end.queue_offset,
@@ -170,26 +170,26 @@ class EndSender:
             msg_id=end.msg_id,
             from_transaction_check=end.from_check,
             transaction_id=end.transaction_id or end.msg_id,
-            bname=link.broker_name,
+            bname=connection.broker_name,
         )
         self.sent += 1
-        link.channel.send_oneway(RequestCode.END_TRANSACTION, header)
+        connection.channel.send_oneway(RequestCode.END_TRANSACTION, header)
 
-    def _ask(self, link: BrokerConnection, end: End, left_ms: float) -> "asyncio.Future[tuple[int, str]]":
+    def _ask(self, connection: BrokerConnection, end: End, left_ms: float) -> "asyncio.Future[tuple[int, str]]":
         """Put the decision into this turn's request; the channel ends the wait after the shortest ``left_ms``."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[tuple[int, str]] = loop.create_future()
-        turn = self._turn.get(link.address)
+        turn = self._turn.get(connection.address)
         if turn is None:
-            turn = self._turn[link.address] = _Turn(loop, left_ms)
-            loop.call_soon(self._flush, link)
+            turn = self._turn[connection.address] = _Turn(loop, left_ms)
+            loop.call_soon(self._flush, connection)
         turn.ends.append(end)
         turn.futures.append(future)
         turn.left_ms = min(turn.left_ms, left_ms)
         return future
 
-    def _flush(self, link: BrokerConnection) -> None:
-        turn = self._turn.pop(link.address)
+    def _flush(self, connection: BrokerConnection) -> None:
+        turn = self._turn.pop(connection.address)
         self._turn_of.clear()  # whose turns still go on are looked up anew
         for first in range(0, len(turn.ends), ENDS_MAX):
             part = turn.ends[first : first + ENDS_MAX]
@@ -206,7 +206,7 @@ class EndSender:
                 _settle(futures, result)
 
             try:
-                link.channel.request_nowait(
+                connection.channel.request_nowait(
                     RequestCode.NATIVE_END_TRANSACTION, header, b"", timeout_ms=max(1, int(turn.left_ms)), done=done
                 )
             except PocketMQError as error:

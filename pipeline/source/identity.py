@@ -21,13 +21,13 @@ async def topic_identity(instance: ClientInstance, topic: str, broker: str) -> s
 
     Raises what the connection raises, and ``BrokerAnswerError`` for a topic that is not there.
     """
-    link = await instance.link(broker, timeout_ms=instance.options.api_timeout_ms)
-    response = await link.channel.request(
+    connection = await instance.connection(broker, timeout_ms=instance.options.api_timeout_ms)
+    response = await connection.channel.request(
         RequestCode.GET_TOPIC_CONFIG, TopicRequestHeader(topic), timeout_ms=instance.options.api_timeout_ms
     )
     if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:  # RocketMQ 4.9
         return ""
-    check_answer(response, f"identity of {topic} refused", link.address)
+    check_answer(response, f"identity of {topic} refused", connection.address)
     try:
         return msgspec.json.decode(response.body, type=_TopicIdentity).attributes.get(TOPIC_ID_ATTRIBUTE, "")
     except DECODE_ERRORS:

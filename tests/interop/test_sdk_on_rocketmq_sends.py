@@ -54,10 +54,10 @@ async def test_the_channel_stays_with_json_and_says_once_what_a_rocketmq_lacks(r
     async with Producer(new_name("producer"), instance=ClientInstance(rocketmq.namesrv, log=facts)) as producer:
         for _ in range(3):
             await producer.send(Message(topic, b"x"))
-        link = await producer.instance.link(rocketmq.broker_name, timeout_ms=3000)
-        assert link.announcement is None
-        assert link.channel.serialize_type == 0
-        assert link.version == {"4.9": 407, "5.3": 479}[rocketmq.version], "MQVersion of 4.9.7 and 5.3.3"
+        connection = await producer.instance.connection(rocketmq.broker_name, timeout_ms=3000)
+        assert connection.announcement is None
+        assert connection.channel.serialize_type == 0
+        assert connection.version == {"4.9": 407, "5.3": 479}[rocketmq.version], "MQVersion of 4.9.7 and 5.3.3"
     told = facts.of("rocketmq_broker")
     assert [each["address"] for each in told] == [rocketmq.broker]
     assert "stored" in told[0]["meaning"]
@@ -275,8 +275,8 @@ async def test_both_header_forms_work(rocketmq: RocketMQServers, serialize_type:
     async with Producer(new_name("producer"), instance=instance) as producer:
         receipt = await producer.send(Message(topic, b"x", tags="T", keys="k", properties={"ä": "ö"}))
         receipts = await producer.send_batch([Message(topic, b"%d" % n) for n in range(3)])
-        link = await instance.link(rocketmq.broker_name, timeout_ms=1000)
-        assert link.channel.serialize_type == {"JSON": 0, "ROCKETMQ": 1}[serialize_type]
+        connection = await instance.connection(rocketmq.broker_name, timeout_ms=1000)
+        assert connection.channel.serialize_type == {"JSON": 0, "ROCKETMQ": 1}[serialize_type]
     got = await read_all(rocketmq, topic, 4)
     assert [message.queue_offset for message in got] == [0, 1, 2, 3]
     assert got[0].msg_id == receipt.msg_id

@@ -63,13 +63,13 @@ async def pair(producer: TransactionProducer, topic: str, in_flight: int, count:
 
 def native(producer: TransactionProducer) -> bool:
     """Return whether the producer's broker answers decisions."""
-    connections: dict[str, BrokerConnection] = producer.instance._links
+    connections: dict[str, BrokerConnection] = producer.instance._connections
     return all(each.announcement is not None and each.announcement.transactions for each in connections.values())
 
 
 def without_native(producer: TransactionProducer) -> None:
     """Make the producer treat its broker as one without native transactions."""
-    connections: dict[str, BrokerConnection] = producer.instance._links
+    connections: dict[str, BrokerConnection] = producer.instance._connections
     for address, each in list(connections.items()):
         assert each.announcement is not None
         plain = msgspec.structs.replace(each.announcement, transactions=0, native=0)

@@ -15,8 +15,8 @@ from typing import Final, Literal
 import msgspec
 
 from pocketmq.cli.exit_codes import CannotStart
+from pocketmq.cli.scenario.harness.cable import Cable
 from pocketmq.cli.scenario.harness.cluster import COMMAND, BrokerProcess, Cluster, Rule
-from pocketmq.cli.scenario.harness.link import Link
 from pocketmq.cli.scenario.harness.load import Load, Options, create_topic, read_topic, run_load, warm_up
 from pocketmq.cli.scenario.harness.phase import FAULTS_SEEN_S, Checks, Measured, Plan, Progress, expect, to_phase
 from pocketmq.cli.scenario.harness.watch import Watch
@@ -45,7 +45,8 @@ Deed = Literal["kill", "start", "freeze", "thaw", "cut", "heal"]
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """``at_s`` seconds into the load this is done to a broker: 0 is the master; ``cut`` and ``heal`` to its HA link."""
+    """``at_s`` seconds into the load this is done to a broker: 0 is the master; ``cut`` and ``heal`` to its HA
+    cable."""
 
     at_s: float
     deed: Deed
@@ -94,8 +95,8 @@ class GroupPlan(Plan):
     """Which brokers wait or follow as RocketMQ's do (``original``)."""
     probes: int = 0
     probe_options: Options = field(default_factory=Options)
-    has_link: bool = False
-    """The slave reaches its master through a link that can be cut."""
+    has_cable: bool = False
+    """The slave reaches its master through a cable that can be cut."""
     ends: Literal["repair", "lose_master", "replace_master"] = "repair"
     """``repair``: all come back and send on. ``lose_master``: it is killed with its disk, a slave is promoted.
     ``replace_master``: it is killed, a slave is promoted, then it comes back with its disk."""
@@ -153,7 +154,7 @@ class _Run:
         self._number = number
         self._progress = progress
         self._brokers: list[BrokerProcess] = []
-        self._link: Link | None = None
+        self._cable: Cable | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiters = 0
 
@@ -216,8 +217,8 @@ class _Run:
         for task in self._tasks:
             task.cancel()
         await self._cluster.kill(self._brokers)
-        if self._link is not None:
-            await self._link.close()
+        if self._cable is not None:
+            await self._cable.close()
 
     async def _start(self, ha: HaAdmin) -> None:
         plan = self._plan
@@ -231,17 +232,17 @@ class _Run:
                 "store.broker_role": "SLAVE" if at else "SYNC_MASTER",
                 **own,
             }
-            if at and self._link is not None:
-                settings["store.ha_master_address"] = self._link.address
+            if at and self._cable is not None:
+                settings["store.ha_master_address"] = self._cable.address
             name = f"broker-{self._number}{chr(ord('a') + at)}"
             module = ORIGINAL if at in plan.originals else COMMAND
             self._brokers.append(self._cluster.add(name, settings, module))
             if at == 0:
                 await self._brokers[0].start()
-                if plan.has_link:
+                if plan.has_cable:
                     status = await ha.status(self._brokers[0].address)
-                    self._link = Link(status.ha_address)
-                    await self._link.open()
+                    self._cable = Cable(status.ha_address)
+                    await self._cable.open()
         await asyncio.gather(*(broker.start() for broker in self._brokers[1:]))
         await self._in_sync(ha)
 
@@ -279,11 +280,11 @@ class _Run:
         elif act.deed == "thaw":
             broker.thaw()
         else:
-            assert self._link is not None
+            assert self._cable is not None
             if act.deed == "cut":
-                self._link.cut()
+                self._cable.cut()
             else:
-                self._link.heal()
+                self._cable.heal()
 
     async def _start_again(self, broker: BrokerProcess) -> None:
         await broker.kill()  # it has ended; this reads its end
@@ -295,8 +296,8 @@ class _Run:
         for broker in self._brokers:
             broker.faults()
             broker.thaw()
-        if self._link is not None:
-            self._link.heal()
+        if self._cable is not None:
+            self._cable.heal()
         self._progress(f"{self._plan.name}: repaired; waiting for the slave to catch up")
         await self._in_sync(ha)
 

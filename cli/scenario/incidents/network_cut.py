@@ -31,7 +31,7 @@ TIMES: Final[Settings] = {
 
 
 def plans(quick: bool) -> list[GroupPlan]:
-    """Return the runs: the same load, the link is cut in both directions at the same moment."""
+    """Return the runs: the same load, the cable is cut in both directions at the same moment."""
     load = Load(rate=100, seconds=2.5 if quick else 6)
     cut = (Act(0.7 if quick else 1.5, "cut"),)
     asynchronous = dict(TIMES) | {"store.broker_role": "ASYNC_MASTER"}
@@ -49,7 +49,7 @@ def plans(quick: bool) -> list[GroupPlan]:
             events=("slave_disconnected",),
             acknowledged_may_be_lost=True,
             acts=cut,
-            has_link=True,
+            has_cable=True,
             ends="lose_master",
         ),
         GroupPlan(
@@ -63,7 +63,7 @@ def plans(quick: bool) -> list[GroupPlan]:
             options=options,
             events=("slave_disconnected",),
             acts=cut,
-            has_link=True,
+            has_cable=True,
             ends="lose_master",
         ),
         GroupPlan(
@@ -76,11 +76,11 @@ def plans(quick: bool) -> list[GroupPlan]:
             brokers=(TIMES, TIMES),
             options=options,
             acts=cut,
-            has_link=True,
+            has_cable=True,
             ends="replace_master",
         ),
         GroupPlan(
-            "SYNC_MASTER, the link comes back",
+            "SYNC_MASTER, the cable comes back",
             "cure",
             "the slave gets what it missed, and sends are SEND_OK again",
             load,
@@ -90,7 +90,7 @@ def plans(quick: bool) -> list[GroupPlan]:
             options=options,
             events=("slave_disconnected", "slave_connected"),
             acts=(*cut, Act(2 if quick else 4.5, "heal")),
-            has_link=True,
+            has_cable=True,
         ),
     ]
 

@@ -114,10 +114,12 @@ async def send_packed(broker: PocketBroker, topic: str) -> str:
     async with Producer("p", broker.namesrv, compress_type="zlib") as producer:
         receipt = await producer.send(Message(topic, TEXT), selector=lambda queues, message: queues[0])
         queue = (await producer.instance.route(topic, timeout_ms=3000)).write_queues[0]
-        link = await producer.instance.link(queue.broker_name, timeout_ms=3000)
+        connection = await producer.instance.connection(queue.broker_name, timeout_ms=3000)
         for body, sys_flag in ((b"no zlib", COMPRESSED_FLAG), (b"after", 0)):
             header = SendMessageV2RequestHeader("p", topic, "TBW102", 4, queue.queue_id, sys_flag, 1, 0, "")
-            assert (await link.channel.request(RequestCode.SEND_MESSAGE_V2, header, body, timeout_ms=3000)).code == 0
+            assert (
+                await connection.channel.request(RequestCode.SEND_MESSAGE_V2, header, body, timeout_ms=3000)
+            ).code == 0
     async with PullConsumer("look", broker.namesrv) as consumer:  # until all three can be read
         found: list[Any] = []
         while len(found) < 3:

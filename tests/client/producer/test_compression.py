@@ -160,12 +160,12 @@ async def send_raw(broker: Any, topic: str, bodies: list[tuple[bytes, int]]) -> 
     async with Producer(group="p", namesrv=broker.namesrv) as producer:
         await producer.send(Message(topic, b"first"), selector=first_queue)
         queue = (await producer.instance.route(topic, timeout_ms=3000)).write_queues[0]
-        link = await producer.instance.link(queue.broker_name, timeout_ms=3000)
+        connection = await producer.instance.connection(queue.broker_name, timeout_ms=3000)
         for body, sys_flag in bodies:
             header = SendMessageV2RequestHeader(
                 "p", topic, "TBW102", 4, queue.queue_id, sys_flag, 1_700_000_000_000, 0, "UNIQ_KEY\x01X\x02"
             )
-            response = await link.channel.request(RequestCode.SEND_MESSAGE_V2, header, body, timeout_ms=3000)
+            response = await connection.channel.request(RequestCode.SEND_MESSAGE_V2, header, body, timeout_ms=3000)
             assert response.code == 0, response
 
 

@@ -81,7 +81,7 @@ async def test_a_stage_sees_a_failed_section_with_its_error(broker: Any, topic: 
         async def no_connection(*_: Any, **__: Any) -> Any:
             raise SendFailed("no connection")
 
-        producer.instance.link = no_connection  # type: ignore[method-assign]
+        producer.instance.connection = no_connection  # type: ignore[method-assign]
         with pytest.raises(SendFailed):
             await producer.send_batch([Message(topic, b"2")])
     assert ("settled", "SendFailed") in stage.seen

@@ -23,10 +23,10 @@ class Rig:
         self.fails_at_once = False
         self.windows = SendWindows(self._send, self._late, self.clock)
 
-    def _late(self, section: Section, link: BrokerConnection, ahead: int) -> None:
+    def _late(self, section: Section, connection: BrokerConnection, ahead: int) -> None:
         self.late.append((section, ahead))
 
-    def _send(self, section: Section, link: BrokerConnection, until_ns: int, lane: Any) -> None:
+    def _send(self, section: Section, connection: BrokerConnection, until_ns: int, lane: Any) -> None:
         self.sent.append(section)
         if self.fails_at_once:
             self.windows.leave(lane)

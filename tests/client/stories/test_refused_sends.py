@@ -336,7 +336,7 @@ async def test_sends_of_one_turn_do_not_share_their_deadlines(two: Any) -> None:
         two.topics["K"] = ["a", "b"]
         await producer.instance.route("T", timeout_ms=1000, for_send=True)
         await producer.instance.route("K", timeout_ms=1000, for_send=True)
-        await asyncio.gather(*(producer.instance.link(name, timeout_ms=1000) for name in "ab"))
+        await asyncio.gather(*(producer.instance.connection(name, timeout_ms=1000) for name in "ab"))
         started = time.monotonic()
 
         async def send(name: str, **options: Any) -> None:
@@ -549,8 +549,8 @@ async def test_oneway_sends_to_a_peer_that_does_not_read_are_bounded(one: Any) -
     one.brokers["a"].answers[NATIVE] = note
     async with Producer("g", one.namesrv.address, in_flight_bytes_max=8 << 20, send_msg_timeout_ms=300) as producer:
         await producer.send(Message("T", b"warm"))
-        link = producer.instance.open_link("a")
-        assert link is not None
+        connection = producer.instance.open_connection("a")
+        assert connection is not None
         seen[0].pause_for_budget()
 
         async def flood() -> None:
@@ -560,7 +560,7 @@ async def test_oneway_sends_to_a_peer_that_does_not_read_are_bounded(one: Any) -
 
         with pytest.raises(RemotingTooMuchRequestError, match="invokeOnewayImpl invoke too fast"):
             await flood()
-        assert link.channel.unwritten_bytes + producer.in_flight_bytes < 40 << 20
+        assert connection.channel.unwritten_bytes + producer.in_flight_bytes < 40 << 20
         seen[0].resume_for_budget()
         async with asyncio.timeout(30):
             while producer.in_flight_bytes:  # noqa: ASYNC110

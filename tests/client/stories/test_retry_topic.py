@@ -270,12 +270,12 @@ async def test_a_rocketmq_broker_gets_rocketmqs_request(
     server.answers[RequestCode.CONSUMER_SEND_MSG_BACK] = take_back
     server.answers[RequestCode.SEND_MESSAGE_V2] = take_copy
     instance = ClientInstance(cluster.namesrv.address, log=CapturedLog())
-    link_of = instance.link
+    connection_of = instance.connection
 
-    async def link_without_announcement(name: str, **settings: Any) -> Any:
-        return dataclasses.replace(await link_of(name, **settings), announcement=None)
+    async def connection_without_announcement(name: str, **settings: Any) -> Any:
+        return dataclasses.replace(await connection_of(name, **settings), announcement=None)
 
-    monkeypatch.setattr(instance, "link", link_without_announcement)
+    monkeypatch.setattr(instance, "connection", connection_without_announcement)
     await instance.start()
     try:
         await instance.route(topic, timeout_ms=5000)

@@ -37,7 +37,7 @@ class Instance:
         self.brokers = {"a": Broker(), "b": Broker()}
         self.asked = 0
 
-    def open_link(self, name: str) -> Any:
+    def open_connection(self, name: str) -> Any:
         self.asked += 1
         announcement = SimpleNamespace(transactions=1)
         return SimpleNamespace(broker_name=name, address=name, channel=self.brokers[name], announcement=announcement)

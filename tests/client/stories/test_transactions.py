@@ -230,11 +230,11 @@ async def test_a_broker_without_native_transactions_gets_rocketmqs_requests(brok
     """Typed half messages and oneway ends: what a real RocketMQ takes; the receipt does not claim a confirmation."""
     async with TransactionProducer("typed", broker.namesrv, check=never) as producer:
         await producer.send(Message("TxTyped", b"open"))
-        links: dict[str, BrokerConnection] = producer.instance._links
-        for address, link in list(links.items()):
-            assert link.announcement is not None
-            announcement = msgspec.structs.replace(link.announcement, transactions=0, native=0)
-            links[address] = BrokerConnection(link.broker_name, address, link.channel, announcement)
+        connections: dict[str, BrokerConnection] = producer.instance._connections
+        for address, connection in list(connections.items()):
+            assert connection.announcement is not None
+            announcement = msgspec.structs.replace(connection.announcement, transactions=0, native=0)
+            connections[address] = BrokerConnection(connection.broker_name, address, connection.channel, announcement)
         result = await producer.send_in_transaction(Message("TxTyped", b"typed"), lambda message: True)
         assert (result.state, result.acknowledged) == (STATE.COMMIT_MESSAGE, False)
         await eventually_bodies(broker.namesrv, "TxTyped", [b"open", b"typed"])
@@ -248,11 +248,11 @@ async def test_a_lost_answer_is_asked_again_and_not_delivered_twice(tmp_path: Pa
     try:
         async with TransactionProducer("lost", cluster.namesrv, check=never) as producer:
             await producer.send(Message("T", b"open"))
-            link = producer.instance.open_link("a")
-            assert link is not None
+            connection = producer.instance.open_connection("a")
+            assert connection is not None
 
             async def local(message: Message) -> bool:
-                channel: Any = link.channel
+                channel: Any = connection.channel
                 original = channel.request_nowait
 
                 def once(code: int, header: Any, body: bytes, **rest: Any) -> None:

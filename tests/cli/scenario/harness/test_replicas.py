@@ -1,4 +1,4 @@
-"""Parts of the scenarios about replication: RocketMQ's serial wait, the link, what counts as lost."""
+"""Parts of the scenarios about replication: RocketMQ's serial wait, the cable, what counts as lost."""
 
 import asyncio
 from collections import Counter
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pocketmq.broker.ha.replication import Replication
-from pocketmq.cli.scenario.harness.link import Link
+from pocketmq.cli.scenario.harness.cable import Cable
 from pocketmq.cli.scenario.harness.original import SerialTransfer, StubbornSlave
 from pocketmq.cli.scenario.harness.replicas import READ_ONLY, GroupMeasured, GroupPlan, all_ok, all_safe_after
 from pocketmq.cli.scenario.incidents import network_cut, slave_frozen, slave_killed, slave_readonly
@@ -113,7 +113,7 @@ def test_the_original_s_slave_stays_connected_when_its_disk_refuses() -> None:
     assert [event["event"] for event in slave._log.events] == ["slave_disk_failed"]
 
 
-async def test_a_link_is_silent_while_it_is_cut() -> None:
+async def test_a_cable_is_silent_while_it_is_cut() -> None:
     """Bytes of a cut arrive after it, connections stay open."""
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -122,21 +122,21 @@ async def test_a_link_is_silent_while_it_is_cut() -> None:
         writer.close()
 
     server = await asyncio.start_server(echo, "127.0.0.1", 0)
-    link = Link(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
-    await link.open()
-    host, _, port = link.address.partition(":")
+    cable = Cable(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    await cable.open()
+    host, _, port = cable.address.partition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(b"one")
     assert await reader.read(100) == b"one"
-    link.cut()
+    cable.cut()
     writer.write(b"two")
     answer = asyncio.ensure_future(reader.read(100))
     await asyncio.sleep(0.05)
     assert not answer.done()
-    link.heal()
+    cable.heal()
     assert await answer == b"two"
     writer.close()
-    await link.close()
+    await cable.close()
     server.close()
 
 
@@ -186,7 +186,7 @@ def test_acts_fit_their_loads(quick: bool) -> None:
         for act in plan.acts:
             assert 0 < act.at_s < plan.load.due_s()[-1]
             assert act.broker < len(plan.brokers)
-            assert plan.has_link or act.deed not in ("cut", "heal")
+            assert plan.has_cable or act.deed not in ("cut", "heal")
     readonly = slave_readonly.plans(quick)
     times = slave_readonly.scale(quick)
     assert times.own_ms < times.client_ms < times.serial_ms < times.probe_ms

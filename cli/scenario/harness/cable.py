@@ -1,6 +1,6 @@
-"""A link of a scenario that can be cut: what is on its way stays there, and nobody is told.
+"""A cable of a scenario that can be cut: what is on its way stays there, and nobody is told.
 
-Lives here: ``Link``, a forwarder of TCP connections.
+Lives here: ``Cable``, a forwarder of TCP connections.
 
 A cut forwards nothing in either direction and closes nothing, as a dead switch would; both sides find out by
 themselves. What was sent into a cut arrives when it heals, as with TCP.
@@ -12,7 +12,7 @@ import contextlib
 CHUNK_BYTES = 65_536
 
 
-class Link:
+class Cable:
     """Listens on a free port of 127.0.0.1 and forwards to ``target`` (host:port)."""
 
     def __init__(self, target: str) -> None:
