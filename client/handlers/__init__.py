@@ -3,7 +3,7 @@
     handler_call, consume_result, traced_handler   one call, and what its answer means
     process_queue      messages between pull and handler, and how far the group may commit
     queue_mode         the seam between pulling and the two ways of consuming
-    handlers, handler_lane, handler_failures   concurrent consumption
+    handlers, worker_pool, handler_failures   concurrent consumption
     ordered, ordered_queue, queue_locks, lock_waits   ordered consumption under the broker's locks
     handler_watch, consumer_statistics   what runs since when; what was done
 

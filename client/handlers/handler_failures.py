@@ -15,7 +15,7 @@ from pocketmq.common.events import EventLog
 from pocketmq.common.message import ReceivedMessage
 
 if TYPE_CHECKING:
-    from pocketmq.client.handlers.handler_lane import Lane, LaneQueue
+    from pocketmq.client.handlers.worker_pool import PoolQueue, WorkerPool
 
 TOLD_A_SECOND: Final = 10
 """A handler that fails for every message must not cost more in log lines than in work."""
@@ -36,7 +36,7 @@ class FailedMessages:
         self._told = 0
         self._untold = 0
 
-    async def take(self, lane: "Lane", queue: "LaneQueue", outcome: Outcome) -> None:
+    async def take(self, pool: "WorkerPool", queue: "PoolQueue", outcome: Outcome) -> None:
         """Hand the failed messages of one call on; those that nobody takes are put back after the pause.
 
         A queue that is being given up keeps them uncommitted, so that its next owner gets them.
@@ -44,16 +44,16 @@ class FailedMessages:
         process_queue = queue.process_queue
         messages = [message for message in outcome.later if process_queue.holds(message)]
         self._counts.failed += len(outcome.later)
-        self._tell(lane.call.name, messages or outcome.later, outcome)
+        self._tell(pool.call.name, messages or outcome.later, outcome)
         if not messages or process_queue.dropped or queue.closing:
             return
         rest = await self.hand_on(messages, outcome.reason, outcome.delay_level)
         left = {id(message) for message in rest}
         process_queue.finished_all([message for message in messages if id(message) not in left])
         if process_queue.has_room_again():
-            lane.drained(process_queue)
+            pool.drained(process_queue)
         if rest and not queue.closing:
-            self._again(lane, queue, rest)
+            self._again(pool, queue, rest)
 
     async def hand_on(
         self, messages: Sequence[ReceivedMessage], reason: str, delay_level: int
@@ -65,12 +65,12 @@ class FailedMessages:
             self._log.error("failure_policy_failed", messages=len(messages), error=repr(error), exc_info=error)
             return messages
 
-    def _again(self, lane: "Lane", queue: "LaneQueue", messages: Sequence[ReceivedMessage]) -> None:
+    def _again(self, pool: "WorkerPool", queue: "PoolQueue", messages: Sequence[ReceivedMessage]) -> None:
         """Try messages once more after the pause; until then they are unfinished, and the commit waits for them."""
 
         def put_back() -> None:
             queue.timers.discard(timer)
-            lane.put(queue, messages)
+            pool.put(queue, messages)
 
         timer = asyncio.get_running_loop().call_later(self._consume_retry_s, put_back)
         queue.timers.add(timer)

@@ -1,6 +1,6 @@
 """Concurrent consumption: every message by itself, many at once, in no order.
 
-Lives here: ``ConcurrentMode`` and ``ConcurrentRunner``: which lane gets the messages of a queue, threads for plain
+Lives here: ``ConcurrentMode`` and ``ConcurrentRunner``: which pool gets the messages of a queue, threads for plain
 functions, the end of queues and of the mode.
 """
 
@@ -10,29 +10,31 @@ from collections.abc import Mapping, Sequence
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.handlers.handler_call import HandlerCall
 from pocketmq.client.handlers.handler_failures import FailedMessages
-from pocketmq.client.handlers.handler_lane import Lane, LaneQueue
 from pocketmq.client.handlers.process_queue import ProcessQueue
 from pocketmq.client.handlers.queue_mode import ConsumeContext, QueueRunner
+from pocketmq.client.handlers.worker_pool import PoolQueue, WorkerPool
 from pocketmq.common.message import ReceivedMessage
 from pocketmq.common.runner import LoopMailbox
 
 
 class ConcurrentRunner:
-    """The messages of one queue on their way to the lanes: one lane, or for a retry topic one for each topic."""
+    """The messages of one queue on their way to the pools: one pool, or for a retry topic one for each topic."""
 
     fencing_token = 0
 
-    def __init__(self, process_queue: ProcessQueue, lane: Lane, by_topic: Mapping[str, Lane] | None) -> None:
+    def __init__(
+        self, process_queue: ProcessQueue, pool: WorkerPool, by_topic: Mapping[str, WorkerPool] | None
+    ) -> None:
         self.process_queue = process_queue
         self._by_topic = by_topic
-        self._places: dict[Lane, LaneQueue] = {}
-        self._lane = lane
-        self._place = self._open(lane)
+        self._places: dict[WorkerPool, PoolQueue] = {}
+        self._pool = pool
+        self._place = self._open(pool)
 
-    def _open(self, lane: Lane) -> LaneQueue:
-        place = self._places.get(lane)
+    def _open(self, pool: WorkerPool) -> PoolQueue:
+        place = self._places.get(pool)
         if place is None:
-            place = self._places[lane] = lane.open(self.process_queue)
+            place = self._places[pool] = pool.open(self.process_queue)
         return place
 
     def pull_pause_ms(self) -> int:
@@ -40,29 +42,29 @@ class ConcurrentRunner:
         return 0
 
     def put(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Hand messages to the lane of their topic."""
+        """Hand messages to the pool of their topic."""
         if self._by_topic is None:
-            self._lane.put(self._place, messages)
+            self._pool.put(self._place, messages)
             return
         topics: dict[str, list[ReceivedMessage]] = {}
         for message in messages:
             topics.setdefault(message.topic, []).append(message)
         for topic, part in topics.items():
-            lane = self._by_topic.get(topic, self._lane)
-            lane.put(self._open(lane), part)
+            pool = self._by_topic.get(topic, self._pool)
+            pool.put(self._open(pool), part)
 
     def close(self) -> list[asyncio.Event]:
         """Start nothing further; the events say when the calls that run have ended."""
-        return [lane.close(place) for lane, place in self._places.items()]
+        return [pool.close(place) for pool, place in self._places.items()]
 
 
 class ConcurrentMode:
-    """``QueueMode`` for concurrent consumption: one lane a handler, each with ``concurrency`` workers."""
+    """``QueueMode`` for concurrent consumption: one pool a handler, each with ``concurrency`` workers."""
 
     def __init__(self, context: ConsumeContext) -> None:
         self._context = context
-        self._lanes: dict[HandlerCall, Lane] = {}
-        self._by_topic: dict[str, Lane] = {}
+        self._pools: dict[HandlerCall, WorkerPool] = {}
+        self._by_topic: dict[str, WorkerPool] = {}
         self._runners: set[ConcurrentRunner] = set()
         self._mailbox: LoopMailbox
 
@@ -70,15 +72,15 @@ class ConcurrentMode:
         """Make ready; workers start with the first queue of their handler."""
         self._mailbox = LoopMailbox(asyncio.get_running_loop())
 
-    def add_topic(self, topic: str, call: HandlerCall) -> Lane:
-        """Return the lane of a handler, which gets the messages of ``topic``, also those that come back for a retry."""
-        lane = self._lanes.get(call)
-        if lane is None:
+    def add_topic(self, topic: str, call: HandlerCall) -> WorkerPool:
+        """Return the pool of a handler, which gets the messages of ``topic``, also those that come back for a retry."""
+        pool = self._pools.get(call)
+        if pool is None:
             context = self._context
             clock, log = context.instance.clock, context.instance.log
             counts = context.statistics.counts(topic)
             failures = FailedMessages(context.policy, context.consume_retry_ms, counts, clock, log)
-            lane = self._lanes[call] = Lane(
+            pool = self._pools[call] = WorkerPool(
                 call,
                 context.concurrency,
                 clock=clock,
@@ -89,8 +91,8 @@ class ConcurrentMode:
                 mailbox=self._mailbox,
                 supervisor=context.instance.supervisor,
             )
-        self._by_topic[topic] = lane
-        return lane
+        self._by_topic[topic] = pool
+        return pool
 
     async def acquire(self, queues: Sequence[MessageQueue]) -> Sequence[MessageQueue]:
         """Return all: nothing has to be asked for."""
@@ -133,7 +135,7 @@ class ConcurrentMode:
     def runs_here(self) -> bool:
         """Tell whether the caller is a handler."""
         own = asyncio.current_task()
-        return any(lane.runs(own) for lane in self._lanes.values())
+        return any(pool.runs(own) for pool in self._pools.values())
 
     def start_no_more(self) -> None:
         """Begin no further call; those that run go on. What a call leaves undone from now on is given back."""
@@ -146,14 +148,14 @@ class ConcurrentMode:
             self._context.drained(process_queue)
 
     def replace_worker(self, task: "asyncio.Task[object] | None") -> bool:
-        """Give the lane of a hung call another worker."""
-        return any(lane.replace_hung_worker(task) for lane in self._lanes.values())
+        """Give the pool of a hung call another worker."""
+        return any(pool.replace_hung_worker(task) for pool in self._pools.values())
 
     async def stop(self, timeout_s: float) -> None:
         """Start no further handler, wait for those that run (at most ``timeout_s``), then cancel them."""
         cancelled = 0
-        for lane in self._lanes.values():  # in the caller's task: a handler that stops its consumer is not waited for
-            cancelled += await lane.stop(timeout_s)
+        for pool in self._pools.values():  # in the caller's task: a handler that stops its consumer is not waited for
+            cancelled += await pool.stop(timeout_s)
         if cancelled:
             self._context.instance.log.warning(
                 "handlers_cancelled", handlers=cancelled, waited_ms=int(timeout_s * 1000)

@@ -23,13 +23,13 @@ WINDOW: Final = 64
 LOOK_MS: Final = 50
 """How late a section may learn that its time was over while it waited here."""
 
-Lane = MessageQueue | str
+WindowKey = MessageQueue | str
 """A queue whose sends keep their order, or a broker's address for all others."""
 _Waiting = tuple[Section, BrokerConnection, int]
 
 
-class _Track:
-    """What is on the way in one lane, and what waits for a place."""
+class _Window:
+    """What is on the way in one window, and what waits for a place."""
 
     __slots__ = ("is_pumped", "on_the_way", "places", "waiting")
 
@@ -43,96 +43,99 @@ class _Track:
 class SendWindows:
     """Belongs to one producer and its event loop.
 
-    ``send(section, connection, until_ns, lane)`` sends a request now; ``leave(lane)`` must be called exactly once for
-    each, when it was answered or has failed. ``late(section, connection, ahead)`` ends a section whose time was over
-    before it left, with ``ahead`` others in front. Bounded by what the producer lets in (``in_flight_sends_max``).
+    ``send(section, connection, until_ns, window_key)`` sends a request now; ``leave(window_key)`` must be called
+    exactly once for each, when it was answered or has failed. ``late(section, connection, ahead)`` ends a section whose
+    time was over before it left, with ``ahead`` others in front. Bounded by what the producer lets in
+    (``in_flight_sends_max``).
     """
 
     def __init__(
         self,
-        send: Callable[[Section, BrokerConnection, int, Lane], None],
+        send: Callable[[Section, BrokerConnection, int, WindowKey], None],
         late: Callable[[Section, BrokerConnection, int], None],
         clock: Clock,
     ) -> None:
         self._send = send
         self._late = late
         self._clock = clock
-        self._tracks: dict[Lane, _Track] = {}
+        self._windows: dict[WindowKey, _Window] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         """How many sections wait for a place."""
-        return sum(len(track.waiting) for track in self._tracks.values())
+        return sum(len(window.waiting) for window in self._windows.values())
 
     def enter(self, section: Section, connection: BrokerConnection, until_ns: int, *, in_order: bool) -> None:
         """Send now if there is a place, else when there is one. ``in_order``: behind those before it for its queue."""
-        lane: Lane = section.queue if in_order else connection.address
-        track = self._tracks.get(lane)
-        if track is None:
-            track = self._tracks[lane] = _Track(1 if in_order else WINDOW)
-        track.waiting.append((section, connection, until_ns))
-        self._pump(lane, track)
-        self._look_later(track)
+        window_key: WindowKey = section.queue if in_order else connection.address
+        window = self._windows.get(window_key)
+        if window is None:
+            window = self._windows[window_key] = _Window(1 if in_order else WINDOW)
+        window.waiting.append((section, connection, until_ns))
+        self._pump(window_key, window)
+        self._look_later(window)
 
-    def put_back(self, sections: Sequence[Section], connection: BrokerConnection, until_ns: int, lane: Lane) -> None:
+    def put_back(
+        self, sections: Sequence[Section], connection: BrokerConnection, until_ns: int, window_key: WindowKey
+    ) -> None:
         """Let sections leave before all that wait: they are parts of one that was on the way and was refused whole.
 
-        Before ``leave``: the lane still has its place.
+        Before ``leave``: the window still counts it.
         """
-        self._tracks[lane].waiting.extendleft((section, connection, until_ns) for section in reversed(sections))
+        self._windows[window_key].waiting.extendleft((section, connection, until_ns) for section in reversed(sections))
 
-    def leave(self, lane: Lane) -> None:
+    def leave(self, window_key: WindowKey) -> None:
         """Give a place back."""
-        track = self._tracks[lane]
-        track.on_the_way -= 1
-        assert track.on_the_way >= 0
-        self._pump(lane, track)
-        self._look_later(track)
+        window = self._windows[window_key]
+        window.on_the_way -= 1
+        assert window.on_the_way >= 0
+        self._pump(window_key, window)
+        self._look_later(window)
 
     def take_all(self) -> list[Section]:
         """Return every section that waits, and forget them: the producer ends."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        left = [section for track in self._tracks.values() for section, _, _ in track.waiting]
-        for track in self._tracks.values():
-            track.waiting.clear()
+        left = [section for window in self._windows.values() for section, _, _ in window.waiting]
+        for window in self._windows.values():
+            window.waiting.clear()
         return left
 
-    def _pump(self, lane: Lane, track: _Track) -> None:
+    def _pump(self, window_key: WindowKey, window: _Window) -> None:
         """Let go who has a place. A send that fails at once comes back here: the loop below goes on, nothing nests."""
-        if track.is_pumped:
+        if window.is_pumped:
             return
-        track.is_pumped = True
+        window.is_pumped = True
         try:
-            while track.waiting and track.on_the_way < track.places:
-                section, connection, until_ns = track.waiting.popleft()
+            while window.waiting and window.on_the_way < window.places:
+                section, connection, until_ns = window.waiting.popleft()
                 if until_ns <= self._clock.monotonic_ns():
-                    self._late(section, connection, track.on_the_way)
+                    self._late(section, connection, window.on_the_way)
                     continue
-                track.on_the_way += 1
-                self._send(section, connection, until_ns, lane)
+                window.on_the_way += 1
+                self._send(section, connection, until_ns, window_key)
         finally:
-            track.is_pumped = False
-        if not track.waiting and not track.on_the_way:
-            self._tracks.pop(lane, None)
+            window.is_pumped = False
+        if not window.waiting and not window.on_the_way:
+            self._windows.pop(window_key, None)
 
-    def _look_later(self, track: _Track) -> None:
-        if track.waiting and self._timer is None:
+    def _look_later(self, window: _Window) -> None:
+        if window.waiting and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LOOK_MS / 1000, self._look)
 
     def _look(self) -> None:
         """End those whose time is over, wherever they stand."""
         self._timer = None
         now_ns = self._clock.monotonic_ns()
-        for lane, track in list(self._tracks.items()):
-            if not any(until_ns <= now_ns for _, _, until_ns in track.waiting):
+        for window_key, window in list(self._windows.items()):
+            if not any(until_ns <= now_ns for _, _, until_ns in window.waiting):
                 continue
-            waiting, track.waiting = track.waiting, deque()
+            waiting, window.waiting = window.waiting, deque()
             late = [each for each in waiting if each[2] <= now_ns]
-            track.waiting.extend(each for each in waiting if each[2] > now_ns)
+            window.waiting.extend(each for each in waiting if each[2] > now_ns)
             for section, connection, _ in late:
-                self._late(section, connection, track.on_the_way)
-            self._pump(lane, track)
-        for track in self._tracks.values():
-            self._look_later(track)
+                self._late(section, connection, window.on_the_way)
+            self._pump(window_key, window)
+        for window in self._windows.values():
+            self._look_later(window)

@@ -21,7 +21,7 @@ from pocketmq.client.sender.native_send import NativeSend
 from pocketmq.client.sender.retry import Decision, send_failed
 from pocketmq.client.sender.rocketmq_send import can_batch, rocketmq_request
 from pocketmq.client.sender.section import Frame, Section
-from pocketmq.client.sender.send_windows import Lane, SendWindows
+from pocketmq.client.sender.send_windows import SendWindows, WindowKey
 from pocketmq.common.errors import PocketMQError, Stored
 from pocketmq.remoting.codec import Response
 from pocketmq.remoting.codes import ResponseCode
@@ -239,8 +239,10 @@ class SectionSender:
                 part.charged = section.charged
         return parts
 
-    def _send_request(self, section: Section, connection: BrokerConnection, until_ns: int, lane: "Lane | None") -> None:
-        """Send the request of one message or batch. ``lane``: whose place it gives back with its answer."""
+    def _send_request(
+        self, section: Section, connection: BrokerConnection, until_ns: int, window_key: "WindowKey | None"
+    ) -> None:
+        """Send the request of one message or batch. ``window_key``: whose place it gives back with its answer."""
         now_ns = self._clock.monotonic_ns()
         code, header, body = rocketmq_request(section, self._group, DEFAULT_TOPIC_QUEUE_NUMS)
         if section.oneway:
@@ -255,12 +257,12 @@ class SectionSender:
                     and section.count > 1
                     and section.batch_future is None
                 ):
-                    self._again_apart(section, connection, until_ns, lane)
+                    self._again_apart(section, connection, until_ns, window_key)
                 else:
                     self._answers.rocketmq(connection, section, now_ns, result)
             finally:
-                if lane is not None:
-                    self._windows.leave(lane)
+                if window_key is not None:
+                    self._windows.leave(window_key)
 
         timeout_ms = max(int((until_ns - now_ns) / 1e6), 1)
         try:
@@ -268,11 +270,13 @@ class SectionSender:
         except PocketMQError as error:
             done(error)
 
-    def _again_apart(self, section: Section, connection: BrokerConnection, until_ns: int, lane: "Lane | None") -> None:
+    def _again_apart(
+        self, section: Section, connection: BrokerConnection, until_ns: int, window_key: "WindowKey | None"
+    ) -> None:
         """Send a batch's messages one by one, in its place: the broker takes no batch, or none of its size."""
         parts = self._parts(section)
-        if lane is not None:
-            self._windows.put_back(parts, connection, until_ns, lane)
+        if window_key is not None:
+            self._windows.put_back(parts, connection, until_ns, window_key)
             return
         for part in parts:
             self._send_request(part, connection, until_ns, None)

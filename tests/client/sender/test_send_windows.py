@@ -14,7 +14,7 @@ FOREVER = 1 << 62
 
 
 class Rig:
-    """Lanes whose sends are noted; ``answer`` ends the oldest one of a lane."""
+    """Windows whose sends are noted; ``answer`` ends the oldest one of a window."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -26,10 +26,10 @@ class Rig:
     def _late(self, section: Section, connection: BrokerConnection, ahead: int) -> None:
         self.late.append((section, ahead))
 
-    def _send(self, section: Section, connection: BrokerConnection, until_ns: int, lane: Any) -> None:
+    def _send(self, section: Section, connection: BrokerConnection, until_ns: int, window_key: Any) -> None:
         self.sent.append(section)
         if self.fails_at_once:
-            self.windows.leave(lane)
+            self.windows.leave(window_key)
 
     def enter(self, queue_id: int = 0, *, in_order: bool = True, until_ns: int = FOREVER) -> Section:
         section = Section(
@@ -57,7 +57,7 @@ async def test_one_send_of_a_queue_is_on_the_way_and_the_others_follow_in_order(
     assert rig.sent == [first, other, second, third]
     rig.windows.leave(first.queue)
     rig.windows.leave(other.queue)
-    assert not rig.windows._tracks, "an idle lane is forgotten"
+    assert not rig.windows._windows, "an idle window is forgotten"
 
 
 async def test_free_sends_have_a_window_for_each_broker() -> None:
@@ -69,7 +69,7 @@ async def test_free_sends_have_a_window_for_each_broker() -> None:
     for _ in range(WINDOW + 5):
         rig.windows.leave(LINK.address)
     assert rig.sent == sections
-    assert not rig.windows._tracks
+    assert not rig.windows._windows
 
 
 async def test_the_parts_of_a_refused_batch_go_before_what_waits() -> None:

@@ -78,8 +78,8 @@ async def test_a_hung_call_gives_its_message_back_and_is_replaced() -> None:
     release.set()
     await until(lambda: bench.watch.running() == [])
     assert len(bench.policy.calls) == 1
-    [lane] = bench.mode._lanes.values()
-    await until(lambda: lane.worker_count == 1)
+    [pool] = bench.mode._pools.values()
+    await until(lambda: pool.worker_count == 1)
     assert runner.process_queue.commit_offset == 6
     assert runner.process_queue.size_bytes == 0
     await bench.stop()

@@ -1,6 +1,6 @@
 """One handler at work: its queues, and the workers that take turns with them.
 
-Lives here: ``Lane`` (one handler, its workers) and ``LaneQueue`` (the messages of one queue that wait for it).
+Lives here: ``WorkerPool`` (one handler, its workers) and ``PoolQueue`` (the messages of one queue that wait for it).
 
 A worker takes one message, or one batch, at a time, so that a slow call holds one worker and nothing else. Queues take
 turns. A queue whose calls do not come back cannot take all workers while the handler has other queues: it may hold at
@@ -33,7 +33,7 @@ RESTART_S: Final = 1.0
 """Before a new worker takes the place of one that failed."""
 
 
-class LaneQueue:
+class PoolQueue:
     """Messages of one process queue that wait for one handler. ``workers``: how many are busy with it now."""
 
     __slots__ = ("exempt", "is_ready", "messages", "process_queue", "quiet", "timers", "workers")
@@ -69,7 +69,7 @@ class LaneQueue:
             self.quiet.set()
 
 
-class Lane:
+class WorkerPool:
     """A handler with up to ``concurrency`` calls at once. Belongs to the event loop's thread."""
 
     def __init__(
@@ -94,10 +94,10 @@ class Lane:
         self.drained = drained
         self._mailbox = mailbox
         self._supervisor = supervisor
-        self._queues: set[LaneQueue] = set()
-        self._ready: deque[LaneQueue] = deque()
+        self._queues: set[PoolQueue] = set()
+        self._ready: deque[PoolQueue] = deque()
         self._idle: deque[asyncio.Future[None]] = deque()
-        self._workers: dict[asyncio.Task[None], LaneQueue | None] = {}
+        self._workers: dict[asyncio.Task[None], PoolQueue | None] = {}
         self._hung: set[asyncio.Task[None]] = set()
         self._free = 0
         self._stopping = False
@@ -110,14 +110,14 @@ class Lane:
 
     # -- queues ------------------------------------------------------------------------------------------------
 
-    def open(self, process_queue: ProcessQueue) -> LaneQueue:
-        """Return the lane's place for a queue."""
-        queue = LaneQueue(process_queue)
+    def open(self, process_queue: ProcessQueue) -> PoolQueue:
+        """Return the pool's place for a queue."""
+        queue = PoolQueue(process_queue)
         self._queues.add(queue)
         self._fill_up()
         return queue
 
-    def put(self, queue: LaneQueue, messages: Sequence[ReceivedMessage]) -> None:
+    def put(self, queue: PoolQueue, messages: Sequence[ReceivedMessage]) -> None:
         """Take messages; bounded by the limits of the process queue."""
         if queue.closing or self._stopping:
             return
@@ -127,7 +127,7 @@ class Lane:
             self._ready.append(queue)
         self._wake_one()
 
-    def close(self, queue: LaneQueue) -> asyncio.Event:
+    def close(self, queue: PoolQueue) -> asyncio.Event:
         """Start nothing further of a queue; the event is set when its calls have ended.
 
         A call that asks for this itself is not waited for.
@@ -139,7 +139,7 @@ class Lane:
         return queue.close()
 
     def runs(self, task: "asyncio.Task[Any] | None") -> bool:
-        """Tell whether a task is a worker of this lane."""
+        """Tell whether a task is a worker of this pool."""
         return task in self._workers
 
     # -- workers -----------------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ class Lane:
                 sleeper.set_result(None)
                 return
 
-    def _next(self) -> LaneQueue | None:
+    def _next(self) -> PoolQueue | None:
         ready = self._ready
         for _ in range(len(ready)):
             queue = ready.popleft()
@@ -252,7 +252,7 @@ class Lane:
             self._workers.pop(own, None)
             self._watch.remove(place)
 
-    async def _turn_async(self, place: RunningCall, queue: LaneQueue) -> None:
+    async def _turn_async(self, place: RunningCall, queue: PoolQueue) -> None:
         """Call an ``async def`` handler: the hot path."""
         messages, process_queue = queue.messages, queue.process_queue
         handler, finished, now_ns = self.call.handler, process_queue.finished, self._now_ns
@@ -282,14 +282,14 @@ class Lane:
             self._counts.ok += done
             self._counts.handler_ns += place.since_ns - started_ns
 
-    async def _is_done(self, queue: LaneQueue, messages: Sequence[ReceivedMessage], returned: Any) -> bool:
+    async def _is_done(self, queue: PoolQueue, messages: Sequence[ReceivedMessage], returned: Any) -> bool:
         outcome = self.call.returned(messages, returned)
         if outcome.later:
             await self._failures.take(self, queue, outcome)
             return False
         return True
 
-    async def _turn_batches(self, place: RunningCall, queue: LaneQueue) -> None:
+    async def _turn_batches(self, place: RunningCall, queue: PoolQueue) -> None:
         messages, batch_max = queue.messages, self.call.batch_max
         for _ in range(TURN_CALLS):
             if not messages:
@@ -316,7 +316,7 @@ class Lane:
         messages.clear()
         return batch
 
-    def _ended(self, queue: LaneQueue, batch: list[ReceivedMessage], outcome: Outcome) -> None:
+    def _ended(self, queue: PoolQueue, batch: list[ReceivedMessage], outcome: Outcome) -> None:
         done: Sequence[ReceivedMessage] = batch
         if outcome.later:
             failed = {id(message) for message in outcome.later}
@@ -328,7 +328,7 @@ class Lane:
 
     # -- plain functions ---------------------------------------------------------------------------------------
 
-    async def _turn_threads(self, place: RunningCall, queue: LaneQueue) -> None:
+    async def _turn_threads(self, place: RunningCall, queue: PoolQueue) -> None:
         """Let a thread call a plain handler up to 32 times; what is not plainly done comes back here at once."""
         loop = asyncio.get_running_loop()
         own = asyncio.current_task()
@@ -356,7 +356,7 @@ class Lane:
             self._counts.handler_ns += self._now_ns() - started_ns
 
     def _calls_in_thread(
-        self, place: RunningCall, queue: LaneQueue
+        self, place: RunningCall, queue: PoolQueue
     ) -> tuple[ReceivedMessage, Any, BaseException | None] | None:
         """Run in a thread. Return the first message that the loop has to look at, with answer or exception."""
         messages, process_queue, handler = queue.messages, queue.process_queue, self.call.handler
@@ -380,7 +380,7 @@ class Lane:
             self._mailbox.post(self._done_in_thread, queue, message)
         return None
 
-    def _done_in_thread(self, queue: LaneQueue, message: ReceivedMessage) -> None:
+    def _done_in_thread(self, queue: PoolQueue, message: ReceivedMessage) -> None:
         queue.process_queue.finished(message)
         self._counts.ok += 1
         if queue.process_queue.has_room_again():
