@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final, cast
 
 from pocketmq.broker.request.request_task import Task
-from pocketmq.broker.stats.stage_times import STAGE_COUNT, Passage, Stage
+from pocketmq.broker.stats.stage_times import STAGE_COUNT, RequestTiming, Stage
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
 from pocketmq.remoting.codec import Request
@@ -56,9 +56,9 @@ class SlowRequests:
         """A heap, quickest first: (total ms, number, monotonic time of the answer, request)."""
         self._numbers = itertools.count()
 
-    def finished(self, passage: Passage, write_ns: int, now_ns: int) -> None:
+    def finished(self, timing: RequestTiming, write_ns: int, now_ns: int) -> None:
         """Look at requests that were answered at ``now_ns``, their answers posted ``write_ns`` before."""
-        pair, entries, oldest_ns, stages_ns, started_ns = passage
+        pair, entries, oldest_ns, stages_ns, started_ns = timing
         if now_ns - oldest_ns < self.threshold_ns:
             return
         tasks: list[Task] = [cast(Task, getattr(entry, "task", entry)) for entry in entries]

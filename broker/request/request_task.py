@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pocketmq.broker.stats.stage_times import STAGE_COUNT, Passage
+from pocketmq.broker.stats.stage_times import STAGE_COUNT, RequestTiming
 from pocketmq.common import refusals
 from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.errors import Cause, PocketMQError, Stored
@@ -210,30 +210,32 @@ class AnswerPort:
         *,
         clock: Clock | None = None,
         write_times: SampledHistogram | None = None,
-        finished: Callable[[Passage, int, int], None] | None = None,
+        finished: Callable[[RequestTiming, int, int], None] | None = None,
     ) -> None:
-        """``write_times`` counts the time from post to transport, on the loop. ``finished(passage, write_ns, now_ns)``
-        is called when the answers of a passage are written; in the posting thread when there are none to write.
+        """``write_times`` counts the time from post to transport, on the loop. ``finished(timing, write_ns, now_ns)``
+        is called when the answers of the requests of ``timing`` are written; in the posting thread when there are none
+        to write.
         """
         self._mailbox = mailbox
         self._monotonic_ns = (clock or SystemClock()).monotonic_ns
         self._write_times = write_times
         self._finished = finished
 
-    def post(self, answers: list[Answer], passage: Passage | None = None) -> None:
-        """Write ``answers`` soon, in the loop's thread; callable from any thread. ``passage``: whose they are."""
+    def post(self, answers: list[Answer], timing: RequestTiming | None = None) -> None:
+        """Write ``answers`` soon, in the loop's thread; callable from any thread. ``timing``: of the requests they
+        answer."""
         if answers:
-            if self._write_times is None and passage is None:
+            if self._write_times is None and timing is None:
                 self._mailbox.post(write_answers, answers)
             else:
-                self._mailbox.post(self._write, answers, passage, self._monotonic_ns())
-        elif passage is not None and self._finished is not None:
-            self._finished(passage, 0, self._monotonic_ns())
+                self._mailbox.post(self._write, answers, timing, self._monotonic_ns())
+        elif timing is not None and self._finished is not None:
+            self._finished(timing, 0, self._monotonic_ns())
 
-    def _write(self, answers: list[Answer], passage: Passage | None, posted_ns: int) -> None:
+    def _write(self, answers: list[Answer], timing: RequestTiming | None, posted_ns: int) -> None:
         write_answers(answers)
         now_ns = self._monotonic_ns()
         if self._write_times is not None:
             self._write_times.sample_ns(now_ns, now_ns - posted_ns, len(answers))
-        if passage is not None and self._finished is not None:
-            self._finished(passage, now_ns - posted_ns, now_ns)
+        if timing is not None and self._finished is not None:
+            self._finished(timing, now_ns - posted_ns, now_ns)

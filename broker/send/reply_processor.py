@@ -197,19 +197,19 @@ class ReplyProcessor:
             self._mailbox.post(self._appended, batch, None)
             return
         self._counters.put(len(group), group.size_bytes)
-        places = [
+        positions = [
             (result.runs[reply.send.position][0][0], result.first_queue_offsets[reply.send.position]) for reply in batch
         ]
-        self._mailbox.post(self._appended, batch, places)
+        self._mailbox.post(self._appended, batch, positions)
 
     # ---- loop thread
 
-    def _appended(self, batch: list[_Reply], places: list[tuple[int, int]] | None) -> None:
+    def _appended(self, batch: list[_Reply], positions: list[tuple[int, int]] | None) -> None:
         for index, reply in enumerate(batch):
-            if places is None:
+            if positions is None:
                 self.not_stored += 1
             else:
-                physical_offset, reply.queue_offset = places[index]
+                physical_offset, reply.queue_offset = positions[index]
                 reply.msg_id = offset_msg_id(self._store.store_host, physical_offset)
                 reply.stored = True
             self._decided(reply)

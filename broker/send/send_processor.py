@@ -14,9 +14,9 @@ from pocketmq.broker.request.request_task import Answer, AnswerPort, Drain, Refu
 from pocketmq.broker.send.send_back import send_back_refusal
 from pocketmq.broker.send.send_batch import Appended, PlannedSend, SendBatch
 from pocketmq.broker.send.send_planner import SendPlanner
-from pocketmq.broker.send.send_times import PutMoments, SendTimes
+from pocketmq.broker.send.send_times import PutTiming, SendTimes
 from pocketmq.broker.stats.counters import BrokerCounters
-from pocketmq.broker.stats.stage_times import Passage, Stage
+from pocketmq.broker.stats.stage_times import RequestTiming, Stage
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import PocketMQError, Stored
 from pocketmq.common.events import EventLog
@@ -111,7 +111,7 @@ class SendProcessor:
         except PocketMQError as error:
             self._refuse_all(sends, drain, refusal_of(error), drained_ns)
             return
-        moments = PutMoments(drained_ns, started_ns, self._clock.monotonic_ns(), drain.stages_ns)
+        put_timing = PutTiming(drained_ns, started_ns, self._clock.monotonic_ns(), drain.stages_ns)
         drain.stages_ns[_LOCK_WAIT] += result.lock_wait_ns
         drain.stages_ns[_APPEND] += result.append_ns
         for send in sends:
@@ -119,7 +119,7 @@ class SendProcessor:
         if not result.status.is_stored:
             self._counters.put_failed(len(group))
             self._log.error("append_failed", status=result.status.name, error=result.error, records=len(group))
-            self._answer(sends, result, result.status, moments)
+            self._answer(sends, result, result.status, put_timing)
             return
         self._counters.put(len(group), group.size_bytes)
         for batch in batches:
@@ -129,31 +129,31 @@ class SendProcessor:
         others = [send for send in sends if not send.wait] if len(waiting) < len(sends) else []
         for chosen, wait in ((others, False), (waiting, True)):
             if chosen:
-                self._acknowledge(chosen, result, wait, moments)
+                self._acknowledge(chosen, result, wait, put_timing)
 
-    def _acknowledge(self, sends: list[PlannedSend], result: AppendResult, wait: bool, moments: PutMoments) -> None:
+    def _acknowledge(self, sends: list[PlannedSend], result: AppendResult, wait: bool, put_timing: PutTiming) -> None:
         """Answer ``sends`` when the store says so; its call comes in this thread or in the flush thread, once."""
 
         def done(status: PutStatus) -> None:
-            self._answer(sends, result, status, moments, waited=wait)
+            self._answer(sends, result, status, put_timing, waited=wait)
 
         try:
             self._store.acknowledge(result.end_offset, wait, done)
         except PocketMQError as error:
-            self._post_refusals(sends, refusal_of(error, Stored.UNKNOWN), result, moments.drained_ns)
+            self._post_refusals(sends, refusal_of(error, Stored.UNKNOWN), result, put_timing.drained_ns)
 
     def _answer(
         self,
         sends: list[PlannedSend],
         result: AppendResult,
         status: PutStatus,
-        moments: PutMoments,
+        put_timing: PutTiming,
         *,
         waited: bool = False,
     ) -> None:
-        passage = None if self._times is None else self._times.answering(sends, result, moments, waited)
+        timing = None if self._times is None else self._times.answering(sends, result, put_timing, waited)
         if not status.is_stored:
-            self._post_refusals(sends, self._outcome.refusal(status, result), result, moments.drained_ns, passage)
+            self._post_refusals(sends, self._outcome.refusal(status, result), result, put_timing.drained_ns, timing)
             return
         remark = put_remark(status.name, result.error)
         appended = Appended(status.code, remark, result.store_timestamp, result.first_queue_offsets, result.runs)
@@ -168,7 +168,7 @@ class SendProcessor:
                 refusal = refusal_of(error, Stored.YES)
                 self._log.error("answer_failed", code=task.request.code, error=refusal.remark)
                 answers.append((task.connection, encode_refusal(task.request, refusal)))
-        self._answers.post(answers, passage)
+        self._answers.post(answers, timing)
 
     def _refuse_all(self, sends: list[PlannedSend], drain: Drain, refusal: Refusal, drained_ns: int) -> None:
         """Refuse what did not reach the store."""
@@ -182,7 +182,7 @@ class SendProcessor:
         refusal: Refusal,
         result: AppendResult,
         drained_ns: int,
-        passage: Passage | None = None,
+        timing: RequestTiming | None = None,
     ) -> None:
         """Refuse what the store was asked for."""
         self._refusals.note(refusal.cause.value, refusal.code, refusal.remark, len(sends))
@@ -199,7 +199,7 @@ class SendProcessor:
                 if task.request.code == RequestCode.CONSUMER_SEND_MSG_BACK:
                     explained = send_back_refusal(explained, result.status)
                 answers.append((task.connection, encode_refusal(task.request, explained)))
-        self._answers.post(answers, passage)
+        self._answers.post(answers, timing)
 
 
 def _sends(appends: list[list[SendBatch]]) -> list[PlannedSend]:

@@ -1,6 +1,6 @@
 """The times of one append and of those who are answered after it.
 
-Lives here: ``PutMoments`` (when an append was asked for and ended), ``SendTimes`` (what the send processor reports).
+Lives here: ``PutTiming`` (when an append was asked for and ended), ``SendTimes`` (what the send processor reports).
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import Final
 from pocketmq.broker.send.send_batch import PlannedSend
 from pocketmq.broker.stats.flush_times import FlushTimes
 from pocketmq.broker.stats.put_statistics import PutStatistics
-from pocketmq.broker.stats.stage_times import SEND_PAIR, PairStages, Passage, Stage
+from pocketmq.broker.stats.stage_times import SEND_PAIR, PairStages, RequestTiming, Stage
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
 from pocketmq.store.append_result import AppendResult
@@ -23,7 +23,7 @@ _REPLICA_WAIT: Final = int(Stage.REPLICA_WAIT)
 _PROCESS: Final = int(Stage.PROCESS)
 
 
-class PutMoments:
+class PutTiming:
     """Monotonic ns: when the drain began, when the store was asked, when its append returned; the stages of the drain,
     with those of the append."""
 
@@ -64,30 +64,32 @@ class SendTimes:
         self._monotonic_ns = clock.monotonic_ns
 
     def answering(
-        self, sends: Sequence[PlannedSend], result: AppendResult, moments: PutMoments, waited: bool
-    ) -> Passage:
-        """Count what the store has just answered for; return the passage of ``sends``. ``waited``: for the flush."""
+        self, sends: Sequence[PlannedSend], result: AppendResult, put_timing: PutTiming, waited: bool
+    ) -> RequestTiming:
+        """Count what the store has just answered for; return the timing of ``sends``. ``waited``: for the flush."""
         now_ns = self._monotonic_ns()
         count = len(sends)
-        self._put_times.record(now_ns - moments.asked_ns, count)
-        if result.append_ns >= LOCK_HOLD_NS and not moments.told:
-            moments.told = True
+        self._put_times.record(now_ns - put_timing.asked_ns, count)
+        if result.append_ns >= LOCK_HOLD_NS and not put_timing.told:
+            put_timing.told = True
             self._lock_log.warning(
                 "append_lock_slow",
                 held_ms=result.append_ns // 1_000_000,
                 lock_wait_ms=result.lock_wait_ns // 1_000_000,
                 status=result.status.name,
             )
-        stages_ns = moments.stages_ns
-        stages_ns[_PROCESS] = moments.appended_ns - moments.drained_ns - stages_ns[_LOCK_WAIT] - stages_ns[_APPEND]
+        stages_ns = put_timing.stages_ns
+        stages_ns[_PROCESS] = (
+            put_timing.appended_ns - put_timing.drained_ns - stages_ns[_LOCK_WAIT] - stages_ns[_APPEND]
+        )
         if waited and self._replicates:
             stages_ns = stages_ns[:]
-            replica_wait_ns = stages_ns[_REPLICA_WAIT] = now_ns - moments.appended_ns
+            replica_wait_ns = stages_ns[_REPLICA_WAIT] = now_ns - put_timing.appended_ns
             self._stages.record_ns(_REPLICA_WAIT, replica_wait_ns, count)
             self._flush_times.look()
         elif waited and self._flushes:
             stages_ns = stages_ns[:]
-            flush_wait_ns = stages_ns[_FLUSH_WAIT] = now_ns - moments.appended_ns
+            flush_wait_ns = stages_ns[_FLUSH_WAIT] = now_ns - put_timing.appended_ns
             self._stages.record_ns(_FLUSH_WAIT, flush_wait_ns, count)
             self._flush_times.look()
-        return SEND_PAIR, sends, sends[0].task.created_ns, stages_ns, moments.drained_ns
+        return SEND_PAIR, sends, sends[0].task.created_ns, stages_ns, put_timing.drained_ns

@@ -2,8 +2,8 @@
 
     times = StageTimes();  executor.stages = times.pair(executor.name);  times.rows()
 
-Lives here: ``Stage`` (the names), ``PairStages`` (histograms of one pair), ``StageTimes`` (all of them), ``Passage``
-(where the time of requests that are answered together went).
+Lives here: ``Stage`` (the names), ``PairStages`` (histograms of one pair), ``StageTimes`` (all of them),
+``RequestTiming`` (where the time of requests that are answered together went).
 """
 
 import enum
@@ -78,7 +78,7 @@ class HasTask(Protocol):
         ...
 
 
-Passage = tuple[str, Sequence[Waiting] | Sequence[HasTask], int, list[int], int]
+RequestTiming = tuple[str, Sequence[Waiting] | Sequence[HasTask], int, list[int], int]
 """Requests that are answered together: the pair; the requests or what stands for them, oldest first; when the oldest
 was queued; what they spent in each ``Stage``; when their drain began (each one's own queue wait ends there). A tuple:
 one is made for each drain, and an object would cost ten times as much."""

@@ -13,7 +13,8 @@ from pocketmq.common.message import ReceivedMessage
 
 
 class RunningCall:
-    """A place for one call at a time, kept by who makes the calls. Idle while ``process_queue`` is None.
+    """One call at a time of one worker, which keeps this object for all its calls. Idle while ``process_queue`` is
+    None.
 
     ``message``: the one it was called with; ``batch``: the list, for a batch handler. ``since_ns``: monotonic.
     ``may_time_out``: a call that outlasts the consume timeout gives its messages back (never in ordered consumption).
@@ -57,25 +58,25 @@ class RunningCall:
 
 
 class HandlerWatch:
-    """The places of all modes of a consumer; bounded by their concurrency."""
+    """The running calls of all modes of a consumer; bounded by their concurrency."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._calls: dict[RunningCall, None] = {}
 
-    def place(self, handler_name: str, *, may_time_out: bool = True) -> RunningCall:
-        """Return a new place; hand it to ``remove`` when its owner ends."""
+    def new_call(self, handler_name: str, *, may_time_out: bool = True) -> RunningCall:
+        """Return the calls of a new worker; hand them to ``remove`` when it ends."""
         call = RunningCall(handler_name, may_time_out)
         self._calls[call] = None
         return call
 
     def remove(self, call: RunningCall) -> None:
-        """Forget a place."""
+        """Forget the calls of a worker."""
         self._calls.pop(call, None)
 
     def began(self, handler_name: str, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage]) -> RunningCall:
         """Count one call that cannot time out as running; hand the result to ``remove`` when it has ended."""
-        call = self.place(handler_name, may_time_out=False)
+        call = self.new_call(handler_name, may_time_out=False)
         call.process_queue = process_queue
         call.message = messages[0]
         call.batch = messages
@@ -84,9 +85,9 @@ class HandlerWatch:
         return call
 
     def running(self) -> list[RunningCall]:
-        """Return the places with a call under way."""
+        """Return the workers' calls that are under way."""
         return [call for call in self._calls if call.process_queue is not None]
 
     def call_of(self, task: "asyncio.Task[Any] | None") -> RunningCall | None:
-        """Return the place whose calls a task makes. Callable from any thread."""
+        """Return the calls that a task makes. Callable from any thread."""
         return next((call for call in list(self._calls) if call.task is task), None)

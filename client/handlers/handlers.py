@@ -27,15 +27,15 @@ class ConcurrentRunner:
     ) -> None:
         self.process_queue = process_queue
         self._by_topic = by_topic
-        self._places: dict[WorkerPool, PoolQueue] = {}
+        self._queues: dict[WorkerPool, PoolQueue] = {}
         self._pool = pool
-        self._place = self._open(pool)
+        self._queue = self._open(pool)
 
     def _open(self, pool: WorkerPool) -> PoolQueue:
-        place = self._places.get(pool)
-        if place is None:
-            place = self._places[pool] = pool.open(self.process_queue)
-        return place
+        queue = self._queues.get(pool)
+        if queue is None:
+            queue = self._queues[pool] = pool.open(self.process_queue)
+        return queue
 
     def pull_pause_ms(self) -> int:
         """Return 0: nothing but the limits of the queue holds a pull."""
@@ -44,7 +44,7 @@ class ConcurrentRunner:
     def put(self, messages: Sequence[ReceivedMessage]) -> None:
         """Hand messages to the pool of their topic."""
         if self._by_topic is None:
-            self._pool.put(self._place, messages)
+            self._pool.put(self._queue, messages)
             return
         topics: dict[str, list[ReceivedMessage]] = {}
         for message in messages:
@@ -55,7 +55,7 @@ class ConcurrentRunner:
 
     def close(self) -> list[asyncio.Event]:
         """Start nothing further; the events say when the calls that run have ended."""
-        return [pool.close(place) for pool, place in self._places.items()]
+        return [pool.close(queue) for pool, queue in self._queues.items()]
 
 
 class ConcurrentMode:

@@ -237,8 +237,8 @@ class OrderedMode:
         loop = asyncio.get_running_loop()
         own = asyncio.current_task()
         assert own is not None
-        place = self._context.watch.place("", may_time_out=False)
-        place.task = own
+        running = self._context.watch.new_call("", may_time_out=False)
+        running.task = own
         try:
             while not self._stopping:
                 if not self._ready:
@@ -254,15 +254,15 @@ class OrderedMode:
                     self._wake_one()
                 self._workers[own] = runner
                 runner.is_busy = True
-                place.process_queue = runner.process_queue
-                place.since_ns = self._clock.monotonic_ns()
+                running.process_queue = runner.process_queue
+                running.since_ns = self._clock.monotonic_ns()
                 try:
-                    await self._turn(place, runner)
+                    await self._turn(running, runner)
                 except Exception:  # a fault of ours: what it had in hand comes again, in order
                     self.restart(runner)
                     raise
                 finally:
-                    place.idle()
+                    running.idle()
                     self._workers[own] = None
                     if runner.idle():  # somebody waits for the end of its call
                         self._context.rebalance_soon()
@@ -271,40 +271,40 @@ class OrderedMode:
                 await asyncio.sleep(0)
         finally:
             self._workers.pop(own, None)
-            self._context.watch.remove(place)
+            self._context.watch.remove(running)
 
-    async def _turn(self, place: RunningCall, runner: OrderedRunner) -> None:
+    async def _turn(self, running: RunningCall, runner: OrderedRunner) -> None:
         """Call the handler until the queue is empty, rests, loses its lock, or has had its turn."""
         queue = runner.process_queue.queue
         lease = None if self.locks is None else self.locks.lease(queue)
         if self.locks is not None and lease is None:
             return
-        started_ns, counts = place.since_ns, self._context.statistics.counts(queue.topic)
+        started_ns, counts = running.since_ns, self._context.statistics.counts(queue.topic)
         call = runner.only_call
         try:
             if call is not None and call.is_async and not call.batch_max:
-                await self._turn_async(place, runner, call, lease, counts)
+                await self._turn_async(running, runner, call, lease, counts)
             else:
-                await self._turn_calls(place, runner, lease, counts)
+                await self._turn_calls(running, runner, lease, counts)
         finally:
-            counts.handler_ns += place.since_ns - started_ns
+            counts.handler_ns += running.since_ns - started_ns
 
     async def _turn_async(
-        self, place: RunningCall, runner: OrderedRunner, call: HandlerCall, lease: Lease | None, counts: TopicCounts
+        self, running: RunningCall, runner: OrderedRunner, call: HandlerCall, lease: Lease | None, counts: TopicCounts
     ) -> None:
         """Call an ``async def`` handler, message by message: the hot path."""
         process_queue, messages, attempts = runner.process_queue, runner.messages, runner.attempts
         handler, finished, now_ns = call.handler, process_queue.finished, self._clock.monotonic_ns
         own: Any = asyncio.current_task()
-        place.handler_name = call.name
+        running.handler_name = call.name
         done = 0
         try:
             for _ in range(TURN_CALLS):
                 if not messages or runner.is_closing or process_queue.dropped:
                     return
-                if lease is not None and not lease.is_valid(place.since_ns):
+                if lease is not None and not lease.is_valid(running.since_ns):
                     return
-                place.message = message = messages[0]
+                running.message = message = messages[0]
                 try:
                     returned = await handler(message)
                 except BaseException as error:
@@ -313,12 +313,12 @@ class OrderedMode:
                     outcome = call.failed((message,), error)
                 else:
                     outcome = DONE if returned is None else call.returned((message,), returned)
-                place.since_ns = now_ns()
+                running.since_ns = now_ns()
                 if outcome.later:
                     counts.failed += 1
                     if await self._failed(runner, (message,), call, outcome):
                         return
-                    place.since_ns = now_ns()
+                    running.since_ns = now_ns()
                     continue
                 messages.popleft()
                 if attempts:
@@ -331,20 +331,20 @@ class OrderedMode:
             counts.ok += done
 
     async def _turn_calls(
-        self, place: RunningCall, runner: OrderedRunner, lease: Lease | None, counts: TopicCounts
+        self, running: RunningCall, runner: OrderedRunner, lease: Lease | None, counts: TopicCounts
     ) -> None:
         """Call plain functions and batch handlers."""
         process_queue, messages, now_ns = runner.process_queue, runner.messages, self._clock.monotonic_ns
         for _ in range(TURN_CALLS):
             if not messages or runner.is_closing or process_queue.dropped:
                 return
-            if lease is not None and not lease.is_valid(place.since_ns):
+            if lease is not None and not lease.is_valid(running.since_ns):
                 return
             batch = runner.head()
             call = runner.call_of(batch[0])
-            place.handler_name, place.message, place.batch = call.name, batch[0], batch
+            running.handler_name, running.message, running.batch = call.name, batch[0], batch
             outcome = await call.run(batch)
-            place.since_ns = now_ns()
+            running.since_ns = now_ns()
             counts.ok += len(batch) - len(outcome.later)
             if not outcome.later:
                 runner.done(len(batch))
@@ -352,7 +352,7 @@ class OrderedMode:
                 counts.failed += len(outcome.later)
                 if await self._failed(runner, batch, call, outcome):
                     return
-                place.since_ns = now_ns()
+                running.since_ns = now_ns()
             if process_queue.wants_room and process_queue.has_room_again():
                 self._context.drained(process_queue)
             if len(batch) > TURN_CALLS:

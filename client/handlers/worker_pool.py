@@ -111,7 +111,7 @@ class WorkerPool:
     # -- queues ------------------------------------------------------------------------------------------------
 
     def open(self, process_queue: ProcessQueue) -> PoolQueue:
-        """Return the pool's place for a queue."""
+        """Return the pool's queue for the messages of a process queue."""
         queue = PoolQueue(process_queue)
         self._queues.add(queue)
         self._fill_up()
@@ -151,9 +151,9 @@ class WorkerPool:
 
     def add_worker(self) -> None:
         """Start one more worker."""
-        place = self._watch.place(self.call.name)
-        task = asyncio.get_running_loop().create_task(self._work(place), name=f"pocketmq-handler-{self.call.name}")
-        place.task = task
+        running = self._watch.new_call(self.call.name)
+        task = asyncio.get_running_loop().create_task(self._work(running), name=f"pocketmq-handler-{self.call.name}")
+        running.task = task
         self._workers[task] = None
         self._free += 1
         self._supervisor.tasks.add(task)
@@ -215,7 +215,7 @@ class WorkerPool:
                 return queue
         return None
 
-    async def _work(self, place: RunningCall) -> None:
+    async def _work(self, running: RunningCall) -> None:
         loop = asyncio.get_running_loop()
         own = asyncio.current_task()
         assert own is not None
@@ -234,12 +234,12 @@ class WorkerPool:
                 self._workers[own] = queue
                 if self._idle and self._ready:
                     self._wake_one()  # it runs when this one waits for the first time, or has had its turn
-                place.process_queue = queue.process_queue
-                place.since_ns = self._now_ns()
+                running.process_queue = queue.process_queue
+                running.since_ns = self._now_ns()
                 try:
-                    await self._turn(place, queue)
+                    await self._turn(running, queue)
                 finally:
-                    place.idle()
+                    running.idle()
                     self._hung.discard(own)
                     self._workers[own] = None
                     self._free += 1
@@ -250,21 +250,21 @@ class WorkerPool:
         finally:
             self._free -= 1
             self._workers.pop(own, None)
-            self._watch.remove(place)
+            self._watch.remove(running)
 
-    async def _turn_async(self, place: RunningCall, queue: PoolQueue) -> None:
+    async def _turn_async(self, running: RunningCall, queue: PoolQueue) -> None:
         """Call an ``async def`` handler: the hot path."""
         messages, process_queue = queue.messages, queue.process_queue
         handler, finished, now_ns = self.call.handler, process_queue.finished, self._now_ns
         own = asyncio.current_task()
         assert own is not None
-        started_ns = place.since_ns
+        started_ns = running.since_ns
         done = 0
         try:
             for _ in range(TURN_CALLS):
                 if not messages:
                     return
-                place.message = message = messages.popleft()
+                running.message = message = messages.popleft()
                 try:
                     returned = await handler(message)
                 except BaseException as error:
@@ -277,10 +277,10 @@ class WorkerPool:
                         done += 1
                         if process_queue.wants_room and process_queue.has_room_again():
                             self.drained(process_queue)
-                place.since_ns = now_ns()
+                running.since_ns = now_ns()
         finally:
             self._counts.ok += done
-            self._counts.handler_ns += place.since_ns - started_ns
+            self._counts.handler_ns += running.since_ns - started_ns
 
     async def _is_done(self, queue: PoolQueue, messages: Sequence[ReceivedMessage], returned: Any) -> bool:
         outcome = self.call.returned(messages, returned)
@@ -289,7 +289,7 @@ class WorkerPool:
             return False
         return True
 
-    async def _turn_batches(self, place: RunningCall, queue: PoolQueue) -> None:
+    async def _turn_batches(self, running: RunningCall, queue: PoolQueue) -> None:
         messages, batch_max = queue.messages, self.call.batch_max
         for _ in range(TURN_CALLS):
             if not messages:
@@ -297,16 +297,16 @@ class WorkerPool:
             batch = (
                 [messages.popleft() for _ in range(batch_max)] if len(messages) > batch_max else self._all_of(messages)
             )
-            place.batch = batch
-            place.message = batch[0]
+            running.batch = batch
+            running.message = batch[0]
             outcome = await self.call.run(batch)
             now_ns = self._now_ns()
-            self._counts.handler_ns += now_ns - place.since_ns
+            self._counts.handler_ns += now_ns - running.since_ns
             self._ended(queue, batch, outcome)
             if outcome.later:
                 await self._failures.take(self, queue, outcome)
                 now_ns = self._now_ns()
-            place.since_ns = now_ns
+            running.since_ns = now_ns
             if len(batch) > TURN_CALLS:
                 return
 
@@ -328,15 +328,15 @@ class WorkerPool:
 
     # -- plain functions ---------------------------------------------------------------------------------------
 
-    async def _turn_threads(self, place: RunningCall, queue: PoolQueue) -> None:
+    async def _turn_threads(self, running: RunningCall, queue: PoolQueue) -> None:
         """Let a thread call a plain handler up to 32 times; what is not plainly done comes back here at once."""
         loop = asyncio.get_running_loop()
         own = asyncio.current_task()
         assert own is not None
-        started_ns = place.since_ns
+        started_ns = running.since_ns
         try:
             while queue.messages:
-                job = loop.run_in_executor(self.call.threads(), self._calls_in_thread, place, queue)
+                job = loop.run_in_executor(self.call.threads(), self._calls_in_thread, running, queue)
                 left = await job
                 if left is None:
                     return
@@ -356,7 +356,7 @@ class WorkerPool:
             self._counts.handler_ns += self._now_ns() - started_ns
 
     def _calls_in_thread(
-        self, place: RunningCall, queue: PoolQueue
+        self, running: RunningCall, queue: PoolQueue
     ) -> tuple[ReceivedMessage, Any, BaseException | None] | None:
         """Run in a thread. Return the first message that the loop has to look at, with answer or exception."""
         messages, process_queue, handler = queue.messages, queue.process_queue, self.call.handler
@@ -367,8 +367,8 @@ class WorkerPool:
                 message = messages.popleft()
             except IndexError:  # another worker took the last one, or the queue was given up
                 return None
-            place.message = message
-            place.since_ns = self._now_ns()
+            running.message = message
+            running.since_ns = self._now_ns()
             try:
                 returned = handler(message)
             except BaseException as error:

@@ -25,7 +25,7 @@ MS = 1_000_000
 
 
 class World:
-    """A clock, a log, and passages made of waits in ms."""
+    """A clock, a log, and timings made of waits in ms."""
 
     def __init__(self, threshold_ms: int = 500) -> None:
         self.clock = ManualClock()

@@ -12,7 +12,7 @@ from pocketmq.broker.metrics.telemetry import Telemetry
 from pocketmq.broker.metrics.watermarks import Watermarks
 from pocketmq.broker.request.executor import AdaptiveDrain, DrainExecutor
 from pocketmq.broker.request.request_task import AnswerPort, Task
-from pocketmq.broker.send.send_times import PutMoments, SendTimes
+from pocketmq.broker.send.send_times import PutTiming, SendTimes
 from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.broker.stats.flush_times import FlushTimes
 from pocketmq.broker.stats.put_statistics import LABELS, PutStatistics
@@ -164,13 +164,13 @@ def test_a_put_counts_lock_append_and_flush(world: World) -> None:
     begin_ns = world.clock.monotonic_ns()
     drained_ns = [0] * STAGE_COUNT
     drained_ns[Stage.LOCK_WAIT], drained_ns[Stage.APPEND] = 1 * MS, 600 * MS
-    moments = PutMoments(begin_ns, begin_ns + 2 * MS, begin_ns + 610 * MS, drained_ns)
+    put_timing = PutTiming(begin_ns, begin_ns + 2 * MS, begin_ns + 610 * MS, drained_ns)
     world.clock.advance_ms(612)
     connection: Any = FakeConnection()
     sends: Any = [SimpleNamespace(task=Task(connection, make_request(), begin_ns, 1))]
-    times.answering(sends, result, moments, waited=False)
+    times.answering(sends, result, put_timing, waited=False)
     world.clock.advance_ms(30)
-    _, _, oldest_ns, stages_ns, _ = times.answering(sends, result, moments, waited=True)
+    _, _, oldest_ns, stages_ns, _ = times.answering(sends, result, put_timing, waited=True)
     assert oldest_ns == begin_ns
     assert [label for label, count in world.sources.put_times.window() if count] == ["[500ms~1s]"]
     assert world.sources.put_times.max_ms == 640
