@@ -1,11 +1,12 @@
-"""Former names of public arguments, attributes and settings: they work for one more version, with a warning.
+"""Former names of public classes, arguments, attributes and settings: they work for one more version, with a warning.
 
-Lives here: ``renamed_arguments``, ``renamed_fields``, ``former_attribute``, ``warn_renamed``.
+Lives here: ``renamed_objects``, ``renamed_arguments``, ``renamed_fields``, ``former_attribute``, ``warn_renamed``.
 """
 
 import functools
+import importlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -16,6 +17,24 @@ ClassT = TypeVar("ClassT", bound=type)
 def warn_renamed(former: str, name: str, *, stacklevel: int = 1) -> None:
     """Emit the ``DeprecationWarning`` of a former name. ``stacklevel``: 1 is the caller of this function."""
     warnings.warn(f"{former} is now {name}", DeprecationWarning, stacklevel=stacklevel + 1)
+
+
+def renamed_objects(module: str, names: Mapping[str, str]) -> Callable[[str], object]:
+    """Return a ``__getattr__`` for ``module`` that knows ``names``, each former name with its present one.
+
+    It warns of each use with ``DeprecationWarning``. Other names raise ``AttributeError``, as without it. Assign it
+    under ``if not TYPE_CHECKING``: a type checker must go on to report names that the module lacks.
+    """
+
+    def attribute(name: str) -> object:
+        present = names.get(name)
+        if present is None:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        warn_renamed(f"{module}.{name}", present, stacklevel=2)
+        value: object = getattr(importlib.import_module(module), present)
+        return value
+
+    return attribute
 
 
 def renamed_arguments(**names: str) -> Callable[[Callable[P, ResultT]], Callable[P, ResultT]]:

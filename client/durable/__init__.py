@@ -22,7 +22,7 @@ from pocketmq.client.durable.policy import RetryRule
 from pocketmq.client.durable.receipt import StoredForRetry
 from pocketmq.client.durable.retry import DurableRetry
 from pocketmq.client.durable.store import RetryStore
-from pocketmq.common.renamed import renamed
+from pocketmq.common.former_names import renamed_objects
 
 __all__ = [
     "DurableRetry",
@@ -42,4 +42,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    __getattr__ = renamed(__name__, FORMER_NAMES)
+    __getattr__ = renamed_objects(__name__, FORMER_NAMES)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from pocketmq.client.errors import ClientError, SendFailed
 from pocketmq.common.errors import Cause, PocketMQError, Stored
-from pocketmq.common.renamed import renamed
+from pocketmq.common.former_names import renamed_objects
 
 FORMER_NAMES: Final = {
     "GivenUp": "GivenUpError",
@@ -118,4 +118,4 @@ class GivenUpError(ClientError):
 
 
 if not TYPE_CHECKING:
-    __getattr__ = renamed(__name__, FORMER_NAMES)
+    __getattr__ = renamed_objects(__name__, FORMER_NAMES)

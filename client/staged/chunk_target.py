@@ -40,13 +40,13 @@ MASTER: Final = "0"
 ResultT = TypeVar("ResultT")
 
 
-class NotTaken(ClientError):
+class NotSupportedByBrokerError(ClientError):
     """A broker does not know what it is asked for: it is a RocketMQ, or an older PocketMQ."""
 
     default_cause = Cause.CONFIG
 
 
-class BrokersAway(ClientError):
+class BrokersUnreachableError(ClientError):
     """Brokers did not answer, or refused, for longer than the caller wants to wait."""
 
     default_cause = Cause.TIMEOUT
@@ -60,7 +60,10 @@ class Patience:
         self.wait_ms = wait_ms
 
     async def run(self, ask: Callable[[], Awaitable[ResultT]], what: str, topic: str = "") -> ResultT:
-        """Return what ``ask`` returns. Raises ``BrokersAway`` with the last error, or what is no use to repeat."""
+        """Return what ``ask`` returns.
+
+        Raises ``BrokersUnreachableError`` with the last error, or at once an error that a repetition cannot cure.
+        """
         clock = self._instance.clock
         began_ns = clock.monotonic_ns()
         deadline_ns = began_ns + self.wait_ms * 1_000_000
@@ -76,7 +79,7 @@ class Patience:
                 left_ms = (deadline_ns - now_ns) / 1e6
                 if left_ms <= 0:
                     waited_ms = (now_ns - began_ns) // 1_000_000
-                    raise BrokersAway(
+                    raise BrokersUnreachableError(
                         what, why=str(error), hint=f"waited {waited_ms} ms; are name server and broker there?"
                     ) from error
                 wait_ms = min(max(pause_ms, error.retry_after_ms), max(left_ms, 1.0))
@@ -140,9 +143,9 @@ class Patience:
 
 
 def check_staged(connection: BrokerConnection) -> None:
-    """Raise ``NotTaken`` for a broker without staged transactions."""
+    """Raise ``NotSupportedByBrokerError`` for a broker without staged transactions."""
     if connection.announcement is None or not connection.announcement.staged_transactions:
-        raise NotTaken(
+        raise NotSupportedByBrokerError(
             f"{connection.broker_name} takes no staged transactions",
             why="it is a RocketMQ broker, or an older PocketMQ",
             hint="send without transactions: at least once",
@@ -191,7 +194,7 @@ class StageTarget:
         return await self._patience.route(topic)
 
     async def connection(self, broker: str, topic: str) -> BrokerConnection:
-        """See ``ChunkTarget``. Raises ``NotTaken``."""
+        """See ``ChunkTarget``. Raises ``NotSupportedByBrokerError``."""
         connection = await self._patience.connection(broker, topic)
         check_staged(connection)
         return connection
@@ -232,10 +235,10 @@ class AppendTarget:
         return await self._patience.route(topic)
 
     async def connection(self, broker: str, topic: str) -> BrokerConnection:
-        """See ``ChunkTarget``. Raises ``NotTaken``."""
+        """See ``ChunkTarget``. Raises ``NotSupportedByBrokerError``."""
         connection = await self._patience.connection(broker, topic)
         if connection.announcement is None or not connection.announcement.native:
-            raise NotTaken(
+            raise NotSupportedByBrokerError(
                 f"{broker} takes no native appends", why="it is a RocketMQ broker", hint="send with a Producer"
             )
         return connection

@@ -10,7 +10,7 @@ The transactional id and the version identify the transaction, whichever program
 not know whether it had committed, does everything again under the same id and version; if it had, the messages of the
 second run are dropped. The versions of an id must grow; brokers remember the last 16 of each.
 
-Lives here: ``StagedTransactions``, ``PartWriter``, ``Part``: writers, commit and abort, over several brokers.
+Lives here: ``StagedTransactions``, ``StagedWriter``, ``StagedWrite``: writers, commit and abort, over several brokers.
 
 Several brokers. The brokers of a transactional id are all that a run has ever seen, and each of them knows all of them
 before anything is committed (``_add_brokers``): so a run that sees only some knows which to wait for, and one with an
@@ -33,8 +33,8 @@ from pocketmq.client.connection.instance import ClientInstance
 from pocketmq.client.errors import BrokerAnswerError, ClientError, NoRoute
 from pocketmq.client.staged.chunk_target import (
     REQUEST_TIMEOUT_MS,
-    BrokersAway,
-    NotTaken,
+    BrokersUnreachableError,
+    NotSupportedByBrokerError,
     Patience,
     StageTarget,
     check_staged,
@@ -42,7 +42,7 @@ from pocketmq.client.staged.chunk_target import (
 )
 from pocketmq.client.staged.chunk_writer import CHUNK_BYTES, ChunkWriter
 from pocketmq.common.errors import Cause, PocketMQError
-from pocketmq.common.former_names import renamed_arguments, renamed_fields, warn_renamed
+from pocketmq.common.former_names import renamed_arguments, renamed_fields, renamed_objects
 from pocketmq.common.topics import STAGED_TOPIC, check_group_name
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.protocol.staged import StagedEndRequestHeader, StagedResponseHeader
@@ -59,16 +59,22 @@ RUNS_MAX: Final = 3
 ASK, PREPARE, COMMIT, ABORT, ADD_BROKERS = range(5)
 STAGED, PREPARED, COMMITTED = 1, 2, 3
 
-__all__ = ["InDoubt", "NotTaken", "Part", "PartWriter", "RowsLost", "StagedTransactions"]
+__all__ = ["InDoubt", "NotSupportedByBrokerError", "RowsLost", "StagedTransactions", "StagedWrite", "StagedWriter"]
 
 _renamed = renamed_arguments(name="transactional_id", sequence="version")
 
 
-def __getattr__(name: str) -> object:
-    if name == "NamedTransactions":
-        warn_renamed(f"{__name__}.NamedTransactions", "StagedTransactions", stacklevel=2)
-        return StagedTransactions
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:
+    __getattr__ = renamed_objects(
+        __name__,
+        {
+            "BrokersAway": "BrokersUnreachableError",
+            "NamedTransactions": "StagedTransactions",
+            "NotTaken": "NotSupportedByBrokerError",
+            "Part": "StagedWrite",
+            "PartWriter": "StagedWriter",
+        },
+    )
 
 
 class InDoubt(ClientError):
@@ -85,7 +91,7 @@ class RowsLost(ClientError):
 
 @renamed_fields(name="transactional_id", sequence="version")
 @dataclass(frozen=True, slots=True)
-class Part:
+class StagedWrite:
     """What one writer has staged; plain data, to be handed to whoever commits. ``chunks``: by broker."""
 
     transactional_id: str
@@ -95,10 +101,10 @@ class Part:
     rows: int = 0
 
 
-class PartWriter:
+class StagedWriter:
     """Stages the rows of one part. A part that is written again, by whomever, gets a writer of its own."""
 
-    def __init__(self, part: Part, target: StageTarget, chunks: ChunkWriter) -> None:
+    def __init__(self, part: StagedWrite, target: StageTarget, chunks: ChunkWriter) -> None:
         self._part = part
         self._target = target
         self._chunks = chunks
@@ -107,17 +113,17 @@ class PartWriter:
         """Take the rows of one batch; some of them may be under way afterwards."""
         await self._chunks.write(batch)
 
-    async def close(self) -> Part:
+    async def close(self) -> StagedWrite:
         """Wait until all rows are staged; return the part."""
         await self._chunks.close()
         part = self._part
-        return Part(part.transactional_id, part.version, part.attempt, self._chunks.chunks, self._chunks.rows)
+        return StagedWrite(part.transactional_id, part.version, part.attempt, self._chunks.chunks, self._chunks.rows)
 
-    async def cancel(self) -> Part:
+    async def cancel(self) -> StagedWrite:
         """Give up; return what may be staged, for ``abort``."""
         await self._chunks.cancel()
         part = self._part
-        return Part(part.transactional_id, part.version, part.attempt, self._chunks.chunks, self._chunks.rows)
+        return StagedWrite(part.transactional_id, part.version, part.attempt, self._chunks.chunks, self._chunks.rows)
 
 
 class StagedTransactions:
@@ -174,14 +180,14 @@ class StagedTransactions:
         attempt: str = "",
         turn: int = 0,
         chunk_bytes: int = CHUNK_BYTES,
-    ) -> PartWriter:
+    ) -> StagedWriter:
         """Return a writer of one part. ``attempt``: an id that no other try has, made up if not given; ``turn``: at
         which queue it begins.
         """
-        part = Part(transactional_id, version, attempt or uuid.uuid4().hex)
+        part = StagedWrite(transactional_id, version, attempt or uuid.uuid4().hex)
         target = StageTarget(self.instance, self.patience, self.group, transactional_id, version, part.attempt)
         chunks = ChunkWriter(self.instance, target, topic=topic, turn=turn, chunk_bytes=chunk_bytes)
-        return PartWriter(part, target, chunks)
+        return StagedWriter(part, target, chunks)
 
     # ---- ends
 
@@ -193,13 +199,14 @@ class StagedTransactions:
 
     @_renamed
     async def commit(
-        self, transactional_id: str, version: int, parts: Sequence[Part], *, keep_hours: int = KEEP_HOURS
+        self, transactional_id: str, version: int, parts: Sequence[StagedWrite], *, keep_hours: int = KEEP_HOURS
     ) -> bool:
         """Commit these parts, and nothing else that was staged for this id and version; return when all messages
         are in their queues. False: it was committed before, by an earlier run; these parts are dropped.
 
-        After an error nobody knows: commit again, with the same parts, others, or none. Raises ``BrokersAway``,
-        ``InDoubt``, ``RowsLost``, ``BrokerAnswerError`` (parts are gone: expired, aborted, taken by a power failure).
+        After an error the outcome is unknown: commit again, with the same parts, others, or none. Raises
+        ``BrokersUnreachableError``, ``InDoubt``, ``RowsLost``, ``BrokerAnswerError`` (parts are gone: expired, aborted,
+        lost in a power failure).
         """
         manifests: dict[str, list[tuple[str, int]]] = {}
         for part in parts:
@@ -226,7 +233,7 @@ class StagedTransactions:
                     raise
         raise InDoubt(f"{transactional_id} {version} not committed", why="other runs of it commit at the same time")
 
-    async def abort(self, parts: Sequence[Part]) -> None:
+    async def abort(self, parts: Sequence[StagedWrite]) -> None:
         """Drop what these parts have staged. What is committed, or prepared, stays."""
         by_broker: dict[tuple[str, str, int], list[tuple[str, int]]] = {}
         for part in parts:
@@ -299,8 +306,8 @@ class StagedTransactions:
         """Commit at the others what the coordinator has decided."""
         try:
             answers = await asyncio.gather(*(self._commit_at(broker, commit) for broker in others))
-        except BrokersAway as error:
-            raise BrokersAway(
+        except BrokersUnreachableError as error:
+            raise BrokersUnreachableError(
                 f"{commit.transactional_id} {commit.version} is committed, but not yet at every broker",
                 why=str(error),
                 hint=f"when they are back, commit {commit.transactional_id!r} {commit.version} again, with any rows or "
@@ -419,8 +426,8 @@ class StagedTransactions:
                 )
             try:
                 states = await self._states(transactional_id, version, sorted(brokers), request)
-            except BrokersAway as error:
-                raise BrokersAway(
+            except BrokersUnreachableError as error:
+                raise BrokersUnreachableError(
                     f"{transactional_id} {version}: not all of its brokers answer ({', '.join(sorted(brokers))})",
                     why=str(error),
                     hint="one of them may have committed this before: start it again, or promote its slave; one that "
@@ -468,7 +475,7 @@ class StagedTransactions:
         while True:
             try:
                 answer = await self._end(broker, header)
-            except BrokersAway:
+            except BrokersUnreachableError:
                 answer = await self._end(broker, ask)
                 if answer.state != COMMITTED:
                     raise

@@ -17,7 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pocketmq.client.staged.staged_transaction import Part
+from pocketmq.client.staged.staged_transaction import StagedWrite
 from pocketmq.pipeline.errors import OptionIllegal
 from pocketmq.pipeline.options import Options
 from pocketmq.pipeline.sink.sink_plan import SinkPlan
@@ -36,7 +36,7 @@ class WriteMisplaced(OptionIllegal):
 class PartMessage(WriterCommitMessage):
     """What a task tells the driver."""
 
-    part: Part
+    part: StagedWrite
 
 
 class TopicWriter(DataSourceArrowWriter):
@@ -126,5 +126,5 @@ def _turn() -> int:
     return 0 if context is None else context.partitionId()
 
 
-def _parts(messages: Sequence[WriterCommitMessage | None]) -> list[Part]:
+def _parts(messages: Sequence[WriterCommitMessage | None]) -> list[StagedWrite]:
     return [message.part for message in messages if isinstance(message, PartMessage)]

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from pocketmq.client.arrow.row_records import MessageRows
 from pocketmq.client.message.validation import MAX_MESSAGE_SIZE
 from pocketmq.client.producer.producer import Producer
-from pocketmq.client.staged.chunk_target import AppendTarget, NotTaken
+from pocketmq.client.staged.chunk_target import AppendTarget, NotSupportedByBrokerError
 from pocketmq.client.staged.chunk_writer import ChunkWriter
-from pocketmq.client.staged.staged_transaction import Part, StagedTransactions
+from pocketmq.client.staged.staged_transaction import StagedTransactions, StagedWrite
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.message import Message
 from pocketmq.pipeline.errors import BrokerAway, OptionIllegal
@@ -30,12 +30,12 @@ ResultT = TypeVar("ResultT")
 
 def write_rows(
     plan: SinkPlan, transactional_id: str, version: int, attempt: str, turn: int, batches: "Iterable[RecordBatch]"
-) -> Part:
+) -> StagedWrite:
     """Write the rows of a task; return what the driver commits. Raises what rows and brokers raise; then what was
     staged is dropped, as far as brokers can be reached.
     """
     if not plan.transactional:
-        return _write_plain(plan, Part(transactional_id, version, attempt), turn, batches)
+        return _write_plain(plan, StagedWrite(transactional_id, version, attempt), turn, batches)
     iterator = iter(batches)
     loop = asyncio.new_event_loop()
     transactions = StagedTransactions(plan.group, plan.namesrv, wait_ms=plan.wait_ms)
@@ -48,7 +48,7 @@ def write_rows(
             for batch in iterator:
                 loop.run_until_complete(writer.write(batch))
             return loop.run_until_complete(writer.close())
-        except NotTaken as error:
+        except NotSupportedByBrokerError as error:
             raise OptionIllegal(
                 "cannot be written as a transaction", why=str(error), hint='.option("transactional", "false")'
             ) from error
@@ -63,7 +63,7 @@ def write_rows(
         loop.close()
 
 
-def commit_parts(plan: SinkPlan, transactional_id: str, version: int, parts: list[Part]) -> bool:
+def commit_parts(plan: SinkPlan, transactional_id: str, version: int, parts: list[StagedWrite]) -> bool:
     """Commit what tasks have staged; False, with a warning in the log, if an earlier run of the same had committed."""
     if not plan.transactional:
         return True
@@ -84,7 +84,7 @@ def commit_parts(plan: SinkPlan, transactional_id: str, version: int, parts: lis
     return _with_client(plan, commit)
 
 
-def abort_parts(plan: SinkPlan, parts: list[Part]) -> None:
+def abort_parts(plan: SinkPlan, parts: list[StagedWrite]) -> None:
     """Drop what tasks have staged; brokers that cannot be reached drop it by age."""
     if not plan.transactional or not any(part.chunks for part in parts):
         return
@@ -107,7 +107,7 @@ def _with_client(plan: SinkPlan, work: Callable[[StagedTransactions], Awaitable[
     return asyncio.run(run())
 
 
-def _write_plain(plan: SinkPlan, part: Part, turn: int, batches: "Iterable[RecordBatch]") -> Part:
+def _write_plain(plan: SinkPlan, part: StagedWrite, turn: int, batches: "Iterable[RecordBatch]") -> StagedWrite:
     """Send rows as messages at once: in columns to PocketMQ, as messages to RocketMQ."""
     loop = asyncio.new_event_loop()
     transactions = StagedTransactions(plan.group, plan.namesrv, wait_ms=plan.wait_ms)
@@ -131,7 +131,7 @@ def _write_plain(plan: SinkPlan, part: Part, turn: int, batches: "Iterable[Recor
             for batch in iterator:
                 try:
                     run(writer.write(batch))
-                except NotTaken:
+                except NotSupportedByBrokerError:
                     if writer.chunks:
                         raise
                     return run(_send_messages(plan, part, _chained(batch, iterator)))
@@ -139,7 +139,7 @@ def _write_plain(plan: SinkPlan, part: Part, turn: int, batches: "Iterable[Recor
         except BaseException:
             run(writer.cancel())
             raise
-        return Part(part.transactional_id, part.version, part.attempt, {}, writer.rows)
+        return StagedWrite(part.transactional_id, part.version, part.attempt, {}, writer.rows)
     finally:
         run(transactions.stop())
         loop.close()
@@ -150,7 +150,7 @@ def _chained(first: "RecordBatch", rest: "Iterator[RecordBatch]") -> "Iterator[R
     yield from rest
 
 
-async def _send_messages(plan: SinkPlan, part: Part, batches: "Iterator[RecordBatch]") -> Part:
+async def _send_messages(plan: SinkPlan, part: StagedWrite, batches: "Iterator[RecordBatch]") -> StagedWrite:
     """Send rows to a RocketMQ broker, as its own producers do."""
     count = 0
     async with Producer(plan.group, plan.namesrv, send_msg_timeout_ms=max(1000, min(plan.wait_ms, 60_000))) as producer:
@@ -164,7 +164,7 @@ async def _send_messages(plan: SinkPlan, part: Part, batches: "Iterator[RecordBa
                     raise BrokerAway("rows not sent", why=str(error), hint="Spark tries the task again") from error
                 raise
             count += len(messages)
-    return Part(part.transactional_id, part.version, part.attempt, {}, count)
+    return StagedWrite(part.transactional_id, part.version, part.attempt, {}, count)
 
 
 def _message(row: dict[str, Any], topic: str | None) -> Message:

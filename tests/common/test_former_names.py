@@ -1,5 +1,6 @@
 """Former names work, warn, and point at the line that uses them."""
 
+import importlib
 from dataclasses import dataclass
 
 import pytest
@@ -53,3 +54,31 @@ def test_the_warning_points_at_the_caller() -> None:
     with pytest.warns(DeprecationWarning, match="a is now b") as seen:
         warn_renamed("a", "b")
     assert seen[0].filename == __file__
+
+
+FORMER = [
+    ("pocketmq.client.durable", "GivenUp", "GivenUpError"),
+    ("pocketmq.client.durable", "StoreFull", "RetryStoreFull"),
+    ("pocketmq.client.durable.errors", "StoreLocked", "RetryStoreLocked"),
+    ("pocketmq.client.staged.staged_transaction", "BrokersAway", "BrokersUnreachableError"),
+    ("pocketmq.client.staged.staged_transaction", "NotTaken", "NotSupportedByBrokerError"),
+    ("pocketmq.client.staged.staged_transaction", "Part", "StagedWrite"),
+    ("pocketmq.client.staged.staged_transaction", "PartWriter", "StagedWriter"),
+]
+
+
+@pytest.mark.parametrize(("module", "old", "new"), FORMER)
+def test_a_former_name_is_the_same_object_and_warns(module: str, old: str, new: str) -> None:
+    """Code that catches the former class still catches the error."""
+    where = importlib.import_module(module)
+    with pytest.warns(DeprecationWarning, match=rf"{old} is now {new}"):
+        former = getattr(where, old)
+    assert former is getattr(where, new)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    """As of any module: ``hasattr`` and ``from ... import`` depend on it."""
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        importlib.import_module("pocketmq.client.durable").Nothing  # noqa: B018
+    with pytest.raises(ImportError):
+        exec("from pocketmq.client.durable import Nothing")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pocketmq.client import ConsumeFromWhere, LocalTransactionState, PushConsumer, ReceivedMessage, TransactionProducer
-from pocketmq.client.staged_transaction import Part, StagedTransactions
+from pocketmq.client.staged_transaction import StagedTransactions, StagedWrite
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.record_codec import decode_record
 from pocketmq.common.topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
@@ -177,7 +177,7 @@ async def test_staged_transactions_are_remembered_and_can_be_committed(old: OldS
         assert await transactions.is_committed("job", 0)
         assert not await transactions.is_committed("job", 1)
         assert not await transactions.commit("job", 0, [])
-        assert await transactions.commit("job", 1, [Part("job", 1, "a1", {"old": 1}, 20)])
+        assert await transactions.commit("job", 1, [StagedWrite("job", 1, "a1", {"old": 1}, 20)])
         await until(lambda: rows().total() >= 40)  # with a write-buffer pool they are visible after the next commit
         assert rows() == committed + Counter(b"row %d" % at for at in range(20, 40))
         await asyncio.to_thread(broker.restart)

@@ -10,13 +10,13 @@ from pocketmq.client import PullConsumer
 from pocketmq.client.admin.admin import Admin
 from pocketmq.client.admin.ha_admin import HaAdmin
 from pocketmq.client.admin.promotion import promote
-from pocketmq.client.staged.staged_transaction import Part, StagedTransactions
+from pocketmq.client.staged.staged_transaction import StagedTransactions, StagedWrite
 from tests.broker.ha_cluster import HaCluster
 
 pytestmark = pytest.mark.slow
 
 
-async def stage(transactions: StagedTransactions, version: int, *bodies: bytes) -> Part:
+async def stage(transactions: StagedTransactions, version: int, *bodies: bytes) -> StagedWrite:
     writer = transactions.writer("job", version, topic="T")
     await writer.write(pa.RecordBatch.from_pydict({"body": list(bodies)}))
     return await writer.close()

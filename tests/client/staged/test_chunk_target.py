@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pocketmq.client import ClientInstance, ClientOptions, NoRoute
-from pocketmq.client.staged.chunk_target import BrokersAway, Patience
+from pocketmq.client.staged.chunk_target import BrokersUnreachableError, Patience
 from pocketmq.client.staged.staged_transaction import StagedTransactions
 from pocketmq.common.clock import ManualClock
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -98,11 +98,13 @@ async def test_when_patience_ends_the_error_names_the_server_and_the_wait() -> N
         nobody_listens.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{nobody_listens.getsockname()[1]}"
         async with StagedTransactions("etl", address, wait_ms=0) as transactions:
-            with pytest.raises(BrokersAway, match=rf"no route of T from name server {address}: .*\(waited \d+ ms;"):
+            with pytest.raises(
+                BrokersUnreachableError, match=rf"no route of T from name server {address}: .*\(waited \d+ ms;"
+            ):
                 await stage(transactions, 0, batch(0, 10))
-            with pytest.raises(BrokersAway, match=rf"{address}.*\(waited \d+ ms;"):
+            with pytest.raises(BrokersUnreachableError, match=rf"{address}.*\(waited \d+ ms;"):
                 await transactions.commit("job", 0, [])
-            with pytest.raises(BrokersAway, match=rf"{address}.*\(waited \d+ ms;"):
+            with pytest.raises(BrokersUnreachableError, match=rf"{address}.*\(waited \d+ ms;"):
                 await transactions.is_committed("job", 0)
 
 
@@ -181,7 +183,9 @@ async def test_the_wait_that_is_told_is_the_one_that_was(cluster: Any) -> None:
     instance = ClientInstance(servers.address, options=ClientOptions(api_timeout_ms=600_000), clock=clock)
     await instance.start()
     try:
-        with pytest.raises(BrokersAway, match=rf"name server {servers.address}: .* is registered \(waited 12000 ms"):
+        with pytest.raises(
+            BrokersUnreachableError, match=rf"name server {servers.address}: .* is registered \(waited 12000 ms"
+        ):
             await Patience(instance, 7000).route("T")  # two tries of three questions
     finally:
         await instance.stop()

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pocketmq.client.staged.staged_transaction import InDoubt, Part, StagedTransactions
+from pocketmq.client.staged.staged_transaction import InDoubt, StagedTransactions, StagedWrite
 from pocketmq.common.errors import PocketMQError
 from tests.client.real_cluster import RealCluster
 from tests.client.stories.test_staged_transactions import batch, bodies
@@ -21,7 +21,7 @@ RUNS = 3
 ROWS = 6
 
 
-async def stage(transactions: StagedTransactions, transactional_id: str, rows: pa.RecordBatch) -> Part:
+async def stage(transactions: StagedTransactions, transactional_id: str, rows: pa.RecordBatch) -> StagedWrite:
     writer = transactions.writer(transactional_id, 0, topic="T")
     await writer.write(rows)
     return await writer.close()

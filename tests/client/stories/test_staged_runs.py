@@ -15,16 +15,16 @@ from pocketmq.broker.staged import staged_checks
 from pocketmq.broker.staged.staged_service import StagedService
 from pocketmq.client.admin.admin import Admin
 from pocketmq.client.errors import BrokerAnswerError
-from pocketmq.client.staged.chunk_target import BrokersAway
+from pocketmq.client.staged.chunk_target import BrokersUnreachableError
 from pocketmq.client.staged.staged_transaction import (
     COMMIT,
     COMMITTED,
     PREPARE,
     PREPARED,
     InDoubt,
-    Part,
     RowsLost,
     StagedTransactions,
+    StagedWrite,
 )
 from pocketmq.remoting.protocol.staged import StagedEndRequestHeader, StagedResponseHeader
 from pocketmq.testing.broker import STORE_SETTINGS
@@ -55,7 +55,7 @@ def keyed(*numbers: int, key: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"body": [b"%d" % n for n in numbers], "sharding_key": [key] * len(numbers)})
 
 
-async def stage_at(transactions: StagedTransactions, broker: str, version: int = 0) -> Part:
+async def stage_at(transactions: StagedTransactions, broker: str, version: int = 0) -> StagedWrite:
     """Stage two rows at one broker."""
     for number in range(50):
         part = await stage(transactions, version, keyed(1, 2, key=f"q{number}"))
@@ -70,7 +70,12 @@ async def add_brokers(transactions: StagedTransactions) -> None:
 
 
 async def prepare_at(
-    transactions: StagedTransactions, part: Part, broker: str, token: str, epoch: int = 0, brokers: Sequence[str] = BOTH
+    transactions: StagedTransactions,
+    part: StagedWrite,
+    broker: str,
+    token: str,
+    epoch: int = 0,
+    brokers: Sequence[str] = BOTH,
 ) -> StagedResponseHeader:
     header = transactions._header(
         part.transactional_id, part.version, PREPARE, [(part.attempt, part.chunks[broker])], token=token,
@@ -81,7 +86,7 @@ async def prepare_at(
     return await transactions._end(broker, StagedEndRequestHeader(**{**fields, "epoch": epoch}))
 
 
-async def commit_at(transactions: StagedTransactions, part: Part, broker: str, token: str) -> None:
+async def commit_at(transactions: StagedTransactions, part: StagedWrite, broker: str, token: str) -> None:
     header = transactions._header(
         part.transactional_id, part.version, COMMIT, [], token=token, coordinator="a", participants=BOTH, brokers=BOTH
     )
@@ -133,9 +138,9 @@ async def test_a_broker_that_the_name_server_forgot_is_waited_for(
     async with StagedTransactions("etl", cluster.namesrv, wait_ms=300) as replay:
         again = await stage(replay, 0, keyed(1, 2, key="x"))
         assert list(again.chunks) == ["b"]
-        with pytest.raises(BrokersAway, match="one of them may have committed this before"):
+        with pytest.raises(BrokersUnreachableError, match="one of them may have committed this before"):
             await replay.commit("job", 0, [again])
-        with pytest.raises(BrokersAway):
+        with pytest.raises(BrokersUnreachableError):
             await replay.is_committed("job", 0)
     async with StagedTransactions("etl", cluster.namesrv, wait_ms=300, gone=["a"]) as knowing:
         following = await stage(knowing, 1, keyed(3, key="x"))
@@ -220,7 +225,7 @@ async def test_a_commit_that_failed_before_its_decision_undoes_its_prepares(
 ) -> None:
     """One broker lacks what it should prepare: the coordinator is free again, and an abort drops what it has."""
     part = await stage(transactions, 0, batch(0, 40))
-    await transactions.abort([Part("job", 0, part.attempt, {"b": part.chunks["b"]})])
+    await transactions.abort([StagedWrite("job", 0, part.attempt, {"b": part.chunks["b"]})])
     with pytest.raises(BrokerAnswerError, match="has 0 chunks here"):
         await transactions.commit("job", 0, [part])
     assert {each.state for each in (await transactions._states("job", 0, BOTH)).values()} <= {0, 1}
@@ -284,7 +289,9 @@ async def test_a_commit_that_is_not_complete_says_how_to_end_it(
         return answer
 
     monkeypatch.setattr(transactions, "_commit_at", without_b)
-    with pytest.raises(BrokersAway, match=r"job 7 is committed, but not yet at every broker.*commit 'job' 7 again"):
+    with pytest.raises(
+        BrokersUnreachableError, match=r"job 7 is committed, but not yet at every broker.*commit 'job' 7 again"
+    ):
         await transactions.commit("job", 7, [part], keep_hours=1)
     monkeypatch.undo()
     table = _services(cluster, "a")[0].staged_log.table
@@ -305,7 +312,7 @@ async def test_an_empty_commit_is_no_commit(
         await transactions._end("a", transactions._header("job", 0, COMMIT, []))
     monkeypatch.setattr(staged_checks, "IDS_MAX", 0)
     transactions.patience.wait_ms = 200
-    with pytest.raises(BrokersAway, match="0 transactional ids are remembered"):
+    with pytest.raises(BrokersUnreachableError, match="0 transactional ids are remembered"):
         await transactions._end("a", transactions._header("job", 0, PREPARE, [], token="t", coordinator="a"))
 
 

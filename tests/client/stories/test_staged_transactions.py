@@ -12,14 +12,14 @@ import pytest
 from pocketmq.client import Message, Producer, PullConsumer
 from pocketmq.client.admin.admin import Admin
 from pocketmq.client.errors import BrokerAnswerError
-from pocketmq.client.staged.chunk_target import BrokersAway
+from pocketmq.client.staged.chunk_target import BrokersUnreachableError
 from pocketmq.client.staged.staged_transaction import (
     COMMIT,
     PREPARE,
     PREPARED,
     InDoubt,
-    Part,
     StagedTransactions,
+    StagedWrite,
 )
 from pocketmq.common.record import TRANSACTION_COMMIT, TRANSACTION_MASK
 from pocketmq.remoting.protocol.staged import StagedEndRequestHeader
@@ -55,7 +55,9 @@ def batch(first: int, count: int, **columns: Any) -> pa.RecordBatch:
     )
 
 
-async def stage(transactions: StagedTransactions, version: int, *batches: pa.RecordBatch, **options: Any) -> Part:
+async def stage(
+    transactions: StagedTransactions, version: int, *batches: pa.RecordBatch, **options: Any
+) -> StagedWrite:
     writer = transactions.writer("job", version, topic="T", **options)
     for each in batches:
         await writer.write(each)
@@ -116,7 +118,7 @@ async def test_an_abort_drops_what_was_staged(cluster: RealCluster, transactions
     assert await bodies(cluster) == list(range(50, 60))
 
 
-async def prepare_and_commit(transactions: StagedTransactions, part: Part, token: str, *commits: str) -> None:
+async def prepare_and_commit(transactions: StagedTransactions, part: StagedWrite, token: str, *commits: str) -> None:
     """Do what ``commit`` does, as far as these brokers."""
     participants = sorted(part.chunks)
     for broker in participants:
@@ -197,7 +199,7 @@ async def test_a_broker_that_is_away_is_waited_for_and_then_named(
     part = await stage(transactions, 0, batch(0, 40))
     await cluster.brokers.pop("b").stop()
     transactions.patience.wait_ms = 300
-    with pytest.raises(BrokersAway, match="b"):
+    with pytest.raises(BrokersUnreachableError, match="b"):
         await transactions.commit("job", 0, [part])
     await cluster.add("b")
     transactions.patience.wait_ms = 5000
