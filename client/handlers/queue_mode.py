@@ -103,7 +103,7 @@ class ConsumeContext:
     drained: Callable[[ProcessQueue], None]
     """A full queue has room again, or may be pulled again: look at once."""
     rebalance_soon: Callable[[], None]
-    """Something changed that the sharing of queues should look at."""
+    """Something changed that a rebalance should look at."""
     concurrency: int
     consume_retry_ms: int
     """After this a message that could not be sent back is consumed again (RocketMQ: 5000)."""

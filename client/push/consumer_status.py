@@ -13,7 +13,7 @@ from pocketmq.client.handlers.consumer_statistics import ConsumerStatistics
 from pocketmq.client.handlers.handler_watch import HandlerWatch
 from pocketmq.client.pull.subscription import subscription_data
 from pocketmq.client.push.queue_pull import QueuePull
-from pocketmq.client.push.rebalance_service import QueueSharing
+from pocketmq.client.push.rebalance_service import RebalanceService
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.record_codec import received_message
 from pocketmq.remoting.channel import ClientChannel
@@ -40,10 +40,14 @@ class ConsumerStatus:
     """Answers for one consumer. Belongs to the event loop's thread."""
 
     def __init__(
-        self, consumer: "PushConsumer", sharing: QueueSharing, statistics: ConsumerStatistics, watch: HandlerWatch
+        self,
+        consumer: "PushConsumer",
+        rebalance_service: RebalanceService,
+        statistics: ConsumerStatistics,
+        watch: HandlerWatch,
     ) -> None:
         self._consumer = consumer
-        self._sharing = sharing
+        self._rebalance_service = rebalance_service
         self._statistics = statistics
         self._watch = watch
         self._started_ms = consumer.instance.clock.now_ms()
@@ -78,7 +82,9 @@ class ConsumerStatus:
         return ConsumerRunningInfo(
             properties=properties,
             subscription_set=[subscription_data(each) for each in consumer.subscriptions],
-            mq_table={_body_queue(queue): self._queue_info(pull) for queue, pull in self._sharing.pulls.items()},
+            mq_table={
+                _body_queue(queue): self._queue_info(pull) for queue, pull in self._rebalance_service.pulls.items()
+            },
             status_table={each.topic: self._topic_status(each.topic) for each in consumer.subscriptions},
             user_consumer_info=self._slowest() | self._lock_waits(),
             jstack=self._calls() if jstack else None,
@@ -146,7 +152,7 @@ class ConsumerStatus:
     def _offsets(self, topic: str) -> ConsumerStatusBody:
         table = {
             _body_queue(queue): pull.process_queue.commit_offset
-            for queue, pull in self._sharing.pulls.items()
+            for queue, pull in self._rebalance_service.pulls.items()
             if queue.topic == topic or not topic
         }
         return ConsumerStatusBody(message_queue_table=table)
@@ -159,7 +165,7 @@ class ConsumerStatus:
             offsets = {MessageQueue(queue.topic, queue.broker_name, queue.queue_id): at for queue, at in table.items()}
             if any(type(at) is not int or at < 0 for at in offsets.values()):
                 raise PocketMQError("reset refused", why="an offset is negative")
-            queues = await self._sharing.reset(header.topic, offsets)
+            queues = await self._rebalance_service.reset(header.topic, offsets)
             log.info("offsets_reset", group=self._consumer.group, topic=header.topic, queues=queues)
         except PocketMQError as error:
             log.warning("offsets_not_reset", group=self._consumer.group, error=str(error))

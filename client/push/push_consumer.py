@@ -1,4 +1,4 @@
-"""The push consumer: handlers get messages; pulling, sharing the queues and committing happen by themselves.
+"""The push consumer: handlers get messages; pulling, rebalancing and committing happen by themselves.
 
 Lives here: ``PushConsumer``: subscriptions, the life of the consumer, its parts.
 """
@@ -31,7 +31,7 @@ from pocketmq.client.push.consumer_status import ConsumerStatus
 from pocketmq.client.push.loop_watch import LoopWatch
 from pocketmq.client.push.message_stream import MessageStream
 from pocketmq.client.push.queue_pull import QueuePull
-from pocketmq.client.push.rebalance_service import QueueSharing, TopicConsumption
+from pocketmq.client.push.rebalance_service import RebalanceService, TopicConsumption
 from pocketmq.client.push.send_back import SendBack, show_origin
 from pocketmq.client.push.subscription_check import SubscriptionCheck
 from pocketmq.client.trace.trace import ConsumeTrace, TraceDispatcher, trace_group
@@ -106,7 +106,7 @@ class PushConsumer(Lifecycle):
         self._topics: dict[str, TopicConsumption] = {}
         self._paused = False
         self._check = SubscriptionCheck(self.instance, group)
-        self._sharing = QueueSharing(
+        self._rebalance_service = RebalanceService(
             group,
             self.instance,
             self.options,
@@ -129,7 +129,7 @@ class PushConsumer(Lifecycle):
             instance=self.instance,
             policy=self._policy,
             watch=self._watch,
-            drained=self._sharing.drained,
+            drained=self._rebalance_service.drained,
             rebalance_soon=self._rebalance_soon,
             concurrency=self.options.concurrency,
             consume_retry_ms=self.options.retry_delay_ms,
@@ -153,7 +153,7 @@ class PushConsumer(Lifecycle):
             self.instance.log,
             ThreadRunner(self.instance.supervisor.crashed),
         )
-        self._status = ConsumerStatus(self, self._sharing, self.statistics, self._watch)
+        self._status = ConsumerStatus(self, self._rebalance_service, self.statistics, self._watch)
         self._tasks = TaskSet(self.instance.supervisor)
         self._streams: list[MessageStream] = []
         self._trace: TraceDispatcher | None = None
@@ -292,7 +292,7 @@ class PushConsumer(Lifecycle):
     @property
     def assigned(self) -> list[MessageQueue]:
         """The queues that this consumer reads now, those of retry topics not counted."""
-        return sorted(queue for queue in self._sharing.pulls if queue.topic != self._policy.retry_topic)
+        return sorted(queue for queue in self._rebalance_service.pulls if queue.topic != self._policy.retry_topic)
 
     @property
     def message_model(self) -> str:
@@ -301,7 +301,7 @@ class PushConsumer(Lifecycle):
 
     @property
     def _pulls(self) -> dict[MessageQueue, QueuePull]:
-        return self._sharing.pulls
+        return self._rebalance_service.pulls
 
     # -- life --------------------------------------------------------------------------------------------------
 
@@ -345,7 +345,7 @@ class PushConsumer(Lifecycle):
         self._subscribe_to_retries()
         if self._trace is not None:
             await self._trace.start()
-        await self._sharing.start(self._tasks)
+        await self._rebalance_service.start(self._tasks)
         self.instance.on_route_changed.append(self._route_changed)
         self._tasks.keep(self._watch_loop, "pocketmq-consumer-watch")
         if any(consumption.call.is_async for consumption in self._topics.values()):
@@ -376,7 +376,7 @@ class PushConsumer(Lifecycle):
         for stream in self._streams:
             stream.give_back()
         self.instance.on_route_changed.remove(self._route_changed)
-        await self._sharing.close(timeout_s)
+        await self._rebalance_service.close(timeout_s)
         await self.instance.remove_consumer(self.group)
         await self._concurrent.stop(0)
         await self._ordered.stop(0)
@@ -407,7 +407,7 @@ class PushConsumer(Lifecycle):
     def resume(self) -> None:
         """Pull again."""
         self._paused = False
-        for pull in self._sharing.pulls.values():
+        for pull in self._rebalance_service.pulls.values():
             pull.wake()
 
     @property
@@ -445,7 +445,7 @@ class PushConsumer(Lifecycle):
     @property
     def consume_from_where(self) -> ConsumeFromWhere:
         """Where a new group starts."""
-        return self._sharing.consume_from_where
+        return self._rebalance_service.consume_from_where
 
     def _describe(self) -> ConsumerData:
         return ConsumerData(
@@ -457,11 +457,11 @@ class PushConsumer(Lifecycle):
         )
 
     def _rebalance_soon(self) -> None:
-        self._sharing.changed.set()
+        self._rebalance_service.changed.set()
 
     def _route_changed(self, topic: str) -> None:
         if topic in self._topics:
-            self._sharing.changed.set()
+            self._rebalance_service.changed.set()
 
     async def _watch_loop(self) -> None:
         while True:

@@ -1,6 +1,6 @@
-"""Which queues this consumer reads: sharing with the group, taking queues, giving them up.
+"""Which queues this consumer reads (RocketMQ RebalanceService): sharing with the group, taking queues, giving them up.
 
-Lives here: ``QueueSharing``: the rebalance loop, the pulls it starts and ends, the offsets it commits.
+Lives here: ``RebalanceService``: the rebalance loop, the pulls it starts and ends, the offsets it commits.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class TopicConsumption:
     ordered: bool
 
 
-class QueueSharing:
+class RebalanceService:
     """The queues of one consumer. Belongs to the event loop's thread."""
 
     def __init__(
