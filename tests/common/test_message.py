@@ -9,7 +9,7 @@ from pocketmq.common.record import encode_host
 from pocketmq.common.record_codec import encode_record, received_message
 
 
-def test_a_typed_send_carries_all_properties() -> None:
+def test_a_rocketmq_send_carries_all_properties() -> None:
     """WAIT and DELAY among them; Message's own fields win over user properties of the same name."""
     message = Message(
         "t", b"b", tags="A", keys=["k1", "k2"], properties={"x": "y", "TAGS": "B"}, sharding_key="s", delay_time_level=3

@@ -53,14 +53,14 @@ class Tally:
         return (
             f"{self.rounds} rounds {dict(sorted(self.faults.items()))}; {self.confirmed} SEND_OK checked, "
             f"{self.lost} lost; {self.bytes_compared:,} bytes of slaves compared; {self.promotions} promotions; "
-            f"{self.proxy_faults} chunks harmed on the HA link; statuses {dict(self.statuses)}; "
+            f"{self.proxy_faults} chunks harmed on the HA connection; statuses {dict(self.statuses)}; "
             f"insiders {dict(self.insiders)}; without a place {dict(self.failed)}"
         )
 
 
 class Life:
-    """One group and its rounds. ``network``: hosts of their own; without it all share an address, and the HA links go
-    through proxies. Everything that chance decides comes from ``seed``.
+    """One group and its rounds. ``network``: hosts of their own; without it all share an address, and the HA
+    connections go through proxies. Everything that chance decides comes from ``seed``.
     """
 
     def __init__(self, seed: int, directory: Path, group: Group, network: Network | None, tally: Tally) -> None:
@@ -374,7 +374,7 @@ async def isolate_slave(life: Life) -> None:
 
 
 async def damage(life: Life) -> None:
-    """Bytes of the HA link are doubled, swapped, changed and late, in both directions."""
+    """Bytes of the HA connection are doubled, swapped, changed and late, in both directions."""
     proxy = life.proxies[life.master.name]
     for direction in (proxy.up, proxy.down):
         direction.delay_ms = life.rng.choice((0.0, 1.0, 5.0))

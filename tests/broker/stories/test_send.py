@@ -107,7 +107,7 @@ async def test_illegal_and_forbidden_topics(client: Client, topic: str, code: in
     assert response.remark
 
 
-async def test_a_typed_send_is_answered_as_rocketmq_does(broker: BrokerApp, client: Client) -> None:
+async def test_a_rocketmq_send_is_answered_as_rocketmq_does(broker: BrokerApp, client: Client) -> None:
     """The offset message id leads to the record; CLUSTER and, as 5.3, region and trace switch are added, not WAIT."""
     response = await client.send(
         body=b"typed", queue_id=1, properties="UNIQ_KEY\x01ABC\x02TAGS\x01t\x02WAIT\x01true\x02", flag=9
@@ -194,7 +194,7 @@ async def test_what_is_not_stored_is_refused_with_the_reason(
     assert broker.store.appended_offset == 0
 
 
-async def test_typed_and_native_sends_in_one_stream_keep_their_order(client: Client) -> None:
+async def test_rocketmq_and_native_sends_in_one_stream_keep_their_order(client: Client) -> None:
     """Pipelined on one connection, they land in the queue as they were sent."""
     import asyncio
 

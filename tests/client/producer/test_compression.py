@@ -121,7 +121,7 @@ async def test_half_messages_and_delayed_ones_are_compressed_too(broker: Any, to
     assert all(message.sys_flag & COMPRESSED_FLAG for message in found)
 
 
-def test_a_typed_send_has_the_flags_and_the_packed_body() -> None:
+def test_a_rocketmq_send_has_the_flags_and_the_packed_body() -> None:
     """What a real RocketMQ broker gets; a body that was changed since is not sent in its old form."""
     compression = Compression("zlib")
     message = Message("T", TEXT)

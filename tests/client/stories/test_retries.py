@@ -167,7 +167,7 @@ async def test_stored_with_doubt_is_a_receipt(two: Any, code: Any, status: Any) 
     assert receipt.status is status
 
 
-async def test_a_broker_without_native_append_gets_typed_sends(cluster: Any) -> None:
+async def test_a_broker_without_native_append_gets_rocketmq_sends(cluster: Any) -> None:
     """RocketMQ's own brokers: SEND_MESSAGE_V2 for one, SEND_BATCH_MESSAGE for a batch, and for what one turn of the
     loop brought together; ids from the answer."""
     server = await cluster.add("rocket", native=0)
