@@ -8,6 +8,7 @@ Lives here: catching the bytes at the client's channel.
 """
 
 import base64
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -35,7 +36,11 @@ def whole_frame(frame: Frame) -> bytes:
 
 @contextmanager
 def recorded_frames() -> Iterator[dict[Key, RecordedFrame]]:
-    """Catch frames until the block ends."""
+    """Catch the frames of this thread's clients until the block ends.
+
+    Clients in other threads are not meant: the consumer of a session-wide fixture may still pull from a PocketMQ.
+    """
+    here = threading.get_ident()
     found: dict[Key, RecordedFrame] = {}
     asked: dict[int, int] = {}
     add, take = Output.add, ClientChannel._take
@@ -47,6 +52,9 @@ def recorded_frames() -> Iterator[dict[Key, RecordedFrame]]:
             found.setdefault(frame.key, frame)
 
     def note_sent(output: Output, buffers: Sequence[Buffer]) -> None:
+        if threading.get_ident() != here:
+            add(output, buffers)
+            return
         data = b"".join(map(bytes, buffers))
         (frame,) = FrameDecoder(new_scratch(), FrameBudget()).feed(data)
         is_response, opaque, code = peek_response(frame)
@@ -57,6 +65,9 @@ def recorded_frames() -> Iterator[dict[Key, RecordedFrame]]:
         add(output, buffers)
 
     def note_taken(channel: ClientChannel, frame: Frame) -> None:
+        if threading.get_ident() != here:
+            take(channel, frame)
+            return
         try:
             is_response, opaque, code = peek_response(frame)
         except HeaderIllegal:
