@@ -155,19 +155,26 @@ async def test_iteration_with_acknowledgements_of_its_own(
 async def test_a_paused_consumer_pulls_nothing(
     broker: PocketBroker, producer: Producer, topic: str, group: str
 ) -> None:
-    """Until it is resumed."""
+    """Until it is resumed. A pull that looks again, and still pulls nothing, is the proof; no time is waited for."""
     got: list[Any] = []
     consumer = consumer_of(broker, group + "c")
     consumer.subscribe(topic)(got.append)
     await producer.send(Message(topic, b"1"))
     async with consumer:
         await until(lambda: len(got) == 1)
+        route = await producer.instance.route(topic, timeout_ms=30_000)
+        await until(lambda: sum(queue.topic == topic for queue in consumer.assigned) == len(route.read_queues))
         consumer.pause()
-        for pull in consumer._pulls.values():  # the pulls that the broker holds now end with the next message
+        pulls = [pull for queue, pull in consumer._pulls.items() if queue.topic == topic]
+        for pull in pulls:  # the pulls that the broker holds now would end with the next message
             await pull.stop()
+            pull.last_pull_ms = 0
             pull.start()
         await producer.send(Message(topic, b"2"))
-        await asyncio.sleep(0.1)
+        for pull in pulls:
+            pull.wake()
+        await until(lambda: not any(pull._room.is_set() for pull in pulls))
+        assert [pull.last_pull_ms for pull in pulls] == [0] * len(pulls)
         assert len(got) == 1
         consumer.resume()
         await until(lambda: len(got) == 2)
