@@ -89,6 +89,7 @@ class QueueLocks:
         self._log = instance.log
         self._leases: dict[MessageQueue, Lease] = {}
         self._asking: dict[MessageQueue, None] = {}
+        self._giving: dict[MessageQueue, None] = {}
         self._renewed_ns: dict[str, int] = {}  # broker → when its leases were last asked for
         self._broker_live_ms: dict[str, int] = {}
         self._busy: dict[str, asyncio.Lock] = {}
@@ -104,9 +105,9 @@ class QueueLocks:
         self._tasks.keep(self._renew_loop, "pocketmq-locks")
 
     async def stop(self) -> None:
-        """Give back what is left, and end."""
+        """Give back what is left, and end; what a cancelled round was about to give back, too."""
         await self._tasks.cancel()
-        await self.release([*self._leases, *self._asking])
+        await self.release([*self._leases, *self._asking, *self._giving])
 
     # -- what others ask ---------------------------------------------------------------------------------------
 
@@ -148,6 +149,7 @@ class QueueLocks:
         wanted = [queue for queue in queues if queue not in self._leases]
         for queue in wanted:
             self._asking[queue] = None
+            self._giving.pop(queue, None)
         await asyncio.gather(*(self._lock(part) for part in _parts(wanted)))
         for queue in wanted:
             self._asking.pop(queue, None)
@@ -161,7 +163,10 @@ class QueueLocks:
             self._leases.pop(queue, None)
             self._asking.pop(queue, None)
             self._waits.forget(queue)
+            self._giving[queue] = None
         await asyncio.gather(*(self._unlock(part) for part in _parts(given)))
+        for queue in given:
+            self._giving.pop(queue, None)
 
     # -- inside ------------------------------------------------------------------------------------------------
 

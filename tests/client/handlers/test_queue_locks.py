@@ -235,6 +235,19 @@ async def test_the_end_gives_everything_back(world_of: Any) -> None:
     assert world.locks.lease(queue(0)) is None
 
 
+async def test_the_end_gives_back_what_a_cancelled_round_was_about_to_give_back(world_of: Any) -> None:
+    """A consumer that stops cancels its round of sharing, perhaps before the request of an unlock has left."""
+    world = await world_of()
+    world.give = {0: 7}
+    await world.locks.acquire([queue(0)])
+    giving = asyncio.ensure_future(world.locks.release([queue(0)]))
+    asyncio.get_running_loop().call_soon(giving.cancel)  # behind its first step: the request is about to be made
+    await asyncio.gather(giving, return_exceptions=True)
+    assert (giving.cancelled(), world.unlocked) == (True, [])
+    await world.locks.stop()
+    assert world.unlocked == [0]
+
+
 async def test_thousands_of_queues_go_in_several_requests(world_of: Any) -> None:
     """A broker takes only so many at once."""
     world = await world_of()
