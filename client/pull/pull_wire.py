@@ -96,6 +96,7 @@ class PullWire:
         self._group = consumer_group
         self.connections = ReadConnections(instance)
         self._suggested: dict[MessageQueue, int] = {}  # queues that are read from another broker than the master
+        self._first_commits: dict[tuple[str, str], asyncio.Lock | None] = {}  # (topic, broker); None: it is done
 
     @property
     def _timeout_ms(self) -> int:
@@ -304,7 +305,26 @@ class PullWire:
         it: the master, or a slave while the master is away, which hands it on when the master is back.
 
         ``fencing_token``: of the lock under which an ordered queue was consumed; 0: none.
+
+        The first commit for a topic at a broker goes alone; the others wait for its answer. Of several first commits
+        that RocketMQ carries out at once it acknowledges all and keeps one: each finds no offsets of the group, and puts
+        a map of its own in their place (ConsumerOffsetManager.commitOffset, 4.9 and 5.3).
         """
+        place = queue.topic, queue.broker_name
+        first = self._first_commits.setdefault(place, asyncio.Lock())
+        if first is not None:
+            async with first:
+                if self._first_commits[place] is first:
+                    try:
+                        broker_id = await self._store_offset(queue, offset, fencing_token)
+                    except BaseException:  # those that wait go on together: they need not fail one after the other
+                        self._first_commits[place] = asyncio.Lock()
+                        raise
+                    self._first_commits[place] = None
+                    return broker_id
+        return await self._store_offset(queue, offset, fencing_token)
+
+    async def _store_offset(self, queue: MessageQueue, offset: int, fencing_token: int) -> int:
         header = UpdateConsumerOffsetRequestHeader(
             consumer_group=self._group,
             topic=queue.topic,

@@ -5,23 +5,27 @@ from typing import Any
 
 import pytest
 
-from pocketmq.client import ClientInstance, Message, Producer
+from pocketmq.client import BrokerAnswerError, ClientInstance, Message, MessageQueue, Producer
 from pocketmq.client.admin.admin import Admin
 from pocketmq.client.admin.ha_admin import HaAdmin, HaFailed
 from pocketmq.client.admin.transaction_admin import TransactionsUnknown, open_transactions
 from pocketmq.client.connection.rocketmq_limits import RocketMQLimits
+from pocketmq.client.pull.pull_wire import PullWire
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.errors import ConfigError
 from pocketmq.common.record import COMPRESSED_FLAG, COMPRESSION_LZ4
 from pocketmq.remoting.channel import ClientChannel
+from pocketmq.remoting.codec import encode_response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.protocol.body import encode_body
 from pocketmq.remoting.protocol.namesrv import BrokerData, ClusterInfo
 from pocketmq.remoting.protocol.offset import OffsetResponseHeader
 from pocketmq.remoting.protocol.send import SendMessageResponseHeader
 from tests.client.conftest import ScriptedCluster
+from tests.client.push.test_push_consumer import until
 from tests.remoting.conftest import MemoryLog
 
+COMMIT = RequestCode.UPDATE_CONSUMER_OFFSET
 TYPED, BATCH = RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
 
 
@@ -119,6 +123,34 @@ async def test_a_forced_seek_tells_a_rocketmq_broker_the_time_and_not_an_offset(
         (-1, -1, None, True),
         (1_234, -1, None, True),
     ]
+
+
+async def test_the_first_commit_of_a_group_goes_alone_and_the_others_together(rocket: Any) -> None:
+    """RocketMQ keeps one of several first commits that it carries out at once. A refusal of the first holds nobody up."""
+    server, held = rocket.brokers["rocket"], []
+    server.answers[COMMIT] = lambda connection, request: held.append((connection, request))
+
+    def answer(code: int) -> None:
+        for connection, request in held:
+            connection.respond(encode_response(code, request.opaque, request.code))
+        held.clear()
+
+    async with Admin(rocket.namesrv.address) as admin:
+        await admin.instance.route("T", timeout_ms=30_000)
+        queues = [MessageQueue("T", "rocket", number) for number in range(4)]
+        for code in (ResponseCode.SYSTEM_ERROR, ResponseCode.SUCCESS):
+            wire = PullWire(admin.instance, "g")
+            commits = asyncio.gather(*(wire.store_offset(queue, 1) for queue in queues), return_exceptions=True)
+            await until(lambda: len(held) == 1)
+            answer(code)
+            await until(lambda: len(held) == 3)
+            answer(ResponseCode.SUCCESS)
+            refused = [isinstance(result, BrokerAnswerError) for result in await commits]
+            assert refused == [code != ResponseCode.SUCCESS, False, False, False]
+        again = asyncio.gather(*(wire.store_offset(queue, 2) for queue in queues))
+        await until(lambda: len(held) == 4)
+        answer(ResponseCode.SUCCESS)
+        await again
 
 
 async def test_commands_for_masters_and_transactions_say_that_it_is_a_rocketmq(rocket: Any) -> None:
