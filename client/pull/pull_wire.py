@@ -307,8 +307,8 @@ class PullWire:
         ``fencing_token``: of the lock under which an ordered queue was consumed; 0: none.
 
         The first commit for a topic at a broker goes alone; the others wait for its answer. Of several first commits
-        that RocketMQ carries out at once it acknowledges all and keeps one: each finds no offsets of the group, and puts
-        a map of its own in their place (ConsumerOffsetManager.commitOffset, 4.9 and 5.3).
+        that RocketMQ carries out at once it acknowledges all and keeps one: each finds no offsets of the group, and
+        puts a map of its own in their place (ConsumerOffsetManager.commitOffset, 4.9 and 5.3).
         """
         place = queue.topic, queue.broker_name
         first = self._first_commits.setdefault(place, asyncio.Lock())

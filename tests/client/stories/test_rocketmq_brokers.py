@@ -126,7 +126,7 @@ async def test_a_forced_seek_tells_a_rocketmq_broker_the_time_and_not_an_offset(
 
 
 async def test_the_first_commit_of_a_group_goes_alone_and_the_others_together(rocket: Any) -> None:
-    """RocketMQ keeps one of several first commits that it carries out at once. A refusal of the first holds nobody up."""
+    """RocketMQ keeps one of several first commits that it carries out at once. Others go on when it fails."""
     server, held = rocket.brokers["rocket"], []
     server.answers[COMMIT] = lambda connection, request: held.append((connection, request))
 
