@@ -1,10 +1,11 @@
 """Every store of marks keeps the same promises: in memory, SQLite, RocksDB, a real Redis, a real MariaDB."""
 
 import asyncio
+import itertools
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -237,25 +238,29 @@ def test_a_missing_library_is_named(text: str, module: str, extra: str, monkeypa
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Random calls of three owners under a clock that only goes forward, against a model of ten lines."""
+    """Random calls of three owners under a clock that only goes forward, against a model of ten lines.
 
-    make: Callable[[], MarkStore]
+    All lives share one store, which is opened once, and each has keys of its own: a store is dear to open on a slow
+    disk. What earlier lives left is purged on the way.
+    """
+
+    loop: asyncio.AbstractEventLoop
+    store: MarkStore
+    lives: Iterator[int]
     KEYS = st.lists(st.sampled_from("abc"), min_size=1, max_size=3, unique=True)
     OWNERS = st.sampled_from("xyz")
 
     def __init__(self) -> None:
         super().__init__()
-        self.loop = asyncio.new_event_loop()
-        self.store = type(self).make()
-        self.loop.run_until_complete(self.store.open())
-        self.now = 1000
+        self.life = next(type(self).lives)
+        self.now = 1000 + self.life * 10_000  # a life takes less
         self.number = 0
         self.model: dict[str, tuple[bool, str, int]] = {}
         self.owners: dict[str, str] = {}
 
-    def teardown(self) -> None:
-        self.loop.run_until_complete(self.store.close())
-        self.loop.close()
+    def own(self, keys: list[str]) -> list[str]:
+        """Return the keys as the store knows them in this life."""
+        return [f"{self.life}-{key}" for key in keys]
 
     @rule(ms=st.integers(1, 40))
     def time_goes_on(self, ms: int) -> None:
@@ -264,7 +269,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(keys=KEYS, name=OWNERS)
     def claims(self, keys: list[str], name: str) -> None:
         self.number += 1
-        owner = self.owners[name] = f"{name}{self.number}"
+        owner = self.owners[name] = f"{self.life}-{name}{self.number}"
         expected = []
         for key in keys:
             done, _, until = self.model.get(key, (True, "", 0))
@@ -273,7 +278,7 @@ class StoreMachine(RuleBasedStateMachine):
                 continue
             expected.append(NEW if done else TAKEN_OVER)
             self.model[key] = (False, owner, self.now + 30)
-        got = self.loop.run_until_complete(self.store.claim(keys, owner, self.now, 30, 100))
+        got = self.loop.run_until_complete(self.store.claim(self.own(keys), owner, self.now, 30, 100))
         assert list(got) == expected
 
     def held(self, keys: list[str], owner: str) -> list[bool]:
@@ -283,7 +288,7 @@ class StoreMachine(RuleBasedStateMachine):
     def finishes(self, keys: list[str], name: str) -> None:
         owner = self.owners.get(name, "nobody")
         expected = self.held(keys, owner)
-        got = self.loop.run_until_complete(self.store.finish(keys, owner, self.now, 50))
+        got = self.loop.run_until_complete(self.store.finish(self.own(keys), owner, self.now, 50))
         assert list(got) == expected
         for key, is_held in zip(keys, expected, strict=True):
             if is_held:
@@ -295,7 +300,7 @@ class StoreMachine(RuleBasedStateMachine):
         for key, is_held in zip(keys, self.held(keys, owner), strict=True):
             if is_held:
                 self.model[key] = (False, owner, self.now + 30)
-        self.loop.run_until_complete(self.store.renew(keys, owner, self.now, 30))
+        self.loop.run_until_complete(self.store.renew(self.own(keys), owner, self.now, 30))
 
     @rule(keys=KEYS, name=OWNERS)
     def gives_up(self, keys: list[str], name: str) -> None:
@@ -303,7 +308,7 @@ class StoreMachine(RuleBasedStateMachine):
         for key, is_held in zip(keys, self.held(keys, owner), strict=True):
             if is_held:
                 del self.model[key]
-        self.loop.run_until_complete(self.store.release(keys, owner))
+        self.loop.run_until_complete(self.store.release(self.own(keys), owner))
 
     @rule()
     def purges(self) -> None:
@@ -319,13 +324,14 @@ class StoreMachine(RuleBasedStateMachine):
 @pytest.mark.parametrize("kind", EMBEDDED)
 def test_random_calls_follow_the_model(kind: str, tmp_path: Path) -> None:
     """Whatever the order of claims, ends, renewals, purges and time, the store answers as the model does."""
-    number = iter(range(10_000))
-
-    def make() -> MarkStore:
-        name = f"{tmp_path}/{next(number)}"
-        if kind == "memory":
-            return MemoryStore()
-        return SqlStore(f"sqlite:///{name}") if kind == "sqlite" else RocksStore(name)
-
-    machine = type("Machine", (StoreMachine,), {"make": staticmethod(make)})
-    run_state_machine_as_test(machine, settings=settings(examples(15), stateful_step_count=25, database=None))
+    store: MarkStore = MemoryStore()
+    if kind != "memory":
+        store = SqlStore(f"sqlite:///{tmp_path}/marks") if kind == "sqlite" else RocksStore(tmp_path / "marks")
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        loop.run_until_complete(store.open())
+        machine = type("Machine", (StoreMachine,), {"loop": loop, "store": store, "lives": itertools.count()})
+        try:
+            run_state_machine_as_test(machine, settings=settings(examples(15), stateful_step_count=25, database=None))
+        finally:
+            loop.run_until_complete(store.close())
