@@ -6,8 +6,10 @@ differs between ``make test`` and ``make soak``.
 
 import functools
 import re
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 from hypothesis import is_hypothesis_test
@@ -17,6 +19,9 @@ from tests import profiles
 
 TAKES_SPARK = re.compile(r"\bspark: \"?SparkSession")
 """The session's fixture among the arguments of a test, as all that take it write it."""
+SPARK_SCOPE: Final = "spark"
+SLOW_WEIGHT: Final = 20
+"""How many other tests take as long as one that is marked slow."""
 
 profiles.load()
 
@@ -44,22 +49,45 @@ def _seed_line(config: pytest.Config) -> str:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: Iterable[pytest.Item]) -> None:
-    """In the soak profile, count every test that tries more there as part of the soak."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In the soak profile, count every test that tries more there as part of the soak; begin with the longest files."""
     if profiles.profile() == "soak":
         for item in items:
-            if is_hypothesis_test(getattr(item, "obj", None)) or item.get_closest_marker("scaled"):
+            if _tries_more_in_soak(item):
                 item.add_marker(pytest.mark.soak)
+    if hasattr(config, "workerinput"):
+        _put_longest_first(items)
+
+
+def _tries_more_in_soak(item: pytest.Item) -> bool:
+    """Tell whether a test has more examples or lives in a soak, or Spark as users have it."""
+    if is_hypothesis_test(getattr(item, "obj", None)) or item.get_closest_marker("scaled"):
+        return True
+    return "spark" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("scenario")
+
+
+def _put_longest_first(items: list[pytest.Item]) -> None:
+    """Put what bounds the run at its beginning: the tests of the Spark session, then files with many slow tests.
+
+    A file that is begun last keeps one process busy while the others have nothing left.
+    """
+    length: Counter[str] = Counter()
+    for item in items:
+        length[_scope_of(item.path)] += SLOW_WEIGHT if item.get_closest_marker("slow") else 1
+    length[SPARK_SCOPE] *= len(items) * SLOW_WEIGHT
+    items.sort(key=lambda item: (-length[_scope_of(item.path)], str(item.path)))
+
+
+@functools.cache
+def _scope_of(path: Path) -> str:
+    """Return the name of what one process runs as a whole: the file, or all that take the Spark session."""
+    return SPARK_SCOPE if TAKES_SPARK.search(path.read_text()) else str(path)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Callable[..., None]) -> Any:
-    """Give whole files to a process; all that need the Spark session to one, for a second session costs more."""
+    """Give whole files to a process, in their order, and all tests with a Spark session to one: a second costs more."""
+    config.option.loadscopereorder = False
     scheduler = LoadFileScheduling(config, log)
     file_of = scheduler._split_scope
-
-    @functools.cache
-    def scope_of_file(path: str) -> str:
-        return "spark" if TAKES_SPARK.search((config.rootpath / path).read_text()) else path
-
-    scheduler._split_scope = lambda nodeid: scope_of_file(file_of(nodeid))
+    scheduler._split_scope = lambda nodeid: _scope_of(config.rootpath / file_of(nodeid))
     return scheduler

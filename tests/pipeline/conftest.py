@@ -8,15 +8,36 @@ import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from pocketmq.pipeline.java import JavaMissing, use_java
 from pocketmq.testing import PocketBroker
+from tests import profiles
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+SETTINGS: Final = {
+    "spark.master": "local[2]",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+SHORT_LIFE: Final = {
+    "spark.master": "local[1]",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m",
+}
+"""What makes small queries cheap: Spark generates no Java for them and plans each once, and the JVM does not optimise
+what runs a few times. They cost a third of the processor time. The soak runs with what users have."""
 
 skipped_for_java: list[str] = []
 """Why tests had no Spark, for the summary."""
@@ -42,6 +63,11 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(skipped_for_java[0])
 
 
+def spark_settings(profile: str) -> dict[str, str]:
+    """Return the settings of the session in a profile."""
+    return SETTINGS | SHORT_LIFE if profile == "fast" else SETTINGS
+
+
 @pytest.fixture(scope="session")
 def spark(java: Path) -> "Iterator[SparkSession]":
     """A local session with both formats registered."""
@@ -51,17 +77,10 @@ def spark(java: Path) -> "Iterator[SparkSession]":
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        session = (
-            SparkSession.builder.master("local[2]")
-            .appName("pocketmq-tests")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.sql.session.timeZone", "UTC")
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-            .config("spark.driver.host", "127.0.0.1")
-            .getOrCreate()
-        )
+        builder = SparkSession.builder.appName("pocketmq-tests")
+        for name, value in spark_settings(profiles.profile()).items():
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
         register(session)
         yield session
