@@ -77,9 +77,9 @@ def test_name_server_and_broker_in_processes_of_their_own(start_daemon: Any, run
     assert namesrv.end()[0] == 0
 
 
-def test_a_second_broker_on_the_same_store_is_refused(start_daemon: Any, run_process: Any) -> None:
+def test_a_second_broker_on_the_same_store_is_refused(start_daemon: Any, run_command: Any) -> None:
     daemon = start_daemon("standalone", *PORTS)
-    done = run_process("standalone", *PORTS)
+    done = run_command("standalone", *PORTS)
     assert done.returncode == 3
     assert done.stdout == b""
     told = done.stderr.decode().partition("error: ")[2]
@@ -90,12 +90,12 @@ def test_a_second_broker_on_the_same_store_is_refused(start_daemon: Any, run_pro
 
 
 @pytest.mark.parametrize("option", ["--namesrv-port", "--broker-port"])
-def test_a_port_in_use_is_named(run_process: Any, option: str) -> None:
+def test_a_port_in_use_is_named(run_command: Any, option: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        done = run_process("standalone", *PORTS, option, port)
+        done = run_command("standalone", *PORTS, option, port)
     assert done.returncode == 3
     assert done.stdout == b""
     errors = done.stderr.decode()
@@ -104,11 +104,11 @@ def test_a_port_in_use_is_named(run_process: Any, option: str) -> None:
     assert "Traceback" not in errors
 
 
-def test_a_port_in_use_does_not_touch_the_store(run_process: Any, tmp_path: Path) -> None:
+def test_a_port_in_use_does_not_touch_the_store(run_command: Any, tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        run_process("standalone", "--namesrv-port", "0", "--broker-port", str(taken.getsockname()[1]))
+        run_command("standalone", "--namesrv-port", "0", "--broker-port", str(taken.getsockname()[1]))
     assert not (tmp_path / "pocketmq-data" / "commitlog").exists()
 
 
@@ -170,9 +170,9 @@ def test_settings_come_from_file_environment_and_flags(start_daemon: Any, run_co
     assert all(line.startswith('{"timestamp":') for line in lines)
 
 
-def test_a_store_directory_that_cannot_be_made_is_told(run_process: Any, tmp_path: Path) -> None:
+def test_a_store_directory_that_cannot_be_made_is_told(run_command: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    done = run_process("standalone", *PORTS, "--data-dir", str(tmp_path / "file" / "store"))
+    done = run_command("standalone", *PORTS, "--data-dir", str(tmp_path / "file" / "store"))
     assert done.returncode == 3
     assert "file" in done.stderr.decode().splitlines()[-1]
     assert "Traceback" not in done.stderr.decode()
@@ -211,47 +211,54 @@ def free_port() -> int:
 
 
 FULL_DISK = """
-import sys
 from pocketmq.store.disk.os_file_system import OsFileSystem
-used = float(sys.argv.pop(1))
-OsFileSystem.free_bytes = lambda self, path: (round((1 - used) * 1e12), 10**12)
+OsFileSystem.free_bytes = lambda self, path: (80 * 10**9, 10**12)
 from pocketmq.cli.main import main
 main()
 """
-"""A daemon on a disk of 1 TB that is as full as the first argument says."""
+"""A daemon on a disk of 1 TB that is 92 % full."""
 
 
-@pytest.mark.parametrize(
-    ("command", "used", "told"),
-    [
-        ("standalone", 0.85, ""),
-        (
-            "standalone",
-            0.87,
-            "is 87.0 % full: nothing younger than 72 hours (store.file_reserved_time) is deleted, and above 90 % sends "
-            "are refused (store.disk_space_warning_level_ratio); free space on the disk, ",
-        ),
-        ("broker", 0.92, "is 92.0 % full, above 90 % sends are refused (store.disk_space_warning_level_ratio); free "),
-    ],
-)
-def test_a_disk_above_a_limit_is_told_before_anything_else(
-    start_daemon: Any, tmp_path: Path, command: str, used: float, told: str
-) -> None:
+def test_a_disk_above_a_limit_is_told_before_anything_else(start_daemon: Any, tmp_path: Path) -> None:
     """In one line on standard error; the ready line stays the first on standard output."""
     data = tmp_path / "not" / "there" / "yet"
-    ports = PORTS if command == "standalone" else ("--broker-port", "0", "--namesrv", "127.0.0.1:1")
-    daemon = start_daemon(
-        str(used), command, *ports, "--data-dir", str(data), command=[sys.executable, "-c", FULL_DISK]
-    )
+    words = ("broker", "--broker-port", "0", "--namesrv", "127.0.0.1:1", "--data-dir", str(data))
+    daemon = start_daemon(*words, command=[sys.executable, "-c", FULL_DISK])
     assert daemon.ready.startswith("ready ")
     code, rest, errors = daemon.end()
     assert (code, rest) == (0, "")
     warnings = [line for line in errors.splitlines() if line.startswith("warning: ")]
-    if told:
-        assert warnings == errors.splitlines()[:1]
-        assert warnings[0].startswith(f"warning: disk of {data} {told}")
-    else:
-        assert warnings == []
+    assert warnings == errors.splitlines()[:1]
+    assert warnings[0].startswith(
+        f"warning: disk of {data} is 92.0 % full, above 90 % sends are refused (store.disk_space_warning_level_ratio); "
+        "free "
+    )
+
+
+@pytest.mark.parametrize(
+    ("used", "told"),
+    [
+        (0.85, ""),
+        (
+            0.87,
+            "disk of /nowhere/store is 87.0 % full: nothing younger than 72 hours (store.file_reserved_time) is "
+            "deleted, and above 90 % sends are refused (store.disk_space_warning_level_ratio); free space",
+        ),
+    ],
+)
+def test_the_warning_says_which_limit_the_disk_is_above(used: float, told: str) -> None:
+    """No line up to 85 %; above, what is deleted now and at which limit sends are refused."""
+    from pocketmq.cli.daemon.daemon import disk_warning
+    from pocketmq.store.config import StoreConfig
+    from pocketmq.store.disk.os_file_system import OsFileSystem
+
+    class Full(OsFileSystem):
+        def free_bytes(self, path: str) -> tuple[int, int]:
+            return round((1 - used) * 1e12), 10**12
+
+    warning = disk_warning(StoreConfig(store_path_root_dir="/nowhere/store"), Full())
+    assert warning.startswith(told)
+    assert bool(warning) is bool(told)
 
 
 def test_a_disk_without_room_for_a_file_of_the_log_is_told() -> None:
@@ -294,13 +301,13 @@ def test_metrics_and_health_are_served_where_the_ready_line_says(start_daemon: A
         again.bind(("127.0.0.1", port))
 
 
-def test_a_metrics_port_that_was_set_must_be_free(run_process: Any) -> None:
+def test_a_metrics_port_that_was_set_must_be_free(run_command: Any) -> None:
     """Who set it wants it: the start is refused, with the setting's name."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        done = run_process("standalone", *PORTS, "--set", f"metrics.listen_port={port}")
+        done = run_command("standalone", *PORTS, "--set", f"metrics.listen_port={port}")
     assert done.returncode == 3
     assert f"127.0.0.1:{port} for metrics" in done.stderr.decode()
     assert "metrics.listen_port" in done.stderr.decode()
