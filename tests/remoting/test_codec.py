@@ -61,7 +61,7 @@ def test_every_request_round_trips_through_every_codec(code: int, serialize_type
     """What goes in comes out: header, body, opaque, oneway, extra fields."""
     kind = PROTOCOL[code].request
 
-    @examples(8, soak=40)
+    @examples(4, soak=40)
     @given(
         header=st.none() if kind is None else ANY_HEADER[kind],
         opaque=st.integers(0, 2**31 - 1),
@@ -90,7 +90,7 @@ def test_every_response_round_trips_through_every_codec(code: int, serialize_typ
     """What goes in comes out: code, header, remark, body."""
     kind = PROTOCOL[code].response
 
-    @examples(8, soak=40)
+    @examples(4, soak=40)
     @given(
         header=st.none() if kind is None else ANY_HEADER[kind],
         opaque=st.integers(0, 2**31 - 1),
@@ -122,7 +122,7 @@ def test_msgpack_bytes_are_what_the_msgpack_library_reads(kind: type[Header]) ->
     request_code = next((code for code, spec in PROTOCOL.items() if spec.request is kind), None)
     response_code = next((code for code, spec in PROTOCOL.items() if spec.response is kind), None)
 
-    @examples(8, soak=40)
+    @examples(4, soak=40)
     @given(header=ANY_HEADER[kind])
     def check(header: Header) -> None:
         if request_code is not None:

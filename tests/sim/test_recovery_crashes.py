@@ -8,6 +8,7 @@ import pytest
 
 from pocketmq.common.clock import ManualClock
 from pocketmq.store.checkpoint import Checkpoint
+from tests import profiles
 from tests.sim.checkers import ROOT, SEGMENT_BYTES, Ledger, SimStore, check, close_quietly, fingerprint, fresh_disk
 from tests.sim.crash_disk import Directory, Inode
 from tests.sim.crash_file_system import CrashFileSystem, Killed, kill_at
@@ -159,10 +160,11 @@ def test_a_wrong_checkpoint_loses_nothing(content: bytes) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.scaled
 @pytest.mark.parametrize("append_mode", ["mapped", pytest.param("written", marks=pytest.mark.soak)])
 def test_no_old_record_comes_back(append_mode: str) -> None:
     """Crash, recover, append one record of the same size, crash, recover: nothing of the first life's end is there."""
-    for seed in range(12):
+    for seed in range(3 if profiles.profile() == "fast" else 12):
         rng = random.Random(seed)
         clock, ledger = ManualClock(), Ledger()
         sim = SimStore(fresh_disk(), ledger, clock, append_mode=append_mode)
