@@ -134,6 +134,9 @@ def command(*arguments: str) -> Any:
     return program("-m", "pocketmq.cli.main", "retry-store", *arguments, stderr=subprocess.PIPE)
 
 
+FAST_KINDS = ["sqlite", "mysql", *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("redis", "rocksdb"))]
+
+
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     """Each kind of store that outlives its process."""
@@ -166,6 +169,7 @@ async def test_a_successor_opens_the_store_of_a_killed_process(
         assert f"process {pid} on " in caplog.text
 
 
+@pytest.mark.parametrize("kind", FAST_KINDS, indirect=True)
 def test_drain_opens_the_store_of_a_killed_process(kind: str, url: str) -> None:
     """The command waits with a line on standard error, then delivers everything."""
     from pocketmq.testing.broker import PocketBroker

@@ -33,6 +33,7 @@ def test_a_store_being_appended_to_has_no_damage_and_gives_each_message_in_order
     store.open()
     stop = threading.Event()
     pause = threading.Event()
+    began = threading.Event()
     stored: list[int] = [0]
 
     def write() -> None:
@@ -42,6 +43,7 @@ def test_a_store_being_appended_to_has_no_damage_and_gives_each_message_in_order
             assert store.append(group_of(puts)).status is PutStatus.PUT_OK
             number += 20
             stored[0] = number
+            began.set()
             pause.wait(0.0005)
 
     def wait() -> None:
@@ -49,6 +51,7 @@ def test_a_store_being_appended_to_has_no_damage_and_gives_each_message_in_order
 
     writer = threading.Thread(target=write)
     writer.start()
+    began.wait()  # a store without a message has nothing to read
     try:
         rounds = 0
         while rounds < 6 or stored[0] < 2000:
