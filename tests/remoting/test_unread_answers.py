@@ -63,10 +63,10 @@ def test_a_peer_that_does_not_read_is_closed_after_a_time(run: Run, log: MemoryL
             connection.respond(encode_response(0, 1, HEART_BEAT, body=bytes(100_000)))
             await asyncio.sleep(0)
         clock.advance_ms(29_000)
-        server.sweep()
+        server.expire()
         assert not connection.closed
         clock.advance_ms(2_000)
-        server.sweep()
+        server.expire()
         assert connection.closed
         assert log.count("peer_does_not_read") == 1
         await until(lambda: bool(handler.closed))

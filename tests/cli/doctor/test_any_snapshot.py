@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pocketmq.cli.doctor.broker_metrics import BrokerSettings, Snapshot
 from pocketmq.cli.doctor.diagnosis import diagnose, examine
-from pocketmq.cli.doctor.figures import BrokerSettings, Snapshot
 from pocketmq.cli.doctor.report import plain_lines
 from pocketmq.cli.doctor.session import Round
 from pocketmq.remoting.telemetry import (

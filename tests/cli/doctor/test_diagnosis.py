@@ -8,9 +8,8 @@ import msgspec
 import pytest
 
 from pocketmq.cli import doctor
-from pocketmq.cli.doctor.broker_metrics import BrokerMetrics, BrokerSettings, Snapshot
+from pocketmq.cli.doctor.broker_metrics import BrokerMetrics, BrokerSettings
 from pocketmq.cli.doctor.diagnosis import diagnose, examine
-from pocketmq.cli.doctor.figures import BrokerSettings, Figures
 from pocketmq.cli.doctor.finding import Area, Light, Severity
 from pocketmq.cli.scenario.catalog import CATALOG
 from pocketmq.remoting.telemetry import (
