@@ -11,12 +11,19 @@ import pytest
 ROOT: Final = Path(__file__).resolve().parents[2]
 WIDTH: Final = 120
 PAGES: Final = sorted(str(path.relative_to(ROOT)) for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+FOLDERS: Final = [
+    path
+    for path in sorted(ROOT.iterdir())
+    if path.is_dir() and not path.name.startswith(".") and path.name not in {"src", "build", "dist", "bench-results"}
+]
+"""Without ``src``, which holds links to the packages."""
 SOURCES: Final = sorted(
     str(path.relative_to(ROOT))
-    for pattern in ("*.md", "*.toml", "Makefile", ".ci/*", "*/**/*.py", "*/**/*.md", "*/**/*.toml", "*/**/*.java")
-    for path in ROOT.glob(pattern)
-    if path.is_file() and path != Path(__file__) and not path.relative_to(ROOT).parts[0].startswith((".venv", "build"))
-    if not path.is_relative_to(ROOT / "src")  # links to the packages
+    for path in [
+        *(ROOT / name for name in ("Makefile", "pyproject.toml", "README.md", "CHANGELOG.md", ".ci/run")),
+        *(path for folder in FOLDERS for kind in ("py", "md", "toml", "java") for path in folder.rglob(f"*.{kind}")),
+    ]
+    if path.is_file() and path != Path(__file__)
 )
 
 DANGLING: Final = re.compile(
