@@ -186,7 +186,7 @@ class Fleet:
         """Return the peer's client process, started if needed."""
         worker = self._workers.get(peer.name)
         if worker is None or not worker.alive:
-            worker = self._workers[peer.name] = WorkerProcess(peer.client, self.directory / f"client-{peer.name}.log")
+            worker = self._workers[peer.name] = WorkerProcess(peer.name, self.directory / f"client-{peer.name}.log")
         return worker
 
     def ask(self, peer: Peer, server: Server, job: Answer, limit_s: float = 200.0) -> Answer:

@@ -20,14 +20,14 @@ SINGLE = frozenset({"message"})
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A server with one of its clients. ``acknowledged``: what an answered send means, by flush mode; a mode that is
-    missing cannot be had. ``reads``: by message, by batch, by Arrow. ``reads_destroy``: what was read is gone.
+    """A server with one of its clients, which ``name`` names. ``acknowledged``: what an answered send means, by
+    durability; it lacks those that the peer does not offer. ``reads``: by message, by batch, by Arrow.
+    ``reads_destroy``: reading removes the messages.
     """
 
     name: str
     label: str
     server: type[Server]
-    client: str
     acknowledged: dict[str, str]
     reads: frozenset[str]
     python_client: bool = True
@@ -47,37 +47,37 @@ _ROCKET_ACKS = {
     "sync": "SYNC_FLUSH: flushed before the answer",
     "replicated": "SYNC_MASTER, ASYNC_FLUSH: in the logs of master and slave (page cache)",
 }
+_REDIS_ACKS = {
+    "async": "in memory and in the append-only file; fsync every second (everysec), the nearest to 500 ms",
+    "sync": "appendfsync always: flushed before the answer",
+    "replicated": "WAIT 1 in the pipeline of each send: in memory of both",
+}
+_NATS_ACKS = {
+    "async": "file storage: written (page cache); sync_interval 500 ms",
+    "sync": "file storage, sync_interval always: flushed before the answer",
+}
+_RABBIT_ACKS = {
+    "async": "confirm of a persistent message: RabbitMQ has no weaker one; it syncs in groups",
+    "sync": "confirm of a persistent message: synced in groups",
+}
+_STREAM_ACKS = {"async": "confirm of a stream: written to its segment (page cache); RabbitMQ never syncs it by itself"}
 
 PEERS = (
-    Peer("pocketmq", "PocketMQ", PocketmqServer, "pocketmq", _ROCKET_ACKS, ALL_WAYS),
+    Peer("pocketmq", "PocketMQ", PocketmqServer, _ROCKET_ACKS, ALL_WAYS),
     Peer(
         "rocketmq",
         "RocketMQ 5.3, Java client",
         RocketmqServer,
-        "rocketmq",
         _ROCKET_ACKS,
         LISTS,
         python_client=False,
         connections_max=10,
     ),
-    Peer(
-        "redis",
-        "Redis Streams, redis-py",
-        RedisServer,
-        "redis",
-        {
-            "async": "in memory and in the append-only file; fsync every second (everysec), the nearest to 500 ms",
-            "sync": "appendfsync always: flushed before the answer",
-            "replicated": "WAIT 1 in the pipeline of each send: in memory of both",
-        },
-        LISTS,
-        one_topic_is="one stream",
-    ),
+    Peer("redis", "Redis Streams, redis-py", RedisServer, _REDIS_ACKS, LISTS, one_topic_is="one stream"),
     Peer(
         "aiokafka",
         "Kafka, aiokafka",
         KafkaServer,
-        "aiokafka",
         _KAFKA_ACKS,
         LISTS,
         topics_max=1_000,
@@ -87,34 +87,18 @@ PEERS = (
         "confluent",
         "Kafka, confluent-kafka",
         KafkaServer,
-        "confluent",
         _KAFKA_ACKS,
         LISTS,
         topics_max=1_000,
         connections_max=10,
         one_topic_is="a topic of 4 partitions",
     ),
-    Peer(
-        "nats",
-        "NATS JetStream, nats-py",
-        NatsServer,
-        "nats",
-        {
-            "async": "file storage: written (page cache); sync_interval 500 ms",
-            "sync": "file storage, sync_interval always: flushed before the answer",
-        },
-        LISTS,
-        one_topic_is="one stream with one subject",
-    ),
+    Peer("nats", "NATS JetStream, nats-py", NatsServer, _NATS_ACKS, LISTS, one_topic_is="one stream with one subject"),
     Peer(
         "rabbitmq",
         "RabbitMQ classic queue, aio-pika",
         RabbitmqServer,
-        "rabbitmq",
-        {
-            "async": "confirm of a persistent message: RabbitMQ has no weaker one; it syncs in groups",
-            "sync": "confirm of a persistent message: synced in groups",
-        },
+        _RABBIT_ACKS,
         SINGLE,
         reads_destroy=True,
         one_topic_is="one durable classic queue",
@@ -123,8 +107,7 @@ PEERS = (
         "rabbitmq-stream",
         "RabbitMQ stream, rstream",
         RabbitmqServer,
-        "rabbitmq-stream",
-        {"async": "confirm of a stream: written to its segment (page cache); RabbitMQ never syncs it by itself"},
+        _STREAM_ACKS,
         SINGLE,
         topics_max=100,
         connections_max=10,

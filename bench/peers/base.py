@@ -8,11 +8,12 @@ import shutil
 import signal
 import subprocess
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bench.base.processes import Child, cpu_s, memory_mb, threads
+from bench.base.processes import Child, cpu_s, free_ports, memory_mb, port_answers, threads
 
 INSTALL_S = 600
 
@@ -29,7 +30,7 @@ class Settings:
 
 
 class Server(ABC):
-    """One server, its data in ``directory``, on free ports of the loopback address.
+    """One server, its data in the existing ``directory``, on free ports of the loopback address.
 
     ``obtain`` installs what is needed, once a run, and returns the version; raises ``Unavailable``. ``children`` are
     its processes after ``start``.
@@ -41,6 +42,7 @@ class Server(ABC):
         self.directory = directory
         self.settings = settings
         self.children: list[Child] = []
+        self._ports: list[int] = []
 
     @classmethod
     @abstractmethod
@@ -55,6 +57,24 @@ class Server(ABC):
     @abstractmethod
     def target(self) -> dict[str, Any]:
         """What a client must know: host, port and more."""
+
+    def ports(self, count: int, gap: int = 1) -> list[int]:
+        """Return its ports, the same at every start, at least ``gap`` apart."""
+        self._ports = self._ports or free_ports(count, gap)
+        return self._ports
+
+    def launch(
+        self,
+        command: Sequence[str],
+        log_name: str,
+        *ports: int,
+        within_s: float = 60.0,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start one of its processes; return when it listens on ``ports``. Raises ``RuntimeError`` with its output."""
+        child = Child(command, self.directory / f"{log_name}.log", environment)
+        self.children.append(child)
+        child.wait_until(lambda: all(map(port_answers, ports)), log_name, within_s)
 
     def stop(self, kind: signal.Signals = signal.SIGTERM) -> None:
         """End its processes, the last started first."""

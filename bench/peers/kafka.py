@@ -7,8 +7,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from bench.base.processes import Child, free_ports, port_answers
-from bench.peers.base import Server
+from bench.peers.base import Server, Settings
 from bench.peers.maven import SOURCES, class_path, java
 
 FLUSH = {
@@ -27,6 +26,10 @@ class KafkaServer(Server):
 
     name = "kafka"
 
+    def __init__(self, directory: Path, settings: Settings) -> None:
+        super().__init__(directory, settings)
+        self.cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "a")
+
     @classmethod
     def obtain(cls) -> str:
         class_path("kafka")
@@ -35,10 +38,7 @@ class KafkaServer(Server):
         return found[1]
 
     def start(self) -> None:
-        if not hasattr(self, "ports"):
-            self.ports = free_ports(4)
-            self.cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "a")
-        port, controller, second, _ = self.ports
+        port, controller, second = self.ports(3)
         self._start_one(1, port, controller, "broker,controller")
         if self.settings.durability == "replicated":
             self._start_one(2, second, controller, "broker")
@@ -73,9 +73,7 @@ class KafkaServer(Server):
         path = class_path("kafka")
         if not (home / "data" / "meta.properties").exists():
             self._format(path, config)
-        child = Child(java(path, "kafka.Kafka", str(config)), home / "kafka.log")
-        self.children.append(child)
-        child.wait_until(lambda: port_answers(port), "kafka", 90)
+        self.launch(java(path, "kafka.Kafka", str(config)), f"kafka-{node}", port, within_s=90)
 
     def _format(self, path: str, config: Path) -> None:
         command = java(path, "kafka.tools.StorageTool", "format", "-t", self.cluster, "-c", str(config), heap="256m")
@@ -86,4 +84,4 @@ class KafkaServer(Server):
     @property
     def target(self) -> dict[str, Any]:
         replicas = 2 if self.settings.durability == "replicated" else 1
-        return {"host": "127.0.0.1", "port": self.ports[0], "replicas": replicas}
+        return {"host": "127.0.0.1", "port": self.ports(3)[0], "replicas": replicas}

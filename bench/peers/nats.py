@@ -4,7 +4,6 @@ import os
 import subprocess
 from typing import Any
 
-from bench.base.processes import Child, free_ports, port_answers
 from bench.peers.base import Server, Unavailable, cache_directory, find_program, run_tool
 
 VERSION = "v2.15.2"
@@ -39,19 +38,15 @@ class NatsServer(Server):
         return str(built)
 
     def start(self) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        if not hasattr(self, "port"):
-            [self.port] = free_ports(1)
+        [port] = self.ports(1)
         config = self.directory / "nats.conf"
         config.write_text(
-            f'listen: "127.0.0.1:{self.port}"\nmax_payload: 8MB\n'
+            f'listen: "127.0.0.1:{port}"\nmax_payload: 8MB\n'
             f'jetstream {{ store_dir: "{(self.directory / "data").resolve()}", '
             f"max_file_store: 64GB, sync_interval: {SYNC[self.settings.durability]} }}\n"
         )
-        child = Child([self._program(), "-c", str(config)], self.directory / "nats.log")
-        self.children.append(child)
-        child.wait_until(lambda: port_answers(self.port), "nats-server")
+        self.launch([self._program(), "-c", str(config)], "nats-server", port)
 
     @property
     def target(self) -> dict[str, Any]:
-        return {"host": "127.0.0.1", "port": self.port, "replicas": 1}
+        return {"host": "127.0.0.1", "port": self.ports(1)[0], "replicas": 1}

@@ -25,7 +25,6 @@ class PocketmqServer(Server):
         return __version__
 
     def start(self) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
         self.broker = BrokerProcess(self.directory / "data", *SETTINGS[self.settings.durability])
         self.broker.start()
         self.slave: SlaveProcess | None = None

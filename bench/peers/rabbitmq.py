@@ -4,7 +4,6 @@ import os
 import subprocess
 from typing import Any
 
-from bench.base.processes import Child, free_ports, port_answers
 from bench.peers.base import Server, Unavailable, find_program, installed_by_apt
 
 PLACE = "/usr/lib/rabbitmq/bin"
@@ -25,10 +24,7 @@ class RabbitmqServer(Server):
         return done.stdout.split("-")[0] or "of unknown version"
 
     def start(self) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        if not hasattr(self, "ports"):
-            self.ports = free_ports(4)
-        port, stream_port, distribution_port, mapper_port = self.ports
+        port, stream_port, distribution_port, mapper_port = self.ports(4)
         mapper = find_program("epmd", "/usr/lib/erlang/bin")
         if mapper is None:
             raise Unavailable("epmd of Erlang is missing: apt-get install erlang-base")
@@ -40,18 +36,12 @@ class RabbitmqServer(Server):
             f"stream.advertised_host = 127.0.0.1\nstream.advertised_port = {stream_port}\n"
             "log.console.level = error\nlog.file = false\n"
         )
-        child = Child(
-            [mapper, "-port", str(mapper_port), "-address", "127.0.0.1"], self.directory / "epmd.log", environment
-        )
-        self.children.append(child)
-        child.wait_until(lambda: port_answers(mapper_port), "epmd")
-        program = find_program("rabbitmq-server", PLACE)
-        for at in (f"{PLACE}/rabbitmq-server",):
-            program = at if os.path.exists(at) else program
+        mapping = [mapper, "-port", str(mapper_port), "-address", "127.0.0.1"]
+        self.launch(mapping, "epmd", mapper_port, environment=environment)
+        script = f"{PLACE}/rabbitmq-server"
+        program = script if os.path.exists(script) else find_program("rabbitmq-server")
         assert program is not None
-        node = Child([program], self.directory / "rabbitmq.log", environment)
-        self.children.append(node)
-        node.wait_until(lambda: port_answers(port) and port_answers(stream_port), "rabbitmq-server", 90)
+        self.launch([program], "rabbitmq-server", port, stream_port, within_s=90, environment=environment)
 
     def _environment(self, port: int, distribution_port: int, mapper_port: int) -> dict[str, str]:
         here = str(self.directory.resolve())
@@ -74,4 +64,4 @@ class RabbitmqServer(Server):
 
     @property
     def target(self) -> dict[str, Any]:
-        return {"host": "127.0.0.1", "port": self.ports[0], "stream_port": self.ports[1]}
+        return {"host": "127.0.0.1", "port": self.ports(4)[0], "stream_port": self.ports(4)[1]}

@@ -3,7 +3,6 @@
 import subprocess
 from typing import Any
 
-from bench.base.processes import Child, free_ports, port_answers
 from bench.peers.base import Server, installed_by_apt
 
 FSYNC = {"async": "everysec", "sync": "always", "replicated": "everysec"}
@@ -21,11 +20,10 @@ class RedisServer(Server):
         return text.split("v=")[1].split()[0]
 
     def start(self) -> None:
-        if not hasattr(self, "ports"):
-            self.ports = free_ports(2)
-        self._start_one(self.ports[0])
+        port, replica_port = self.ports(2)
+        self._start_one(port)
         if self.settings.durability == "replicated":
-            self._start_one(self.ports[1], "--replicaof", "127.0.0.1", str(self.ports[0]))
+            self._start_one(replica_port, "--replicaof", "127.0.0.1", str(port))
 
     def _start_one(self, port: int, *more: str) -> None:
         data = self.directory / str(port)
@@ -42,11 +40,9 @@ class RedisServer(Server):
         }
         arguments = [word for key, value in options.items() for word in (f"--{key}", value)]
         program = installed_by_apt("redis-server", "redis-server")
-        child = Child([program, *arguments, *more], self.directory / f"{port}.log")
-        self.children.append(child)
-        child.wait_until(lambda: port_answers(port), "redis-server")
+        self.launch([program, *arguments, *more], f"redis-server-{port}", port)
 
     @property
     def target(self) -> dict[str, Any]:
         replicas = 1 if self.settings.durability == "replicated" else 0
-        return {"host": "127.0.0.1", "port": self.ports[0], "wait_replicas": replicas}
+        return {"host": "127.0.0.1", "port": self.ports(2)[0], "wait_replicas": replicas}

@@ -5,7 +5,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.base.processes import Child, free_ports, port_answers
 from bench.peers.base import Server
 from bench.peers.maven import HEAP, SOURCES, class_path, compiled, java
 
@@ -34,13 +33,10 @@ class RocketmqServer(Server):
         return found[1]
 
     def start(self) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        if not hasattr(self, "ports"):
-            self.ports = free_ports(3, gap=12)
-        name_port, port, slave_port = self.ports
+        name_port, port, slave_port = self.ports(3, gap=12)
         config = self.directory / "namesrv.conf"
         config.write_text(f"listenPort={name_port}\nbindAddress=127.0.0.1\n")
-        self._start_java(NAME_SERVER, config, self.directory / "namesrv.log", name_port, "256m")
+        self._start_java(NAME_SERVER, config, name_port, "256m")
         replicated = self.settings.durability == "replicated"
         self._start_broker("master", port, 0, "SYNC_MASTER" if replicated else "ASYNC_MASTER")
         if replicated:
@@ -56,7 +52,7 @@ class RocketmqServer(Server):
             "brokerId": str(broker_id),
             "brokerRole": role,
             "flushDiskType": "SYNC_FLUSH" if self.settings.durability == "sync" else "ASYNC_FLUSH",
-            "namesrvAddr": f"127.0.0.1:{self.ports[0]}",
+            "namesrvAddr": f"127.0.0.1:{self.ports(3)[0]}",
             "brokerIP1": "127.0.0.1",
             "brokerIP2": "127.0.0.1",
             "listenPort": str(port),
@@ -68,16 +64,15 @@ class RocketmqServer(Server):
             "maxTransferBytesOnMessageInMemory": str(4 << 20),
         }
         config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        self._start_java(BROKER, config, self.directory / f"{kind}.log", port, HEAP)
+        self._start_java(BROKER, config, port, HEAP)
 
-    def _start_java(self, main: str, config: Path, log: Path, port: int, heap: str) -> None:
+    def _start_java(self, main: str, config: Path, port: int, heap: str) -> None:
         home = str(self.directory.resolve())
         properties = {"rocketmq.home.dir": home, "user.home": home}
         command = java(class_path("rocketmq"), main, "-c", str(config), heap=heap, properties=properties)
-        child = Child(command, log)
-        self.children.append(child)
-        child.wait_until(lambda: port_answers(port), main.rsplit(".", 1)[1], 90)
+        self.launch(command, config.stem, port, within_s=90)
 
     @property
     def target(self) -> dict[str, Any]:
-        return {"namesrv": f"127.0.0.1:{self.ports[0]}", "broker": f"127.0.0.1:{self.ports[1]}", "cluster": CLUSTER}
+        name_port, port, _ = self.ports(3)
+        return {"namesrv": f"127.0.0.1:{name_port}", "broker": f"127.0.0.1:{port}", "cluster": CLUSTER}

@@ -98,31 +98,28 @@ class Process:
     def __init__(self, *arguments: str, errors: Path) -> None:
         self._arguments = [sys.executable, *arguments]
         self._errors = errors
-        self.process: subprocess.Popen[str] | None = None
         running.append(self)
         self.start()
 
     def start(self) -> None:
         """Start it and wait for its first line."""
         with self._errors.open("a") as errors:
-            process = self.process = subprocess.Popen(self._arguments, stdout=subprocess.PIPE, stderr=errors, text=True)
-        assert process.stdout is not None
-        if not process.stdout.readline():
+            self.process = subprocess.Popen(self._arguments, stdout=subprocess.PIPE, stderr=errors, text=True)
+        assert self.process.stdout is not None
+        if not self.process.stdout.readline():
             raise OSError(f"{' '.join(self._arguments[:4])} printed nothing: {self._errors.read_text()[-2000:]}")
 
     def lines(self) -> Iterator[dict[str, Any]]:
         """Yield the lines that the application prints."""
-        assert self.process is not None
         assert self.process.stdout is not None
         for line in self.process.stdout:
             yield json.loads(line)
 
     def end(self, number: signal.Signals) -> None:
-        """Send a signal and wait for the end."""
-        process, self.process = self.process, None
-        if process is not None:
-            process.send_signal(number)
-            process.communicate(timeout=30)
+        """Send a signal, if it runs, and wait for the end."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+            self.process.communicate(timeout=30)
 
 
 running: list[Process] = []
@@ -160,7 +157,6 @@ def incident(directory: Path, count: int, down_s: float, rate: int, console: Con
         broker.start()
     console.print(f"after {time.monotonic() - down_at_s:.1f} s: both brokers are back")
     last = _until(lines, count + 1)
-    assert sender.process is not None
     code = sender.process.wait(30)
     console.print(f"application ended with {code}, {last.get('delivered', 0):,} flights were delivered from the store")
     return namesrv

@@ -39,7 +39,7 @@ class Missing(RedisServer):
 
 
 def peer(name: str, server: type[RedisServer] = Fake) -> Peer:
-    return Peer(name, name.upper(), server, "redis", {"async": "yes"}, frozenset({"message"}))
+    return Peer(name, name.upper(), server, {"async": "yes"}, frozenset({"message"}))
 
 
 class Counting(Case):

@@ -45,7 +45,7 @@ async def lateness_ms(namesrv: str, topic: str, count: int, due_ms: Callable[[Re
             if message.body != b"open":
                 late.append(message.store_timestamp - due_ms(message))
             if len(late) == count:
-                return sorted(late)
+                break
     return sorted(late)
 
 

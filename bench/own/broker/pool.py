@@ -66,16 +66,14 @@ def run() -> Iterator[Row]:
     with workspace() as directory:
         for surroundings in SURROUNDINGS:
             rows = in_turns(ROUNDS, (False, True), lambda pool, of=surroundings: measure(directory, of, pool))  # type: ignore[misc]
-            middle: dict[bool, dict[str, float]] = {}
+            middle = {
+                pool: medians([{key: float(str(row.get(key, "nan"))) for key in TAILS} for row in of_pool])
+                for pool, of_pool in rows.items()
+            }
             for pool, of_pool in rows.items():
-                middle[pool] = medians([{key: float(str(row.get(key, "nan"))) for key in TAILS} for row in of_pool])
-                yield {
-                    "case": surroundings,
-                    "pool": pool,
-                    **middle[pool],
-                    "refused": sum(int(str(row["refused_per_s"])) for row in of_pool),
-                    "lag_ms_max": max(float(str(row["lag_ms_max"])) for row in of_pool),
-                    "rounds": ROUNDS,
-                }
+                refused = sum(int(str(row["refused_per_s"])) for row in of_pool)
+                lag_ms_max = max(float(str(row["lag_ms_max"])) for row in of_pool)
+                counts = {"refused": refused, "lag_ms_max": lag_ms_max, "rounds": ROUNDS}
+                yield {"case": surroundings, "pool": pool, **middle[pool], **counts}
             ratios = {key: round(middle[False][key] / middle[True][key], 2) for key in TAILS}
             yield {"ratio": f"{surroundings}: off / on", **ratios}

@@ -18,6 +18,7 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -79,33 +80,28 @@ async def _first_ok(producer: Producer) -> None:
     await _until(is_ok, 0.1)
 
 
+async def _load(broker: BrokerProcess, slave: SlaveProcess | None) -> dict[int, cases.Row]:
+    out = {}
+    if slave is not None:
+        await _until_followed(broker, slave)
+    async with Producer(group="bench", namesrv=broker.namesrv) as producer:
+        await _first_ok(producer)
+        for in_flight in IN_FLIGHT:
+            await _send(producer, in_flight, 0.5)
+            out[in_flight] = await _send(producer, in_flight, PHASE_S)
+    if slave is not None:
+        await _until_followed(broker, slave)
+    return out
+
+
 def _measure(mode: str) -> dict[int, cases.Row]:
-    """Run one round; return what became of the sends, by the number in flight."""
-    role = "SYNC_MASTER" if mode == "sync" else "ASYNC_MASTER"
-
-    async def load(broker: BrokerProcess) -> dict[int, cases.Row]:
-        out = {}
-        async with Producer(group="bench", namesrv=broker.namesrv) as producer:
-            await _first_ok(producer)
-            for in_flight in IN_FLIGHT:
-                await _send(producer, in_flight, 0.5)
-                out[in_flight] = await _send(producer, in_flight, PHASE_S)
-        return out
-
-    async def with_slave(broker: BrokerProcess, slave: SlaveProcess) -> dict[int, cases.Row]:
-        await _until_followed(broker, slave)
-        out = await load(broker)
-        await _until_followed(broker, slave)
-        return out
-
-    with (
-        workspace() as directory,
-        BrokerProcess(directory / "master", *COMMON, f"store.broker_role={role}") as broker,
-    ):
-        if mode == "none":
-            return in_loop(load(broker))
-        with SlaveProcess(directory / "slave", broker.namesrv, SEGMENTS) as slave:
-            return in_loop(with_slave(broker, slave))
+    """Run one round; return the loads by the number in flight."""
+    role = f"store.broker_role={'SYNC_MASTER' if mode == 'sync' else 'ASYNC_MASTER'}"
+    with workspace() as directory, BrokerProcess(directory / "master", *COMMON, role) as broker, ExitStack() as stack:
+        slave = None
+        if mode != "none":
+            slave = stack.enter_context(SlaveProcess(directory / "slave", broker.namesrv, SEGMENTS))
+        return in_loop(_load(broker, slave))
 
 
 async def _catch_up(broker: BrokerProcess, directory: Path) -> dict[str, float]:

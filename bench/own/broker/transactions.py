@@ -13,6 +13,7 @@ import os
 import statistics
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import msgspec
 
@@ -113,13 +114,8 @@ async def beside_open(namesrv: str) -> Row:
         message = Message("never", bytes(100))
 
         async def plain_rate() -> float:
-            one = bench_cases.produce_one_by_one
-            return statistics.median(
-                [
-                    (await one(producer, "plain", size_bytes=SIZE_BYTES, in_flight=64, count=COUNT)).rate
-                    for _ in range(ROUNDS)
-                ]
-            )
+            one = partial(bench_cases.produce_one_by_one, size_bytes=SIZE_BYTES, in_flight=64, count=COUNT)
+            return statistics.median([(await one(producer, "plain")).rate for _ in range(ROUNDS)])
 
         async def undecided(message: Message) -> None:
             return None
@@ -128,12 +124,8 @@ async def beside_open(namesrv: str) -> Row:
         for _ in range(0, OPEN, 1000):
             await asyncio.gather(*(producer.send_in_transaction(message, undecided) for _ in range(1000)))
         beside = await plain_rate()
-        return {
-            "case": f"plain sends beside {OPEN} open half messages",
-            "without": round(without),
-            "with": round(beside),
-            "ratio": round(beside / without, 3),
-        }
+        case = f"plain sends beside {OPEN} open half messages"
+        return {"case": case, "without": round(without), "with": round(beside), "ratio": round(beside / without, 3)}
 
 
 def run() -> Iterator[Row]:
