@@ -198,7 +198,9 @@ class Harness:
     async def broker(
         self, *, store: Any = None, name: str = "store", store_settings: Any = None, **settings: Any
     ) -> BrokerApp:
-        config = BrokerConfig(**{"listen_port": 0, "broker_name": "broker-a", **settings})
+        # a machine that is busy with other tests is no reason to refuse a send that waited 200 ms
+        patient = {"listen_port": 0, "broker_name": "broker-a", "wait_time_mills_in_send_queue": 60_000}
+        config = BrokerConfig(**{**patient, **settings})
         app = BrokerApp(
             config, store_config(self._tmp_path / name, **(store_settings or {})), store=store, log=self.log
         )
