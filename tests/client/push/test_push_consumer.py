@@ -29,7 +29,7 @@ def consumer_of(broker: PocketBroker, group: str, **options: Any) -> PushConsume
     return PushConsumer(group, broker.namesrv, **options)
 
 
-async def until(condition: Any, timeout_s: Any = 15) -> None:
+async def until(condition: Any, timeout_s: Any = 60) -> None:
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
