@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tests.ci.suite import RETRIES_MAX, Outcome, passes, run_suite
+from tests.ci.suite import QUIET, RETRIES_MAX, Outcome, Report, Retried, passes, run_suite, second_reason
 
 KNOWN: Final = Path(__file__).with_name("known_failures.txt")
-SUITE: Final = ("-m", "interop", "tests/interop", "--color=no", "-q", "-rfE")
-ALONE: Final = ("-m", "interop", "--color=no", "-q", "-rfE")
+SUITE: Final = ("-m", "interop", "tests/interop", *QUIET)
+ALONE: Final = ("-m", "interop", *QUIET)
 ALONE_S: Final = 600.0
 NO_ANSWER: Final = re.compile(
     r"Could not transfer artifact (?:(?!status code: 40[0-9]).)*$|Unknown host|No route to host"
@@ -40,6 +40,8 @@ class Verdict:
     recovered: list[str] = field(default_factory=list)
     unanswered: list[str] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
+    retried: Retried = field(default_factory=Retried)
+    """The reasons of ``broken`` and ``recovered``."""
     is_whole: bool = True
 
     @property
@@ -47,11 +49,12 @@ class Verdict:
         """Tell whether CI goes on."""
         return self.is_whole and not self.broken and not self.skipped
 
-    def lines(self) -> list[str]:
-        """Return one line for each test that did not just pass."""
-        named = {"BROKEN (twice)": self.broken, "known to fail": self.known, "failed once, then passed": self.recovered}
-        named["not run, the registry does not answer"] = self.unanswered
-        told = [f"interop: {what}: {test}" for what, tests in named.items() for test in tests]
+    def lines(self, report: Report) -> list[str]:
+        """Return what to print of each test that did not just pass: tracebacks of what is broken, else one line."""
+        told = self.retried.lines(report)
+        told += [f"interop: BROKEN: {what}" for what in self.broken if what not in self.retried.broken]
+        named = {"known to fail": self.known, "not run, the registry does not answer": self.unanswered}
+        told += [f"interop: {what}: {test}" for what, tests in named.items() for test in tests]
         told += [f"interop: SKIPPED: {test}: {why.splitlines()[0]}" for test, why in self.skipped.items()]
         return told if self.is_whole else [*told, "interop: BROKEN: the run reached its bound"]
 
@@ -84,10 +87,12 @@ def judge(
             verdict.known.append(test)
         elif retry and passes(second := again(test)):
             verdict.recovered.append(test)
+            verdict.retried.recovered[test] = why
         elif retry and second.failed and all(map(NO_ANSWER.search, second.failed.values())):
             verdict.unanswered.append(test)
         else:
             verdict.broken.append(test)
+            verdict.retried.broken[test] = why, second_reason(second, test) if retry else ""
     if not first.failed and first.is_whole and first.exit_code != 0:
         verdict.broken.append(f"pytest ended with {first.exit_code}")
     return verdict
@@ -108,7 +113,7 @@ def main() -> int:
             known,
             os.environ.get("POCKETMQ_MAY_LACK", "").split(),
         )
-    for line in verdict.lines():
+    for line in verdict.lines(Report("interop")):
         print(line)
     print(f"interop: {first.passed} passed, {'good' if verdict.is_good else 'NOT good'}")
     return 0 if verdict.is_good else 1

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.ci.soak import is_good
-from tests.ci.suite import run_suite, try_again
+from tests.ci.suite import QUIET, Report, run_suite, try_again
 
 MINORS: Final = (14, 13, 12)
 """Newest first: what the suite is known to pass on."""
@@ -69,12 +69,11 @@ def main() -> int:
                 return 0
             return made.returncode
         results, newer = Path(directory) / "results.xml", f"{directory}/venv/bin/python"
-        arguments = ["-m", FAST, "--color=no", "-q", "-rfE", "-p", "no:cacheprovider"]
+        arguments = ["-m", FAST, *QUIET, "-p", "no:cacheprovider"]
         outcome = run_suite(["-n", "2", *arguments], BOUND_S, results, newer)
-        for test in try_again(outcome, lambda test: run_suite([*arguments, test], ALONE_S, results, newer)):
-            print(f"newer: failed once, then passed: {test}")
-        for test in outcome.failed:
-            print(f"newer: BROKEN (twice): {test}")
+        retried = try_again(outcome, lambda test: run_suite([*arguments, test], ALONE_S, results, newer))
+        for line in retried.lines(Report("newer")):
+            print(line)
         if not outcome.is_whole:
             print(f"newer: stopped at its bound of {BOUND_S:.0f} s")
         return 0 if is_good(outcome) else 1

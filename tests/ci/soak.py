@@ -7,20 +7,21 @@ python -m tests.ci.soak [--minutes 20] [--jobs 2]
 import argparse
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.ci.suite import Outcome, run_suite, try_again
+from tests.ci.suite import QUIET, Outcome, Report, Retried, run_suite, try_again
+from tests.profiles import hypothesis_seed
 
-ALONE_S: Final = 180.0
+TEST_S: Final = 300.0
+"""Bound of one test, against a hang: some take more than a minute, and two slow cores more than two."""
+ALONE_S: Final = 330.0
 """Bound of a test that is tried again."""
 
 
-def lines(outcome: Outcome, minutes: float, recovered: Sequence[str] = ()) -> list[str]:
+def lines(outcome: Outcome, minutes: float, retried: Retried, report: Report) -> list[str]:
     """Return what to say about a run, after failures were tried again."""
-    told = [f"soak: BROKEN (twice): {test}" for test in outcome.failed]
-    told += [f"soak: failed once, then passed: {test}" for test in recovered]
+    told = retried.lines(report)
     if not outcome.is_whole:
         told.append(f"soak: stopped at its bound of {minutes:g} minutes")
     return [*told, f"soak: {outcome.passed} passed, {'good' if is_good(outcome) else 'NOT good'}"]
@@ -39,22 +40,16 @@ def main() -> int:
     parser.add_argument("--jobs", default="2")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        arguments = [
-            "-n",
-            options.jobs,
-            "-m",
-            "soak",
-            "--color=no",
-            "-q",
-            "-rfE",
-            "--durations=30",
-            "--durations-min=5",
-        ]
+        seed = hypothesis_seed()
+        print(
+            f"soak: --hypothesis-seed={seed}", flush=True
+        )  # of the second try, too: an example that fails, fails again
+        alone = ["-m", "soak", *QUIET, f"--timeout={TEST_S:.0f}", f"--hypothesis-seed={seed}"]
+        arguments = ["-n", options.jobs, *alone]
         results = Path(directory) / "results.xml"
         outcome = run_suite(arguments, options.minutes * 60, results)
-        alone = ["-m", "soak", "--color=no", "-q", "-rfE"]
-        recovered = try_again(outcome, lambda test: run_suite([*alone, test], ALONE_S, results))
-    print("\n".join(lines(outcome, options.minutes, recovered)))
+        retried = try_again(outcome, lambda test: run_suite([*alone, test], ALONE_S, results))
+    print("\n".join(lines(outcome, options.minutes, retried, Report("soak"))))
     return 0 if is_good(outcome) else 1
 
 

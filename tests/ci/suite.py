@@ -1,9 +1,14 @@
 """One run of pytest with a bound, and what came of each test, read from its JUnit file.
 
 A run that reaches its bound is interrupted as by Ctrl-C, so that it still writes its results; then it is killed.
+
+pytest itself shows its progress and no failure: what failed is judged first. ``Report`` says what came of it: a test
+that fails twice is shown with both tracebacks, one that passes alone with a line; that line names the file under
+``KEPT`` with the traceback.
 """
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +19,10 @@ from pathlib import Path
 from typing import Final
 
 RETRIES_MAX: Final = 10
+KEPT: Final = Path(".ci-results")
+"""Where the tracebacks stay of what failed once; relative to the working directory, and ignored by git."""
+QUIET: Final = ("--color=no", "-q", "--no-summary")
+"""Progress and the count at the end, no tracebacks and no lines of failures: a first failure is not the verdict."""
 GRACE_S: Final = 90.0
 """Time to end servers and to write results after the interrupt."""
 
@@ -53,18 +62,68 @@ def run_suite(arguments: Sequence[str], bound_s: float, results: Path, python: s
     return outcome
 
 
-def try_again(outcome: Outcome, again: Callable[[str], Outcome]) -> list[str]:
-    """Run each test that failed once more, alone; take those that pass out of ``failed`` and return them.
+class Report:
+    """Says what came of the failures of one step of CI, whose name begins each line."""
+
+    def __init__(self, step: str, kept: Path = KEPT) -> None:
+        self._step = step
+        self._kept = kept
+
+    def recovered(self, test: str, why: str) -> str:
+        """Keep the traceback of a test that failed once and then passed; return the line that says so."""
+        self._kept.mkdir(parents=True, exist_ok=True)
+        file = self._kept / f"{self._step}-{re.sub(r'[^A-Za-z0-9]+', '-', test).strip('-')[-120:]}.txt"
+        file.write_text(f"{test}\n\n{why}\n", errors="replace")
+        return f"{self._step}: failed once, then passed: {test}: {first_line(why)} (whole: {file})"
+
+    def broken(self, test: str, first: str, second: str = "") -> str:
+        """Return the line and the tracebacks of a test that failed twice, or once if it was not tried again."""
+        again = f"-- the second try, alone:\n{second}" if second else "-- not tried again"
+        return f"{self._step}: BROKEN (twice): {test}\n-- the first try:\n{first}\n{again}"
+
+
+@dataclass(slots=True)
+class Retried:
+    """What came of failures that were tried once more: node id to the reason(s)."""
+
+    recovered: dict[str, str] = field(default_factory=dict)
+    broken: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """The second reason is empty where the test was not tried again."""
+
+    def lines(self, report: Report) -> list[str]:
+        """Return what to print of each."""
+        told = [report.broken(test, *reasons) for test, reasons in self.broken.items()]
+        return told + [report.recovered(test, why) for test, why in self.recovered.items()]
+
+
+def try_again(outcome: Outcome, again: Callable[[str], Outcome]) -> Retried:
+    """Run each test that failed once more, alone; take those that pass out of ``failed``.
 
     More than ``RETRIES_MAX`` failures are no accident: they stay.
     """
-    if len(outcome.failed) > RETRIES_MAX:
-        return []
-    recovered = [test for test in outcome.failed if passes(again(test))]
-    for test in recovered:
-        del outcome.failed[test]
-        outcome.passed += 1
-    return recovered
+    retried = Retried()
+    is_retried = len(outcome.failed) <= RETRIES_MAX
+    for test, why in list(outcome.failed.items()):
+        second = again(test) if is_retried else Outcome(1, False)
+        if passes(second):
+            retried.recovered[test] = why
+            del outcome.failed[test]
+            outcome.passed += 1
+        else:
+            retried.broken[test] = why, second_reason(second, test) if is_retried else ""
+    return retried
+
+
+def second_reason(second: Outcome, test: str) -> str:
+    """Return why a second try did not pass."""
+    if second.failed:
+        return second.failed.get(test) or "\n".join(second.failed.values())
+    return f"pytest ended with {second.exit_code}" if second.is_whole else "it reached its bound"
+
+
+def first_line(why: str) -> str:
+    """Return the first line of a reason that says something, cut to what a line takes."""
+    return next((line.strip() for line in why.splitlines() if line.strip()), "no reason")[:200]
 
 
 def passes(outcome: Outcome) -> bool:

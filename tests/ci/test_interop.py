@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.ci.interop import KNOWN, judge, read_known
-from tests.ci.suite import RETRIES_MAX, Outcome, read_results, run_suite
+from tests.ci.suite import QUIET, RETRIES_MAX, Outcome, Report, read_results, run_suite
 
 TRANSFER = "RuntimeError: Maven does not resolve pom-client-5.3.xml:\nCould not transfer artifact a:b:1 from central: "
 
@@ -23,19 +23,36 @@ def never(test: str) -> Outcome:
     raise AssertionError(f"{test} is tried again")
 
 
+REPORT = Report("interop", Path("nowhere"))
+
+
 def test_a_clean_run_is_good_and_nothing_is_tried_again() -> None:
     verdict = judge(Outcome(0, True, passed=9), never, {}, [])
     assert verdict.is_good
-    assert verdict.lines() == []
+    assert verdict.lines(REPORT) == []
 
 
 def test_what_fails_twice_fails_ci_and_what_fails_once_does_not() -> None:
     first = Outcome(1, True, failed={"a": "AssertionError"})
     assert judge(first, passes, {}, []).recovered == ["a"]
     assert judge(first, passes, {}, []).is_good
-    verdict = judge(first, fails("AssertionError"), {}, [])
+    verdict = judge(first, fails("TimeoutError"), {}, [])
     assert (verdict.broken, verdict.is_good) == (["a"], False)
-    assert verdict.lines() == ["interop: BROKEN (twice): a"]
+    (told,) = verdict.lines(REPORT)
+    assert told.splitlines()[0] == "interop: BROKEN (twice): a"
+    assert "AssertionError" in told
+    assert "TimeoutError" in told
+
+
+def test_what_passes_the_second_time_is_one_line_and_its_traceback_a_file(tmp_path: Path) -> None:
+    why = "AssertionError: assert 1 == 2\n\ndef test_a():\n>   assert 1 == 2\nE   assert 1 == 2"
+    test = "tests/interop/test_a.py::test_a[4.9-x/y]"
+    verdict = judge(Outcome(1, True, failed={test: why}), passes, {}, [])
+    (told,) = verdict.lines(Report("interop", tmp_path / "kept"))
+    (file,) = (tmp_path / "kept").iterdir()
+    line = f"interop: failed once, then passed: {test}: AssertionError: assert 1 == 2"
+    assert told == f"{line} (whole: {file})"
+    assert file.read_text() == f"{test}\n\n{why}\n"
 
 
 def test_a_second_try_that_runs_nothing_or_does_not_end_is_no_success() -> None:
@@ -72,7 +89,7 @@ def test_a_skipped_test_fails_ci_unless_a_registry_kept_its_program_back() -> No
     first = Outcome(0, True, skipped={"a": "interop tests need mvn\nand more"})
     verdict = judge(first, never, {}, [])
     assert not verdict.is_good
-    assert verdict.lines() == ["interop: SKIPPED: a: interop tests need mvn"]
+    assert verdict.lines(REPORT) == ["interop: SKIPPED: a: interop tests need mvn"]
     assert judge(first, never, {}, ["mvn"]).is_good
     assert not judge(first, never, {}, ["redis-server"]).is_good
 
@@ -84,7 +101,9 @@ def test_many_failures_are_not_tried_again() -> None:
 
 def test_a_run_that_reached_its_bound_or_collected_nothing_fails() -> None:
     assert not judge(Outcome(2, False, passed=3), never, {}, []).is_good
-    assert judge(Outcome(5, True), never, {}, []).broken == ["pytest ended with 5"]
+    nothing = judge(Outcome(5, True), never, {}, [])
+    assert nothing.broken == ["pytest ended with 5"]
+    assert nothing.lines(REPORT) == ["interop: BROKEN: pytest ended with 5"]
 
 
 def test_each_known_failure_has_a_reason() -> None:
@@ -109,15 +128,23 @@ def test_skip(): pytest.skip("needs mvn")
 
 
 @pytest.mark.slow
-def test_results_are_read_back_as_ids_that_pytest_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also with blanks, dashes and classes; errors of fixtures count as failures. Each id runs alone."""
+def test_results_are_read_back_as_ids_that_pytest_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Also with blanks, dashes and classes; errors of fixtures count as failures. Each id runs alone.
+
+    pytest itself prints its progress and the count, and nothing that looks like a verdict.
+    """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner" / "test_sample.py").write_text(SAMPLE)
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
-    options = ["-p", "no:cacheprovider", "-q"]
+    options = ["-p", "no:cacheprovider", *QUIET]
     outcome = run_suite(options, 100, tmp_path / "results.xml")
+    printed = capfd.readouterr().out
+    assert ".FFFEs" in printed
+    assert not {word for word in ("FAILED", "ERROR", "FAILURES", "assert", "Traceback", "test_bad") if word in printed}
     at = "inner/test_sample.py::"
     assert set(outcome.failed) == {
         at + each for each in ("test_bad[x - y]", "test_bad[::z]", "TestInside::test_deep", "test_error")
@@ -127,6 +154,7 @@ def test_results_are_read_back_as_ids_that_pytest_takes(tmp_path: Path, monkeypa
     assert (outcome.passed, outcome.exit_code, outcome.is_whole) == (1, 1, True)
     alone = run_suite([*options, at + "TestInside::test_deep"], 100, tmp_path / "results.xml")
     assert list(alone.failed) == [at + "TestInside::test_deep"]
+    assert "def test_deep(self): assert 0" in alone.failed[at + "TestInside::test_deep"], "the traceback, too"
 
 
 @pytest.mark.slow
