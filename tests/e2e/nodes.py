@@ -122,9 +122,10 @@ class Node:
             await process.wait()
 
     def freeze(self) -> None:
-        """Stop it where it is; its connections stay open."""
+        """Stop it where it is, and return when it stands still; its connections stay open."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT | os.WEXITED)
         self.is_frozen = True
 
     def thaw(self) -> None:
