@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tests.interop.toolchain import JavaProcess, java_command, require_java
 
-START_S = 60.0
+START_S = 180.0
 NAMESRV_MAIN = "org.apache.rocketmq.namesrv.NamesrvStartup"
 BROKER_MAIN = "org.apache.rocketmq.broker.BrokerStartup"
 DISK_MAY_BE_FULL = (

@@ -275,7 +275,7 @@ async def test_both_header_forms_work(rocketmq: RocketMQServers, serialize_type:
     async with Producer(new_name("producer"), instance=instance) as producer:
         receipt = await producer.send(Message(topic, b"x", tags="T", keys="k", properties={"ä": "ö"}))
         receipts = await producer.send_batch([Message(topic, b"%d" % n) for n in range(3)])
-        connection = await instance.connection(rocketmq.broker_name, timeout_ms=1000)
+        connection = await instance.connection(rocketmq.broker_name, timeout_ms=30_000)
         assert connection.channel.serialize_type == {"JSON": 0, "ROCKETMQ": 1}[serialize_type]
     got = await read_all(rocketmq, topic, 4)
     assert [message.queue_offset for message in got] == [0, 1, 2, 3]
