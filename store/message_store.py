@@ -42,6 +42,8 @@ from pocketmq.store.waiters import Done
 __all__ = ["AppendResult", "GetResult", "MessageStore", "PutStatus", "RecoveryReport"]
 
 _RECORD_HEAD_BYTES: Final = 36
+SHOW_PASSES_MAX: Final = 10
+"""Passes that ``show_all`` makes or waits for; the second that begins after its call sees what it is to show."""
 READ_FAILURES_EVERY_NS: Final = 1_000_000_000
 """At most this often a read that failed is told of."""
 Dispatched = Callable[[list[tuple[str, int, int]]], None]
@@ -197,10 +199,13 @@ class MessageStore:
                 self.log.commit()
             except StoreError:
                 pass  # the log has said so; what is committed is shown
-        if self.dispatcher.dispatched_offset < self.log.committed_offset:
-            self.dispatcher.dispatch_here()
-        with self.dispatcher.between_passes():
-            pass
+        dispatcher, end = self.dispatcher, self.log.committed_offset
+        for _ in range(SHOW_PASSES_MAX):
+            if dispatcher.dispatched_offset < end:
+                dispatcher.dispatch_here()
+            with dispatcher.between_passes():
+                if dispatcher.dispatched_offset >= end:
+                    return
 
     def dispatch(self) -> None:
         """Make what was appended with ``dispatch_later`` visible to consumers."""

@@ -187,6 +187,26 @@ def test_a_message_is_dispatched_read_and_found_by_its_key(tmp_path: Path) -> No
     store.close()
 
 
+def test_what_was_appended_is_shown_although_a_pass_that_does_not_see_it_is_under_way(tmp_path: Path) -> None:
+    """The pass had taken its part of the log before: it is waited for, and then there is one more."""
+    store = Stepped(tmp_path / "0").store
+    dispatcher, tried = store.dispatcher, threading.Event()
+    dispatch_here = dispatcher.dispatch_here
+
+    def dispatch_and_tell() -> None:
+        dispatch_here()
+        tried.set()
+
+    dispatcher.dispatch_here = dispatch_and_tell  # type: ignore[method-assign]
+    with dispatcher.between_passes():
+        assert store.append(bodies(b"x")).status is PutStatus.PUT_OK
+        showing = threading.Thread(target=store.show_all)
+        showing.start()
+        assert tried.wait(60)
+    showing.join(60)
+    assert store.dispatched_offset == store.appended_offset
+
+
 def test_a_second_store_on_the_same_directory_is_refused(tmp_path: Path) -> None:
     """The message names the directory and the process; the first one is not disturbed."""
     first = Stepped(tmp_path)
