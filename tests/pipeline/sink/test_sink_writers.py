@@ -14,6 +14,7 @@ from pyspark import TaskContext
 from pyspark.sql.types import BinaryType, LongType, MapType, StringType, StructField, StructType
 
 from pocketmq.client import PullConsumer
+from pocketmq.common.errors import PocketMQError
 from pocketmq.pipeline.errors import OptionIllegal, SchemaIllegal
 from pocketmq.pipeline.options import Options
 from pocketmq.pipeline.sink.sink import BATCH_ID, QUERY_ID, TopicStreamWriter, TopicWriter
@@ -245,3 +246,19 @@ def test_a_bad_column_is_named(name: str, kind: Any, words: str) -> None:
     schema = StructType([*(BODY.fields if name != "body" else []), StructField(name, kind)])
     with pytest.raises(SchemaIllegal, match=words):
         SinkPlan.of(Options({"namesrv": "x:1", "topic": "t"}, SINK_OPTIONS), schema, streaming=True)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([b"1", None], "row 1 refused, column body: it is null"),
+        ([*[b"x"] * 7, b"x" * 5_000_000], "row 7 refused, column body: 5000000 bytes"),
+    ],
+)
+def test_a_bad_row_is_named_by_its_number(pocket: PocketBroker, rows: list[bytes | None], words: str) -> None:
+    """With its column and what is wrong with it; nothing of the task is there."""
+    writer = TopicWriter(options(pocket, topic="rows"), BODY, False)
+    with pytest.raises(PocketMQError, match=words):
+        writer.write(iter([pa.RecordBatch.from_pydict({"body": rows})]))
+    writer.abort([None])
+    assert bodies_or_none(pocket, "rows") == []

@@ -170,6 +170,7 @@ def test_a_stream_reads_everything_once(broker: PocketBroker, spark: SparkSessio
     assert 0 < asyncio.run(lag()) < 3500  # stored after each micro-batch but the last; for screens only
 
 
+@pytest.mark.soak
 def test_a_topic_made_anew_stops_the_stream(broker: PocketBroker, spark: SparkSession, tmp_path: Path) -> None:
     """The checkpoint belongs to the topic that was deleted, even if the new one has grown past it."""
 
