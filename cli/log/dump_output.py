@@ -58,12 +58,9 @@ def dump_records(reader: "StoreReader", wanted: Wanted, from_offset: int, limit:
 def _messages(reader: "StoreReader", wanted: Wanted, from_offset: int, found: Any) -> Iterator[ReceivedMessage]:
     """Yield what is wanted, in log order; begins near the first one where queues or times tell where that is."""
     begin = max(from_offset, _first_offset(reader, wanted))
-    for part in reader.ranges(64 << 20):
-        if part.end <= begin:
-            continue
-        for chunk in reader.chunks(part, found):
-            if chunk.end > begin:
-                yield from messages_of(chunk, wanted, from_offset)
+    for chunk in reader.chunks(on_finding=found, begin=begin):
+        if chunk.end > begin:
+            yield from messages_of(chunk, wanted, from_offset)
 
 
 def _first_offset(reader: "StoreReader", wanted: Wanted) -> int:

@@ -15,7 +15,7 @@ What is found, in this order:
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -44,6 +44,8 @@ RECORD_BYTES_MAX: Final = 64 << 20
 """Largest record that is believed; a size field above it is damage. RocketMQ's default limit is 4 MiB and 64 KiB."""
 CHECKSUM_FILE_BYTES_MAX: Final = 256 << 20
 """Larger checksum files are not read: one entry takes 20 bytes, so that is 13 million groups in one segment."""
+RANGE_BYTES: Final = 64 << 20
+"""About how large the pieces are of which a walk that begins within the log leaves some out."""
 RECHECKS: Final = 5
 PAUSES_MAX: Final = 50
 """Looks again that one walk waits for."""
@@ -152,28 +154,37 @@ class LogWalk:
             found += [LogRange(segment.path, start, end) for start, end in zip(cuts, ends, strict=True)]
         return found
 
-    def all(self, *, checksums_only: bool = False) -> Iterator[Walked]:
-        """Walk the whole log, files that are missing between others included."""
+    def all(self, begin: int = 0, *, checksums_only: bool = False) -> Iterator[Walked]:
+        """Walk the log, files that are missing between others included; leave out ranges that end at or before
+        ``begin``.
+
+        In a store that may be open elsewhere the walk stops at the first unfinished end: a broker may have gone on into
+        the next file since, and the records there must not follow a gap.
+        """
         missing = list(self._layout.missing)
-        for segment in self._layout.segments:
-            while missing and missing[0][0] <= segment.base_offset:
+        for log_range in self.ranges(RANGE_BYTES if begin else None):
+            while missing and missing[0][0] <= log_range.start:
                 start, end = missing.pop(0)
                 yield Finding("damage", start, end, "there is no file for this range", "file")
-            yield from self.one(
-                LogRange(segment.path, segment.base_offset, segment.end_offset), checksums_only=checksums_only
-            )
+            if log_range.end <= begin:
+                continue
+            is_end = yield from self.one(log_range, checksums_only=checksums_only)
+            if is_end and self._layout.is_open:
+                return
 
-    def one(self, log_range: LogRange, *, checksums_only: bool = False) -> Iterator[Walked]:
-        """Walk one range. A file that has gone meanwhile (a live broker removed it) is a finding."""
+    def one(self, log_range: LogRange, *, checksums_only: bool = False) -> Generator[Walked, None, bool]:
+        """Walk one range; return whether the log ended in it. A file that has gone meanwhile (a live broker removed it)
+        is a finding."""
         segment = self._layout.find(log_range.start)
         assert segment is not None, "a range of another store"
         try:
             self._open(segment)
-            yield from self._walk(segment, log_range.start, log_range.end, checksums_only)
+            return (yield from self._walk(segment, log_range.start, log_range.end, checksums_only))
         except FileNotFoundError:
             yield Finding("damage", log_range.start, log_range.end, "the file has been removed meanwhile", "file")
         except StoreError as error:
             yield Finding("damage", log_range.start, log_range.end, f"{error.what}: {error.why}", "read")
+        return False
 
     def close(self) -> None:
         """Close the file."""
@@ -223,13 +234,13 @@ class LogWalk:
         groups = {offset: (length, crc) for offset, length, crc in rows if length <= self._record_bytes_max}
         return sorted(groups), groups
 
-    def _walk(self, segment: SegmentFile, at: int, stop: int, checksums_only: bool) -> Iterator[Walked]:
+    def _walk(self, segment: SegmentFile, at: int, stop: int, checksums_only: bool) -> Generator[Walked, None, bool]:
         begin = at
         why = ""
         while at < stop:
             size, magic = head_of(self._bytes.read(at, BLANK_BYTES_MIN))
             if magic == MAGIC_BLANK and size == segment.end_offset - at:
-                return
+                return False
             for item in self._run(segment, at, stop, checksums_only):
                 if isinstance(item, str):
                     why = item
@@ -239,15 +250,18 @@ class LogWalk:
             else:
                 continue
             finding = self._judge(segment, at, stop, why)
+            if (finding is None or finding.kind == "tail") and self._goes_on(segment):
+                continue  # a broker has filled this file since, and begun the next one
             if finding is None:
-                return
+                return True
             if finding.kind == "damage" and self._is_whole_now(segment, at):
                 continue  # written between the two looks, and so was what is behind it
             yield finding
             at = finding.end
             if finding.kind == "tail":
-                return
+                return True
         assert at >= begin
+        return False
 
     def _run(self, segment: SegmentFile, at: int, stop: int, checksums_only: bool) -> Iterator[Walked | str]:
         """Yield good records from ``at`` on; ends before a blank, with the reason before bytes that are no record."""
@@ -406,6 +420,13 @@ class LogWalk:
             return False
         finally:
             there.close()
+
+    def _goes_on(self, segment: SegmentFile) -> bool:
+        """Look again, in a store that may be open elsewhere, whether a file behind this one holds a good record."""
+        if not self._layout.is_open:
+            return False
+        self._has_records = {base: True for base, known in self._has_records.items() if known}
+        return self._later_records(segment)
 
     def _later_records(self, segment: SegmentFile) -> bool:
         """Tell whether a file behind this one holds a good record."""

@@ -106,17 +106,23 @@ class StoreReader:
         """Return the ranges of the log for parallel readers; see ``LogWalk.ranges``."""
         return self._walk.ranges(bytes_max)
 
-    def walk(self, log_range: LogRange | None = None, *, checksums_only: bool = False) -> Iterator[Walked]:
-        """Walk a range, or the whole log."""
+    def walk(
+        self, log_range: LogRange | None = None, *, begin: int = 0, checksums_only: bool = False
+    ) -> Iterator[Walked]:
+        """Walk a range, or the whole log, or what of it does not end at or before ``begin``."""
         if log_range is None:
-            return self._walk.all(checksums_only=checksums_only)
+            return self._walk.all(begin, checksums_only=checksums_only)
         return self._walk.one(log_range, checksums_only=checksums_only)
 
     def chunks(
-        self, log_range: LogRange | None = None, on_finding: Callable[[Finding], None] | None = None
+        self,
+        log_range: LogRange | None = None,
+        on_finding: Callable[[Finding], None] | None = None,
+        *,
+        begin: int = 0,
     ) -> Iterator[LogChunk]:
         """Walk and give the good records only; damage goes to ``on_finding``."""
-        for item in self.walk(log_range):
+        for item in self.walk(log_range, begin=begin):
             if isinstance(item, LogChunk):
                 yield item
             elif isinstance(item, Finding) and on_finding is not None:

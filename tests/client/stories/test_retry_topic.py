@@ -198,7 +198,7 @@ async def test_a_broker_that_is_gone_keeps_no_message_from_its_retry(tmp_path: P
 
         async with consumer:
             await until(lambda: len(in_hand) == 2)
-            async with consumer._sharing._lock:  # no round learns that the broker has gone, and gives its queue up
+            async with consumer._rebalance_service._lock:  # no round sees that the broker has gone
                 await cluster.stop("a")
                 go_on.set()
                 policy: Any = consumer._policy

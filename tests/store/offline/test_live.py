@@ -1,6 +1,7 @@
 """Reading a store that a broker is writing at the same time."""
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from pocketmq.common.record_columns import received_messages
 from pocketmq.common.record_group import RecordGroup
 from pocketmq.store.append_result import PutStatus
+from pocketmq.store.disk.os_file_system import OsFile, OsFileSystem
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.offline.index_check import IndexCheck
 from pocketmq.store.offline.reader import Finding, StoreReader
@@ -77,6 +79,54 @@ def test_a_store_being_appended_to_has_no_damage_and_gives_each_message_in_order
     report = verify(StoreReader.open(str(tmp_path)), level="full")
     assert report.ok, report
     assert report.records == stored[0]
+
+
+class Growing(OsFileSystem):
+    """Calls ``grow`` at one of the times when a file is opened."""
+
+    def __init__(self, path: str, grow: Callable[[], None], at: int) -> None:
+        super().__init__()
+        self._path = path
+        self._grow = grow
+        self._left = at
+        self.is_armed = False
+
+    def open(self, path: str, *, create: bool = False, writable: bool = True) -> OsFile:
+        """See ``FileSystem``."""
+        if self.is_armed and path == self._path:
+            self._left -= 1
+            if self._left == 0:
+                self._grow()
+        return super().open(path, create=create, writable=writable)
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_a_broker_that_goes_on_into_the_next_file_leaves_no_gap(tmp_path: Path, at: int) -> None:
+    """A walk that found the end of the log in one file gives nothing of the next one without what is between."""
+    live = Stepped(tmp_path, mapped_file_size_commit_log=16_384, max_message_size=2000)
+    live.append(*[b"x" * 1000] * 10)
+    live.runner.step_all()
+    segments = sorted((tmp_path / "commitlog").iterdir())
+    assert len(segments) == 2  # the second one is prepared, and empty
+
+    def grow() -> None:
+        for _ in range(10):
+            live.append(b"y" * 1000)
+
+    files = Growing(str(segments[1]), grow, at)
+    reader = StoreReader.open(str(tmp_path), file_system=files)
+    files.is_armed = True
+    findings: list[Finding] = []
+    offsets = [
+        message.queue_offset
+        for chunk in reader.chunks(on_finding=findings.append)
+        for message in received_messages(chunk.columns.buffer, chunk.columns.sizes, "")
+    ]
+    reader.close()
+    live.store.close()
+    assert [each for each in findings if each.kind != "tail"] == []
+    assert offsets == list(range(len(offsets)))
+    assert len(offsets) >= 10
 
 
 def test_what_a_broker_stores_behind_the_known_files_is_no_finding(tmp_path: Path) -> None:
