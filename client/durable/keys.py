@@ -16,7 +16,7 @@ from pocketmq.client.durable.entry import UNROUTED, lane_of, queue_of
 from pocketmq.client.message.identified_message import uniq_keys_of
 from pocketmq.client.message.receipts import Receipt
 from pocketmq.client.producer.pending_send import PendingSend
-from pocketmq.client.producer.section_port import SendPort
+from pocketmq.client.producer.send_port import SendPort
 from pocketmq.client.sender.retry import ATTEMPT_MS_MIN
 from pocketmq.client.sender.section import FRAME_BYTES_TARGET, UNBUILT_EXTRA_BYTES
 from pocketmq.common.errors import PocketMQError

@@ -25,8 +25,8 @@ from pocketmq.client.durable.store import DUE_MS_MAX, Changes, RetryStore
 from pocketmq.client.durable.worker import StoreWorker
 from pocketmq.client.errors import NotStarted, SendFailed
 from pocketmq.client.message.receipts import Receipt
-from pocketmq.client.producer.section_port import SendPort
 from pocketmq.client.producer.selectors import select_by_hash
+from pocketmq.client.producer.send_port import SendPort
 from pocketmq.client.sender.section import FRAME_BYTES_TARGET
 from pocketmq.common.errors import MessageIllegal, PocketMQError, Stored
 

@@ -29,9 +29,9 @@ from pocketmq.client.durable.worker import StoreWorker, ToKeep
 from pocketmq.client.errors import NotStarted
 from pocketmq.client.message.identified_message import uniq_keys_of
 from pocketmq.client.message.receipts import Receipt
-from pocketmq.client.producer.failed_sends import SectionSettled, SendSettled
 from pocketmq.client.producer.pending_send import PendingSend
-from pocketmq.client.producer.section_port import SendPort
+from pocketmq.client.producer.send_port import SendPort
+from pocketmq.client.producer.stages import SectionSettled, SendStage
 from pocketmq.client.sender.section import Section
 from pocketmq.common.errors import ConfigError, PocketMQError, Stored
 from pocketmq.common.message import Message
@@ -45,7 +45,7 @@ Kept = Callable[[list[StoredForRetry] | PocketMQError], None]
 """Called once in the event loop with a receipt for each message, or with the error for all."""
 
 
-class DurableRetry:
+class DurableRetry(SendStage):
     """Belongs to one producer, from its start to its stop; then it may be given to another.
 
     ``store``: a URL (``memory:``, ``rocksdb:///path``, ``redis://host/0``, ``mysql://user@host/db``, ``sqlite:///path``,
@@ -65,6 +65,7 @@ class DurableRetry:
             self.options = RetryOptions(**options)
         except TypeError as error:
             raise ConfigError("durable retry refused", why=str(error)) from error
+        self.keeps_order = self.options.order_by_key
         self._given = store
         self._name = name
         self._runner: Runner = runner or ThreadRunner(self._crashed)
@@ -77,7 +78,6 @@ class DurableRetry:
         self._start_limit: asyncio.Timeout | None = None
         """Of a start that waits for its store."""
         self._receipts: weakref.WeakValueDictionary[int, StoredForRetry] = weakref.WeakValueDictionary()
-        self._saving: set[Section] = set()
         self._running = False
         self.state = RetryState(self)
         self.kept_total = self.delivered_total = self.given_up_total = self.not_safe_total = 0
@@ -133,15 +133,6 @@ class DurableRetry:
         """Return the producer's wall time."""
         assert self._port is not None
         return self._port.clock.now_ms()
-
-    @property
-    def keeps_order(self) -> bool:
-        """Whether later messages of a key stay behind those that wait (``order_by_key``)."""
-        return self._keyed is not None
-
-    def take_behind(self, send: PendingSend) -> bool:
-        """Take a send whose key waits in the store, before its route is looked up; return whether it was taken."""
-        return self._keyed is not None and not send.oneway and self._keyed.behind(send)
 
     @property
     def keyed(self) -> KeyedSends | None:
@@ -247,24 +238,27 @@ class DurableRetry:
             left_ms = wait.at_most_ms - wait.waited_ms + self.options.store_timeout_ms
             limit.reschedule(asyncio.get_running_loop().time() + left_ms / 1000)
 
-    async def stop_resending(self, timeout_s: float) -> None:
-        """First part of a stop: resend nothing more, and wait for what is in flight."""
+    async def ending(self, timeout_s: float) -> None:
+        """Resend nothing more; wait for what is in flight and parked, let keyed sends in memory leave, keep the rest.
+
+        ``timeout_s`` is for each of these.
+        """
+        port = self._port
+        assert port is not None
         if self._resender is not None:
             await self._resender.stop(timeout_s)
+        await port.wait_parked(timeout_s)
+        if self._keyed is not None and self._running:
+            await self._keyed.wait_idle(timeout_s)
+            self._keyed.end()
 
-    async def quiesce(self, timeout_s: float) -> None:
-        """Second part: let keyed sends that are in memory leave, then keep what is left of them."""
-        if self._keyed is None or not self._running:
-            return
-        await self._keyed.wait_idle(timeout_s)
-        self._keyed.end()
-
-    async def stop(self) -> None:
-        """Last part: write what was handed over, close the store. What waits stays there."""
+    async def stop(self, timeout_s: float = 0) -> None:
+        """Write what was handed over, close the store, within ``store_timeout_ms``. What waits stays there."""
         worker = self._worker
         if not self._running or worker is None:
             return
-        await self.stop_resending(0)
+        if self._resender is not None:
+            await self._resender.stop(0)
         loop = asyncio.get_running_loop()
         end_s = loop.time() + (self.options.store_timeout_ms + STOP_SLACK_MS) / 1000
         closed = asyncio.Event()
@@ -309,14 +303,12 @@ class DurableRetry:
         """Return the rule that keeps such messages, or None."""
         return rule_for(self.options.rules, message.topic, kind_of(message))
 
-    def take_section(self, section: Section, error: Exception, done: SectionSettled) -> bool:
+    def failed(self, section: Section, error: Exception, done: SectionSettled) -> bool:
         """Keep the messages of a section that failed; return False if they are not to be kept.
 
         ``done`` gets their receipts, or the error that says that they are not safe.
         """
-        if section in self._saving:
-            return True
-        if section.oneway or section.is_resend or not self.wants(error):
+        if not self.wants(error):
             return False
         messages = section.rows.messages() if section.rows is not None else section.messages
         rules = [self.rule(message) for message in messages]
@@ -324,10 +316,8 @@ class DurableRetry:
             return False
         queue = None if section.may_move else section.queue
         assert isinstance(error, PocketMQError)
-        self._saving.add(section)
 
         def kept(result: "list[StoredForRetry] | PocketMQError") -> None:
-            self._saving.discard(section)
             done(section, result if isinstance(result, PocketMQError) else list(result))
 
         self._keep(
@@ -342,27 +332,32 @@ class DurableRetry:
         )
         return True
 
-    def take_parked(self, send: PendingSend, error: PocketMQError, settle: SendSettled, *, early: bool) -> bool:
+    def unrouted(self, send: PendingSend, error: PocketMQError, *, early: bool) -> bool:
         """Keep a send that found no route; return False if it is not to be kept. ``early``: others wait before it."""
         rule = self.rule(send.message)
-        if send.oneway or send.selector is not None or rule is None or not self.wants(error):
+        if send.selector is not None or rule is None or not self.wants(error):
             return False
         if self._keyed is not None and _has_order(send.message):
             if early:
                 return False  # it would overtake those of its key that still wait for the route
             self._keyed.keep_unrouted(send, error)
             return True
-        assert self._port is not None
-        uniq_key = uniq_keys_of((send.message,), self._port.instance.ids)[0]
-        kept = _kept_message(send.message, send.plain, uniq_key, None, "", error, self._port.clock.now_ms())
+        port = self._port
+        assert port is not None
+        uniq_key = uniq_keys_of((send.message,), port.instance.ids)[0]
+        kept = _kept_message(send.message, send.plain, uniq_key, None, "", error, port.clock.now_ms())
 
         def done(result: "list[StoredForRetry] | PocketMQError") -> None:
-            settle(send, result if isinstance(result, PocketMQError) else result[0])
+            port.settle(send, result if isinstance(result, PocketMQError) else result[0])
 
         self._keep([kept], [""], [rule], error, done)
         return True
 
-    def send_in_order(self, send: PendingSend, queue: MessageQueue) -> bool:
+    def take(self, send: PendingSend) -> bool:
+        """Take a send whose key waits in the store, before its route is looked up; return whether it was taken."""
+        return self._keyed is not None and self._keyed.behind(send)
+
+    def place(self, send: PendingSend, queue: MessageQueue) -> bool:
         """Take over a send with an order whose queue was chosen; return False if it is sent as usual."""
         message, keyed = send.message, self._keyed
         if keyed is None or not (send.selector is not None or _has_order(message)):

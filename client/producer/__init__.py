@@ -2,16 +2,17 @@
 
     producer, producer_options   the face and its settings
     pending_send                 a send that the short path does not take
-    stages                       what is done to sends beside sending them: the chain, and its protocol
+    stages, send_chain           what is done to sends beside sending them: the protocol, and the chain of a producer
     compression, send_trace      two stages: smaller bodies; message trace
+    submission                   the way of single sends: checks, keys, queues, the frames of a turn
     selectors                    the queue of a message with a key, of a user's choice, of a reply
     sections                     the one place where sections are made
     parking                      sends that wait for a route, or for a stage
     accumulator                  sends of one turn of the loop become sections of one frame per broker
     batch_send, batches          lists of messages and Arrow rows, in one loop
-    failed_sends, section_port   what a producer asks of its durable retry, and what it offers to it
+    send_port                    the inner face for transactions, requests and stages that send
     request_reply                requests that wait for a reply
 
-``client.sender`` delivers sections. Retries that survive the process are ``client.durable``; transactions
+``client.sender`` delivers sections. Retries that survive the process are a stage, ``client.durable``; transactions are
 ``client.transaction`` and ``client.staged``.
 """

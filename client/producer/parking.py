@@ -10,8 +10,7 @@ from pocketmq.client.connection.instance import ClientInstance, TaskSet
 from pocketmq.client.connection.route import TopicRoute
 from pocketmq.client.errors import NotStarted
 from pocketmq.client.message.receipts import Receipt
-from pocketmq.client.producer.failed_sends import FailedSends
-from pocketmq.client.producer.pending_send import PendingSend
+from pocketmq.client.producer.pending_send import PendingSend, Unrouted
 from pocketmq.client.sender.in_flight import InFlight
 from pocketmq.common.errors import PocketMQError
 from pocketmq.remoting.errors import RemotingTooMuchRequestError
@@ -20,8 +19,8 @@ from pocketmq.remoting.errors import RemotingTooMuchRequestError
 class Parking:
     """The parked sends of one producer, by topic. Belongs to its event loop.
 
-    ``place(send, route)`` puts a send into a section. ``retry`` may keep a send that found no route. What is parked is
-    counted as in flight.
+    ``place(send, route)`` puts a send into a section. ``unrouted`` may take over a send that found no route. What is
+    parked is counted as in flight.
     """
 
     def __init__(
@@ -30,14 +29,14 @@ class Parking:
         in_flight: InFlight,
         timeout_ms: int,
         place: Callable[[PendingSend, TopicRoute], None],
-        retry: FailedSends | None,
+        unrouted: Unrouted | None = None,
     ) -> None:
         self._instance = instance
         self._clock = instance.clock
         self._in_flight = in_flight
         self._timeout_ms = timeout_ms
         self._place = place
-        self._retry = retry
+        self._unrouted = unrouted
         self.waiting: dict[str, list[PendingSend]] = {}
         """By topic; a topic without an entry has none."""
         self.tasks = TaskSet(instance.supervisor)
@@ -50,11 +49,15 @@ class Parking:
             waiting = self.waiting[topic] = []
             self.tasks.spawn(self._unpark(topic), f"pocketmq-unpark-{topic}")
         waiting.append(send)
-        self._in_flight.add(send.size_bytes, 1, send.oneway)
+        self.hold(send)
         if send.own_time and send.future is not None:
             left_s = (send.deadline_ns - self._clock.monotonic_ns()) / 1e9
             timer = asyncio.get_running_loop().call_later(max(left_s, 0), self._expire, send)
             send.future.add_done_callback(lambda _: timer.cancel())
+
+    def hold(self, send: PendingSend) -> None:
+        """Count a send as in flight until it is settled."""
+        self._in_flight.add(send.size_bytes, 1, send.oneway)
 
     def settle(self, send: PendingSend, result: Receipt | PocketMQError) -> None:
         """End a send that was held in memory by itself."""
@@ -80,8 +83,8 @@ class Parking:
         self._fail(send, error, early=True)
 
     def _fail(self, send: PendingSend, error: PocketMQError, *, early: bool = False) -> None:
-        """End a send that found no route, or let the durable retry keep it. ``early``: those before it still wait."""
-        if self._retry is None or not self._retry.take_parked(send, error, self.settle, early=early):
+        """End a send that found no route, or let a stage keep it. ``early``: those before it still wait."""
+        if self._unrouted is None or send.oneway or not self._unrouted(send, error, early=early):
             self.settle(send, error)
 
     async def _unpark(self, topic: str) -> None:

@@ -1,14 +1,19 @@
 """A send on its way into a section.
 
-Lives here: ``PendingSend``, made for every send that the short path of ``send_nowait`` does not take.
+Lives here: ``PendingSend``, made for every send that the short path of ``send_nowait`` does not take, and
+``SendHooks``, what the stages of the producer do to it on its way.
 """
 
 from asyncio import Future
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
+from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.message.receipts import Receipt
 from pocketmq.client.producer.selectors import QueueSelector
 from pocketmq.client.sender.section import UNBUILT_EXTRA_BYTES
+from pocketmq.common.errors import PocketMQError
 from pocketmq.common.message import Message
 
 
@@ -35,3 +40,24 @@ class PendingSend:
     def size_bytes(self) -> int:
         """What it counts for while it is held in memory by itself."""
         return len(self.message.body) + UNBUILT_EXTRA_BYTES
+
+
+class Unrouted(Protocol):
+    """What may take over a send that found no route."""
+
+    def __call__(self, send: PendingSend, error: PocketMQError, *, early: bool) -> bool:
+        """Take it over, or return False (``stages.SendStage.unrouted``)."""
+        ...
+
+
+@dataclass(slots=True, frozen=True)
+class SendHooks:
+    """What the stages of a producer do to its single sends; None where no stage does. ``stages.SendStage`` explains
+    each. A body of up to ``body_bytes_max`` bytes may take the short path past all of them.
+    """
+
+    body_bytes_max: int
+    enter: Callable[[PendingSend], None] | None = None
+    take: Callable[[PendingSend], bool] | None = None
+    place: Callable[[PendingSend, MessageQueue], bool] | None = None
+    unrouted: Unrouted | None = None

@@ -8,16 +8,15 @@ import asyncio
 import uuid
 import weakref
 from collections.abc import Callable
-from typing import Protocol
 
-from pocketmq.client.connection.instance import BrokerConnection, ClientInstance, TaskSet, retrieve_exception
+from pocketmq.client.connection.instance import BrokerConnection, TaskSet, retrieve_exception
 from pocketmq.client.connection.reply_table import REQUESTS_MAX, reply_table
 from pocketmq.client.errors import ClientError, NotStarted, SendTimeout
 from pocketmq.client.message.receipts import Receipt
 from pocketmq.client.message.request_message import RequestMessage
 from pocketmq.client.message.validation import check_message
-from pocketmq.client.producer.producer_options import SEND_TIMEOUT_MS_MAX, check_range
 from pocketmq.client.producer.selectors import QueueSelector
+from pocketmq.client.producer.send_port import SendPort
 from pocketmq.common import properties as names
 from pocketmq.common.errors import Cause, PocketMQError, Stored
 from pocketmq.common.message import Message, ReceivedMessage
@@ -46,40 +45,24 @@ class NoReply(RequestTimeout):
         self.correlation_id = correlation_id
 
 
-class Sends(Protocol):
-    """What requests need of their producer."""
-
-    instance: ClientInstance
-    send_msg_timeout_ms: int
-    max_message_size: int
-
-    def send_nowait(
-        self, message: Message, *, selector: QueueSelector | None = None, timeout_ms: int | None = None
-    ) -> "asyncio.Future[Receipt]":
-        """Send and return the receipt's future."""
-        ...
-
-
 class Requests:
     """The requests of one producer."""
 
-    def __init__(self, producer: Sends) -> None:
-        self._producer = producer
-        self._instance = producer.instance
+    def __init__(self, port: SendPort) -> None:
+        self._port = port
+        self._instance = port.instance
         self._told: weakref.WeakSet[ClientChannel] = weakref.WeakSet()
         self._futures: set[asyncio.Future[ReceivedMessage]] = set()
-        self._tasks = TaskSet(producer.instance.supervisor)
+        self._tasks = TaskSet(port.supervisor)
 
     async def request(
         self, message: Message, selector: QueueSelector | None, timeout_ms: int | None
     ) -> ReceivedMessage:
         """Send ``message`` and return the reply; see ``Producer.request``."""
-        producer, instance = self._producer, self._instance
+        port, instance = self._port, self._instance
         instance.check_process()
-        if timeout_ms is None:
-            timeout_ms = producer.send_msg_timeout_ms
-        check_range("timeout_ms", timeout_ms, 1, SEND_TIMEOUT_MS_MAX)
-        check_message(message, producer.max_message_size)
+        timeout_ms = port.limit_ms(timeout_ms)
+        check_message(message, port.options.max_message_size)
         deadline_ns = instance.clock.monotonic_ns() + timeout_ms * 1_000_000
         correlation_id = str(uuid.UUID(int=instance.random.getrandbits(128), version=4))
         system = {
@@ -95,7 +78,7 @@ class Requests:
         self._futures.add(reply)
         try:
             await self._introduce(message.topic, timeout_ms)
-            sending = producer.send_nowait(request, selector=selector, timeout_ms=self._left_ms(deadline_ns))
+            sending = port.send_nowait(request, selector=selector, timeout_ms=self._left_ms(deadline_ns))
             sending.add_done_callback(retrieve_exception)
             await asyncio.wait(
                 (reply, sending), timeout=self._left_ms(deadline_ns) / 1000, return_when=asyncio.FIRST_COMPLETED

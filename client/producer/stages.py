@@ -1,22 +1,45 @@
 """What a producer does to its sends beside sending them: stages, each to be read alone.
 
-Lives here: ``SendStage``, what a stage may override, and ``SendChain``, the stages of one producer.
+Lives here: ``SendStage``, what a stage may override. ``SendChain`` (``send_chain``) sorts the stages of one producer by
+what they override: the producer calls nothing else, and without stages it makes no call and no object for them.
 
+    attach               the producer is made; ``port`` is its inner face
+    start, ending, stop  its life: before the first message, when no more come, after the last is settled
     enter, enter_batch   before messages enter: look at them, change them, let them wait
-    cut                  their section is closed and about to be sent
-    settled              their section has its receipts, or its error
+    take, place          keep a send that another must precede: before its route is looked up, or with its queue
+    unrouted             keep a send that found no route
+    cut                  a section is closed and about to be sent
+    failed               keep a section that is not tried any more
+    settled              a section has its receipts, or its error
 
-A producer calls only what its stages override; without stages it makes no call and no object for them.
+A stage that counts what the brokers of a producer refuse:
+
+    class Refusals(SendStage):
+        def __init__(self) -> None:
+            self.count: Counter[str] = Counter()
+
+        def settled(self, section: Section, result: Sequence[Receipt] | Exception) -> None:
+            if isinstance(result, PocketMQError):
+                self.count[result.cause.value] += section.count
+
+    producer = Producer("orders", namesrv, stages=[Refusals()])
+
+Compression (``compression``), message trace (``send_trace``) and durable retry (``client.durable.retry``) are stages.
 """
 
-import asyncio
 from asyncio import Future
 from collections.abc import Callable, Sequence
 
+from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.message.receipts import Receipt
 from pocketmq.client.producer.pending_send import PendingSend
+from pocketmq.client.producer.send_port import SendPort
 from pocketmq.client.sender.section import Section
+from pocketmq.common.errors import PocketMQError
 from pocketmq.common.message import Message
+
+SectionSettled = Callable[[Section, list[Receipt] | Exception], None]
+"""Called once with a section that a stage took over, and its receipts or the error of all its messages."""
 
 
 class SendStage:
@@ -24,15 +47,32 @@ class SendStage:
 
     ``body_bytes_max``: messages of topic, body and tags alone need not ``enter`` if their body has at most so many
     bytes: they take the short path. 0: every message must enter; None: none need to.
+
+    ``keeps_order``: the stage keeps the order of messages with a sharding key or a selector. Only then are ``take`` and
+    ``place`` called, and batches with sharding keys are sent message by message.
     """
 
     body_bytes_max: int | None = None
+    keeps_order: bool = False
+
+    # -- life --------------------------------------------------------------------------------------------------
+
+    def attach(self, port: SendPort) -> None:
+        """Become a stage of the producer behind ``port``, at its construction. Raises ``ConfigError`` to refuse it."""
 
     async def start(self) -> None:
-        """Begin, before the first message."""
+        """Begin, before the first message. If it raises, the producer does not start, and stops what has begun."""
+
+    async def ending(self, timeout_s: float) -> None:
+        """Finish what the stage itself sends: no call sends any more, and the connections are still there."""
 
     async def stop(self, timeout_s: float) -> None:
-        """End, after the last message is settled."""
+        """End, after the last message is settled; the stage that started last stops first.
+
+        Also called for a stage whose ``start`` failed, or has not returned yet.
+        """
+
+    # -- messages ----------------------------------------------------------------------------------------------
 
     def enter(self, send: PendingSend) -> "Future[None] | None":
         """Take a checked message before it is placed; return a future if it must wait, and its topic behind it.
@@ -44,45 +84,38 @@ class SendStage:
     def enter_batch(self, messages: Sequence[Message], future: "Future[Sequence[Receipt]]") -> None:
         """Take the checked messages of a ``send_batch``; ``future`` will have all receipts, or the error."""
 
+    def take(self, send: PendingSend) -> bool:
+        """Take over a send before its route is looked up; return False to let it go on.
+
+        What is taken here or in ``place`` is the stage's: it calls ``port.hold(send)`` now and ``port.settle(send,
+        result)`` once. Neither is called for oneway sends. What they raise, the caller of ``send`` gets.
+        """
+        return False
+
+    def place(self, send: PendingSend, queue: MessageQueue) -> bool:
+        """Take over a send whose queue a key or a selector has chosen; return False to let it go on. See ``take``."""
+        return False
+
+    def unrouted(self, send: PendingSend, error: PocketMQError, *, early: bool) -> bool:
+        """Take over a send that found no route; return False to let it fail with ``error``.
+
+        It is held already: the stage calls ``port.settle(send, result)`` once. ``early``: earlier sends to its topic
+        still wait for the route. What it raises is logged, and the send fails.
+        """
+        return False
+
+    # -- sections ----------------------------------------------------------------------------------------------
+
     def cut(self, section: Section) -> None:
         """Take a section that is about to be sent for the first time, resends of the durable retry included."""
 
+    def failed(self, section: Section, error: Exception, done: SectionSettled) -> bool:
+        """Take over a section that is not tried any more; return False to let it fail with ``error``.
+
+        The stage calls ``done`` once. Not called for oneway sends, nor for what a stage has sent by ``port.send``. What
+        it raises is logged, and the section fails.
+        """
+        return False
+
     def settled(self, section: Section, result: Sequence[Receipt] | Exception) -> None:
         """Take what became of a section, behind its callers; not of oneway sends. What it raises is logged."""
-
-
-class SendChain:
-    """The stages of one producer in the order in which they are called, sorted by what they override."""
-
-    def __init__(self, stages: Sequence[SendStage]) -> None:
-        self.stages = tuple(stages)
-        self.entering: tuple[Callable[[PendingSend], Future[None] | None], ...] = tuple(
-            stage.enter for stage in stages if type(stage).enter is not SendStage.enter
-        )
-        self.entering_batch: tuple[Callable[[Sequence[Message], Future[Sequence[Receipt]]], None], ...] = tuple(
-            stage.enter_batch for stage in stages if type(stage).enter_batch is not SendStage.enter_batch
-        )
-        self.cutting: tuple[Callable[[Section], None], ...] = tuple(
-            stage.cut for stage in stages if type(stage).cut is not SendStage.cut
-        )
-        self.settling: tuple[Callable[[Section, Sequence[Receipt] | Exception], None], ...] = tuple(
-            stage.settled for stage in stages if type(stage).settled is not SendStage.settled
-        )
-
-    def body_bytes_max(self, limit: int) -> int:
-        """Return up to which size a body may take the short path, ``limit`` at most."""
-        return min([limit, *(stage.body_bytes_max for stage in self.stages if stage.body_bytes_max is not None)])
-
-    def enter(self, send: PendingSend) -> None:
-        """Let a send pass all stages."""
-        for enter in self.entering:
-            ready = enter(send)
-            if ready is not None:
-                send.ready = ready if send.ready is None else _both(send.ready, ready)
-
-
-def _both(first: "Future[None]", second: "Future[None]") -> "Future[None]":
-    async def wait() -> None:
-        await asyncio.gather(first, second)
-
-    return asyncio.ensure_future(wait())

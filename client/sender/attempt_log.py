@@ -34,6 +34,8 @@ class AttemptLog:
     The event ``send_attempts`` has the ``count`` of messages, how many of them were tried ``again`` and how many of
     them ``ended`` with this answer, the longest wait for it, and the latest text. It is of level info: who called has
     the error, and programs that did not ask for logs shall see none.
+
+    It is no stage of the producer: it counts attempts, also those of sections that succeed later.
     """
 
     def __init__(self, group: str, log: EventLog) -> None:

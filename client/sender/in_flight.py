@@ -21,6 +21,9 @@ class InFlight:
     A send is one message, or one part of a batch, as it is one future. What is still gathered in the open frame is
     counted when the frame closes (at the end of the loop turn, or at 1 MiB), so a limit can be passed by one frame.
     ``full`` is true while ``send`` has to wait and ``send_nowait`` refuses.
+
+    It is no stage of the producer: ``send`` waits for it before any stage is asked, and it counts parked and oneway
+    sends, whose end no stage sees. The short path reads the plain attribute ``full``, without a call.
     """
 
     __slots__ = ("_waiting", "bytes_held", "bytes_max", "full", "oneways", "oneways_max", "sends", "sends_max")

@@ -1,6 +1,7 @@
 """What retries may cost the brokers: a bucket of tokens for each broker.
 
-Lives here: ``RetryBudget``. Pure: it counts, it neither waits nor sends.
+Lives here: ``RetryBudget``. Pure: it counts, it neither waits nor sends. It is no stage of the producer: it decides
+whether a further attempt may go, and a stage sees sections, not attempts.
 
 The rule. A retry *to* a broker takes a token from that broker's bucket. It gets it back when the broker stores the
 message, or when the request never left. It loses it when the broker refuses, or does not answer. Every request that

@@ -29,7 +29,7 @@ from pocketmq.remoting.errors import ConnectFailed, RemotingTooMuchRequestError
 from pocketmq.remoting.protocol.spec import Header
 
 Rescue = Callable[[Section, Exception, Callable[[Section, list[Receipt] | Exception], None]], bool]
-"""Takes a section that failed, with its error (``durable.retry``); returns whether it did. Then it calls back once."""
+"""Takes over a section that failed, with its error; returns whether it did. Then it calls back once."""
 
 _BATCH_REFUSALS = (ResponseCode.MESSAGE_ILLEGAL, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 """Answers to a batch of our making that may not be meant for its messages: it is larger than they are."""
@@ -54,7 +54,10 @@ class SectionSender:
         cutting: Sequence[Callable[[Section], None]] = (),
         settling: Sequence[Callable[[Section, Sequence[Receipt] | Exception], None]] = (),
     ) -> None:
-        """``cutting`` is called with each section before it is first sent, ``settling`` with what became of it."""
+        """``cutting`` is called with each section before it is first sent, ``settling`` with what became of it.
+
+        ``rescue`` is offered each section that failed, but for oneway sends and resends.
+        """
         self._instance = instance
         self._group = producer_group
         self._plan = plan
@@ -68,6 +71,7 @@ class SectionSender:
         self.native = NativeSend(producer_group)
         self._answers = Answers(instance, plan, self)
         self._in_flight: set[Section] = set()
+        self._rescuing: set[Section] = set()
         self._tails: dict[MessageQueue, asyncio.Event] = {}
         self._tasks = TaskSet(instance.supervisor)
         self._windows = SendWindows(self._send_request, self._late, self._clock)
@@ -370,12 +374,19 @@ class SectionSender:
         self.succeeded(section, outcome)
 
     def finish(self, section: Section, error: Exception) -> None:
-        """End a section that is not tried again; the durable retry may take it."""
-        if self._rescue is None or not self._rescue(section, error, self._rescued):
-            self._fail(section, error)
+        """End a section that is not tried again; a stage of the producer may take it over, once."""
+        if self._rescue is not None and not (section.oneway or section.is_resend):
+            if section in self._rescuing:
+                return
+            self._rescuing.add(section)
+            if self._rescue(section, error, self._rescued):
+                return
+            self._rescuing.discard(section)
+        self._fail(section, error)
 
     def _rescued(self, section: Section, result: list[Receipt] | Exception) -> None:
-        """Settle a section that the durable retry took, or could not keep."""
+        """Settle a section that a stage took over, or could not keep."""
+        self._rescuing.discard(section)
         if isinstance(result, Exception):
             self._fail(section, result)
             return

@@ -29,7 +29,7 @@ from pocketmq.client.message.transaction_message import (
     TransactionRefused,
     as_state,
 )
-from pocketmq.client.producer.producer import IDS_AT_ONCE, Producer
+from pocketmq.client.producer.producer import Producer
 from pocketmq.client.producer.producer_options import check_range
 from pocketmq.client.producer.selectors import QueueSelector
 from pocketmq.client.transaction.transaction_checks import Check, TransactionChecks
@@ -97,7 +97,7 @@ class TransactionProducer(Producer):
 
     async def start(self) -> None:
         """Start, and connect to every broker that may have half messages of this group: so that it can ask."""
-        if self._running:
+        if self.port.running:
             return
         self.checks = self._new_checks()
         await super().start()
@@ -106,7 +106,7 @@ class TransactionProducer(Producer):
 
     async def stop(self) -> None:
         """Stop as a producer does; no further check is taken."""
-        if not self._running:
+        if not self.port.running:
             return
         if self._finder is not None:
             self._finder.cancel()
@@ -185,12 +185,12 @@ class TransactionProducer(Producer):
 
     async def _send_half(self, half: HalfMessage, selector: QueueSelector | None, timeout_ms: int | None) -> Receipt:
         if self.in_flight.full:
-            self._check_running()
-            await self._wait_for_room(timeout_ms)
+            self.port.check_running()
+            await self.port.wait_for_room(timeout_ms)
         checks = self.checks
         place = checks.sending()
         try:
-            receipt = await self._half_nowait(half, selector, timeout_ms)
+            receipt = await self.port.send_half(half, selector, timeout_ms)
         finally:
             checks.sent(place)
         half.msg_id = receipt.msg_id
@@ -205,23 +205,6 @@ class TransactionProducer(Producer):
             )
         return receipt
 
-    def _half_nowait(
-        self, half: HalfMessage, selector: QueueSelector | None, timeout_ms: int | None
-    ) -> "asyncio.Future[Receipt]":
-        """Hand the half message to the producer; the future of its receipt."""
-        future = self._loop_future()
-        if selector is None and timeout_ms is None and half.check_immunity_sec is None and self._is_simple(half):
-            section = self._open.get((half.topic, True, False, True, self._sync_attempts, True))
-            if section is not None:  # as the hot path of plain sends: nothing about the message is special
-                ids = self._ids
-                if not ids:
-                    ids.extend(self.instance.ids.next_bytes(IDS_AT_ONCE))
-                if self._accumulator.add(section, half, ids.pop(), future):
-                    self._cut(section)
-                return future
-        self._submit(half, selector, timeout_ms, False, future, self._sync_attempts)
-        return future
-
     async def _decide(
         self, receipt: Receipt, state: LocalTransactionState, timeout_ms: int | None
     ) -> TransactionReceipt:
@@ -234,8 +217,8 @@ class TransactionProducer(Producer):
         if receipt.duplicate_possible:
             self.checks.decided(receipt.msg_id, receipt.broker, physical_offset)
         end = End(receipt.queue_offset, physical_offset, state, receipt.msg_id)
-        limit_ms = self._timeout_ms(timeout_ms)
-        deadline_ns = self._clock.monotonic_ns() + limit_ms * 1_000_000
+        limit_ms = self.port.limit_ms(timeout_ms)
+        deadline_ns = self.port.clock.monotonic_ns() + limit_ms * 1_000_000
         ends, broker = self._ends, receipt.broker
         first = ends.end_nowait(broker, end, limit_ms)
         if first is not None:  # the usual case without a further coroutine

@@ -2,16 +2,18 @@
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pocketmq.client import Message, Producer, SendFailed
-from pocketmq.client.connection.instance import ClientInstance
 from pocketmq.client.message.receipts import Receipt
 from pocketmq.client.producer.pending_send import PendingSend
-from pocketmq.client.producer.stages import SendChain, SendStage
+from pocketmq.client.producer.stages import SendStage
 from pocketmq.client.sender.section import Section
+from pocketmq.common.errors import Cause
 
 
 class Seeing(SendStage):
@@ -105,10 +107,14 @@ async def test_stages_that_need_time_keep_the_order_of_their_topic(broker: Any, 
     assert all(message.properties == {"stamp": "yes"} for message in messages)
 
 
-async def test_a_producer_without_stages_calls_none() -> None:
-    """Only overridden methods are kept: nothing is called for a stage that has none, and the short path stays open."""
-    producer = Producer("none", instance=ClientInstance("127.0.0.1:1"), stages=[SendStage()])
-    chain = producer._chain
-    assert (chain.entering, chain.entering_batch, chain.cutting, chain.settling) == ((), (), (), ())
-    assert chain.body_bytes_max(100) == 100
-    assert SendChain([Stamping(), SendStage()]).body_bytes_max(100) == 0
+def test_the_stage_of_the_documents_counts_failed_messages() -> None:
+    """The block in docs/architecture.md runs as it stands, and does what it says."""
+    text = (Path(__file__).parents[3] / "docs" / "architecture.md").read_text()
+    block = text.partition("### Stages of a producer")[2].partition("```python\n")[2].partition("```")[0]
+    names: dict[str, Any] = {}
+    exec(block, names)
+    stage, section = names["refusals"], SimpleNamespace(count=3)
+    stage.settled(section, SendFailed("send failed", cause=Cause.QUEUE_FULL))
+    stage.settled(section, [])
+    assert stage.count == {"queue_full": 3}
+    assert stage in names["producer"]._chain.stages

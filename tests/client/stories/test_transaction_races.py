@@ -26,7 +26,7 @@ async def test_a_check_before_the_answer_to_the_half_message_rolls_nothing_back(
     rows: set[str] = set()
     topic = "TxEarly"
     async with TransactionProducer("early", asking.namesrv, check=lambda m: m.msg_id in rows) as producer:
-        real: Any = producer._half_nowait
+        real: Any = producer.port.send_half
 
         def slow(*arguments: Any) -> Any:
             async def late() -> Any:
@@ -39,7 +39,7 @@ async def test_a_check_before_the_answer_to_the_half_message_rolls_nothing_back(
 
             return asyncio.ensure_future(late())
 
-        monkeypatch.setattr(producer, "_half_nowait", slow)
+        monkeypatch.setattr(producer.port, "send_half", slow)
 
         async def local(half: Any) -> bool:
             rows.add(half.msg_id)

@@ -305,8 +305,8 @@ async def test_a_half_message_that_is_not_safe_begins_nothing(broker: Any) -> No
     async with TransactionProducer("unsafe", broker.namesrv, check=never) as producer:
         await producer.send(Message("TxUnsafe", b"open"))
         ran: list[Message] = []
-        patched: Any = producer
-        original = producer._half_nowait
+        patched: Any = producer.port
+        original = patched.send_half
 
         def doubtful(*arguments: Any) -> Any:
             future = original(*arguments)
@@ -318,7 +318,7 @@ async def test_a_half_message_that_is_not_safe_begins_nothing(broker: Any) -> No
 
             return changed()
 
-        patched._half_nowait = doubtful
+        patched.send_half = doubtful
         with pytest.raises(TransactionNotBegun, match="FLUSH_DISK_TIMEOUT"):
             await producer.send_in_transaction(Message("TxUnsafe", b"x"), ran.append)
         assert ran == []
