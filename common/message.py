@@ -5,7 +5,7 @@ Lives here: ``Message``, which a producer sends, and ``ReceivedMessage``, which 
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pocketmq.common import properties as names
 from pocketmq.common.body_codec import BODY_BYTES_MAX, BodyUnreadable, decompress_body
@@ -91,6 +91,30 @@ class Message:
                     "message refused, field delay_time_sec", why="delay_time_ms is set, too", hint="set one of them"
                 )
             self.delay_time_ms = delay_time_sec * 1000
+
+    @classmethod
+    def copy_of(cls, source: Any) -> "Message":
+        """Return a plain message with the fields of ``source``: see ``copy_fields``."""
+        message = object.__new__(Message)
+        message.copy_fields(source)
+        return message
+
+    def copy_fields(self, source: Any) -> None:
+        """Take every field of ``source``, a message or an object with the same fields. What a producer has packed is
+        not taken. The one place that copies messages: kinds of messages begin with it instead of ``__init__``.
+        """
+        self.topic = source.topic
+        self.body = source.body
+        self.packed = None
+        self.tags = source.tags
+        self.keys = source.keys
+        self.properties = source.properties
+        self.flag = source.flag
+        self.wait_store_msg_ok = source.wait_store_msg_ok
+        self.sharding_key = source.sharding_key
+        self.delay_time_level = source.delay_time_level
+        self.delay_time_ms = source.delay_time_ms
+        self.deliver_time_ms = source.deliver_time_ms
 
     @property
     def is_timed(self) -> bool:

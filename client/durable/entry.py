@@ -73,18 +73,7 @@ class KeptMessage(msgspec.Struct, array_like=True, frozen=True, kw_only=True, gc
 
     def message(self) -> Message:
         """Return it as a producer sends it."""
-        return Message(
-            self.topic,
-            self.body,
-            tags=self.tags,
-            keys=self.keys,
-            properties=self.properties,
-            flag=self.flag,
-            wait_store_msg_ok=self.wait_store_msg_ok,
-            sharding_key=self.sharding_key,
-            delay_time_level=self.delay_time_level,
-            deliver_time_ms=self.deliver_time_ms,
-        )
+        return Message.copy_of(self)
 
     @property
     def queue(self) -> MessageQueue | None:

@@ -39,16 +39,8 @@ class _Linked(Message):
             raise MessageIllegal(
                 "message refused", why="a request or reply cannot be delayed", hint="send it without the delay"
             )
-        super().__init__(
-            topic,
-            message.body,
-            tags=message.tags,
-            keys=message.keys,
-            properties=message.properties,
-            flag=message.flag,
-            wait_store_msg_ok=message.wait_store_msg_ok,
-            sharding_key=message.sharding_key,
-        )
+        self.copy_fields(message)
+        self.topic = topic
         self.system_properties = dict(system_properties)
 
     def property_map(self, uniq_key: str = "") -> dict[str, str]:

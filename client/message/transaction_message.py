@@ -105,17 +105,7 @@ class HalfMessage(Message):
                 "message refused, field check_immunity_sec",
                 why=f"{check_immunity_sec!r} is not from 1 to {CHECK_IMMUNITY_SEC_MAX}",
             )
-        self.topic = message.topic  # as the base does it; its call with all these names costs twice as much
-        self.body = message.body
-        self.packed = None
-        self.tags = message.tags
-        self.keys = message.keys
-        self.properties = message.properties
-        self.flag = message.flag
-        self.wait_store_msg_ok = message.wait_store_msg_ok
-        self.sharding_key = message.sharding_key
-        self.delay_time_level = 0
-        self.delay_time_ms = self.deliver_time_ms = None
+        self.copy_fields(message)
         self.msg_id = ""
         self.producer_group = producer_group
         self.check_immunity_sec = check_immunity_sec

@@ -27,6 +27,19 @@ def test_a_rocketmq_send_carries_all_properties() -> None:
     assert "k1 k2" in repr(message)
 
 
+def test_a_copy_has_every_field() -> None:
+    """Whatever ``Message`` has; what a producer has packed belongs to the original alone."""
+    message = Message("t", b"b")
+    fields = [name for name in Message.__slots__ if name != "packed"]
+    for name in fields:
+        setattr(message, name, f"the {name}")
+    message.packed = b"b", 1, b"smaller"
+    copied = Message.copy_of(message)
+    assert {name: getattr(copied, name) for name in fields} == {name: f"the {name}" for name in fields}
+    assert copied.packed is None
+    assert type(copied) is Message
+
+
 @pytest.mark.parametrize(
     ("born", "store"), [("1.2.3.4", "5.6.7.8"), ("::1", "5.6.7.8"), ("1.2.3.4", "::2"), ("::1", "::2")]
 )
