@@ -56,6 +56,23 @@ async def bodies(namesrv: str, topic: str = "Orders") -> list[tuple[bytes, str]]
         return [(m.body, m.msg_id) async for m in consumer.stream(topic, start="earliest", stop_at_end=True)]
 
 
+@pytest.mark.parametrize("order_by_key", [True, False])
+def test_the_durable_retry_is_a_stage_like_any_other(order_by_key: bool) -> None:
+    """The last one, wherever it is given. Without ``order_by_key`` it is asked for nothing but what has failed."""
+    for place in ("durable_retry", "stages"):
+        retry = DurableRetry("memory:", order_by_key=order_by_key)
+        given: Any = retry if place == "durable_retry" else [retry]
+        producer = Producer("g", namesrv="127.0.0.1:1", enable_message_trace=True, **{place: given})
+        chain = producer._chain
+        hooks = chain.hooks(100)
+        assert chain.stages[-1] is retry
+        assert ((hooks.take, hooks.place) == (retry.take, retry.place)) is order_by_key
+        assert (hooks.take, hooks.place) == (None, None) or order_by_key
+        assert chain.keeps_order is order_by_key
+        assert chain.keeping_failed == (retry.failed,)
+        assert hooks.unrouted is not None
+
+
 async def test_a_refused_message_is_kept_told_and_delivered_later(real: RealCluster) -> None:
     """The caller gets STORED_FOR_RETRY at once; later the broker has it once, under the same id."""
     real.refuse("a")

@@ -1,30 +1,85 @@
-"""What the tests of the producer's parts share: sends, routes and a log, without a broker."""
+"""What the tests of the producer's parts share: an instance, a sender, sends and routes, all without a broker."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
+from pocketmq.client.connection.instance import ClientInstance
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.connection.route import TopicRoute
 from pocketmq.client.message.receipts import Receipt
 from pocketmq.client.producer.pending_send import PendingSend
+from pocketmq.client.sender.section import Frame, Section
+from pocketmq.common.clock import ManualClock
+from pocketmq.common.errors import PocketMQError
+from pocketmq.common.events import NullLog
 from pocketmq.common.message import Message
 
-QUEUES = [MessageQueue("T", broker, number) for broker in ("a", "b") for number in range(2)]
+QUEUES = tuple(MessageQueue("T", broker, number) for broker in ("a", "b") for number in range(2))
 
 
-class Faults:
-    """An event log that keeps the errors."""
+class Faults(NullLog):
+    """An event log that keeps the names of errors."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.errors: list[str] = []
 
     def error(self, event: str, **fields: Any) -> None:
         self.errors.append(event)
 
 
+class FakeInstance(ClientInstance):
+    """An instance without connections, whose time stands still; a route comes when the test gives it to ``found``."""
+
+    def __init__(self) -> None:
+        self.faults = Faults()
+        self.time = ManualClock()
+        super().__init__("127.0.0.1:1", clock=self.time, log=self.faults)
+        self.found: asyncio.Future[TopicRoute] = asyncio.get_running_loop().create_future()
+        self.asked = 0
+
+    def check_process(self) -> None:
+        """It counts as started."""
+
+    def open_link(self, broker_name: str) -> None:
+        """No broker is connected."""
+
+    async def route(self, topic: str, *, timeout_ms: float, for_send: bool = False) -> TopicRoute:
+        self.asked += 1
+        return await asyncio.shield(self.found)
+
+    def know(self, route: TopicRoute) -> None:
+        """Have a route as if it had been looked up before."""
+        self.found.set_result(route)
+        self.routes.put(route, self.clock.monotonic_ns())
+
+
+class FakeSender:
+    """Keeps what it gets. ``answer``: what becomes of a whole section at once; None: nothing yet."""
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+        self.sections: list[Section] = []
+        self.answer: PocketMQError | None = None
+        self.native = SimpleNamespace(builder=lambda link, half: None)
+
+    def send_frame(self, frame: Frame) -> None:
+        self.frames.append(frame)
+
+    def send_section(self, section: Section) -> None:
+        self.sections.append(section)
+        assert section.batch_future is not None
+        if self.answer is not None:
+            section.batch_future.set_exception(self.answer)
+        else:
+            receipts: list[Any] = [f"{section.queue.broker_name}{section.queue_id}"] * section.count
+            section.batch_future.set_result(receipts)
+
+
 def route_of(*queues: MessageQueue) -> TopicRoute:
     """Return a route with these queues, or all of ``QUEUES``; each can be written."""
-    return TopicRoute("T", {}, queues or tuple(QUEUES), queues or tuple(QUEUES))
+    return TopicRoute("T", {}, queues or QUEUES, queues or QUEUES)
 
 
 def pending(body: bytes = b"x", *, oneway: bool = False, deadline_ns: int = 0, **options: Any) -> PendingSend:
