@@ -34,13 +34,12 @@ from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.broker.stats.stats_items import StatsItems
 from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.broker.transaction.transaction_service import TransactionService
-from pocketmq.common.all_steps import AllSteps
 from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.errors import Cause, ConfigError, MessageIllegal
 from pocketmq.common.events import EventLog, NullLog
 from pocketmq.common.record import HOST_V6_BYTES, encode_host
 from pocketmq.common.runner import LoopMailbox, Runner, ThreadRunner
-from pocketmq.common.supervised import Supervisor
+from pocketmq.common.supervised import AllSteps, Supervisor
 from pocketmq.remoting.protocol.hello import Announcement
 from pocketmq.remoting.refused_requests import RefusedRequests
 from pocketmq.remoting.server import Connection, RemotingServer, ServerConfig

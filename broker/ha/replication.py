@@ -20,12 +20,11 @@ from pocketmq.broker.ha.slave_mirror import COMMITS_FILE, LocalCommits, SlaveMir
 from pocketmq.broker.ha.slave_sync import SlaveSync, TablesFrom
 from pocketmq.broker.persisted_table import PersistedTable
 from pocketmq.broker.topic.topic_table import MASTER_GONE, TopicTable, remake_topics
-from pocketmq.common.all_steps import AllSteps
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import ConfigError
 from pocketmq.common.events import EventLog
 from pocketmq.common.runner import LoopMailbox, Runner
-from pocketmq.common.supervised import Supervisor
+from pocketmq.common.supervised import AllSteps, Supervisor
 from pocketmq.store.checkpoint import StorePaths
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.disk.file_system import FileSystem

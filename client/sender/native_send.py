@@ -6,8 +6,7 @@ Lives here: ``NativeSend``: the record builder of each kind of broker, records o
 from pocketmq.client.arrow.packed import PackedRecords, packed_ids
 from pocketmq.client.connection.instance import BrokerConnection
 from pocketmq.client.sender.section import Section, native_body
-from pocketmq.common.plain_batch import build_alike
-from pocketmq.common.record_codec import PlainRecordBuilder
+from pocketmq.common.record_codec import PlainRecordBuilder, build_alike
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.protocol.send import NativeAppendRequestHeader
 
