@@ -7,7 +7,7 @@ import asyncio
 import os
 import stat
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -106,36 +106,29 @@ class InputFile:
 
 
 class LineParser:
-    """Turn a line into a message: where the key is, and which tags and properties every message gets.
+    """Turn a line into a message: where the key is, and what every message gets.
 
     ``key_separator``: the key is what stands before it in the line. ``key_field``: the line is a JSON object, the key
-    is the value of that field. ``sharding``: the key also chooses the queue.
+    is the value of that field. ``sharding``: the key also chooses the queue. ``fields``: other fields of ``Message``,
+    the same for every line.
     """
 
     def __init__(
         self,
         topic: str,
         *,
-        tags: str = "",
         key: str = "",
         key_separator: bytes = b"",
         key_field: str = "",
         sharding: bool = False,
-        properties: dict[str, str] | None = None,
-        delay_level: int = 0,
-        delay_ms: int | None = None,
-        deliver_at_ms: int | None = None,
+        **fields: Any,
     ) -> None:
-        self._delay_level = delay_level
-        self._delay_ms = delay_ms
-        self._deliver_at_ms = deliver_at_ms
         self._topic = topic
-        self._tags = tags
+        self._fields = fields
         self._key = key
         self._key_separator = key_separator
         self._key_field = key_field
         self._sharding = sharding
-        self._properties = properties
 
     def parse(self, line: bytes) -> Message:
         """Return the message that ``line`` stands for; raise ``InputFailed`` if the key is not where it should be."""
@@ -154,13 +147,9 @@ class LineParser:
         return Message(
             self._topic,
             body,
-            tags=self._tags,
             keys=key,
-            properties=self._properties,
             sharding_key=key if self._sharding and key else None,
-            delay_time_level=self._delay_level,
-            delay_time_ms=self._delay_ms,
-            deliver_time_ms=self._deliver_at_ms,
+            **self._fields,
         )
 
     def _json_key(self, line: bytes) -> str:

@@ -89,9 +89,9 @@ def produce(
         key_field=key_field,
         sharding=sharding,
         properties=_properties(properties or []),
-        delay_level=delay_level,
-        delay_ms=parse_delay(delay) if delay else None,
-        deliver_at_ms=parse_time(deliver_at) if deliver_at else None,
+        delay_time_level=delay_level,
+        delay_time_ms=parse_delay(delay) if delay else None,
+        deliver_time_ms=parse_time(deliver_at) if deliver_at else None,
     )
     singly = bool(delay_level or delay or deliver_at)
 

@@ -16,8 +16,9 @@ from pocketmq.client.arrow.arrow_properties import PropertyTable
 from pocketmq.client.errors import ClientError
 from pocketmq.common.body_codec import BodyUnreadable, CompressionMissing, decompress_body
 from pocketmq.common.errors import Cause
+from pocketmq.common.message_fields import READ_COLUMNS, READ_PROPERTIES
 from pocketmq.common.message_id import offset_msg_id
-from pocketmq.common.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
+from pocketmq.common.properties import UNIQ_KEY, decode_properties
 from pocketmq.common.record import (
     BORN_HOST_V6_FLAG,
     COMPRESSED_FLAG,
@@ -95,20 +96,21 @@ def schema(columns: Sequence[str] = COLUMNS) -> "Schema":
     """Return the Arrow schema of these columns."""
     pa = import_pyarrow()
     time = pa.timestamp("us", tz="UTC")
-    types = {
-        "topic": pa.string(),
+    types_of_fields = {
+        "string": pa.string(),
+        "binary": pa.binary(),
+        "int32": pa.int32(),
+        "map<string, string>": pa.map_(pa.string(), pa.string()),
+    }
+    types = {name: types_of_fields[kind] for name, kind in READ_COLUMNS.items()} | {
         "broker": pa.string(),
         "queue_id": pa.int32(),
         "queue_offset": pa.int64(),
         "msg_id": pa.string(),
-        "keys": pa.string(),
-        "tags": pa.string(),
-        "body": pa.binary(),
         "born_timestamp": time,
         "store_timestamp": time,
         "born_host": pa.string(),
         "reconsume_times": pa.int32(),
-        "properties": pa.map_(pa.string(), pa.string()),
     }
     result: Schema = pa.schema([(name, types[name]) for name in columns])
     return result
@@ -189,8 +191,11 @@ class _Builder:
         self._fields: PropertyTable | None = None
 
     def batch(self, columns: Sequence[str]) -> "RecordBatch":
-        """Return the batch; each column is made by the method of its name."""
-        arrays = [getattr(self, f"column_{name}")() for name in columns]
+        """Return the batch; a column that shows no property is made by the method of its name."""
+        arrays = [
+            self._property(READ_PROPERTIES[name]) if name in READ_PROPERTIES else getattr(self, f"column_{name}")()
+            for name in columns
+        ]
         batch: RecordBatch = self._pa.RecordBatch.from_arrays(arrays, names=list(columns))
         return batch
 
@@ -270,12 +275,6 @@ class _Builder:
                 values[row] = value
             column = pa.array(values, pa.string())
         return column
-
-    def column_tags(self) -> Any:
-        return self._property(TAGS)
-
-    def column_keys(self) -> Any:
-        return self._property(KEYS)
 
     def _property(self, name: str) -> Any:
         fields = self._located()

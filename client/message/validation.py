@@ -9,6 +9,7 @@ from typing import Final
 
 from pocketmq.common.errors import MessageIllegal
 from pocketmq.common.message import Message
+from pocketmq.common.message_fields import DELAYS, RESERVED
 from pocketmq.common.properties import check_property, is_plain_forbidden
 from pocketmq.common.topics import TopicIllegal, check_topic_name, is_plain_topic, is_send_forbidden
 
@@ -20,17 +21,19 @@ DELAY_LEVEL_MAX: Final = 18
 TIME_MS_MAX: Final = 10**15
 """Year 33658: whatever is beyond was not meant as ms."""
 
-SYSTEM_PROPERTIES: Final = frozenset(
+SYSTEM_PROPERTIES: Final = RESERVED | frozenset(
     {
-        "KEYS", "TAGS", "WAIT", "DELAY", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP", "MIN_OFFSET",
+        "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP", "MIN_OFFSET",
         "MAX_OFFSET", "ORIGIN_MESSAGE_ID", "RECONSUME_TIME", "MAX_RECONSUME_TIMES", "CONSUME_START_TIME", "MSG_REGION",
         "TRACE_ON", "UNIQ_KEY", "INSTANCE_ID", "TRANSACTION_CHECK_TIMES", "CHECK_IMMUNITY_TIME_IN_SECONDS",
         "TRAN_PREPARED_QUEUE_OFFSET", "CORRELATION_ID", "REPLY_TO_CLIENT", "TTL", "MSG_TYPE", "CLUSTER",
         "PUSH_REPLY_TIME", "ARRIVE_TIME", "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET", "POP_CK",
-        "__SHARDINGKEY", "__CRC32#",
+        "__CRC32#",
     }
 )  # fmt: skip
-"""Names that users may not set themselves (MessageConst.java STRING_HASH_SET, and ours)."""
+"""Names that users may not set themselves (MessageConst.java STRING_HASH_SET, and ours): ``Message``'s own fields set
+them, the rest only clients and brokers.
+"""
 
 
 def check_sendable_topic(topic: str) -> bool:
@@ -98,12 +101,10 @@ def check_message(message: Message, max_message_size: int) -> bool:
 
 def _check_times(message: Message) -> None:
     """Check the times of a timed message; how far ahead they may lie the broker knows."""
-    given = [message.delay_time_level or None, message.delay_time_ms, message.deliver_time_ms]
-    if sum(value is not None for value in given) > 1:
-        raise _illegal(
-            "delay_time_level, delay_time_ms, deliver_time_ms", "more than one of them is set", "set one of them"
-        )
-    for field, value in (("delay_time_ms", message.delay_time_ms), ("deliver_time_ms", message.deliver_time_ms)):
+    given = (message.delay_time_level or None, message.delay_time_ms, message.deliver_time_ms)
+    if given.count(None) < len(DELAYS) - 1:
+        raise _illegal(", ".join(DELAYS), "more than one of them is set", "set one of them")
+    for field, value in zip(DELAYS, given, strict=True):  # a level is a small number, and was checked
         if value is not None and (type(value) is not int or not 0 <= value <= TIME_MS_MAX):
             raise _illegal(field, f"{value!r} is no time in whole ms from 0 to {TIME_MS_MAX}", "round a float up")
 

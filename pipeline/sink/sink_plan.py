@@ -8,11 +8,12 @@ import uuid
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql.types import BinaryType, DataType, MapType, StringType, StructType
+from pyspark.sql.types import BinaryType, DataType, IntegerType, MapType, StringType, StructType
 
 from pocketmq.client.message.validation import check_sendable_topic
 from pocketmq.client.staged.chunk_writer import CHUNK_BYTES
 from pocketmq.common.errors import PocketMQError
+from pocketmq.common.message_fields import SINK_COLUMNS
 from pocketmq.common.topics import check_group_name
 from pocketmq.pipeline.errors import OptionIllegal, SchemaIllegal
 from pocketmq.pipeline.options import Options
@@ -39,15 +40,13 @@ many transactional ids, the oldest of these make room for new ones."""
 KEEP_HOURS_MAX: Final = 24 * 365
 ID_CHARS_MAX: Final = 200
 
-_TEXT: Final = (StringType,)
-COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
-    "body": (BinaryType, StringType),
-    "topic": _TEXT,
-    "tags": _TEXT,
-    "keys": _TEXT,
-    "properties": (MapType,),
-    "sharding_key": _TEXT,
+_SPARK_TYPES: Final[dict[str, tuple[type[DataType], ...]]] = {
+    "binary": (BinaryType, StringType),
+    "string": (StringType,),
+    "int32": (IntegerType,),
+    "map<string, string>": (MapType,),
 }
+COLUMNS: Final = {name: _SPARK_TYPES[kind] for name, kind in SINK_COLUMNS.items()}
 """Column → the Spark types that it may have."""
 KAFKA_COLUMNS: Final = {
     "value": "body",

@@ -8,6 +8,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from pocketmq.client.arrow.arrow_records import by_topic
 from pocketmq.client.arrow.row_records import MessageRows
 from pocketmq.client.message.validation import MAX_MESSAGE_SIZE
 from pocketmq.client.producer.producer import Producer
@@ -155,25 +156,20 @@ async def _send_messages(plan: SinkPlan, part: StagedWrite, batches: "Iterator[R
     count = 0
     async with Producer(plan.group, plan.namesrv, send_msg_timeout_ms=max(1000, min(plan.wait_ms, 60_000))) as producer:
         for batch in batches:
-            MessageRows(batch, plan.topic, MAX_MESSAGE_SIZE, first_row=count)  # names a bad row
-            messages = [_message(row, plan.topic) for row in batch.to_pylist()]
+            rows = MessageRows(batch, plan.topic, MAX_MESSAGE_SIZE, first_row=count)  # names a bad row
             try:
-                await producer.send_batch(messages)
+                await producer.send_batch(messages_of(rows))
             except PocketMQError as error:
                 if error.retriable:
                     raise BrokerAway("rows not sent", why=str(error), hint="Spark tries the task again") from error
                 raise
-            count += len(messages)
+            count += len(rows)
     return StagedWrite(part.transactional_id, part.version, part.attempt, {}, count)
 
 
-def _message(row: dict[str, Any], topic: str | None) -> Message:
-    body = row["body"]
-    return Message(
-        row.get("topic") or topic or "",
-        body.encode() if isinstance(body, str) else bytes(body),
-        tags=row.get("tags") or "",
-        keys=row.get("keys") or "",
-        properties=dict(row.get("properties") or ()) or None,
-        sharding_key=row.get("sharding_key") or None,
-    )
+def messages_of(rows: MessageRows) -> list[Message]:
+    """Return all rows as messages, in their order."""
+    found: dict[int, Message] = {}
+    for topic, chosen in by_topic(rows).items():
+        found.update(zip(chosen.tolist(), rows.messages(topic, chosen), strict=True))
+    return [found[row] for row in range(len(rows))]

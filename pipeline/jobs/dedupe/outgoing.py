@@ -6,6 +6,7 @@ Lives here: ``for_sink``.
 from typing import TYPE_CHECKING, Final
 
 from pocketmq.client.message.validation import SYSTEM_PROPERTIES
+from pocketmq.common.message_fields import SINK_COLUMNS
 from pocketmq.common.properties import SHARDING_KEY
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 QUEUE: Final = ("topic", "broker", "queue_id")
 OFFSET: Final = "queue_offset"
+AS_THEY_ARE: Final = tuple(name for name in SINK_COLUMNS if name not in ("topic", "properties", "sharding_key"))
 
 
 def for_sink(frame: "DataFrame", *, sort: bool) -> "DataFrame":
@@ -27,7 +29,7 @@ def for_sink(frame: "DataFrame", *, sort: bool) -> "DataFrame":
     has_queue = all(name in names for name in (*QUEUE, OFFSET))
     if sort and has_queue:
         frame = frame.repartition(*QUEUE).sortWithinPartitions(*QUEUE, OFFSET)
-    columns = [F.col(name) for name in ("body", "tags", "keys") if name in names]
+    columns = [F.col(name) for name in AS_THEY_ARE if name in names]
     shard = F.lit(None).cast("string")
     if "properties" in names:
         system = F.array(*(F.lit(name) for name in sorted(SYSTEM_PROPERTIES)))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pocketmq.common.errors import ConfigError
+from pocketmq.common.message_fields import SINK_COLUMNS
 from pocketmq.pipeline.jobs.common.command import JobFailed
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ PART_BYTES: Final = 16 << 20
 """About how much one partition holds."""
 ROW_BYTES: Final = 200
 """What a row takes beside its body."""
-SENT: Final = ("body", "tags", "keys", "properties", "sharding_key")
+SENT: Final = tuple(name for name in SINK_COLUMNS if name != "topic")
+"""Columns of the input that messages are made of, the body first."""
 WHEN: Final = "_when"
 LANE: Final = "_lane"
 LANES: Final = 1 << 30
