@@ -66,7 +66,7 @@ bench: $(VENV)/.bench   ## speed beside the peers and the machine's floor, 35 mi
 bench-quick: $(VENV)/.bench ## the same in less than 5 minutes, rougher
 	$(BIN)/python -m bench --quick $(ARGS)
 
-docs-tables: $(VENV)/.dev ## write the tables that are made from the code (request codes, refusals) into docs/
+docs-tables: $(VENV)/.dev ## write the tables that are made from the code (request codes, refusals, message fields, metrics) into docs/
 	PYTHONPATH=src $(BIN)/python -m docs.tables
 
 clean:                  ## remove what make made

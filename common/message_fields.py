@@ -8,14 +8,14 @@ with the rows. docs/sending.md shows the table.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, Literal
+
+import msgspec
 
 from pocketmq.common import properties as names
 
 
-@dataclass(frozen=True)
-class Not:
+class Not(msgspec.Struct, frozen=True):
     """Why a reader leaves a field out."""
 
     why: str
@@ -24,8 +24,7 @@ class Not:
 ColumnType = Literal["binary", "string", "int32", "map<string, string>"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Field:
+class Field(msgspec.Struct, frozen=True, kw_only=True):
     """One field of ``Message``, and what each reader makes of it. A row that leaves a reader undecided does not load.
 
     ``name``: attribute and argument of ``Message``, and the name of the field wherever a reader has it. ``type``: its

@@ -25,14 +25,14 @@ def refusal_lines() -> Iterator[str]:
             yield from ("", "```", *(text.template for text in row.texts), "```")
         yield ""
         if row.retry_after.rule:
-            yield from _item(f"*Retry after*: {row.retry_after.text}.")
-        yield from _item(f"*Cure*: {row.cure}")
+            yield from item(f"*Retry after*: {row.retry_after.text}.")
+        yield from item(f"*Cure*: {row.cure}")
         for bad in row.bad_cures:
-            yield from _item(f"*No cure*: {bad}.")
+            yield from item(f"*No cure*: {bad}.")
         if row.scenario:
-            yield from _item(f"*See it*: `pocketmq scenario {row.scenario}`.")
+            yield from item(f"*See it*: `pocketmq scenario {row.scenario}`.")
         if row.never_from_broker:
-            yield from _item(f"*Never from a broker*: {row.never_from_broker}.")
+            yield from item(f"*Never from a broker*: {row.never_from_broker}.")
 
 
 def _ms(row: Row) -> str:
@@ -54,7 +54,8 @@ def _wrapped(text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
-def _item(text: str) -> list[str]:
+def item(text: str) -> list[str]:
+    """Return an item of a list, wrapped."""
     return textwrap.wrap(
         text, WIDTH, initial_indent="- ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     )

@@ -1,6 +1,7 @@
 """Write the tables that are made from the code into the pages: ``make docs-tables``.
 
-Request codes come from the rows of ``remoting/protocol``, refusals from ``common/refusals.py`` (``refusal_table``).
+Request codes come from the rows of ``remoting/protocol``, refusals from ``common/refusals.py`` (``refusal_table``), the
+fields of a message from ``common/message_fields.py`` (``field_table``), metrics from the rows of ``broker/metrics``.
 
 A page marks where a table goes; all between the two lines is written here, but for the last column of
 docs/compatibility.md (which test shows a code, or why it is refused): that is written by hand, and kept.
@@ -16,7 +17,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from docs.field_table import message_fields
 from docs.refusal_table import refusals
+from pocketmq.broker.metrics import metrics_table
 from pocketmq.remoting.protocol import FAMILIES, PROTOCOL
 from pocketmq.remoting.protocol.spec import Pool, Raw, Spec
 
@@ -81,9 +84,11 @@ def _parts(header: type | None, body: type | Raw | None) -> str:
 TABLES: Final[Mapping[str, Callable[[str], str]]] = {
     "request-codes-of-rocketmq": codes_of_rocketmq,
     "request-codes-by-family": codes_by_family,
+    "message-fields": message_fields,
+    "metrics": lambda _page: metrics_table.tables(),
     "refusals": refusals,
 }
-PAGES: Final = ("docs/compatibility.md", "docs/protocol.md", "docs/sending.md")
+PAGES: Final = ("docs/compatibility.md", "docs/metrics.md", "docs/protocol.md", "docs/sending.md")
 
 
 def generated(page: str) -> str:

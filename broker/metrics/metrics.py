@@ -4,7 +4,7 @@ Lives here: ``GROUPS``, the registry from which ``/metrics``, the telemetry, the
 and docs/metrics.md are made; ``exposition``.
 
 A new metric is one row in the module of its area (``request_metrics``, ``store_metrics``, ``service_metrics``,
-``ha_metrics``) beside the place that counts, and ``python -m pocketmq.broker.metrics.metrics_table`` for the document.
+``ha_metrics``) beside the place that counts, and ``make docs-tables`` for the document.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,19 +1,14 @@
-"""The tables of docs/metrics.md, made from the registry: ``python -m pocketmq.broker.metrics.metrics_table``.
+"""The tables of docs/metrics.md, made from the registry; ``make docs-tables`` writes them.
 
-Lives here: ``tables``, and ``written``, which puts them between the marks of the document.
+Lives here: ``tables``.
 """
 
-import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any, Final
 
 from pocketmq.broker.metrics.metrics import GROUPS
 from pocketmq.broker.metrics.registry import Group, Row
 
-DOCUMENT: Final = "docs/metrics.md"
-BEGIN: Final = "<!-- metrics: made by python -m pocketmq.broker.metrics.metrics_table -->\n"
-END: Final = "<!-- end of metrics -->\n"
 _BETWEEN: Final = """\
 The same values elsewhere: in the [runtime info](#runtime-info) (`…`: the name of the pair), in the JSON of its key
 `pocketmqTelemetry`, and in the [log event](#log-events) `interval`, which shows by how much a counter has grown.
@@ -62,22 +57,3 @@ def tables(groups: Iterable[Group[Any]] = GROUPS) -> str:
             *_lines(("metric", "runtime info", "telemetry", "`interval`"), _elsewhere(groups)),
         )
     )
-
-
-def written(document: str) -> str:
-    """Return the document with the present tables between its marks; raise ``ValueError`` where they are missing."""
-    before, begin, rest = document.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the document has no {BEGIN.strip()} and {END.strip()}")
-    return before + begin + tables() + end + after
-
-
-def main() -> None:
-    """Write the tables into the document, from the root of the repository."""
-    path = Path(sys.argv[1] if len(sys.argv) > 1 else DOCUMENT)
-    path.write_text(written(path.read_text()))
-
-
-if __name__ == "__main__":
-    main()

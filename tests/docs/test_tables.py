@@ -11,7 +11,7 @@ from pocketmq.remoting.protocol import PROTOCOL
 
 @pytest.mark.parametrize("name", PAGES)
 def test_the_pages_have_the_tables_of_the_rows(name: str) -> None:
-    """Whoever changes a row of remoting/protocol runs ``make docs-tables``."""
+    """Whoever changes a request code, a refusal, a field of a message or a metric runs ``make docs-tables``."""
     page = (ROOT / name).read_text()
     assert generated(page) == page, "run make docs-tables"
 

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from pocketmq.broker.metrics.metrics import GROUPS
-from pocketmq.broker.metrics.metrics_table import written
 from pocketmq.broker.metrics.registry import Counter, Gauge, Group, Row, Unit, interval_values, runtime_text
 from pocketmq.broker.metrics.request_metrics import PAIRS
 from pocketmq.broker.metrics.sources import Look
@@ -27,12 +26,6 @@ NOT_METRICS = {
     *("getTransferedTps", "putTps", "putLatency99"),
 }
 """Keys of the runtime table that the doctor reads and that are texts, or rates and percentiles of a minute."""
-
-
-def test_the_document_has_the_tables_of_the_registry() -> None:
-    """Else: python -m pocketmq.broker.metrics.metrics_table"""
-    document = (ROOT / "docs" / "metrics.md").read_text()
-    assert written(document) == document
 
 
 def test_names_are_unique_and_say_their_unit() -> None:

@@ -49,6 +49,37 @@ def test_a_kept_message_comes_back_as_it_was(message: KeptMessage) -> None:
     assert sent.wait_store_msg_ok == message.wait_store_msg_ok
 
 
+OLD = (
+    "0184acaf73dc0011a64f7264657273c40470616964c4203041303030303031303030303138423441414332313233343536373830303031a161"
+    "a56b31206b3281a6636f6c6f7572a372656407c2a17303cf0000018bcfe5687ba862726f6b65722d6102a173c3a177c2"
+)
+
+
+def test_entries_of_old_versions_are_read_and_written_as_they_are() -> None:
+    """Byte for byte: the order of the fields is the format."""
+    kept = KeptMessage(
+        topic="Orders",
+        body=b"paid",
+        uniq_key=b"0A000001000018B4AAC2123456780001",
+        tags="a",
+        keys="k1 k2",
+        properties={"colour": "red"},
+        flag=7,
+        wait_store_msg_ok=False,
+        sharding_key="s",
+        delay_time_level=3,
+        deliver_time_ms=1_700_000_000_123,
+        broker="broker-a",
+        queue_id=2,
+        order_key="s",
+        maybe_stored=True,
+        why="w",
+        plain=False,
+    )
+    assert encode_kept(kept).hex() == OLD
+    assert decode_kept(bytes.fromhex(OLD)) == kept
+
+
 @given(messages, st.data())
 def test_any_flipped_bit_is_noticed(message: KeptMessage, data: st.DataObject) -> None:
     """A damaged entry is refused, never sent as something else."""
