@@ -208,7 +208,14 @@ async def test_a_producer_that_comes_later_is_asked_for_its_group(asking: Pocket
         await eventually_bodies(asking.namesrv, "TxLater", [b"x"])
 
 
-async def test_a_decision_against_the_brokers_is_refused_loudly(asking: PocketBroker) -> None:
+@pytest.fixture
+def asking_alone() -> Iterator[PocketBroker]:
+    """A broker that asks at once, and has no half message of another test."""
+    with PocketBroker(broker=FAST) as broker:
+        yield broker
+
+
+async def test_a_decision_against_the_brokers_is_refused_loudly(asking_alone: PocketBroker) -> None:
     """A check has rolled it back while the local transaction committed: the caller hears of it."""
     decided = threading.Event()
 
@@ -216,18 +223,20 @@ async def test_a_decision_against_the_brokers_is_refused_loudly(asking: PocketBr
         decided.set()
         return False
 
-    async with TransactionProducer("against", asking.namesrv, check=check) as producer:
+    async with TransactionProducer("against", asking_alone.namesrv, check=check) as producer:
 
         async def local(message: Message) -> bool:
             producer.checks.end(next(iter(producer.checks._running)))  # as another process of the group would do
             await asyncio.to_thread(decided.wait, 20)
-            await eventually(lambda: asking.app.transactions is not None and not len(asking.app.transactions.table))
+            transactions = asking_alone.app.transactions
+            assert transactions is not None
+            await eventually(lambda: not len(transactions.table))
             return True
 
         with pytest.raises(TransactionRefused, match="rolled back before") as raised:
             await producer.send_in_transaction(Message("TxAgainst", b"x"), local)
         assert raised.value.answer_code == 201
-        assert await bodies(asking.namesrv, "TxAgainst") == []
+        assert await bodies(asking_alone.namesrv, "TxAgainst") == []
 
 
 async def test_a_broker_without_native_transactions_gets_rocketmqs_requests(broker: Any) -> None:
