@@ -1,4 +1,4 @@
-"""The one place where sections are made: for sends one by one, batches, Arrow rows and the durable retry.
+"""The one place where sections are made: for sends one by one, batches, Arrow rows and stages that send.
 
 Lives here: ``Sections``.
 """

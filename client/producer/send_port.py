@@ -19,10 +19,10 @@ from pocketmq.common.message import Message
 class SendPort:
     """One producer, seen from inside the SDK. Belongs to its event loop.
 
-    What it has from ``Submission`` is explained there: ``check_running``, ``limit_ms``, ``wait_for_room``,
-    ``send_half`` and ``send_nowait`` (which send one message). ``hold(send)`` counts a send that a stage has taken over
-    as in flight, ``settle(send, result)`` ends it, once. ``wait_parked(timeout_s)`` waits until no send lacks a route.
-    ``retry_response_codes``: answers that are worth another attempt.
+    ``send_half`` and ``send_nowait`` send one message, ``send`` a whole section. ``check_running``, ``limit_ms`` and
+    ``wait_for_room`` are what a send begins with; ``Submission`` explains them. For a send that a stage has taken over,
+    ``hold(send)`` counts it as in flight, and ``settle(send, result)`` ends it, once. ``wait_parked(timeout_s)`` waits
+    until no send is parked. ``retry_response_codes``: answers that are worth another attempt.
     """
 
     def __init__(self, submission: Submission, chooser: QueueChooser, retry_response_codes: set[int]) -> None:
