@@ -133,6 +133,48 @@ CREATE_FILE_FAILED: Final = Text("create mapped file failed, server is busy or b
 NOT_AVAILABLE: Final = Text("service not available now", 14)
 STARTING: Final = Text("the broker is starting", 14)
 SHUTTING_DOWN: Final = Text("the broker is shutting down", 14)
+MASTER_REPLACED: Final = Text("service not available now: this master of %s was replaced", 14)
+HANDED_OVER: Final = Text("service not available now: %s is being handed over to another master", 14)
+TIMER_CONGESTED: Final = Text("timer message is under flow control, max num limit is %d for one second", 1)
+HALF_TABLE_FULL: Final = Text(
+    "transaction message is under flow control, %d half messages wait for a decision, limit %d", 2
+)
+
+BROKER_SENDS_FORBIDDEN: Final = Text("the broker[%s] sending message is forbidden", 16)
+BROKER_HALVES_FORBIDDEN: Final = Text("the broker[%s] sending transaction message is forbidden", 16)
+BROKER_PULLS_FORBIDDEN: Final = Text("the broker[%s] pulling message is forbidden", 16)
+TOPIC_SENDS_FORBIDDEN: Final = Text("the topic[%s] sending message is forbidden", 16)
+TOPIC_PULLS_FORBIDDEN: Final = Text("the topic[%s] pulling message is forbidden", 16)
+SYSTEM_TOPIC_FORBIDDEN: Final = Text("Sending message to topic[%s] is forbidden.", 16)
+BATCH_QUEUES_NOT_SERVED: Final = Text(
+    "the topic[%s] sending message is forbidden, queue.type BatchCQ is not served", 16
+)
+GROUP_FORBIDDEN: Final = Text("subscription group no permission, %s", 16)
+BROADCAST_FORBIDDEN: Final = Text("the consumer group[%s] can not consume by broadcast way", 16)
+TOPIC_NOT_EXIST: Final = Text("topic[%s] not exist, apply first please!", 17)
+
+MESSAGE_ILLEGAL: Final = Text("the message is illegal", 13)
+SEND_QUEUE_ILLEGAL: Final = Text("request queueId[%s] is illegal, topic[%s] has %s queues", 29, code_4_9=1)
+PULL_QUEUE_ILLEGAL: Final = Text("queueId[%s] is illegal, topic:[%s] topicConfig.readQueueNums:[%s]", 29, code_4_9=1)
+GROUP_NOT_EXIST: Final = Text("subscription group [%s] does not exist", 26)
+GROUP_INFO_NOT_EXIST: Final = Text("the consumer's group info not exist", 24)
+SUBSCRIPTION_NOT_EXIST: Final = Text("the consumer's subscription not exist", 24)
+SUBSCRIPTION_NOT_LATEST: Final = Text("the consumer's subscription not latest", 25)
+SUBSCRIPTION_NOT_PARSED: Final = Text("parse the consumer's subscription failed: %s", 23)
+FILTER_NOT_EXIST: Final = Text("The broker's consumer filter data is not exist!Your expression may be wrong! %s", 27)
+FILTER_NOT_SUPPORTED: Final = Text("The broker does not support consumer to filter message by %s", 1)
+DELAY_LEVEL_ILLEGAL: Final = Text("delay level %s is no number", 13)
+DELAY_PROPERTY_ILLEGAL: Final = Text(
+    "property %s is the broker's own, or of a feature that this broker does not have", 13
+)
+TIMERS_OFF: Final = Text("accurate timer message is not enabled, timerWheelEnable is false", 1)
+TIMER_ILLEGAL: Final = Text("timer message illegal: %s=%s is no number of at most 18 digits", 13)
+TIMER_TOO_FAR: Final = Text(
+    "timer message illegal, the delay time should not be bigger than the max delay %dms: %s=%d is %d ms ahead", 13
+)
+HALF_WITHOUT_GROUP: Final = Text("property PGROUP is missing: nobody could be asked for the decision, or give it", 13)
+HALF_DELAYED: Final = Text("a transactional message cannot be delayed: send it plain, or without the delay", 13)
+HALF_IMMUNITY_ILLEGAL: Final = Text("property CHECK_IMMUNITY_TIME_IN_SECONDS is %s, no seconds up to seven days", 13)
 
 AFTER_START: Final = RetryAfter(200, 200)
 AFTER_ERROR: Final = RetryAfter(1000, 1000, "or what the store says")
@@ -208,7 +250,7 @@ _ROWS: Final = (
         what="a limit on memory is reached",
         why="Requests, answers or a table of the broker take as much memory as they may: large frames, clients that "
         "do not read their answers, half messages that nobody decides, too many topics.",
-        texts=(Text("transaction message is under flow control, %d half messages wait for a decision, limit %d", 2),),
+        texts=(HALF_TABLE_FULL,),
         other_codes=(1,),
         retry_after=RetryAfter(0, 1000, "0 for a full table, which does not get room by itself"),
         fault=Fault.PEER,
@@ -273,7 +315,7 @@ _ROWS: Final = (
         cause=Cause.FENCED_BY_EPOCH,
         what="another master has replaced this one",
         why="Another broker was promoted under this name; producers with an old route still come here.",
-        texts=(Text("service not available now: this master of %s was replaced", 14),),
+        texts=(MASTER_REPLACED,),
         stored=Stored.UNKNOWN,
         retry_after=ELSEWHERE,
         fault=Fault.OPERATOR,
@@ -287,7 +329,7 @@ _ROWS: Final = (
         why="Producers reached a broker that takes no writes.",
         texts=(
             REJECT_REQUEST,
-            Text("service not available now: %s is being handed over to another master", 14),
+            HANDED_OVER,
             Text("Transaction message is not ended on a slave broker", 11),
         ),
         retry_after=ELSEWHERE,
@@ -308,7 +350,7 @@ _ROWS: Final = (
         what="too many timers are due in one second",
         why="The second in which the message is due has as many messages as it may "
         "(store.timer_congest_num_each_slot).",
-        texts=(Text("timer message is under flow control, max num limit is %d for one second", 1),),
+        texts=(TIMER_CONGESTED,),
         retry_after=AFTER_ERROR,
         fault=Fault.PEER,
         cure="Spread the delivery times over more seconds.",
@@ -318,13 +360,15 @@ _ROWS: Final = (
         what="permission is missing",
         why="The topic, the consumer group or the broker does not allow what a client asked for.",
         texts=(
-            Text("the broker[%s] sending message is forbidden", 16),
-            Text("the topic[%s] sending message is forbidden", 16),
-            Text("Sending message to topic[%s] is forbidden.", 16),
-            Text("the broker[%s] sending transaction message is forbidden", 16),
-            Text("the broker[%s] pulling message is forbidden", 16),
-            Text("the topic[%s] pulling message is forbidden", 16),
-            Text("subscription group no permission, %s", 16),
+            BROKER_SENDS_FORBIDDEN,
+            TOPIC_SENDS_FORBIDDEN,
+            SYSTEM_TOPIC_FORBIDDEN,
+            BATCH_QUEUES_NOT_SERVED,
+            BROKER_HALVES_FORBIDDEN,
+            BROKER_PULLS_FORBIDDEN,
+            TOPIC_PULLS_FORBIDDEN,
+            GROUP_FORBIDDEN,
+            BROADCAST_FORBIDDEN,
         ),
         fault=Fault.CLIENT,
         cure="Look at the permission of the topic (pocketmq topic describe TOPIC), of the group and of the broker "
@@ -335,7 +379,7 @@ _ROWS: Final = (
         what="the topic does not exist",
         why="The broker, or the name server, does not know the topic, and does not create it.",
         texts=(
-            Text("topic[%s] not exist, apply first please!", 17),
+            TOPIC_NOT_EXIST,
             Text("No route info of this topic: %s", 10005),
             Text("No name server address, please set it.", 10004),
         ),
@@ -347,8 +391,24 @@ _ROWS: Final = (
         what="the request is not allowed as it is",
         why="A client sends what is not allowed, or what this version does not serve.",
         texts=(
-            Text("the message is illegal", 13),
-            Text("request queueId[%s] is illegal, topic[%s] has %s queues", 29, code_4_9=1),
+            MESSAGE_ILLEGAL,
+            SEND_QUEUE_ILLEGAL,
+            PULL_QUEUE_ILLEGAL,
+            GROUP_NOT_EXIST,
+            GROUP_INFO_NOT_EXIST,
+            SUBSCRIPTION_NOT_EXIST,
+            SUBSCRIPTION_NOT_LATEST,
+            SUBSCRIPTION_NOT_PARSED,
+            FILTER_NOT_EXIST,
+            FILTER_NOT_SUPPORTED,
+            DELAY_LEVEL_ILLEGAL,
+            DELAY_PROPERTY_ILLEGAL,
+            TIMERS_OFF,
+            TIMER_ILLEGAL,
+            TIMER_TOO_FAR,
+            HALF_WITHOUT_GROUP,
+            HALF_DELAYED,
+            HALF_IMMUNITY_ILLEGAL,
             Text("Find prepared transaction message failed", 1),
         ),
         fault=Fault.CLIENT,

@@ -92,6 +92,28 @@ def test_the_broker_answers_as_its_row_says(refusal: Refusal) -> None:
     assert row.retry_after.ms_min <= refusal.retry_after_ms <= row.retry_after.ms_max
 
 
+def refusals_in_place() -> Iterator[tuple[str, str, str]]:
+    """Yield each ``refused(Cause.X, TEXT, ...)`` of the broker: file, cause and name of the text."""
+    for path in sorted((ROOT / "broker").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "refused":
+                named = [each for each in node.args[:2] if isinstance(each, ast.Attribute)]
+                if named and getattr(named[0].value, "id", "") == "Cause":
+                    yield path.name, named[0].attr, named[1].attr
+
+
+@pytest.mark.parametrize(("file", "cause", "text"), [*refusals_in_place()])
+def test_a_refusal_has_a_text_of_its_own_row(file: str, cause: str, text: str) -> None:
+    """The cause beside it in the code is the one that explains the text to a client."""
+    assert getattr(refusals, text) in REFUSALS[Cause[cause]].texts
+
+
+def test_the_refusals_of_the_broker_s_checks_are_found() -> None:
+    """Else the test above says nothing."""
+    found = {file for file, _, _ in refusals_in_place()}
+    assert {"send_checks.py", "pull_checks.py", "delay_plan.py", "transaction_plan.py", "ha_node.py"} <= found
+
+
 NOT_OURS = ("wait response on the channel", "connect to <%s>", "send request to <%s>")
 """Texts that only RocketMQ's clients make."""
 

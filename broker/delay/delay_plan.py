@@ -7,7 +7,8 @@ RocketMQ's rules (HookUtils.handleScheduleMessage) and refusals.
 from collections.abc import Callable
 from typing import Final
 
-from pocketmq.broker.request.request_task import Refusal
+from pocketmq.broker.request.request_task import Refusal, refused
+from pocketmq.common import refusals
 from pocketmq.common.clock import Clock
 from pocketmq.common.delay_levels import DelayLevels
 from pocketmq.common.errors import Cause
@@ -22,7 +23,6 @@ from pocketmq.common.properties import (
     TIMER_PREFIX,
 )
 from pocketmq.common.topics import SCHEDULE_TOPIC, TIMER_TOPIC
-from pocketmq.remoting.codes import ResponseCode
 from pocketmq.store.config import StoreConfig
 
 TIMER_NAMES: Final = (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)
@@ -60,13 +60,13 @@ class DelayPlan:
         level_text = properties.get(DELAY, "0")
         level = _number(level_text)
         if level is None:
-            return _illegal(f"delay level {level_text[:40]!r} is no number")
+            return refused(Cause.BAD_REQUEST, refusals.DELAY_LEVEL_ILLEGAL, repr(level_text[:40]))
         if level > 0:
             for timer in TIMER_NAMES:
                 properties.pop(timer, None)
         for other in properties:
             if other.startswith(TIMER_PREFIX) and other not in TIMER_NAMES:
-                return _illegal(f"property {other} is the broker's own, or of a feature that this broker does not have")
+                return refused(Cause.BAD_REQUEST, refusals.DELAY_PROPERTY_ILLEGAL, other)
         if level > 0:
             level = self._levels.clamp(level)
             properties[DELAY] = str(level)
@@ -80,13 +80,10 @@ class DelayPlan:
         self, topic: str, queue_id: int, properties: dict[str, str], name: str
     ) -> tuple[str, int] | Refusal | None:
         if not self._config.timer_wheel_enable:
-            text = "accurate timer message is not enabled, timerWheelEnable is false"
-            return Refusal(int(ResponseCode.SYSTEM_ERROR), text, Cause.BAD_REQUEST)
+            return refused(Cause.BAD_REQUEST, refusals.TIMERS_OFF)
         value = _number(properties[name])
         if value is None:
-            return _illegal(
-                f"timer message illegal: {name}={properties[name][:40]!r} is no number of at most 18 digits"
-            )
+            return refused(Cause.BAD_REQUEST, refusals.TIMER_ILLEGAL, name, repr(properties[name][:40]))
         now_ms = self._clock.now_ms()
         if name == TIMER_DELIVER_MS:
             due_ms = value
@@ -96,18 +93,10 @@ class DelayPlan:
             return NOW
         max_ms = self._config.timer_max_delay_sec * 1000
         if due_ms - now_ms > max_ms + 1:
-            return _illegal(
-                f"timer message illegal, the delay time should not be bigger than the max delay {max_ms}ms: "
-                f"{name}={value} is {due_ms - now_ms} ms ahead"
-            )
+            return refused(Cause.BAD_REQUEST, refusals.TIMER_TOO_FAR, max_ms, name, value, due_ms - now_ms)
         if self._is_congested(due_ms):
             limit = self._config.timer_congest_num_each_slot
-            return Refusal(
-                int(ResponseCode.SYSTEM_ERROR),
-                f"timer message is under flow control, max num limit is {limit} for one second",
-                Cause.TIMER_CONGESTED,
-                retry_after_ms=CONGESTED_RETRY_MS,
-            )
+            return refused(Cause.TIMER_CONGESTED, refusals.TIMER_CONGESTED, limit, retry_after_ms=CONGESTED_RETRY_MS)
         properties[TIMER_OUT_MS] = str(due_ms)
         return self._waits(topic, queue_id, properties, TIMER_TOPIC, 0)
 
@@ -121,7 +110,3 @@ class DelayPlan:
 def _number(text: str) -> int | None:
     digits = text.removeprefix("-")
     return int(text) if digits.isascii() and digits.isdecimal() and len(digits) <= _DIGITS_MAX else None
-
-
-def _illegal(text: str) -> Refusal:
-    return Refusal(int(ResponseCode.MESSAGE_ILLEGAL), text, Cause.BAD_REQUEST)

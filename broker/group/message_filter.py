@@ -9,6 +9,7 @@ import numpy as np
 
 from pocketmq.common.java_hash import java_string_hash
 from pocketmq.common.record_columns import received_messages
+from pocketmq.common.refusals import FILTER_NOT_SUPPORTED
 from pocketmq.common.sql_filter import SQL92_TYPE, TAG_TYPE, FilterIllegal, SqlFilter, compile_filter
 from pocketmq.store.consumequeue.get import SCAN_ENTRIES_MIN, GetMessageStatus, GetResult
 from pocketmq.store.message_store import MessageStore
@@ -65,7 +66,7 @@ def message_filter(expression_type: str | None, expression: str | None, *, prope
         return EVERYTHING if tags is None else MessageFilter(tags=tags)
     if expression_type != SQL92_TYPE or not properties_enabled:
         raise FilterNotSupported(
-            f"The broker does not support consumer to filter message by {str(expression_type)[:64]}",
+            FILTER_NOT_SUPPORTED.template % str(expression_type)[:64],
             hint="broker.enable_property_filter is off" if expression_type == SQL92_TYPE else "use TAG or SQL92",
         )
     return MessageFilter(sql=compile_filter(expression or ""))

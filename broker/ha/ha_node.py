@@ -8,12 +8,12 @@ from typing import Final
 
 from pocketmq.broker.flow_control.busy_answers import RETRY_AFTER_ERROR_MS
 from pocketmq.broker.ha.ha_roles import RoleOfRun
-from pocketmq.broker.request.request_task import Refusal
+from pocketmq.broker.request.request_task import Refusal, refused
+from pocketmq.common import refusals
 from pocketmq.common.clock import Clock
 from pocketmq.common.epochs import EPOCH_PROMISED_MAX, highest_allowed
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.events import EventLog
-from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.protocol.ha import (
     HaEpochBody,
     HaPromiseRequestHeader,
@@ -81,17 +81,14 @@ class HaNode:
         if fenced_by is None:
             if not self._held_until_ns or not self.is_held:  # a call less for every send
                 return None
-            text = f"service not available now: {name} is being handed over to another master"
-            cause = Cause.NOT_MASTER
-            return Refusal(int(ResponseCode.SERVICE_NOT_AVAILABLE), text, cause, retry_after_ms=RETRY_AFTER_HOLD_MS)
+            return refused(Cause.NOT_MASTER, refusals.HANDED_OVER, name, retry_after_ms=RETRY_AFTER_HOLD_MS)
         by = f" by {fenced_by.address}" if fenced_by.address else ""
+        replaced = refusals.MASTER_REPLACED
         text = (
-            f"service not available now: this master of {name} was replaced{by} in epoch {fenced_by.epoch} "
+            f"{replaced.template % name}{by} in epoch {fenced_by.epoch} "
             f"(send there; to let this broker follow: pocketmq ha demote {name})"
         )
-        return Refusal(
-            int(ResponseCode.SERVICE_NOT_AVAILABLE), text, Cause.FENCED_BY_EPOCH, retry_after_ms=RETRY_AFTER_ERROR_MS
-        )
+        return Refusal(replaced.code, text, Cause.FENCED_BY_EPOCH, retry_after_ms=RETRY_AFTER_ERROR_MS)
 
     def fence(self, epoch: int, owner: str, address: str) -> bool:
         """Learn that another node leads; return whether this one had to go. Durable before it returns, where the

@@ -9,8 +9,9 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.group.client_table import ClientTable
 from pocketmq.broker.group.message_filter import FilterNotSupported, MessageFilter, message_filter
 from pocketmq.broker.group.subscription_groups import SubscriptionGroups
-from pocketmq.broker.request.request_task import Refusal
+from pocketmq.broker.request.request_task import Refusal, refused
 from pocketmq.broker.topic.topic_table import TopicTable
+from pocketmq.common import refusals
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.sql_filter import SQL92_TYPE
 from pocketmq.common.topics import Perm
@@ -55,33 +56,26 @@ class PullChecks:
     def check_group(self, group: str) -> Refusal | None:
         """Say why ``group`` may not consume from this broker."""
         if not self._config.broker_permission & READ:
-            return _refuse(
-                ResponseCode.NO_PERMISSION, f"the broker[{self._config.broker_name}] pulling message is forbidden"
-            )
+            return refused(Cause.NO_PERMISSION, refusals.BROKER_PULLS_FORBIDDEN, self._config.broker_name)
         try:
             known = self._groups.find(group)
         except PocketMQError as error:
             return Refusal(error.code, str(error), error.cause)
         if known is None:
-            text = f"subscription group [{group}] does not exist"
-            return _refuse(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, text, Cause.BAD_REQUEST)
+            return refused(Cause.BAD_REQUEST, refusals.GROUP_NOT_EXIST, group)
         if not known.consume_enable:
-            return _refuse(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
+            return refused(Cause.NO_PERMISSION, refusals.GROUP_FORBIDDEN, group)
         return None
 
     def check_queue(self, topic: str, queue_id: int) -> Refusal | None:
         """Say why a queue cannot be read."""
         config = self._topics.get(topic)
         if config is None:
-            text = f"topic[{topic[:128]}] not exist, apply first please!"
-            return _refuse(ResponseCode.TOPIC_NOT_EXIST, text, Cause.NO_ROUTE)
+            return refused(Cause.NO_ROUTE, refusals.TOPIC_NOT_EXIST, topic[:128])
         if not config.perm & READ:
-            return _refuse(ResponseCode.NO_PERMISSION, f"the topic[{topic}] pulling message is forbidden")
+            return refused(Cause.NO_PERMISSION, refusals.TOPIC_PULLS_FORBIDDEN, topic)
         if not 0 <= queue_id < config.read_queue_nums:
-            text = (
-                f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{config.read_queue_nums}]"
-            )
-            return _refuse(ResponseCode.INVALID_PARAMETER, text, Cause.BAD_REQUEST)
+            return refused(Cause.BAD_REQUEST, refusals.PULL_QUEUE_ILLEGAL, queue_id, topic, config.read_queue_nums)
         return None
 
     def filter_of(self, header: Any) -> MessageFilter | Refusal:
@@ -91,24 +85,18 @@ class PullChecks:
         group, topic = header.consumer_group, header.topic
         model, subscription = self._clients.subscription(group, topic)
         if model is None:
-            text = "the consumer's group info not exist"
-            return _refuse(ResponseCode.SUBSCRIPTION_NOT_EXIST, text, Cause.BAD_REQUEST)
+            return refused(Cause.BAD_REQUEST, refusals.GROUP_INFO_NOT_EXIST)
         if model == BROADCASTING:
             known = self._groups.get(group)
             if known is not None and not known.consume_broadcast_enable:
-                return _refuse(
-                    ResponseCode.NO_PERMISSION, f"the consumer group[{group}] can not consume by broadcast way"
-                )
+                return refused(Cause.NO_PERMISSION, refusals.BROADCAST_FORBIDDEN, group)
         if subscription is None:
-            text = "the consumer's subscription not exist"
-            return _refuse(ResponseCode.SUBSCRIPTION_NOT_EXIST, text, Cause.BAD_REQUEST)
+            return refused(Cause.BAD_REQUEST, refusals.SUBSCRIPTION_NOT_EXIST)
         if subscription.sub_version < header.sub_version:
-            text = "the consumer's subscription not latest"
-            return _refuse(ResponseCode.SUBSCRIPTION_NOT_LATEST, text, Cause.BAD_REQUEST)
+            return refused(Cause.BAD_REQUEST, refusals.SUBSCRIPTION_NOT_LATEST)
         found = self.parsed(subscription.expression_type, subscription.sub_string)
         if isinstance(found, Refusal) and subscription.expression_type == SQL92_TYPE and found.code == PARSE_FAILED:
-            text = f"The broker's consumer filter data is not exist!Your expression may be wrong! {found.remark}"
-            return _refuse(ResponseCode.FILTER_DATA_NOT_EXIST, text, Cause.BAD_REQUEST)
+            return refused(Cause.BAD_REQUEST, refusals.FILTER_NOT_EXIST, found.remark)
         return found
 
     def parsed(self, expression_type: str | None, expression: str | None) -> MessageFilter | Refusal:
@@ -116,11 +104,7 @@ class PullChecks:
         try:
             return message_filter(expression_type, expression, properties_enabled=self._config.enable_property_filter)
         except FilterNotSupported as error:
-            return _refuse(error.code, str(error), Cause.BAD_REQUEST)
+            return Refusal(int(error.code), str(error), Cause.BAD_REQUEST)
         except PocketMQError as error:
-            text = f"parse the consumer's subscription failed: {error.why}"
-            return _refuse(error.code, text, Cause.BAD_REQUEST)
-
-
-def _refuse(code: int, remark: str, cause: Cause = Cause.NO_PERMISSION) -> Refusal:
-    return Refusal(int(code), remark, cause)
+            text = refusals.SUBSCRIPTION_NOT_PARSED.template % error.why
+            return Refusal(int(error.code), text, Cause.BAD_REQUEST)

@@ -76,16 +76,15 @@ class Refusal:
         return Refusal(self.code, self.remark, self.cause, self.stored, self.retry_after_ms, stages)
 
 
-SHUTTING_DOWN: Final = Refusal(
-    refusals.SHUTTING_DOWN.code,
-    refusals.SHUTTING_DOWN.template,
-    Cause.SHUTTING_DOWN,
-    retry_after_ms=refusals.ELSEWHERE.ms_max,
-)
-OVERLOAD: Final = Refusal(
-    refusals.OVERLOAD.code,
-    refusals.OVERLOAD.template,
+def refused(cause: Cause, text: refusals.Text, *values: object, retry_after_ms: int = 0) -> Refusal:
+    """Return a refusal in words of the table of refusals; ``values`` stand in the places of its ``%s`` and ``%d``."""
+    return Refusal(text.code, text.template % values, cause, retry_after_ms=retry_after_ms)
+
+
+SHUTTING_DOWN: Final = refused(Cause.SHUTTING_DOWN, refusals.SHUTTING_DOWN, retry_after_ms=refusals.ELSEWHERE.ms_max)
+OVERLOAD: Final = refused(
     Cause.QUEUE_FULL,
+    refusals.OVERLOAD,
     retry_after_ms=refusals.REFUSALS[Cause.QUEUE_FULL].retry_after.ms_max,
 )
 """The answer when the queue of a pair is full (RocketMQ NettyRemotingAbstract)."""

@@ -33,6 +33,7 @@ from pocketmq.common.properties import (
 from pocketmq.common.record import HOSTS_V6_MASK, TRANSACTION_MASK
 from pocketmq.common.record_codec import encode_record
 from pocketmq.common.record_group import GroupSection, RecordGroup, RecordMeta, record_meta
+from pocketmq.common.refusals import MESSAGE_ILLEGAL
 from pocketmq.common.retries import forget_delay
 from pocketmq.common.topics import is_retry_topic
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -299,7 +300,7 @@ class RocketMQSends:
 
 
 def _illegal(why: str) -> MessageIllegal:
-    return MessageIllegal("the message is illegal", why=why)
+    return MessageIllegal(MESSAGE_ILLEGAL.template, why=why)
 
 
 def _later(what: str) -> NotStored:

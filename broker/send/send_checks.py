@@ -4,8 +4,9 @@ Lives here: ``SendChecks``: topic, permission and queue of a send, with RocketMQ
 """
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.request.request_task import Refusal
+from pocketmq.broker.request.request_task import Refusal, refused
 from pocketmq.broker.topic.topic_table import TopicTable
+from pocketmq.common import refusals
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.topics import (
     AUTO_CREATE_TOPIC,
@@ -71,31 +72,24 @@ class SendChecks:
         if known is not None and known[0] is config and queue_id < known[1]:  # configs in the table never change
             return known[0]
         if is_send_forbidden(topic):
-            return _refuse(
-                ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.", Cause.NO_PERMISSION
-            )
+            return refused(Cause.NO_PERMISSION, refusals.SYSTEM_TOPIC_FORBIDDEN, topic)
         if config is None:
             created = self._create(topic, default_topic, client_queue_nums)
             if isinstance(created, Refusal):
                 return created
             config = created
         if not self._config.broker_permission & Perm.WRITE:
-            text = f"the broker[{self._config.broker_name}] sending message is forbidden"
-            return _refuse(ResponseCode.NO_PERMISSION, text, Cause.NO_PERMISSION)
+            return refused(Cause.NO_PERMISSION, refusals.BROKER_SENDS_FORBIDDEN, self._config.broker_name)
         if not config.perm & Perm.WRITE:
-            return _refuse(
-                ResponseCode.NO_PERMISSION, f"the topic[{topic}] sending message is forbidden", Cause.NO_PERMISSION
-            )
+            return refused(Cause.NO_PERMISSION, refusals.TOPIC_SENDS_FORBIDDEN, topic)
         if config.is_batch_queue:  # its queues go on in files that only RocketMQ reads
-            text = f"the topic[{topic}] sending message is forbidden, queue.type BatchCQ is not served"
-            return _refuse(ResponseCode.NO_PERMISSION, text, Cause.NO_PERMISSION)
+            return refused(Cause.NO_PERMISSION, refusals.BATCH_QUEUES_NOT_SERVED, topic)
         illegal = topic_error(topic)  # another program's topics.json may hold such a topic: no queue takes it
         if illegal is not None:
-            return _refuse(ResponseCode.INVALID_PARAMETER, illegal, Cause.BAD_REQUEST)
+            return Refusal(int(ResponseCode.INVALID_PARAMETER), illegal, Cause.BAD_REQUEST)
         queue_nums = min(max(config.read_queue_nums, config.write_queue_nums), QUEUE_ID_MAX + 1)
         if queue_id >= queue_nums:
-            text = f"request queueId[{queue_id}] is illegal, topic[{topic}] has {queue_nums} queues"
-            return _refuse(ResponseCode.INVALID_PARAMETER, text, Cause.BAD_REQUEST)
+            return refused(Cause.BAD_REQUEST, refusals.SEND_QUEUE_ILLEGAL, queue_id, topic, queue_nums)
         if len(self._open) >= OPEN_MAX:
             self._open.clear()
         self._open[topic] = (config, queue_nums)
@@ -107,16 +101,11 @@ class SendChecks:
         try:
             check_topic_name(topic)
         except TopicIllegal as error:
-            return _refuse(error.code, error.why, Cause.BAD_REQUEST)
+            return Refusal(int(error.code), error.why, Cause.BAD_REQUEST)
         try:
             created = self._topics.create_on_send(topic, default_topic, client_queue_nums)
         except PocketMQError as error:  # the table is full
-            return _refuse(error.code, str(error), error.cause)
+            return Refusal(int(error.code), str(error), error.cause)
         if created is None:
-            text = f"topic[{topic}] not exist, apply first please!"
-            return _refuse(ResponseCode.TOPIC_NOT_EXIST, text, Cause.NO_ROUTE)
+            return refused(Cause.NO_ROUTE, refusals.TOPIC_NOT_EXIST, topic)
         return created
-
-
-def _refuse(code: int, remark: str, cause: Cause) -> Refusal:
-    return Refusal(int(code), remark, cause)

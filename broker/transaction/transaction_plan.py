@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delay.delay_plan import is_delayed
-from pocketmq.broker.request.request_task import Refusal
+from pocketmq.broker.request.request_task import Refusal, refused
 from pocketmq.broker.transaction.transaction_table import Half, TransactionTable
+from pocketmq.common import refusals
 from pocketmq.common.errors import Cause, MessageIllegal
 from pocketmq.common.properties import (
     CHECK_IMMUNITY_TIME_IN_SECONDS,
@@ -23,7 +24,6 @@ from pocketmq.common.properties import (
 )
 from pocketmq.common.record import TRANSACTION_MASK, TRANSACTION_PREPARED
 from pocketmq.common.topics import HALF_TOPIC
-from pocketmq.remoting.codes import ResponseCode
 from pocketmq.store.append_result import AppendResult
 
 FULL_RETRY_MS: Final = 1000
@@ -41,7 +41,8 @@ def is_half(sys_flag: int, properties: dict[str, str]) -> bool:
     transactional = properties.get(TRAN_MSG, "").lower() == "true"
     if kind not in (0, TRANSACTION_PREPARED) or (kind and not transactional):
         raise MessageIllegal(
-            "the message is illegal", why=f"sysFlag {sys_flag} is that of a transaction, but {TRAN_MSG} is not true"
+            refusals.MESSAGE_ILLEGAL.template,
+            why=f"sysFlag {sys_flag} is that of a transaction, but {TRAN_MSG} is not true",
         )
     return transactional
 
@@ -65,13 +66,13 @@ class HalfPlan:
             return refusal
         group = properties.get(PGROUP, "")
         if not group:
-            return _illegal(f"property {PGROUP} is missing: nobody could be asked for the decision, or give it")
+            return refused(Cause.BAD_REQUEST, refusals.HALF_WITHOUT_GROUP)
         if is_delayed(properties):
-            return _illegal("a transactional message cannot be delayed: send it plain, or without the delay")
+            return refused(Cause.BAD_REQUEST, refusals.HALF_DELAYED)
         immunity_ms = immunity_of(properties)
         if immunity_ms is None:
             text = properties[CHECK_IMMUNITY_TIME_IN_SECONDS]
-            return _illegal(f"property {CHECK_IMMUNITY_TIME_IN_SECONDS} is {text[:40]!r}, no seconds up to seven days")
+            return refused(Cause.BAD_REQUEST, refusals.HALF_IMMUNITY_ILLEGAL, repr(text[:40]))
         properties.pop(TRANSACTION_CHECK_TIMES, None)
         properties.pop(TRAN_PREPARED_QUEUE_OFFSET, None)
         properties[REAL_TOPIC] = topic
@@ -82,14 +83,13 @@ class HalfPlan:
         """Return why no half message is taken at all now, or None."""
         table = self._table
         if self._config.reject_transaction_message or table is None:
-            text = f"the broker[{self._config.broker_name}] sending transaction message is forbidden"
-            return Refusal(int(ResponseCode.NO_PERMISSION), text, Cause.NO_PERMISSION)
+            return refused(Cause.NO_PERMISSION, refusals.BROKER_HALVES_FORBIDDEN, self._config.broker_name)
         if table.is_full:
-            return Refusal(
-                int(ResponseCode.SYSTEM_BUSY),
-                f"transaction message is under flow control, {len(table)} half messages wait for a decision, "
-                f"limit {table.pending_max}",
+            return refused(
                 Cause.MEMORY_LIMIT,
+                refusals.HALF_TABLE_FULL,
+                len(table),
+                table.pending_max,
                 retry_after_ms=FULL_RETRY_MS,
             )
         return None
@@ -123,7 +123,3 @@ def immunity_of(properties: dict[str, str]) -> int | None:
         return None
     immunity_ms = int(text) * 1000
     return None if immunity_ms > IMMUNITY_MS_MAX else max(0, immunity_ms)
-
-
-def _illegal(text: str) -> Refusal:
-    return Refusal(int(ResponseCode.MESSAGE_ILLEGAL), text, Cause.BAD_REQUEST)
