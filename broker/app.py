@@ -46,6 +46,7 @@ from pocketmq.remoting.server import Connection, RemotingServer, ServerConfig
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.disk.file_system import FileSystem
 from pocketmq.store.disk.os_file_system import OsFileSystem
+from pocketmq.store.ha.slave import HaSlave
 from pocketmq.store.ha.state import HaState
 from pocketmq.store.message_store import MessageStore
 
@@ -85,6 +86,7 @@ class BrokerApp:
         metrics_required: bool = True,
         stage_times: bool = True,
         recovery_progress: Callable[[int, int], None] | None = None,
+        slave_type: type[HaSlave] = HaSlave,
         on_failed: Callable[[BaseException], None] | None = None,
     ) -> None:
         """``store``: one to use instead of opening the one in ``store_config``; it is opened and closed all the
@@ -121,6 +123,7 @@ class BrokerApp:
         self._metrics_required = metrics_required
         self._stage_times = stage_times
         self._recovery_progress = recovery_progress
+        self._slave_type = slave_type
         self._observation = self._new_observation()
         self._registration: Registration | None = None
         self._running: Running | None = None
@@ -234,7 +237,7 @@ class BrokerApp:
         state = running.replication.node.state
         before = state.remembered_role
         if remember is not None:
-            await run_off_loop(self._runner, running.mailbox, "HaRole", lambda: remember(state))
+            await run_off_loop(self._runner, running.environment.mailbox, "HaRole", lambda: remember(state))
         self._pinned_port = self.port
         await self._stop()
         try:
@@ -242,13 +245,13 @@ class BrokerApp:
         except Exception as error:
             if remember is None:
                 raise
-            self._roles.tell_not_taken(state.role, before.role, error)
+            self._roles.log_not_taken(state.role, before.role, error)
 
             def take_back() -> None:
                 state.load()
                 state.take_back(before)
 
-            await run_off_loop(self._runner, running.mailbox, "HaRole", take_back)
+            await run_off_loop(self._runner, running.environment.mailbox, "HaRole", take_back)
             await self._start()
             raise RoleNotTaken("role not changed", why=str(error), hint="it goes on in its old role") from error
 
@@ -281,7 +284,7 @@ class BrokerApp:
         try:
             observation.bind(required=self._metrics_required)
             self._role, state = await run_off_loop(self._runner, mailbox, "BrokerRole", self._load_role)
-            running = build(self._environment(observation, state, mailbox), mailbox, loop, server, admission)
+            running = build(self._environment(observation, state, mailbox), loop, server, admission)
             await run_off_loop(self._runner, mailbox, "BrokerStart", lambda: self._open(running))
         except BaseException:
             self._server = self._admission = None
@@ -382,6 +385,8 @@ class BrokerApp:
             file_system=self._file_system,
             clock=self._clock,
             runner=self._runner,
+            mailbox=mailbox,
+            slave_type=self._slave_type,
             logger=self._logger,
             memory_bytes=self._memory_bytes,
             store_host=encode_host(self._host, self.port),
@@ -422,7 +427,7 @@ class BrokerApp:
             overdue_s, _report_overdue_stop, running.store, STOP_THREAD, self._log
         )
         try:
-            await run_off_loop(self._runner, running.mailbox, STOP_THREAD, lambda: self._close(running))
+            await run_off_loop(self._runner, running.environment.mailbox, STOP_THREAD, lambda: self._close(running))
         finally:
             overdue.cancel()
 

@@ -1,6 +1,6 @@
-"""What one broker is made of, and how the parts know each other.
+"""Build the parts of one broker and connect them.
 
-Lives here: ``Running`` (what exists between start and stop), ``build``.
+Lives here: ``Running`` (the parts that exist between start and stop), ``build``.
 """
 
 import asyncio
@@ -50,16 +50,15 @@ from pocketmq.broker.send.send_processor import SendProcessor
 from pocketmq.broker.stats.topic_put_stats import TopicPutStats
 from pocketmq.broker.transaction.transaction_service import TransactionService
 from pocketmq.common.plain_check import PlainRules
-from pocketmq.common.runner import LoopMailbox
 from pocketmq.remoting.server import Connection, RemotingServer
 from pocketmq.store.message_store import MessageStore
 
 
 @dataclass(slots=True)
 class Running:
-    """What exists between start and stop. ``services`` start in order and stop in reverse."""
+    """The parts between start and stop. ``services`` start in order and stop in reverse."""
 
-    mailbox: LoopMailbox
+    environment: BrokerEnvironment
     store: MessageStore
     clients: ClientTable[Connection]
     notifier: GroupNotifier
@@ -77,13 +76,14 @@ class Running:
 
 def build(
     environment: BrokerEnvironment,
-    mailbox: LoopMailbox,
     loop: asyncio.AbstractEventLoop,
     server: RemotingServer,
     admission: Admission,
 ) -> Running:
-    """Make every object of a run; nothing is opened or started."""
+    """Build every object of a run without opening or starting it."""
     config, store_config, clock = environment.config, environment.store_config, environment.clock
+    topics, groups, offsets = environment.topics, environment.groups, environment.offsets
+    mailbox = environment.mailbox
     log = environment.logger("broker")
     store = environment.given_store or MessageStore(
         store_config,
@@ -94,23 +94,10 @@ def build(
         error_log=environment.logger("store_error"),
     )
     store.store_host = environment.store_host
-    store.retention.groups_behind = environment.offsets.groups_behind
+    store.retention.groups_behind = offsets.groups_behind
     role = RoleOfRun(config, store_config)
     node = HaNode(role, environment.ha_state, store, clock, environment.logger("ha"), environment.role_changed)
-    replication = Replication(
-        node,
-        store,
-        environment.topics,
-        environment.groups,
-        environment.offsets,
-        environment.file_system,
-        environment.runner,
-        mailbox,
-        clock,
-        environment.logger("ha"),
-        environment.reopen,
-        environment.supervisor,
-    )
+    replication = Replication(node, store, environment)
     delays: DelayService | None = None
     if not replication.role.is_slave and node.fenced_by is None:
         delays = DelayService(
@@ -118,7 +105,7 @@ def build(
         )
     answers = environment.observation.answer_port(mailbox)
     clients: ClientTable[Connection] = ClientTable(config.clients_max, config.clients_size_bytes_max)
-    notifier = GroupNotifier(clients, environment.groups, mailbox, enabled=config.notify_consumer_ids_changed_enable)
+    notifier = GroupNotifier(clients, groups, mailbox, enabled=config.notify_consumer_ids_changed_enable)
     directory = f"{store.config.store_path_root_dir}/config"
 
     def file(table: Table, name: str) -> PersistedTable:
@@ -126,37 +113,35 @@ def build(
             table, f"{directory}/{name}", environment.file_system, log, durable=store_config.sync_on_close
         )
 
-    topics_file = file(environment.topics, "topics.json")
-    groups_file = file(environment.groups, "subscriptionGroup.json")
-    offsets_file = file(environment.offsets, "consumerOffset.json")
+    topics_file = file(topics, "topics.json")
+    groups_file = file(groups, "subscriptionGroup.json")
+    offsets_file = file(offsets, "consumerOffset.json")
     holds = PullHolds(config.pull_holds_max, config.pull_holds_size_bytes_max)
     pulls = PullService(holds, store.max_offset, mailbox, loop, clock, environment.refusals)
-    pull_checks = PullChecks(config, environment.topics, environment.groups, clients)
+    pull_checks = PullChecks(config, topics, groups, clients)
     rules = PlainRules(
         cluster=config.broker_cluster_name.encode(),
         message_size_max=store_config.max_message_size,
         family=environment.family,
     )
-    topic_admin = TopicAdmin(
-        config, store, environment.topics, environment.offsets, topics_file.persist, offsets_file.persist, log
-    )
+    topic_admin = TopicAdmin(config, store, topics, offsets, topics_file.persist, offsets_file.persist, log)
     consume_statistics = ConsumeStatistics(
         config,
         store,
-        environment.topics,
-        environment.groups,
-        environment.offsets,
+        topics,
+        groups,
+        offsets,
         clients,
         environment.counters.items,
         clock,
     )
-    queue_admin = QueueAdmin(store, environment.topics, environment.offsets, clients, offsets_file.persist, log)
+    queue_admin = QueueAdmin(store, topics, offsets, clients, offsets_file.persist, log)
     group_admin = GroupAdmin(
         config,
         store,
-        environment.topics,
-        environment.groups,
-        environment.offsets,
+        topics,
+        groups,
+        offsets,
         clients,
         notifier,
         groups_file.persist,
@@ -167,42 +152,34 @@ def build(
     tokens = FencingTokens(clock.now_ms)
     tokens_file = PersistedTable(tokens, f"{directory}/fencingToken.json", environment.file_system, log)
     locks = LockManager(config, tokens, tokens_file, clients.client_id, mailbox, clock, environment.logger("lock"))
-    lock_admin = LockAdmin(config, locks, environment.topics, is_slave=replication.role.is_slave)
+    lock_admin = LockAdmin(config, locks, topics, is_slave=replication.role.is_slave)
     recent = RecentMessages(store, environment.memory_bytes * store_config.access_message_in_memory_max_ratio // 100)
     advice = ReadAdvice(
-        environment.groups,
+        groups,
         recent,
         enabled=config.slave_read_enable,
         is_slave=replication.role.is_slave,
         has_master=lambda: replication.has_master,
         show_all=store.show_all,
     )
-    ha_admin = HaAdmin(
-        node,
-        environment.topics,
-        environment.groups,
-        environment.offsets,
-        environment.change_role,
-        environment.logger("ha"),
-    )
     changes = {**topic_admin.handlers(), **group_admin.handlers(), **queue_admin.handlers()}
     if replication.role.is_slave:
         changes = without_changes(changes)
-    transactions = build_transactions(environment, store, clients, replication, answers, mailbox)
+    transactions = build_transactions(environment, store, clients, replication, answers)
     staged = build_staged(environment, store, rules, replication, answers, topics_file.persist)
     broker_admin = BrokerAdmin(
         config,
         store_config,
         store,
-        environment.topics,
+        topics,
         environment.counters,
         delays,
         staged.service,
         environment.observation,
         clock,
     )
-    retries = RetryTopics(environment.topics, environment.groups, locks.holds_any)
-    replies = reply_processor(environment, store, clients, transactions.table, retries, topics_file, mailbox)
+    retries = RetryTopics(topics, groups, locks.holds_any)
+    replies = reply_processor(environment, store, clients, transactions.table, retries, topics_file)
     processors = Processors(
         send=SendProcessor(
             store,
@@ -226,7 +203,7 @@ def build(
             recent,
             advice,
             pull_checks,
-            environment.offsets,
+            offsets,
             pulls,
             locks,
             NativePull(config, store, advice, pull_checks, pulls, environment.counters, clock),
@@ -235,13 +212,11 @@ def build(
             log,
         ),
         query=QueryProcessor(store),
-        client=ClientProcessor(
-            config, clients, environment.groups, environment.topics, notifier, topics_file.persist, clock, log
-        ),
+        client=ClientProcessor(config, clients, groups, topics, notifier, topics_file.persist, clock, log),
         consumer=ConsumerProcessor(
             store,
-            environment.topics,
-            environment.offsets,
+            topics,
+            offsets,
             clients,
             recent,
             locks,
@@ -255,7 +230,7 @@ def build(
                 **HaRuntimeAdmin(node).handlers(),
                 **lock_admin.handlers(),
                 **transactions.admin.handlers(),
-                **ha_admin.handlers(),
+                **HaAdmin(node, environment).handlers(),
             },
             ConsumerRelay(config, store, clients, mailbox).later_handlers(),
         ),
@@ -286,7 +261,7 @@ def build(
         executors=table.executors(),
         swept=fast_failure.swept,
         clients=clients,
-        topics=environment.topics,
+        topics=topics,
         pulls=pulls,
         thread_dumper=environment.thread_dumper,
         node=node,
@@ -301,7 +276,7 @@ def build(
     put_stats = TopicPutStats(store, environment.counters.items)
     services: list[BrokerService | None] = [put_stats, locks, delays, transactions.service, staged.service]
     return Running(
-        mailbox,
+        environment,
         store,
         clients,
         notifier,

@@ -1,4 +1,4 @@
-"""Build what takes messages in: what a send thread and the replies need for themselves.
+"""Build the parts that take messages in: those of each send thread, and those of replies.
 
 Lives here: ``send_planner``, ``reply_processor``.
 """
@@ -20,7 +20,6 @@ from pocketmq.broker.send.send_planner import SendPlanner
 from pocketmq.broker.transaction.transaction_plan import HalfPlan
 from pocketmq.broker.transaction.transaction_table import TransactionTable
 from pocketmq.common.plain_check import PlainRules
-from pocketmq.common.runner import LoopMailbox
 from pocketmq.remoting.server import Connection
 from pocketmq.store.message_store import MessageStore
 
@@ -33,15 +32,12 @@ def send_planner(
     retries: RetryTopics,
     transactions: TransactionTable,
 ) -> SendPlanner:
-    """Return what one send thread needs for itself."""
+    """Return the planner of one send thread."""
     checks = SendChecks(environment.config, environment.topics)
     is_congested = takes_no_timers if delays is None else delays.is_congested
     plan = DelayPlan(environment.store_config, store.delay_levels, is_congested, environment.clock)
     halves = HalfPlan(environment.config, transactions)
-    message_size_max = environment.store_config.max_message_size
-    rocketmq = RocketMQSends(
-        environment.config, checks, environment.store_host, message_size_max, plan, retries, halves
-    )
+    rocketmq = _rocketmq_sends(environment, checks, plan, retries, halves)
     native, native_halves = NativeAppend(rules, checks), NativeHalves(halves)
     send_backs = SendBacks(environment.config, store, checks, retries, plan, environment.counters)
     group_bytes_max = environment.store_config.group_bytes_max
@@ -55,23 +51,18 @@ def reply_processor(
     transactions: TransactionTable,
     retries: RetryTopics,
     topics_file: PersistedTable,
-    mailbox: LoopMailbox,
 ) -> ReplyProcessor:
-    """Return what serves replies, with checks of its own: its thread is not a send thread."""
+    """Return the processor of replies, with checks of its own: its thread is not a send thread."""
     checks = SendChecks(environment.config, environment.topics)
     plan = DelayPlan(environment.store_config, store.delay_levels, takes_no_timers, environment.clock)
     halves = HalfPlan(environment.config, transactions)
-    message_size_max = environment.store_config.max_message_size
-    rocketmq = RocketMQSends(
-        environment.config, checks, environment.store_host, message_size_max, plan, retries, halves
-    )
     return ReplyProcessor(
         environment.config,
         store,
-        rocketmq,
+        _rocketmq_sends(environment, checks, plan, retries, halves),
         lambda: confirm_topics(checks, topics_file.persist),
         clients.producer_connection,
-        mailbox,
+        environment.mailbox,
         environment.counters,
         environment.refusals,
         environment.clock,
@@ -79,6 +70,13 @@ def reply_processor(
     )
 
 
+def _rocketmq_sends(
+    environment: BrokerEnvironment, checks: SendChecks, plan: DelayPlan, retries: RetryTopics, halves: HalfPlan
+) -> RocketMQSends:
+    message_size_max = environment.store_config.max_message_size
+    return RocketMQSends(environment.config, checks, environment.store_host, message_size_max, plan, retries, halves)
+
+
 def takes_no_timers(due_ms: int) -> bool:
-    """Tell that a slave, which takes no sends, has no timers to count."""
+    """Return False: a slave takes no sends, so it has no timers to count."""
     return False

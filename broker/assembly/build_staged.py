@@ -1,4 +1,4 @@
-"""The parts of staged transactions, and how they know each other.
+"""Build the parts of staged transactions and connect them.
 
 Lives here: ``StagedParts``, ``build_staged``.
 """
@@ -28,7 +28,7 @@ from pocketmq.store.message_store import MessageStore
 
 @dataclass(slots=True, frozen=True)
 class StagedParts:
-    """``service`` is None on a slave, and on a master that was replaced: they take no such requests."""
+    """``service`` is None on a slave, and on a master that was replaced: they refuse such requests."""
 
     processor: StagedProcessor
     service: StagedService | None
@@ -42,7 +42,7 @@ def build_staged(
     answers: AnswerPort,
     persist_topics: Callable[[], object],
 ) -> StagedParts:
-    """Make the parts; nothing is opened or started."""
+    """Build the parts without opening or starting them."""
     config, clock, node = environment.config, environment.clock, replication.node
     log = environment.logger("transaction")
 
@@ -58,7 +58,7 @@ def build_staged(
     checker = PlainChecker(rules)
 
     def make(buffer: Bytes, sizes: NDArray[Any], sections: Sections) -> RecordGroup | None:
-        """Build the group as at the send; it was checked then, but under the address family of that time."""
+        """Build the group as at the send: the records were checked then, but under the address family of that time."""
         try:
             checked = check_plain(buffer, sizes, sections_of(sections), checker)
         except MessageIllegal:

@@ -1,4 +1,4 @@
-"""The parts of transactions, and how they know each other.
+"""Build the parts of transactions and connect them.
 
 Lives here: ``TransactionServices``, ``build_transactions``.
 """
@@ -15,14 +15,13 @@ from pocketmq.broker.transaction.end_transaction_processor import EndTransaction
 from pocketmq.broker.transaction.transaction_service import ProducerPort, TransactionService
 from pocketmq.broker.transaction.transaction_table import TransactionTable
 from pocketmq.broker.transaction.transaction_writer import TransactionWriter
-from pocketmq.common.runner import LoopMailbox
 from pocketmq.remoting.server import Connection
 from pocketmq.store.message_store import MessageStore
 
 
 @dataclass(slots=True, frozen=True)
 class TransactionServices:
-    """``service`` is None where nothing is checked: on a slave, and on a master that was replaced."""
+    """``service`` is None on brokers that check no half messages: a slave, and a master that was replaced."""
 
     table: TransactionTable
     admin: TransactionAdmin
@@ -30,7 +29,7 @@ class TransactionServices:
     service: TransactionService | None
 
     def sources(self) -> Transactions | None:
-        """Return what metrics read."""
+        """Return the sources of metrics."""
         return None if self.service is None else Transactions(self.service, self.end)
 
 
@@ -40,9 +39,8 @@ def build_transactions(
     clients: ClientTable[Connection],
     replication: Replication,
     answers: AnswerPort,
-    mailbox: LoopMailbox,
 ) -> TransactionServices:
-    """Make the parts; nothing is opened or started."""
+    """Build the parts without opening or starting them."""
     config, clock, node = environment.config, environment.clock, replication.node
     transaction_log = environment.logger("transaction")
     transactions = TransactionTable(config.transaction_pending_max)
@@ -58,7 +56,7 @@ def build_transactions(
             store,
             transactions,
             transaction_writer,
-            ProducerPort(clients, mailbox),
+            ProducerPort(clients, environment.mailbox),
             environment.offsets,
             environment.file_system,
             clock,

@@ -1,4 +1,4 @@
-"""What a broker is given from outside, and what its work beside requests looks like.
+"""The inputs of one run of a broker, and the protocol of its background services.
 
 Lives here: ``BrokerEnvironment``, ``BrokerService``.
 """
@@ -9,66 +9,47 @@ from typing import Protocol
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.flow_control.refusal_stats import RefusalStats
-from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
-from pocketmq.broker.group.subscription_groups import SubscriptionGroups
-from pocketmq.broker.ha.ha_admin import ChangeRole
+from pocketmq.broker.ha.ha_environment import HaEnvironment
 from pocketmq.broker.metrics.observation import Observation
 from pocketmq.broker.metrics.thread_dump import ThreadDumper
 from pocketmq.broker.stats.counters import BrokerCounters
-from pocketmq.broker.topic.topic_table import TopicTable
-from pocketmq.common.clock import Clock
-from pocketmq.common.events import EventLog
 from pocketmq.common.runner import Runner
-from pocketmq.common.supervised import Supervisor
 from pocketmq.remoting.refused_requests import RefusedRequests
 from pocketmq.store.config import StoreConfig
-from pocketmq.store.disk.file_system import FileSystem
 from pocketmq.store.ha.state import HaState
 from pocketmq.store.message_store import MessageStore
 
 
 class BrokerService(Protocol):
-    """Work of a broker beside its requests, with threads of its own."""
+    """Background work of a broker, in threads of its own."""
 
     def open(self) -> None:
-        """Load what it needs. Blocks; worker thread, the store is open, nothing is served yet."""
+        """Load its state. Blocks; worker thread; the store is open, requests are not served yet."""
 
     def start(self, runner: Runner) -> None:
         """Begin; loop thread."""
 
     def stop(self) -> None:
-        """End, write down what must be kept. Blocks; worker thread, the store is still open; may come without
-        ``start``."""
+        """Stop, and write the state to keep. Blocks; worker thread; the store is still open. Also without ``start``."""
 
 
 @dataclass(slots=True, kw_only=True)
-class BrokerEnvironment:
-    """What a broker is given, and the tables that outlive a run."""
+class BrokerEnvironment(HaEnvironment):
+    """The inputs of one run, and the tables that outlive it."""
 
     config: BrokerConfig
     store_config: StoreConfig
     given_store: MessageStore | None
-    file_system: FileSystem
-    clock: Clock
-    runner: Runner
-    logger: Callable[[str], EventLog]
     memory_bytes: int
     store_host: bytes
-    """What stands in records; known when the port is."""
+    """The store host of records; known once the port is."""
     family: int
     counters: BrokerCounters
-    topics: TopicTable
-    groups: SubscriptionGroups
-    offsets: ConsumerOffsets
     refusals: RefusalStats
     refused_requests: RefusedRequests
     thread_dumper: ThreadDumper
     observation: Observation
     ha_state: HaState
-    """Loaded; ``config`` and ``store_config`` have the role that it gave."""
-    change_role: ChangeRole
+    """Loaded; ``config`` and ``store_config`` have its role."""
     role_changed: Callable[[], None]
-    """Called, in any thread, when name servers shall learn of a change of this broker's role or claim."""
-    supervisor: Supervisor
-    reopen: Callable[[], None]
-    """Called, in any thread, when the store must be opened anew."""
+    """Called, in any thread, when this broker's role or claim has changed and name servers must learn it."""

@@ -1,10 +1,11 @@
-"""One change of the role at a time, and never beside a start or a stop.
+"""Changes of the role: one at a time, and never during a start or a stop.
 
 Lives here: ``RoleChanges``.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from pocketmq.broker.ha.ha_roles import SLAVE
@@ -14,43 +15,37 @@ from pocketmq.common.supervised import Supervisor
 from pocketmq.store.ha.state import HaState
 
 Restart = Callable[[Callable[[HaState], None] | None], Awaitable[None]]
-"""Stops and starts the broker; its argument is told to the state before the stop."""
+"""Stops and starts the broker; its argument changes the state before the stop."""
 ANSWER_S: Final = 0.05
-"""The request that wants a change is answered before its connection goes."""
+"""Time to answer the request for a change before its connection closes."""
 
 
 class BrokerNotRunning(PocketMQError):
-    """A broker that does not run has no role to change."""
+    """The role of a broker that does not run cannot change."""
 
     default_cause = Cause.SHUTTING_DOWN
 
 
 class RoleNotTaken(PocketMQError):
-    """A broker could not start in its new role, and has started again in its old one."""
+    """The broker could not start in its new role and has started in its old one again."""
 
     default_cause = Cause.BAD_REQUEST
 
 
+@dataclass(slots=True, eq=False)
 class RoleChanges:
     """Serializes start, stop and changes with ``lock``. Loop thread."""
 
-    def __init__(
-        self,
-        restart: Restart,
-        on_failed: Callable[[BaseException], None] | None,
-        log: EventLog,
-        supervisor: Supervisor,
-    ) -> None:
-        self.lock = asyncio.Lock()
-        self._restart = restart
-        self._on_failed = on_failed
-        self._log = log
-        self._supervisor = supervisor
-        self._closed = False
-        self._tasks: set[asyncio.Task[None]] = set()
+    restart: Restart
+    on_failed: Callable[[BaseException], None] | None
+    log: EventLog
+    supervisor: Supervisor
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _closed: bool = False
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def close(self) -> None:
-        """Begin no change any more; one under way is waited for through ``lock``."""
+        """Begin no further change; ``lock`` waits for one under way."""
         self._closed = True
 
     def begin(self, role: str, broker_id: int, accept_loss: bool) -> None:
@@ -58,7 +53,7 @@ class RoleChanges:
         self._spawn(self.change(role, broker_id, accept_loss=accept_loss, after_s=ANSWER_S), f"become {role}")
 
     def begin_reopen(self) -> None:
-        """Stop and start in the same role soon: a slave's log must be cut, which takes a new start of the store."""
+        """Stop and start in the same role soon: a slave's log must be cut, for which the store is opened again."""
         self._spawn(self._reopen(), "reopen")
 
     def _spawn(self, work: "Awaitable[None]", what: str) -> None:
@@ -66,10 +61,10 @@ class RoleChanges:
             try:
                 await work
             except Exception as error:
-                self._log.error("role_change_failed", wanted=what, error=str(error) or repr(error))
+                self.log.error("role_change_failed", wanted=what, error=str(error) or repr(error))
 
         task = asyncio.get_running_loop().create_task(run(), name="role-change")
-        self._supervisor.watch(task)
+        self.supervisor.watch(task)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -89,29 +84,29 @@ class RoleChanges:
 
         async with self.lock:
             if self._closed:
-                raise BrokerNotRunning("role not changed", why="the broker stops")
-            self._log.warning("role_changes", role=role, broker_id=broker_id)
+                raise BrokerNotRunning("role not changed", why="the broker is stopping")
+            self.log.warning("role_changes", role=role, broker_id=broker_id)
             await self._restarted(remember)
-            self._log.warning("role_changed", role=role, broker_id=broker_id)
+            self.log.warning("role_changed", role=role, broker_id=broker_id)
 
-    def tell_not_taken(self, role: str, old_role: str, error: Exception) -> None:
-        """Say that the new role could not be taken, and that the old one is tried, once."""
-        self._log.error(
+    def log_not_taken(self, role: str, old_role: str, error: Exception) -> None:
+        """Log that the start in the new role failed and that the old one is tried, once."""
+        self.log.error(
             "role_not_taken",
             role=role,
             old_role=old_role or "that of the settings",
             error=str(error) or repr(error),
-            what_to_do="it is started in its old role, once; when that fails too the process ends",
+            what_to_do="it starts in its old role, once; if that fails too the process ends",
         )
 
     async def _restarted(self, remember: Callable[[HaState], None] | None) -> None:
-        """Restart; whoever owns the broker hears of one that does not come back."""
+        """Restart; report a broker that does not come back to ``on_failed``."""
         try:
-            await self._restart(remember)
+            await self.restart(remember)
         except RoleNotTaken:
-            raise  # it serves
+            raise  # it serves in its old role
         except Exception as error:
-            self._log.error("broker_does_not_come_back", error=str(error) or repr(error))
-            if self._on_failed is not None:
-                self._on_failed(error)
+            self.log.error("broker_does_not_come_back", error=str(error) or repr(error))
+            if self.on_failed is not None:
+                self.on_failed(error)
             raise

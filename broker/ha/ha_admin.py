@@ -1,26 +1,20 @@
-"""Requests about replication, to one broker.
+"""Requests about the replication of one broker.
 
 Lives here: handlers of HA_STATUS, HA_PROMISE, HA_PROMOTE, HA_DEMOTE and HA_HOLD.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
-from pocketmq.broker.group.subscription_groups import SubscriptionGroups
+from pocketmq.broker.ha.ha_environment import HaEnvironment
 from pocketmq.broker.ha.ha_node import HaNode, NotPromoted
 from pocketmq.broker.ha.ha_roles import MASTER_ROLES, SLAVE, role_settings
 from pocketmq.broker.request.default_processor import Handler
 from pocketmq.broker.request.request_task import Buffers, Task, encode_answer
-from pocketmq.broker.topic.topic_table import TopicTable
-from pocketmq.common.events import EventLog
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.protocol.body import encode_body
 from pocketmq.remoting.protocol.ha import HaHoldResponseHeader
-
-ChangeRole = Callable[[str, int, bool], None]
-"""(role, broker id, accept loss): called when the answer was made; the change comes after it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -28,11 +22,7 @@ class HaAdmin:
     """Handlers about replication. Admin worker thread."""
 
     node: HaNode
-    topics: TopicTable
-    groups: SubscriptionGroups
-    offsets: ConsumerOffsets
-    change_role: ChangeRole
-    log: EventLog
+    environment: HaEnvironment
 
     def handlers(self) -> Mapping[int, Handler]:
         """Return the handler of each code."""
@@ -45,10 +35,10 @@ class HaAdmin:
         }
 
     def _status(self, task: Task) -> Buffers:
-        body = self.node.status()
-        body.topics_version = self.topics.version
-        body.groups_version = self.groups.version
-        body.offsets_generation = self.offsets.generation
+        body, environment = self.node.status(), self.environment
+        body.topics_version = environment.topics.version
+        body.groups_version = environment.groups.version
+        body.offsets_generation = environment.offsets.generation
         return encode_answer(task.request, body=encode_body(body))
 
     def _promise(self, task: Task) -> Buffers:
@@ -61,17 +51,19 @@ class HaAdmin:
         self._check_name(header.broker_name)
         node = self.node
         if header.role not in MASTER_ROLES:
-            raise NotPromoted("not promoted", why=f"{header.role[:80]!r} is no master's role")
+            raise NotPromoted("not promoted", why=f"{header.role[:80]!r} is no role of a master")
         if not node.may_lead(header.epoch, header.owner):
             raise NotPromoted(
                 "not promoted",
-                why=f"epoch {header.epoch} is not what this broker has promised itself "
-                f"({node.state.promised_epoch} to {node.state.promised_owner or 'nobody'})",
+                why=f"this broker has not promised itself epoch {header.epoch}, but "
+                f"{node.state.promised_epoch} to {node.state.promised_owner or 'no broker'}",
                 hint="use pocketmq ha promote",
             )
-        role_settings(node.role.config, node.role.store_config, header.role, 0)  # raises before anything is changed
-        self.log.warning("promotion_begins", epoch=header.epoch, role=header.role, remote=task.connection.remote)
-        self.change_role(header.role, 0, False)
+        role_settings(node.role.config, node.role.store_config, header.role, 0)  # raises before anything changes
+        self.environment.logger("ha").warning(
+            "promotion_begins", epoch=header.epoch, role=header.role, remote=task.connection.remote
+        )
+        self.environment.change_role(header.role, 0, False)
         return encode_answer(task.request)
 
     def _demote(self, task: Task) -> Buffers:
@@ -83,16 +75,16 @@ class HaAdmin:
             raise NotPromoted(
                 "not demoted",
                 why=f"{node.role.config.broker_name} is led by this broker",
-                hint="promote another one first (pocketmq ha promote), or use --force: nobody takes sends then",
+                hint="promote another one first (pocketmq ha promote), or use --force: then no broker takes sends",
             )
         role_settings(node.role.config, node.role.store_config, SLAVE, header.broker_id)
-        self.log.warning(
+        self.environment.logger("ha").warning(
             "demotion_begins",
             broker_id=header.broker_id,
             accept_loss=header.accept_loss,
             remote=task.connection.remote,
         )
-        self.change_role(SLAVE, int(header.broker_id), bool(header.accept_loss))
+        self.environment.change_role(SLAVE, int(header.broker_id), bool(header.accept_loss))
         return encode_answer(task.request)
 
     def _hold(self, task: Task) -> Buffers:
@@ -100,7 +92,7 @@ class HaAdmin:
         self._check_name(header.broker_name)
         node = self.node
         if node.role.is_slave or node.fenced_by is not None:
-            raise NotPromoted("sends not held", why="this broker does not lead")
+            raise NotPromoted("sends not held", why="this broker is not the leading master")
         return encode_answer(task.request, header=HaHoldResponseHeader(node.hold(header.hold_ms)))
 
     def _check_name(self, broker_name: str) -> None:

@@ -1,6 +1,6 @@
-"""What a broker is at this start: the role of its settings, or the one that a promotion or demotion gave it.
+"""The role of a broker at this start: that of its settings, or the one that a promotion or demotion gave it.
 
-Lives here: ``RoleOfRun`` and how it is found; what a slave refuses to administrators.
+Lives here: ``RoleOfRun`` and how it is found; the administrators' requests that a slave refuses.
 """
 
 from collections.abc import Mapping
@@ -33,44 +33,44 @@ CHANGES: Final = (
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
     RequestCode.CLONE_GROUP_OFFSET,
 )
-"""What a slave takes over from its master, and so lets nobody change."""
+"""Changes of tables that a slave copies from its master; a slave refuses them."""
 
 
 class ChangeOnSlaveRefused(PocketMQError):
-    """A slave's tables are its master's."""
+    """A slave copies its tables from its master and changes none itself."""
 
     default_cause = Cause.NOT_MASTER
 
 
 @dataclass(slots=True, frozen=True)
 class RoleOfRun:
-    """The settings of one run, with its role in them."""
+    """The settings of one run, its role included."""
 
     config: BrokerConfig
     store_config: StoreConfig
 
     @property
     def is_slave(self) -> bool:
-        """Whether it follows."""
+        """Whether this broker follows a master."""
         return self.store_config.broker_role == SLAVE
 
 
 def role_settings(config: BrokerConfig, store_config: StoreConfig, role: str, broker_id: int) -> RoleOfRun:
     """Return the settings of a broker in ``role``. Raises ``ConfigError`` for a role that its settings cannot have."""
     if role not in (SLAVE, *MASTER_ROLES):
-        raise ConfigError("role refused", why=f"{role[:80]!r} is none", hint="SYNC_MASTER, ASYNC_MASTER or SLAVE")
+        raise ConfigError("role refused", why=f"{role[:80]!r} is no role", hint="SYNC_MASTER, ASYNC_MASTER or SLAVE")
     if (role == SLAVE) != (broker_id > MASTER_ID):
-        raise ConfigError("role refused", why=f"{role} with broker id {broker_id}", hint="0 is a master, a slave above")
+        raise ConfigError("role refused", why=f"{role} with broker id {broker_id}", hint="a master has 0, a slave more")
     changes: dict[str, object] = {"broker_role": role}
     if role == SLAVE and store_config.transient_store_pool_enable:
-        changes["transient_store_pool_enable"] = False  # a slave confirms what is in its log, not in a buffer
+        changes["transient_store_pool_enable"] = False  # a slave confirms records in its log, not in a buffer
     return RoleOfRun(
         msgspec.structs.replace(config, broker_id=broker_id), msgspec.structs.replace(store_config, **changes)
     )
 
 
 def role_of_run(config: BrokerConfig, store_config: StoreConfig, state: HaState, log: EventLog) -> RoleOfRun:
-    """Return what this start is: the remembered role wins over the settings, and a line of the log says so."""
+    """Return the role of this start: a remembered role overrides the settings, and a log event reports it."""
     if not state.role:
         return RoleOfRun(config, store_config)
     chosen = role_settings(config, store_config, state.role, state.broker_id)
@@ -90,5 +90,5 @@ def _refuse(task: Task) -> Buffers:
 
 
 def without_changes(handlers: Mapping[int, Handler]) -> dict[int, Handler]:
-    """Return the handlers of a slave: what its master decides is refused in RocketMQ's words."""
+    """Return the handlers of a slave, which refuse ``CHANGES`` in RocketMQ's words."""
     return {code: _refuse if code in CHANGES else handler for code, handler in handlers.items()}

@@ -1,4 +1,4 @@
-"""Where a slave found its master last.
+"""The address at which a slave last found its master.
 
 Lives here: ``MasterAddress`` and the JSON of its file.
 """
@@ -17,8 +17,8 @@ class _Content(msgspec.Struct, rename="camel"):
 
 
 class MasterAddress:
-    """Remembered over restarts: a master that lost its log's end asks its slaves for it before it registers, so they
-    must find it without a name server. Thread-safe; a table for ``json_file``.
+    """Kept across restarts: a master that lost the end of its log asks its slaves for it before it registers, so they
+    must find it without a name server. Thread-safe; a ``persisted_table.Table``.
     """
 
     def __init__(self) -> None:
@@ -28,16 +28,16 @@ class MasterAddress:
 
     @property
     def ha_address(self) -> str:
-        """Where slaves connect, host:port; empty: not known."""
+        """Where slaves connect, host:port; empty: unknown."""
         return self._content.ha_address
 
     @property
     def broker_address(self) -> str:
-        """Where the master serves clients, host:port; empty: not known."""
+        """Where the master serves clients, host:port; empty: unknown."""
         return self._content.broker_address
 
     def learn(self, ha_address: str, broker_address: str) -> None:
-        """Take what a name server says."""
+        """Note the addresses that a name server returned."""
         content = _Content(ha_address, broker_address)
         with self._lock:
             if content != self._content:

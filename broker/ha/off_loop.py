@@ -1,4 +1,4 @@
-"""A blocking call beside the event loop.
+"""A blocking call outside the event loop.
 
 Lives here: ``run_off_loop``.
 """
@@ -13,7 +13,7 @@ ResultT = TypeVar("ResultT")
 
 
 async def run_off_loop(runner: Runner, mailbox: LoopMailbox, name: str, call: Callable[[], ResultT]) -> ResultT:
-    """Run ``call`` in a worker that lives for it alone; return its result or raise what it raised."""
+    """Run ``call`` in a worker of its own; return its result or raise its error."""
     future: asyncio.Future[ResultT] = asyncio.get_running_loop().create_future()
 
     def finish(result: ResultT | None, error: BaseException | None) -> None:

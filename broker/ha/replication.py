@@ -1,16 +1,15 @@
 """Replication of one run of a broker: built with the run, opened with the store, closed before it.
 
-Lives here: ``Replication``: the master's or the slave's side, the tables that a slave mirrors, in order.
+Lives here: ``Replication``, which opens and closes the master's or the slave's side and the mirrored tables in order.
 """
 
 import asyncio
 import os
 from collections.abc import Callable
-from typing import ClassVar, Final
+from typing import Final
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
-from pocketmq.broker.group.subscription_groups import SubscriptionGroups
+from pocketmq.broker.ha.ha_environment import HaEnvironment
 from pocketmq.broker.ha.ha_node import HaNode
 from pocketmq.broker.ha.ha_roles import RoleOfRun, role_of_run
 from pocketmq.broker.ha.master_address import MASTER_FILE, MasterAddress
@@ -18,20 +17,18 @@ from pocketmq.broker.ha.members_claim import ClaimMembers, MembersClaim
 from pocketmq.broker.ha.off_loop import run_off_loop
 from pocketmq.broker.ha.slave_mirror import COMMITS_FILE, LocalCommits, SlaveMirror
 from pocketmq.broker.ha.slave_sync import SlaveSync, TablesFrom
-from pocketmq.broker.persisted_table import PersistedTable
-from pocketmq.broker.topic.topic_table import MASTER_GONE, TopicTable, remake_topics
+from pocketmq.broker.persisted_table import PersistedTable, Table
+from pocketmq.broker.topic.topic_table import MASTER_GONE, remake_topics
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import ConfigError
 from pocketmq.common.events import EventLog
-from pocketmq.common.runner import LoopMailbox, Runner
-from pocketmq.common.supervised import AllSteps, Supervisor
+from pocketmq.common.supervised import AllSteps
 from pocketmq.store.checkpoint import StorePaths
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.disk.file_system import FileSystem
 from pocketmq.store.ha.opening import needs_recovery, open_store
 from pocketmq.store.ha.recover import recover_from_slaves
 from pocketmq.store.ha.service import HaService, port_of
-from pocketmq.store.ha.slave import HaSlave
 from pocketmq.store.ha.state import HaState
 from pocketmq.store.message_store import MessageStore
 
@@ -41,7 +38,7 @@ ANY_PORT: Final = -1
 def load_role(
     config: BrokerConfig, store_config: StoreConfig, file_system: FileSystem, clock: Clock, log: EventLog
 ) -> tuple[RoleOfRun, HaState]:
-    """Return what this start is, and what the node remembers. Blocks. Raises ``CorruptStore``, ``ConfigError``."""
+    """Return the role and the remembered state of this start. Blocks. Raises ``CorruptStore``, ``ConfigError``."""
     root = os.path.abspath(os.path.expanduser(store_config.store_path_root_dir))
     state = HaState(file_system, StorePaths(root), clock, os.urandom)
     state.load()
@@ -51,74 +48,33 @@ def load_role(
 class Replication:
     """One run. ``open``, ``stop`` and ``closed`` block, in a worker; ``start`` and ``stop_asking`` in the loop."""
 
-    slave_class: ClassVar[type[HaSlave]] = HaSlave
-    """How a slave follows; ``pocketmq scenario slave-readonly`` puts RocketMQ's way here, in processes of its own."""
-
-    def __init__(
-        self,
-        node: HaNode,
-        store: MessageStore,
-        topics: TopicTable,
-        groups: SubscriptionGroups,
-        offsets: ConsumerOffsets,
-        file_system: FileSystem,
-        runner: Runner,
-        mailbox: LoopMailbox,
-        clock: Clock,
-        log: EventLog,
-        on_reopen: Callable[[], None],
-        supervisor: Supervisor,
-    ) -> None:
-        """``on_reopen`` is called, in any thread, when a slave's store must be opened anew."""
+    def __init__(self, node: HaNode, store: MessageStore, environment: HaEnvironment) -> None:
+        """``environment.reopen`` is called, in any thread, when a slave's store must be opened again."""
         self.role = role = node.role
         self.node = node
         self.commits = LocalCommits()
+        self.master = MasterAddress()
         self._state = node.state
         self._store = store
-        self._offsets = offsets
-        self._topics = topics
-        self._runner = runner
-        self._mailbox = mailbox
+        self._environment = environment
+        self._log = log = environment.logger("ha")
         self._fencing: asyncio.Task[bool] | None = None
-        self._clock = clock
-        self._log = log
-        self._on_reopen = on_reopen
-        self._members_claim = MembersClaim(mailbox, supervisor)
-        self.master = MasterAddress()
-        durable = role.store_config.sync_on_close
-        self._commits_file = PersistedTable(
-            self.commits, f"{store.config.store_path_root_dir}/{COMMITS_FILE}", file_system, log, durable=durable
-        )
-        self._master_file = PersistedTable(
-            self.master, f"{store.config.store_path_root_dir}/{MASTER_FILE}", file_system, log, durable=durable
-        )
+        self._members_claim = MembersClaim(environment.mailbox, environment.supervisor)
+
+        def file(table: Table, name: str) -> PersistedTable:
+            path = f"{store.config.store_path_root_dir}/{name}"
+            return PersistedTable(table, path, environment.file_system, log, durable=store.config.sync_on_close)
+
+        self._commits_file = file(self.commits, COMMITS_FILE)
+        self._master_file = file(self.master, MASTER_FILE)
         self._is_open = False
         self._mirror: SlaveMirror | None = None
         self._sync: SlaveSync | None = None
         if role.is_slave:
-            self._mirror = SlaveMirror(
-                topics,
-                groups,
-                offsets,
-                self.commits,
-                [self._commits_file, self._master_file],
-                store,
-                file_system,
-                log,
-                durable=durable,
-            )
-            self._sync = SlaveSync(
-                self._mirror,
-                self._tables_from,
-                role.config.slave_sync_interval,
-                runner,
-                mailbox,
-                clock,
-                log,
-                supervisor,
-            )
+            self._mirror = SlaveMirror(environment, store, self.commits, [self._commits_file, self._master_file])
+            self._sync = SlaveSync(self._mirror, self._tables_from, role.config.slave_sync_interval, environment)
 
-    # ---- what name servers ask and tell (registration.ReplicationView); loop thread
+    # ---- the view of the name servers (registration.ReplicationView); loop thread
 
     @property
     def ha_address(self) -> str:
@@ -132,7 +88,7 @@ class Replication:
 
     @property
     def may_register(self) -> bool:
-        """False once this master was replaced."""
+        """False once another master has replaced this one."""
         return self.node.fenced_by is None
 
     def claim(self) -> tuple[int, str]:
@@ -140,25 +96,26 @@ class Replication:
         return self.node.claim()
 
     def learn_epoch(self, epoch: int, owner: str, address: str) -> None:
-        """Hear that another master has this name: fence this one, beside the loop. Loop thread."""
+        """Learn that another master has this name: fence this one, in a worker. Loop thread."""
         if self._fencing is None:
-            call = run_off_loop(self._runner, self._mailbox, "HaFence", lambda: self.node.fence(epoch, owner, address))
+            runner, mailbox = self._environment.runner, self._environment.mailbox
+            call = run_off_loop(runner, mailbox, "HaFence", lambda: self.node.fence(epoch, owner, address))
             self._fencing = asyncio.get_running_loop().create_task(call, name="ha-fence")
             self._fencing.add_done_callback(self._fenced)
 
     def learn_known_epoch(self, epoch: int) -> None:
-        """Hear of the newest epoch that a name server knows."""
+        """Learn the newest epoch that a name server knows."""
         self.node.learn_known_epoch(epoch)
 
     def _fenced(self, task: asyncio.Task[bool]) -> None:
         self._fencing = None
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            self._log.error("fence_not_written", error=str(error), what_to_do="look at the disk; sends are refused")
+            self._log.error("fence_not_written", error=str(error), what_to_do="check the disk; sends are refused")
 
     def learn_master(self, ha_address: str, broker_address: str) -> None:
-        """Hear from a name server where this slave's master is. One that went stays the last known: it may ask its
-        slaves for what it lost before it registers again."""
+        """Learn from a name server where this slave's master is. Without an answer the last known address stays: a
+        master that restarts may ask its slaves for lost records before it registers again."""
         if ha_address and broker_address:
             self.master.learn(ha_address, broker_address)
 
@@ -166,8 +123,8 @@ class Replication:
         return self.role.store_config.ha_master_address or self.master.ha_address
 
     def _tables_from(self) -> TablesFrom | None:
-        """Return where tables come from: the node that streams the log, at the address that it gave with it. Masters
-        of older versions give none: then at the one that name servers gave."""
+        """Return where tables come from: the node that streams the log, at the address that it sent with the log, or,
+        for masters of older versions, which send none, at the address that name servers returned."""
         followed = None if self.node.slave is None else self.node.slave.followed
         if followed is None:
             return None
@@ -182,16 +139,16 @@ class Replication:
 
     @property
     def wants_master(self) -> bool:
-        """Whether this is a slave that does not follow: then name servers are asked more often."""
+        """Whether this is a slave without a master: it then asks name servers more often."""
         return self.role.is_slave and not (self.has_master and self.master.broker_address)
 
     # ---- life
 
     def open(self, host: str, port: int, progress: Callable[[int, int], None] | None) -> None:
-        """Open the store as this node's state orders, then its side of replication.
+        """Open the store as this node's state requires, then its side of replication.
 
-        A master that must ask its slaves first does so here. Raises what ``open_store``, ``HaService`` and
-        ``recover_from_slaves`` raise; the caller closes the store.
+        A master that must ask its slaves for lost records does so here. Raises the errors of ``open_store``,
+        ``HaService`` and ``recover_from_slaves``; the caller closes the store.
         """
         self.node.address = f"{host}:{port}"
         open_store(self._store, self._state, self._log, progress)
@@ -216,12 +173,12 @@ class Replication:
             self._state,
             cluster=config.broker_cluster_name,
             broker_name=config.broker_name,
-            clock=self._clock,
-            runner=self._runner,
+            clock=self._environment.clock,
+            runner=self._environment.runner,
             log=self._log,
             address=f"{host}:{port}",
         )
-        # A broker on a port of the system's choice shall not depend on the port beside it.
+        # A broker on a port that the system chose must not depend on the port beside it.
         is_any = config.listen_port == 0 and not store_config.ha_listen_port
         wanted = ANY_PORT if is_any else port_of(store_config, port)
         if needs_recovery(self._state, store_config):
@@ -232,7 +189,7 @@ class Replication:
                 broker_name=config.broker_name,
                 bind_address=config.bind_address,
                 port=wanted,
-                clock=self._clock,
+                clock=self._environment.clock,
                 log=self._log,
             )
             if self._state.fenced_by is not None:
@@ -244,7 +201,7 @@ class Replication:
             if store_config.broker_role == "SYNC_MASTER" or store_config.ha_listen_port or self._state.slaves:
                 raise
             self._log.warning(
-                "ha_port_not_opened", error=str(error), what_to_do="nothing, unless this broker shall have slaves"
+                "ha_port_not_opened", error=str(error), what_to_do="nothing, unless this broker is to have slaves"
             )
             self._state.open_epoch(self._store.log.committed_offset)
             return
@@ -260,66 +217,69 @@ class Replication:
         self.node.ha_address = f"{host}:{ha_port}"
 
     def open_tables(self, *, topics_are_old: bool = False) -> None:
-        """Put the tables right, now that log and tables are there. Blocks.
+        """Reconcile the tables with the log, after both are loaded. Blocks.
 
-        ``topics_are_old``: the topics came from a backup, or there were none: some may be missing.
+        ``topics_are_old``: the topics come from a backup, or no file was found: some may be missing.
         """
         self._commits_file.load()
         self._is_open = True
         if not self.role.is_slave:
             self.commits.clear()
             self._commits_file.persist()
-            clamped = self._offsets.clamp(self._store.max_offset)
+            topics, offsets = self._environment.topics, self._environment.offsets
+            clamped = offsets.clamp(self._store.max_offset)
             if clamped:
-                self._log.warning("consumer_offsets_clamped", entries=clamped, why="they lay behind the end of queues")
+                self._log.warning(
+                    "consumer_offsets_clamped", entries=clamped, why="they were beyond the ends of queues"
+                )
             if self._state.tables_due or topics_are_old:
-                self._topics.add_system_topics()  # first: they have numbers of queues of their own
+                topics.add_system_topics()  # first: they have numbers of queues of their own
                 why = "topics.json did not have them" if topics_are_old else MASTER_GONE
-                remake_topics(self._topics, self._store, self._log, why)
+                remake_topics(topics, self._store, self._log, why)
             return
         assert self._mirror is not None
         self._mirror.load()
         self._master_file.load()
 
-        config = self.role.config
-        self.node.slave = self.slave_class(
+        config, environment = self.role.config, self._environment
+        self.node.slave = environment.slave_type(
             self.role.store_config,
             self._store,
             self._state,
-            self._clock,
-            self._runner,
+            environment.clock,
+            environment.runner,
             self._log,
             self._master_ha_address,
             cluster=config.broker_cluster_name,
             broker_name=config.broker_name,
             broker_id=config.broker_id,
-            on_reopen=self._on_reopen,
+            on_reopen=environment.reopen,
         )
 
     def tables_written(self) -> None:
-        """Note that the tables are on disk as ``open_tables`` has put them right. Blocks."""
+        """Note that the tables are on disk as ``open_tables`` has reconciled them. Blocks."""
         if self._state.tables_due and not self.role.is_slave:
             self._state.tables_done()
 
     def claim_with(self, claim_members: ClaimMembers) -> None:
         """Let the master claim epochs with ``claim_members``, now that it is registered."""
-        self._members_claim.use(claim_members)
+        self._members_claim.claim = claim_members
 
     def start(self) -> None:
-        """Begin to follow and to mirror tables, now that name servers have said where the master is."""
+        """Begin to follow and to mirror tables, after name servers have returned the address of the master."""
         if self.node.slave is not None:
             self.node.slave.start()
         if self._sync is not None:
             self._sync.start()
 
     async def stop_asking(self) -> None:
-        """End the mirroring, and claims."""
-        self._members_claim.use(None)
+        """Stop the mirroring, and refuse claims."""
+        self._members_claim.claim = None
         if self._sync is not None:
             await self._sync.stop()
 
     def stop(self) -> None:
-        """End both sides; the store is still open. Every step is taken; the first error is raised at the end."""
+        """Stop both sides; the store is still open. Takes every step, then raises the first error."""
         node = self.node
         steps = AllSteps(
             lambda step, error: self._log.error("replication_stop_failed", step=step, error=str(error) or repr(error))
@@ -334,7 +294,7 @@ class Replication:
         steps.raise_first()
 
     def closed(self) -> None:
-        """Note that the store was closed without an error: nothing of this run can be lost."""
+        """Note that the store was closed without an error: no record of this run can be lost."""
         store_config = self.role.store_config
         durable = store_config.sync_on_close or store_config.flush_disk_type == "SYNC_FLUSH"
         if self.node.service is not None and durable:

@@ -1,4 +1,4 @@
-"""What a slave takes over from its master beside the log: topics, groups, offsets, progress of delayed messages.
+"""The tables that a slave copies from its master beside the log: topics, groups, offsets, delay progress.
 
 Lives here: ``SlaveMirror``, which changes the tables; ``LocalCommits``, offsets that consumers committed to this slave.
 """
@@ -13,33 +13,30 @@ import msgspec
 from pocketmq.broker.delay.delay_offsets import DelayOffsets
 from pocketmq.broker.delay.delay_service import OFFSETS_FILE, TIMER_FILE, DelayProgressBody
 from pocketmq.broker.delay.timer_queue import TimerProgress
-from pocketmq.broker.group.consumer_offsets import SEPARATOR, ConsumerOffsets
-from pocketmq.broker.group.subscription_groups import SubscriptionGroups
-from pocketmq.broker.persisted_table import PersistedTable
-from pocketmq.broker.topic.topic_table import TopicTable
-from pocketmq.common.events import EventLog
+from pocketmq.broker.group.consumer_offsets import SEPARATOR
+from pocketmq.broker.ha.ha_environment import HaEnvironment
+from pocketmq.broker.persisted_table import PersistedTable, Table
 from pocketmq.common.topics import is_system_topic
-from pocketmq.store.disk.file_system import FileSystem
 from pocketmq.store.disk.queue_paths import QUEUE_ID_MAX, QUEUE_OFFSET_MAX, topic_error
 from pocketmq.store.message_store import MessageStore
 
 COMMITS_FILE: Final = "pocketmq/slaveCommits.json"
-ENTRIES_TOLD_MAX: Final = 100
-"""Illegal entries of a master's tables that are told of one by one."""
+ENTRIES_LOGGED_MAX: Final = 100
+"""Illegal entries of a master's tables that are logged one by one."""
 Commit = tuple[str, str, int, int]
 """(group, topic, queue id, next offset to consume)"""
 
 
 class _Deletions(msgspec.Struct, rename="camel"):
-    """What our masters add to GET_ALL_TOPIC_CONFIG: topic -> where the log ended when it was deleted."""
+    """The addition of our masters to GET_ALL_TOPIC_CONFIG: topic → end of the log when it was deleted."""
 
     deleted_topics: dict[str, int] = {}
 
 
 class LocalCommits:
-    """Offsets that consumers committed here while their master was away; the master gets them when it is back.
+    """Offsets that consumers committed here while their master was away, for the master when it is back.
 
-    ``topic@group`` → queue id → offset. Thread-safe. Bounded by the table of offsets, which took each commit first.
+    ``topic@group`` → queue id → offset. Thread-safe. Bounded by the table of offsets, which accepted each commit first.
     """
 
     def __init__(self) -> None:
@@ -71,7 +68,7 @@ class LocalCommits:
         return commits
 
     def done(self, commit: Commit) -> None:
-        """Forget a commit that the master has, unless it moved on."""
+        """Forget a commit that the master has, unless a later one replaced it."""
         group, topic, queue_id, offset = commit
         with self._lock:
             queues = self._table.get(f"{topic}{SEPARATOR}{group}", {})
@@ -80,14 +77,14 @@ class LocalCommits:
                 self.generation += 1
 
     def remove_topic(self, topic: str) -> None:
-        """Forget what was committed of a topic that is gone."""
+        """Forget the commits of a topic that is gone."""
         with self._lock:
             for key in [key for key in self._table if key.partition(SEPARATOR)[0] == topic]:
                 del self._table[key]
                 self.generation += 1
 
     def clear(self) -> None:
-        """Forget all: this broker is the master now."""
+        """Forget all commits: this broker is the master now."""
         with self._lock:
             if self._table:
                 self._table.clear()
@@ -106,69 +103,64 @@ class LocalCommits:
 
 
 class SlaveMirror:
-    """Applies what ``slave_sync`` fetched. One worker thread; blocks on the disk.
+    """Applies the tables that ``slave_sync`` fetched. One worker thread; blocks on the disk.
 
-    Progress of delayed messages is written only once the slave's log reaches the end that the master named with it:
-    every delivery that it counts is then here as well. Before that a promotion repeats deliveries; it loses none.
+    Progress of delayed messages is written only once the slave's log reaches the end that the master sent with it:
+    every delivery that it counts is then in this log as well. A promotion before that repeats deliveries, loses none.
     """
 
     def __init__(
         self,
-        topics: TopicTable,
-        groups: SubscriptionGroups,
-        offsets: ConsumerOffsets,
+        environment: HaEnvironment,
+        store: MessageStore,
         commits: LocalCommits,
         other_files: Sequence[PersistedTable],
-        store: MessageStore,
-        file_system: FileSystem,
-        log: EventLog,
-        *,
-        durable: bool,
     ) -> None:
-        """``other_files`` are written by ``settle`` as well, when they have changed."""
-        self._other_files = other_files
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
+        """``settle`` writes ``other_files`` as well, when they have changed."""
         self.commits = commits
+        self._other_files = other_files
+        self._topics = environment.topics
+        self._groups = environment.groups
+        self._offsets = environment.offsets
         self._store = store
-        self._log = log
+        self._log = log = environment.logger("ha")
         self._delay_offsets = DelayOffsets()
         self._timer_progress = TimerProgress()
-        root = store.config.store_path_root_dir
+        root, durable = store.config.store_path_root_dir, store.config.sync_on_close
+        files: tuple[tuple[Table, str], ...] = (self._delay_offsets, OFFSETS_FILE), (self._timer_progress, TIMER_FILE)
         self._files = [
-            PersistedTable(self._delay_offsets, f"{root}/{OFFSETS_FILE}", file_system, log, durable=durable),
-            PersistedTable(self._timer_progress, f"{root}/{TIMER_FILE}", file_system, log, durable=durable),
+            PersistedTable(table, f"{root}/{name}", environment.file_system, log, durable=durable)
+            for table, name in files
         ]
         self._waiting_progress: DelayProgressBody | None = None
-        self._deleted: dict[str, int] = {}  # topic -> end of the master's log when it was found to be gone
-        self._early: dict[str, int] = {}  # deletions behind the end of the master's log
-        self._told: set[tuple[str, str]] = set()
+        self._deleted: dict[str, int] = {}  # topic → end of the master's log when the topic was found to be gone
+        self._early: dict[str, int] = {}  # deletions beyond the end of the master's log
+        self._logged: set[tuple[str, str]] = set()
 
     def _illegal(self, table: str, name: str, why: str) -> None:
-        """Report an entry that is not taken over: each once, and no more of them than ``ENTRIES_TOLD_MAX``."""
+        """Log an entry that is skipped: each once, and at most ``ENTRIES_LOGGED_MAX`` of them."""
         key = table, name[:256]
-        if key in self._told or len(self._told) > ENTRIES_TOLD_MAX:
+        if key in self._logged or len(self._logged) > ENTRIES_LOGGED_MAX:
             return
-        self._told.add(key)
-        if len(self._told) > ENTRIES_TOLD_MAX:
-            self._log.warning("master_entries_untold", why=f"more than {ENTRIES_TOLD_MAX} illegal entries")
+        self._logged.add(key)
+        if len(self._logged) > ENTRIES_LOGGED_MAX:
+            self._log.warning("master_entries_untold", why=f"more than {ENTRIES_LOGGED_MAX} illegal entries")
             return
         self._log.warning(
             "master_entry_skipped",
             table=table,
             name=ascii(name[:128]),
             why=why,
-            what_to_do="look who says to be the master of this slave, and what put this into its table",
+            what_to_do="check which broker is the master of this slave, and how the entry came into its table",
         )
 
     def topics(self, content: bytes, master_end: int) -> bool:
-        """Take over the topics, and forget what the master has deleted, at the same place of the log.
+        """Copy the topics, and repeat the master's deletions at the same place of the log.
 
-        What a topic has here that the master does not have any more, and does not know to be deleted, goes once the log
-        is at ``master_end``: what it had then has come by that time. Entries that no master of ours has are skipped and
-        reported. Returns False if a topic was deleted behind ``master_end``: what the master appended is not committed
-        yet, so ask again. Raises ``DECODE_ERRORS``, ``StoreError``.
+        A topic that the master lacks without listing its deletion loses its queues here once this log reaches
+        ``master_end``: all its records have arrived by then. Entries that no PocketMQ master can have are skipped and
+        logged. Returns False if a topic was deleted beyond ``master_end``: the master has not committed its latest
+        records yet, so ask again. Raises ``DECODE_ERRORS``, ``StoreError``.
         """
         deleted = msgspec.json.decode(content, type=_Deletions).deleted_topics
         early: dict[str, int] = {}
@@ -187,7 +179,7 @@ class SlaveMirror:
                 self._illegal("deletedTopics", topic, why)
                 continue
             if end_offset > self._store.consume_queues.deleted.get(topic):
-                self._forget_offsets(topic)  # first: they would skip what the topic gets when it is created anew
+                self._forget_offsets(topic)  # first: they would skip messages of a new topic of this name
                 self._store.delete_topic_below(topic, end_offset)
                 self._log.info("topic_deleted", topic=topic, end_offset=end_offset, why="its master has deleted it")
         self._early = early
@@ -202,32 +194,32 @@ class SlaveMirror:
         self.commits.remove_topic(topic)
 
     def groups(self, content: bytes) -> None:
-        """Take over the consumer groups."""
+        """Copy the consumer groups."""
         self._groups.mirror(content, partial(self._illegal, "groups"))
 
     def offsets(self, content: bytes) -> list[Commit]:
-        """Take over the consumer offsets; return what consumers committed here beyond them."""
-        told = self._offsets.mirror(content, partial(self._illegal, "offsets"))
-        commits = self.commits.ahead_of(told)
+        """Copy the consumer offsets; return the commits made here that are ahead of them."""
+        known = self._offsets.mirror(content, partial(self._illegal, "offsets"))
+        commits = self.commits.ahead_of(known)
         for group, topic, queue_id, offset in commits:
             self._offsets.commit(group, topic, queue_id, offset)
         return commits
 
     def progress(self, content: bytes) -> None:
-        """Take over the progress of delayed messages, now or when the log is there. Raises ``DECODE_ERRORS``."""
-        told = msgspec.json.decode(content, type=DelayProgressBody, strict=False)
-        for level, offset in list(told.offset_table.items()):
+        """Copy the progress of delayed messages, at once or when the log has arrived. Raises ``DECODE_ERRORS``."""
+        body = msgspec.json.decode(content, type=DelayProgressBody, strict=False)
+        for level, offset in list(body.offset_table.items()):
             if not (0 <= level <= QUEUE_ID_MAX and 0 <= offset <= QUEUE_OFFSET_MAX):
                 self._illegal("delayOffset", str(level), f"offset {offset} of level {level}")
-                del told.offset_table[level]
+                del body.offset_table[level]
                 known = self._delay_offsets.get(level)
                 if known:
-                    told.offset_table[level] = known
-        if self._waiting_progress is None or told.end_offset < self._waiting_progress.end_offset:
-            self._waiting_progress = told
+                    body.offset_table[level] = known
+        if self._waiting_progress is None or body.end_offset < self._waiting_progress.end_offset:
+            self._waiting_progress = body
 
     def settle(self) -> None:
-        """Do what waited for the log. Raises ``StoreError``, ``DECODE_ERRORS``."""
+        """Apply the changes that waited for the log. Raises ``StoreError``, ``DECODE_ERRORS``."""
         for file in self._other_files:
             file.persist()
         for topic, master_end in list(self._deleted.items()):
@@ -237,17 +229,17 @@ class SlaveMirror:
                 self._store.delete_topic(topic)
                 del self._deleted[topic]
                 self._log.info("topic_deleted", topic=topic, why="its master has deleted it")
-        told = self._waiting_progress
-        if told is not None and self._store.committed_offset >= told.end_offset:
+        body = self._waiting_progress
+        if body is not None and self._store.committed_offset >= body.end_offset:
             self._waiting_progress = None
-            self._delay_offsets.mirror(told.offset_table)
+            self._delay_offsets.mirror(body.offset_table)
             try:
-                self._timer_progress.mirror(bytes(told.timer_progress))
+                self._timer_progress.mirror(bytes(body.timer_progress))
             finally:
                 for file in self._files:
                     file.persist()
 
     def load(self) -> None:
-        """Read what was mirrored before. Blocks. Raises ``CorruptRecord``, ``StoreError``."""
+        """Read the progress that was mirrored before. Blocks. Raises ``CorruptRecord``, ``StoreError``."""
         for file in self._files:
             file.load()

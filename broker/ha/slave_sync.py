@@ -1,6 +1,6 @@
-"""A slave keeps asking its master for what is not in the log (RocketMQ SlaveSynchronize).
+"""A slave polls its master for the tables that are not in the log (RocketMQ SlaveSynchronize).
 
-Lives here: ``SlaveSync``: one task that asks, one worker that applies; commits of consumers handed back.
+Lives here: ``SlaveSync``: one task that asks, one worker that applies the answers; commits of consumers handed back.
 """
 
 import asyncio
@@ -8,13 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from pocketmq.broker.ha.ha_environment import HaEnvironment
 from pocketmq.broker.ha.off_loop import run_off_loop
 from pocketmq.broker.ha.slave_mirror import Commit, SlaveMirror
-from pocketmq.common.clock import Clock
 from pocketmq.common.errors import DECODE_ERRORS, BytesIllegal, PocketMQError
-from pocketmq.common.events import EventLog
-from pocketmq.common.runner import LoopMailbox, Runner
-from pocketmq.common.supervised import Supervisor
 from pocketmq.remoting.channel import ClientChannel
 from pocketmq.remoting.channel_pool import ChannelPool
 from pocketmq.remoting.codes import RequestCode, ResponseCode, request_name
@@ -27,9 +24,9 @@ from pocketmq.remoting.protocol.spec import Header
 TIMEOUT_MS: Final = 3000
 """Of one request (RocketMQ SlaveSynchronize)."""
 OFFSETS_PAUSE_FACTOR: Final = 10
-"""Offsets change all the time: fetching them takes at most a tenth of the time, however many there are."""
+"""Offsets change all the time: fetching them takes at most a tenth of the time, whatever their number."""
 PROGRESS_EVERY: Final = 3
-"""Progress of delayed messages is asked for each so many rounds: it changes with every delivery."""
+"""Rounds between two requests for the progress of delayed messages, which changes with every delivery."""
 
 
 class MasterRefused(PocketMQError):
@@ -39,7 +36,7 @@ class MasterRefused(PocketMQError):
 
 
 class TableIllegal(BytesIllegal):
-    """A table that the master sent cannot be read: damaged on its way, or at the master."""
+    """A table that the master sent cannot be read: damaged on the way or at the master."""
 
     retriable = True
 
@@ -54,7 +51,7 @@ class TablesFrom(NamedTuple):
 
 @dataclass(slots=True)
 class _Seen:
-    """Versions that were taken over from one master."""
+    """Versions of the tables that were copied from one master."""
 
     master: TablesFrom | None = None
     topics: DataVersion = field(default_factory=lambda: DataVersion(-1, -1))
@@ -64,9 +61,9 @@ class _Seen:
 
 
 class SlaveSync:
-    """Mirrors tables while it runs. Loop thread; what is applied blocks in a worker.
+    """Mirrors tables while it runs. Loop thread; answers are applied in a worker, which blocks.
 
-    Versions are asked for each ``interval_ms``; a table is fetched when its version differs (topics 21, consumer
+    It asks for versions every ``interval_ms``, and fetches a table when its version differs (topics 21, consumer
     offsets 43, delay progress 45, groups 201, in RocketMQ's order).
     """
 
@@ -75,35 +72,29 @@ class SlaveSync:
         mirror: SlaveMirror,
         tables_from: Callable[[], TablesFrom | None],
         interval_ms: int,
-        runner: Runner,
-        mailbox: LoopMailbox,
-        clock: Clock,
-        log: EventLog,
-        supervisor: Supervisor,
+        environment: HaEnvironment,
     ) -> None:
-        """``tables_from`` returns the node that streams the log at present, None while none does."""
+        """``tables_from`` returns the node that streams the log now, None while none does."""
         self._mirror = mirror
         self._tables_from = tables_from
         self._interval_ms = interval_ms
-        self._runner = runner
-        self._mailbox = mailbox
-        self._clock = clock
-        self._log = log
-        self._supervisor = supervisor
+        self._environment = environment
+        self._clock = environment.clock
+        self._log = environment.logger("ha")
         self._offsets_due_ns = 0
-        self._pool = ChannelPool(clock=clock, log=log)
+        self._pool = ChannelPool(clock=self._clock, log=self._log)
         self._task: asyncio.Task[None] | None = None
         self._seen = _Seen()
         self._failures = 0
         self.rounds = 0
-        """Rounds that ended well."""
+        """Rounds without an error."""
 
     def start(self) -> None:
-        """Begin to ask."""
-        self._task = self._supervisor.keep(self._run, "slave-sync")
+        """Begin to poll."""
+        self._task = self._environment.supervisor.keep(self._run, "slave-sync")
 
     async def stop(self) -> None:
-        """End; a request under way is given up."""
+        """Stop; a request under way is abandoned."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -128,7 +119,7 @@ class SlaveSync:
             await asyncio.sleep(self._interval_ms / 1000)
 
     async def sync(self, master: TablesFrom) -> None:
-        """Take over what has changed at the master. Raises what requests and the disk raise."""
+        """Copy the tables that have changed at the master. Raises the errors of requests and of the disk."""
         channel = await self._pool.get(master.address)
         seen = self._seen
         if seen.master != master:
@@ -138,7 +129,7 @@ class SlaveSync:
         mirror = self._mirror
         if status.topics_version != seen.topics:
             content = bytes(await self._ask(channel, RequestCode.GET_ALL_TOPIC_CONFIG))
-            # its end of the log after the answer: a topic that is missing in it has no record behind that
+            # the end of its log after the answer: a topic that the answer lacks has no record beyond it
             later = decode_body(await self._ask(channel, RequestCode.HA_STATUS), HaStatusBody)
             taken: list[bool] = []
             await self._take(master, "topics", lambda: taken.append(mirror.topics(content, later.end_offset)))
@@ -164,13 +155,13 @@ class SlaveSync:
         await self._take_over("delay progress", mirror.settle)
 
     async def _take(self, master: TablesFrom, table: str, call: Callable[[], None]) -> None:
-        """Take over an answer, unless the log has come from elsewhere, or from nowhere, since it was asked for."""
+        """Apply an answer, unless another node, or none, streams the log by now."""
         if self._tables_from() != master:
-            raise MasterRefused("no tables taken over", why=f"the log does not come from {master.address} any more")
+            raise MasterRefused("no tables copied", why=f"the log no longer comes from {master.address}")
         await self._take_over(table, call)
 
     async def _hand_back(self, channel: ClientChannel, commits: list[Commit]) -> None:
-        """Give the master what consumers committed here while it was away."""
+        """Send the master the offsets that consumers committed here while it was away."""
         for commit in commits:
             group, topic, queue_id, offset = commit
             header = UpdateConsumerOffsetRequestHeader(group, topic, queue_id, offset)
@@ -187,27 +178,27 @@ class SlaveSync:
 
     async def _take_over(self, table: str, call: Callable[[], None]) -> None:
         try:
-            await run_off_loop(self._runner, self._mailbox, "SlaveSync", call)
+            await run_off_loop(self._environment.runner, self._environment.mailbox, "SlaveSync", call)
         except DECODE_ERRORS as error:
             raise TableIllegal(
-                f"{table} of the master not taken over",
+                f"{table} of the master not copied",
                 why=f"{type(error).__name__}: {error}",
-                hint="the next round asks again; if it goes on, look at the master's own files in config/",
+                hint="the next round asks again; if the error stays, check the master's files in config/",
             ) from error
 
 
 def _check_status(status: HaStatusBody, master: TablesFrom) -> None:
-    """Raise ``MasterRefused`` unless who answers says that it is the node which streams the log.
+    """Raise ``MasterRefused`` unless the answering node is the one that streams the log.
 
-    It may be in a later epoch than the stream: a slave that it counts anew begins one, others stay connected.
+    It may be in a later epoch than the stream: it begins one when it counts a slave again, others stay connected.
     """
     if not status.is_master:
-        raise MasterRefused("no tables taken over", why=f"{master.address} is no master: {status.role}")
+        raise MasterRefused("no tables copied", why=f"{master.address} is no master: {status.role}")
     is_same_node = bool(status.node_id) and master.owner.startswith(f"{status.node_id}.")
     if not is_same_node or not any((each.number, each.owner) == master[1:] for each in status.epochs):
         raise MasterRefused(
-            "no tables taken over",
+            "no tables copied",
             why=f"{master.address} is node {status.node_id[:64]!a} in epoch {status.epoch}, and the log comes from "
             f"{master.owner} in epoch {master.epoch}",
-            hint="two brokers say to be the master of this name, or one is behind a false address: look at both",
+            hint="two brokers claim to be the master of this name, or an address is wrong: check both",
         )

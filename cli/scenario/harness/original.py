@@ -8,12 +8,13 @@ Lives here: ``SerialTransfer`` (one waiter behind the other, GroupTransferServic
 
 import sys
 from collections import deque
+from functools import partial
 from typing import Final
 
 import typer
 
-from pocketmq.broker.ha.replication import Replication
-from pocketmq.cli.daemon import daemon_commands
+from pocketmq.broker.app import BrokerApp
+from pocketmq.cli.daemon import daemon, daemon_commands
 from pocketmq.store.append_result import PutStatus
 from pocketmq.store.errors import StoreError
 from pocketmq.store.ha.group_transfer import GroupTransfer
@@ -121,7 +122,7 @@ class StubbornSlave(HaSlave):
 def main() -> None:
     """Run ``broker`` with RocketMQ's way."""
     HaService.transfer_class = SerialTransfer
-    Replication.slave_class = StubbornSlave
+    vars(daemon)["BrokerApp"] = partial(BrokerApp, slave_type=StubbornSlave)
     app = typer.Typer(pretty_exceptions_enable=False)
     app.callback()(_one_of_several)
     app.command()(daemon_commands.broker)

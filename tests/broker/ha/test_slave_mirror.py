@@ -12,7 +12,7 @@ from pocketmq.broker.delay.timer_queue import TimerState
 from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
 from pocketmq.broker.group.subscription_groups import SubscriptionGroups
 from pocketmq.broker.ha.master_address import MasterAddress
-from pocketmq.broker.ha.slave_mirror import ENTRIES_TOLD_MAX, LocalCommits, SlaveMirror
+from pocketmq.broker.ha.slave_mirror import ENTRIES_LOGGED_MAX, LocalCommits, SlaveMirror
 from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.logs import CapturedLog
@@ -29,7 +29,7 @@ class FakeStore:
     """A log of which only the end matters, and queues by name."""
 
     def __init__(self, path: Path) -> None:
-        self.config: Any = type("Config", (), {"store_path_root_dir": str(path)})
+        self.config: Any = type("Config", (), {"store_path_root_dir": str(path), "sync_on_close": False})
         self.committed_offset = self.dispatched_offset = 0
         self.topics: set[str] = set()
         self.deleted: list[str] = []
@@ -63,17 +63,11 @@ class World:
         self.path = path
         (path / "config").mkdir(exist_ok=True)
         (path / "pocketmq").mkdir(exist_ok=True)
-        self.mirror = SlaveMirror(
-            self.topics,
-            self.groups,
-            self.offsets,
-            self.commits,
-            [],
-            self.store,
-            OsFileSystem(),
-            self.log,
-            durable=False,
-        )
+        self.file_system = OsFileSystem()
+        self.mirror = SlaveMirror(cast("Any", self), self.store, self.commits, [])
+
+    def logger(self, name: str) -> CapturedLog:
+        return self.log
 
     def told(self) -> list[tuple[str, str]]:
         """Return (table, name) of the entries that were reported."""
@@ -363,4 +357,4 @@ def test_a_table_full_of_lies_does_not_fill_the_log(world: World) -> None:
     for _ in range(3):
         world.mirror.topics(msgspec.json.encode({"topicConfigTable": table}), 0)
     events = [each["event"] for each in world.log.events]
-    assert (events.count("master_entry_skipped"), events.count("master_entries_untold")) == (ENTRIES_TOLD_MAX, 1)
+    assert (events.count("master_entry_skipped"), events.count("master_entries_untold")) == (ENTRIES_LOGGED_MAX, 1)

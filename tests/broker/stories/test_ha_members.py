@@ -66,7 +66,7 @@ async def test_without_a_name_server_a_slave_is_not_counted_in_anothers_place(ha
     """It could be the one whose place it takes that is promoted. It has the log; once the server is back it counts."""
     master, _ = await ha.pair()
     await ha.stop("s")
-    master.replication._members_claim.use(None)
+    master.replication._members_claim.claim = None
     new = await ha.start("new", 2)
     await eventually(lambda: new.replication.has_master and master.replication.node.status().slaves)
     assert await append_code(await harness.client(master)) == ResponseCode.SLAVE_NOT_AVAILABLE

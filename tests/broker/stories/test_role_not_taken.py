@@ -76,7 +76,7 @@ async def test_a_broker_that_starts_in_neither_role_says_so_and_ends(ha: HaClust
     """Its owner hears of it, with the last error."""
     _, slave = await ha.pair()
     failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
-    slave._roles._on_failed = failed.set_result
+    slave._roles.on_failed = failed.set_result
     refuse_starts(slave, 2)
     with pytest.raises(PocketMQError, match="the disk says no"):
         await slave.change_role("SYNC_MASTER", 0)

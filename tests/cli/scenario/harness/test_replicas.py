@@ -1,12 +1,13 @@
 """Parts of the scenarios about replication: RocketMQ's serial wait, the cable, what counts as lost."""
 
 import asyncio
+import inspect
 from collections import Counter
 from typing import Any
 
 import pytest
 
-from pocketmq.broker.ha.replication import Replication
+from pocketmq.broker.app import BrokerApp
 from pocketmq.cli.scenario.harness.cable import Cable
 from pocketmq.cli.scenario.harness.original import SerialTransfer, StubbornSlave
 from pocketmq.cli.scenario.harness.replicas import READ_ONLY, GroupMeasured, GroupPlan, all_ok, all_safe_after
@@ -80,7 +81,7 @@ def test_the_original_serves_what_is_confirmed_and_refuses_what_is_too_far() -> 
 def test_the_product_does_not_know_the_original() -> None:
     """Only the scenario's own processes wait RocketMQ's way."""
     assert HaService.transfer_class is GroupTransfer
-    assert Replication.slave_class is HaSlave
+    assert inspect.signature(BrokerApp).parameters["slave_type"].default is HaSlave
 
 
 class Refusing:
