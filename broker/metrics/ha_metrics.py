@@ -1,14 +1,15 @@
-"""The metrics of replication, one row each, and what ``/health`` and the runtime table say of it.
+"""The metrics of replication, one row each, and its entries in ``/health`` and in the runtime table.
 
 Lives here: the groups of ``REPLICATION``; ``ha_runtime_info`` for the texts of the runtime table; ``ha_health``.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Final
 
 from pocketmq.broker.ha.ha_node import HaNode
 from pocketmq.broker.ha.ha_roles import SLAVE
-from pocketmq.broker.metrics.registry import Counter, Gauge, Group, Unit
+from pocketmq.broker.metrics.registry import Counter, Find, Gauge, Group, Row, S, Unit, only
 from pocketmq.broker.metrics.sources import Look
 from pocketmq.remoting.protocol.ha import HaSlaveBody, HaStatusBody
 from pocketmq.store.ha.status import HaStatus
@@ -29,19 +30,13 @@ def _role(status: HaStatusBody) -> str:
     return "FENCED" if status.is_fenced else status.role
 
 
-def _status(wanted: Callable[[HaStatusBody], bool]) -> Callable[[Look], Iterable[tuple[tuple[str, ...], HaStatusBody]]]:
-    """Return what finds the status of a node that is ``wanted``."""
-
-    def find(look: Look) -> Iterable[tuple[tuple[str, ...], HaStatusBody]]:
-        replication = look.replication
-        return [] if replication is None or not wanted(replication.status) else [((), replication.status)]
-
-    return find
-
-
-def _service(look: Look) -> Iterable[tuple[tuple[str, ...], HaStatus]]:
-    replication = look.replication
-    return [] if replication is None or replication.service is None else [((), replication.service)]
+def _status(wanted: Callable[[str], bool] = lambda role: True) -> Find[HaStatusBody]:
+    """Return what finds the status of a node whose role is ``wanted``."""
+    return only(
+        lambda look: (
+            None if look.replication is None or not wanted(look.replication.status.role) else look.replication.status
+        )
+    )
 
 
 def _slaves(look: Look) -> Iterable[tuple[tuple[str, str], HaSlaveBody]]:
@@ -50,8 +45,15 @@ def _slaves(look: Look) -> Iterable[tuple[tuple[str, str], HaSlaveBody]]:
     return [((slave.node_id or slave.address, str(slave.broker_id)), slave) for slave in slaves]
 
 
+def _of(side: str, *rows: Row[S]) -> tuple[Row[S], ...]:
+    """Return ``rows``, whose descriptions in docs/metrics.md begin with the side that has them."""
+    return tuple(
+        replace(row, note=f"{side}: {row.note or row.help[0].lower() + row.help[1:].removesuffix('.')}") for row in rows
+    )
+
+
 NODE: Final[Group[HaStatusBody]] = Group(
-    _status(lambda status: True),
+    _status(),
     (
         Gauge(
             "ha_role",
@@ -72,19 +74,18 @@ NODE: Final[Group[HaStatusBody]] = Group(
             "ha_confirmed_offset",
             "Up to here enough copies have the log.",
             lambda status: status.confirmed_offset,
-            Unit.BYTES,
             runtime="haConfirmedOffset",
         ),
     ),
 )
 MASTER: Final[Group[HaStatusBody]] = Group(
-    _status(lambda status: status.role != SLAVE),
-    (
+    _status(lambda role: role != SLAVE),
+    _of(
+        "master",
         Gauge(
             "ha_in_sync_copies",
             "Copies in sync, the master's included.",
             _in_sync,
-            note="master: copies in sync, its own included",
             runtime="haInSyncCopies",
             interval="copies_in_sync",
         ),
@@ -92,21 +93,17 @@ MASTER: Final[Group[HaStatusBody]] = Group(
             "ha_in_sync_copies_needed",
             "Copies that SEND_OK waits for.",
             _needed,
-            note="master: copies that SEND_OK waits for; more than in sync means SLAVE_NOT_AVAILABLE",
+            note="copies that SEND_OK waits for; more than in sync means SLAVE_NOT_AVAILABLE",
             runtime="haInSyncCopiesNeeded",
             interval="copies_needed",
         ),
         Gauge(
-            "ha_waiters",
-            "Drains of sends that wait for slaves.",
-            lambda status: status.waiters,
-            note="master: drains of sends that wait for slaves",
-            runtime="haWaiters",
+            "ha_waiters", "Drains of sends that wait for slaves.", lambda status: status.waiters, runtime="haWaiters"
         ),
         Gauge("", "Connected slaves.", lambda status: len(status.slaves), runtime="haSlaves", interval="slaves"),
         Gauge(
             "",
-            "What the slave furthest behind lacks.",
+            "Bytes that the slave furthest behind lacks.",
             lambda status: max((slave.behind_bytes for slave in status.slaves), default=0),
             Unit.BYTES,
             runtime="haSlaveBehindBytesMax",
@@ -123,52 +120,31 @@ MASTER: Final[Group[HaStatusBody]] = Group(
 )
 SLAVES: Final[Group[HaSlaveBody]] = Group(
     _slaves,
-    (
+    _of(
+        "master",
+        Gauge("ha_slave_behind_bytes", "What a slave has not confirmed yet.", lambda slave: slave.behind_bytes),
         Gauge(
-            "ha_slave_behind_bytes",
-            "What a slave has not confirmed yet.",
-            lambda slave: slave.behind_bytes,
-            Unit.BYTES,
-            note="master: what a slave has not confirmed yet",
-        ),
-        Gauge(
-            "ha_slave_behind_seconds",
-            "How old what it has confirmed is, -1 unknown.",
-            lambda slave: slave.behind_ms,
-            Unit.MS,
-            note="master: how old the newest it has confirmed is, -1 unknown",
+            "ha_slave_behind_seconds", "How old what it has confirmed is, -1 unknown.", lambda slave: slave.behind_ms
         ),
         Gauge(
             "ha_slave_in_sync",
             "1 while its confirmations count for SEND_OK.",
             lambda slave: slave.is_in_sync,
             Unit.FLAG,
-            note="master: 1 while its confirmations count",
         ),
-        Gauge(
-            "ha_slave_sent_bytes",
-            "Bytes of the log sent on its connection.",
-            lambda slave: slave.sent_bytes,
-            Unit.BYTES,
-            note="master: bytes of the log sent on its connection",
-        ),
+        Gauge("ha_slave_sent_bytes", "Bytes of the log sent on its connection.", lambda slave: slave.sent_bytes),
     ),
     labels=("slave", "broker_id"),
 )
 SERVICE: Final[Group[HaStatus]] = Group(
-    _service,
-    (
-        Counter(
-            "ha_waits_served",
-            "Waits for slaves that ended with a confirmation.",
-            lambda service: service.served,
-            note="master: waits that ended with a confirmation",
-        ),
+    only(lambda look: None if look.replication is None else look.replication.service),
+    _of(
+        "master",
+        Counter("ha_waits_served", "Waits for slaves that ended with a confirmation.", lambda service: service.served),
         Counter(
             "ha_waits_timed_out",
             "Waits answered FLUSH_SLAVE_TIMEOUT.",
             lambda service: service.timeouts,
-            note="master: waits answered FLUSH_SLAVE_TIMEOUT",
             runtime="haSlaveTimeouts",
             interval="slave_timeouts",
         ),
@@ -176,7 +152,6 @@ SERVICE: Final[Group[HaStatus]] = Group(
             "ha_slave_not_available",
             "Sends answered SLAVE_NOT_AVAILABLE at once.",
             lambda service: service.not_available,
-            note="master: sends answered SLAVE_NOT_AVAILABLE at once",
             runtime="haSlaveNotAvailable",
             interval="slave_not_available",
         ),
@@ -184,19 +159,18 @@ SERVICE: Final[Group[HaStatus]] = Group(
             "ha_connections_refused",
             "Strangers and slaves turned away on the HA port.",
             lambda service: service.refused,
-            note="master: strangers and slaves turned away on the HA port",
         ),
     ),
 )
 SLAVE_SIDE: Final[Group[HaStatusBody]] = Group(
-    _status(lambda status: status.role == SLAVE),
-    (
+    _status(lambda role: role == SLAVE),
+    _of(
+        "slave",
         Gauge(
             "ha_connected",
             "1 while this slave follows its master.",
             lambda status: status.is_connected,
             Unit.FLAG,
-            note="slave: 1 while it follows its master",
             runtime="haConnected",
             interval="slave_connected",
         ),
@@ -204,8 +178,6 @@ SLAVE_SIDE: Final[Group[HaStatusBody]] = Group(
             "ha_behind_bytes",
             "What this slave lacks of its master's log.",
             lambda status: status.behind_bytes,
-            Unit.BYTES,
-            note="slave: what it lacks of its master's log",
             runtime="haBehindBytes",
             interval="behind_bytes",
         ),
@@ -213,8 +185,6 @@ SLAVE_SIDE: Final[Group[HaStatusBody]] = Group(
             "ha_behind_seconds",
             "How old what it has is, -1 unknown.",
             lambda status: status.behind_ms,
-            Unit.MS,
-            note="slave: how old what it has is, -1 unknown",
             interval="behind_ms",
         ),
     ),
@@ -224,7 +194,7 @@ REPLICATION: Final = (NODE, MASTER, SLAVES, SERVICE, SLAVE_SIDE)
 
 
 def ha_runtime_info(look: Look) -> dict[str, str]:
-    """Return what the runtime table says in words; the numbers come from the rows."""
+    """Return the texts of the runtime table; its numbers come from the rows."""
     if look.replication is None:
         return {}
     status = look.replication.status
@@ -237,7 +207,7 @@ def ha_runtime_info(look: Look) -> dict[str, str]:
 
 
 def ha_health(node: HaNode) -> tuple[list[str], list[str]]:
-    """Return (reasons why sends fail, warnings)."""
+    """Return (reasons for which sends fail, warnings)."""
     if node.fenced_by is not None:
         return ["fenced_by_epoch"], []
     if node.slave is not None:

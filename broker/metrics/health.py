@@ -1,4 +1,4 @@
-"""Whether the broker can do its work: what ``/health`` says.
+"""Whether the broker can do its work: the report of ``/health``.
 
 Lives here: ``Health``, which names the reasons.
 """
@@ -17,15 +17,13 @@ from pocketmq.common.supervised import Supervisor
 from pocketmq.store.message_store import MessageStore
 
 LOOP_STALLED_NS: Final = 5_000_000_000
-"""The event loop is asked once a second; one that has not answered for so long serves nobody."""
-
-
+"""The event loop is probed once a second; one that has not answered for this long serves no client."""
 TASK_FAILED_NS: Final = 600_000_000_000
-"""A task or thread that met an error nobody expected is named for so long after it."""
+"""How long a task or thread is listed after an unexpected error."""
 
 
 class Phase(enum.Enum):
-    """Where the broker is in its life."""
+    """The phase of a broker's life."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -33,8 +31,8 @@ class Phase(enum.Enum):
 
 
 class HealthReport(msgspec.Struct, frozen=True):
-    """``reasons`` why sends or all requests fail now; ``warnings`` of what may come; ``details``: what some of either
-    mean, and what to do.
+    """``reasons`` why sends or all requests fail now; ``warnings`` of failures that may come; ``details``: explanations
+    of some of either, and what to do.
     """
 
     status: str
@@ -46,7 +44,7 @@ class HealthReport(msgspec.Struct, frozen=True):
 
 
 class Health:
-    """Judged anew at each question, from attributes only: it answers while the disk or the loop stands still."""
+    """Judged at each request, from attributes only: it answers while the disk or the loop stands still."""
 
     def __init__(self, broker_name: str, clock: Clock, supervisor: Supervisor | None = None) -> None:
         self._broker_name = broker_name
@@ -59,17 +57,17 @@ class Health:
         """Master or slave: a master that was replaced takes no sends."""
 
     def running(self, telemetry: Telemetry, disk: DiskSpace) -> None:
-        """Note that the broker serves, and by what it is judged from now on."""
+        """Note that the broker serves; it is judged by these from now on."""
         self._telemetry = telemetry
         self._disk = disk
         self.phase = Phase.RUNNING
 
     def stopping(self) -> None:
-        """Note that it stops."""
+        """Note that the broker is stopping."""
         self.phase = Phase.STOPPING
 
     def report(self) -> HealthReport:
-        """Return what is wrong, if anything is."""
+        """Return the state and its reasons."""
         reasons: list[str] = []
         warnings: list[str] = []
         details: dict[str, str] = {}
@@ -79,9 +77,9 @@ class Health:
             self._judge(self._telemetry, reasons)
             self._judge_disk(self._telemetry.sources.store, self._disk, reasons, warnings, details)
         if self.replication is not None and self.phase is Phase.RUNNING:
-            why, more = ha_health(self.replication)
-            reasons += why
-            warnings += more
+            failing, warned = ha_health(self.replication)
+            reasons += failing
+            warnings += warned
         if self._supervisor is not None:
             warnings += [f"task_failed:{name}" for name in self._supervisor.failed_within(TASK_FAILED_NS)]
         status = "failing" if reasons else "ok"
@@ -108,10 +106,10 @@ class Health:
     ) -> None:
         retention, space = store.retention, disk.commit_log
         used = max(space.ratio, disk.consume_queues.ratio)
-        told = retention.limits.warning(store.paths.root, used, space.free_bytes)
+        text = retention.limits.warning(store.paths.root, used, space.free_bytes)
         if retention.flags.is_disk_full or not retention.limits.has_room(space.free_bytes):
             reasons.append("disk_full")
-            details["disk_full"] = told or str(retention.refusal())
+            details["disk_full"] = text or str(retention.refusal())
         elif used > retention.limits.forced_from:
             warnings.append("disk_almost_full")
-            details["disk_almost_full"] = told
+            details["disk_almost_full"] = text

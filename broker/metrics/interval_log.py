@@ -1,10 +1,11 @@
-"""What the log alone says about a stretch of time: refusals by kind, stage percentiles, lock, pool, slaves.
+"""A report in the log on a stretch of time: refusals by kind, stage percentiles, lock, pool, slaves.
 
 Lives here: ``IntervalLog``: differences since the last report, written as the events ``interval`` and
 ``interval_refusals``. Single values come from the rows that name a key of the event.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pocketmq.broker.metrics.metrics import GROUPS
@@ -18,9 +19,9 @@ from pocketmq.common.events import EventLog
 from pocketmq.common.histogram import VALUE_NS_MAX, Histogram
 
 QUIET_NS: Final = 60_000_000_000
-"""Without trouble a report covers this much; with trouble one slot of the telemetry, 10 s."""
+"""A report covers this much time, or with trouble one slot of the telemetry, 10 s."""
 KINDS_MAX: Final = 8
-"""Kinds of refusals told apart in one report, the most frequent first; the rest is one more line. Together they stay
+"""Kinds of refusals listed in one report, the most frequent first; the others share one more line. Together they stay
 below the log's limit for repeats of one event in a second."""
 STAGES: Final = (
     Stage.QUEUE_WAIT,
@@ -30,11 +31,9 @@ STAGES: Final = (
     Stage.REPLICA_WAIT,
     Stage.PROCESS,
 )
-"""Those of the send pair."""
-
-
+"""Stages of the send pair that a report shows."""
 TROUBLES: Final = ("page_cache_busy_episodes", "slave_timeouts", "slave_not_available")
-"""Counters of the event that make a report due at once when they grow."""
+"""Counters of the event whose growth makes a report due at once."""
 
 
 def tag_of(remark: str) -> str:
@@ -42,60 +41,63 @@ def tag_of(remark: str) -> str:
     return remark[1 : remark.find("]")] if remark.startswith("[") and "]" in remark[:26] else ""
 
 
+@dataclass(slots=True, eq=False)
 class IntervalLog:
-    """Writes one report a minute, or every ten seconds while something is refused or an append hangs; none while
-    nothing is done. ``step`` is called by one thread at a steady pace; no disk, not on a request's path.
+    """Writes one report a minute, or every ten seconds while requests are refused or an append hangs; none while the
+    broker is idle. One thread calls ``step`` at a steady pace; it uses no disk and is not on a request's path.
     """
 
-    def __init__(self, name: str, sources: Sources, clock: Clock, log: EventLog) -> None:
-        """``name``: of the broker."""
-        self._name = name
-        self._sources = sources
-        self._clock = clock
-        self._log = log
-        self._begin_ns = clock.monotonic_ns()
-        self._got = 0
-        self._counted: Mapping[str, float] = {}
-        self._stages: dict[Stage, Histogram] = {}
-        self._flushes = Histogram()
-        self._puts: list[int] = []
-        self._refused: dict[tuple[str, int, str], int] = {}
+    name: str
+    """Of the broker."""
+    sources: Sources
+    clock: Clock
+    log: EventLog
+    _begin_ns: int = field(init=False)
+    _got: int = 0
+    _counted: Mapping[str, float] = field(default_factory=dict)
+    _stages: dict[Stage, Histogram] = field(default_factory=dict)
+    _flushes: Histogram = field(default_factory=Histogram)
+    _puts: list[int] = field(default_factory=list)
+    _refused: dict[tuple[str, int, str], int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._begin_ns = self.clock.monotonic_ns()
 
     def step(self, now_ns: int, *, end: bool = False) -> None:
-        """Write a report if one is due; ``end``: the broker stops."""
+        """Write a report if one is due; ``end``: the broker is stopping."""
         refusals = self._new_refusals()
-        held_ns = self._sources.store.log.lock.held_ns()
-        now = interval_values(GROUPS, Look(self._sources, now_ns))
+        held_ns = self.sources.store.log.lock.held_ns()
+        now = interval_values(GROUPS, Look(self.sources, now_ns))
         grown = {name: max(0, value - self._counted.get(name, 0)) for name, value in now.counters.items()}
         trouble = bool(refusals) or held_ns >= LOCK_HOLD_NS or any(grown.get(name) for name in TROUBLES)
         if not (trouble or end or now_ns - self._begin_ns >= QUIET_NS):
             return
-        got = self._sources.counters.totals.get
+        got = self.sources.counters.totals.get
         times = self._stage_values() | self._disk_values()
         if trouble or any(grown.values()) or got > self._got:
             for_ms = max(1, (now_ns - self._begin_ns) // 1_000_000)
             refused = sum(count for count, _ in refusals.values())
             values: dict[str, Any] = {**grown, "refused_count": refused, **times, **now.gauges}
-            self._log.info("interval", broker=self._name, for_ms=for_ms, **values)
-            self._tell_refusals(refusals, for_ms)
+            self.log.info("interval", broker=self.name, for_ms=for_ms, **values)
+            self._log_refusals(refusals, for_ms)
         self._begin_ns, self._got, self._counted = now_ns, got, now.counters
 
     def _new_refusals(self) -> dict[tuple[str, int, str], tuple[int, str]]:
         """Return (count since the last report, latest text) by cause, code and tag."""
         new: dict[tuple[str, int, str], tuple[int, str]] = {}
-        for each in self._sources.refusals():
+        for each in self.sources.refusals():
             kind = (each.cause, each.code, tag_of(each.remark))
             count = each.total - self._refused.get(kind, 0)
             if count > 0:
                 new[kind] = (count, each.remark)
         return new
 
-    def _tell_refusals(self, refusals: dict[tuple[str, int, str], tuple[int, str]], for_ms: int) -> None:
+    def _log_refusals(self, refusals: dict[tuple[str, int, str], tuple[int, str]], for_ms: int) -> None:
         ordered = sorted(refusals.items(), key=lambda item: -item[1][0])
         for (cause, code, tag), (count, remark) in ordered[:KINDS_MAX]:
-            self._log.warning(
+            self.log.warning(
                 "interval_refusals",
-                broker=self._name,
+                broker=self.name,
                 for_ms=for_ms,
                 cause=cause,
                 code=code,
@@ -105,15 +107,15 @@ class IntervalLog:
             )
         rest = sum(count for _, (count, _) in ordered[KINDS_MAX:])
         if rest:
-            self._log.warning(
-                "interval_refusals", broker=self._name, for_ms=for_ms, cause="others", code=0, tag="", count=rest
+            self.log.warning(
+                "interval_refusals", broker=self.name, for_ms=for_ms, cause="others", code=0, tag="", count=rest
             )
         for kind, (count, _) in refusals.items():
             self._refused[kind] = self._refused.get(kind, 0) + count
 
     def _stage_values(self) -> dict[str, float]:
         values: dict[str, float] = {}
-        put_times, stage_times = self._sources.put_times, self._sources.stage_times
+        put_times, stage_times = self.sources.put_times, self.sources.stage_times
         puts = put_times.counts()
         count, p50_ms, p99_ms = put_statistics.between(puts, self._puts, put_times.max_ms)
         self._puts = puts
@@ -128,15 +130,15 @@ class IntervalLog:
         return values
 
     def _disk_values(self) -> dict[str, float]:
-        flushes = self._sources.flush_times.totals()
+        flushes = self.sources.flush_times.totals()
         before, self._flushes = self._flushes, flushes
         return _percentiles("sync", flushes, before)
 
 
 def _percentiles(name: str, now: Histogram, before: Histogram) -> dict[str, float]:
-    """Return count, p50, p99 and maximum in ms of what was counted between two snapshots; nothing without values.
+    """Return count, p50, p99 and maximum in ms of the values between two snapshots; an empty dict without values.
 
-    The maximum is the end of its bucket, at most 1/16 above: of the true one only that of the present slot is kept.
+    The maximum is the end of its bucket, at most 1/16 too high: the exact one is kept for the present slot only.
     """
     now.max_ns = VALUE_NS_MAX
     new = now.minus(before)

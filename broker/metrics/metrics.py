@@ -4,7 +4,7 @@ Lives here: ``GROUPS``, the registry from which ``/metrics``, the telemetry, the
 and docs/metrics.md are made; ``exposition``.
 
 A new metric is one row in the module of its area (``request_metrics``, ``store_metrics``, ``service_metrics``,
-``ha_metrics``) beside the place that counts, and ``make docs-tables`` for the document.
+``ha_metrics``); ``make docs-tables`` then updates the document.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ GROUPS: Final[tuple[Group[Any], ...]] = (*REQUESTS, *STORE, *PROCESS, *SERVICES,
 
 
 class _BrokerCollector(Collector):
-    """Reads everything when it is asked, in the thread of the HTTP server."""
+    """Reads everything on each scrape, in the thread of the HTTP server."""
 
     def __init__(self, sources: Sources, clock: Clock) -> None:
         self._sources = sources
@@ -41,7 +41,7 @@ class _BrokerCollector(Collector):
 
 
 def exposition(sources: Sources, clock: Clock) -> Callable[[], bytes]:
-    """Return what makes the text that Prometheus scrapes, from a registry of its own.
+    """Return a function that makes the text that Prometheus scrapes, from a registry of its own.
 
     It only reads attributes: it takes no lock that disk work can hold, and nothing on the event loop waits for it.
     """

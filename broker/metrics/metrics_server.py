@@ -10,7 +10,7 @@ import errno
 import selectors
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -22,11 +22,11 @@ from pocketmq.common.runner import Runner, Worker
 from pocketmq.remoting.errors import AddressInUse, BindFailed
 
 DEFAULT_PORT: Final = 5557
-"""The daemon's (RocketMQ's Prometheus exporter listens there)."""
+"""Default of the daemon (the port of RocketMQ's Prometheus exporter)."""
 CONNECTIONS_MAX: Final = 32
 REQUEST_BYTES_MAX: Final = 8192
 DEADLINE_NS: Final = 10_000_000_000
-"""How long one connection may take for request and answer together."""
+"""Time limit of one connection, request and answer together."""
 _SELECT_S: Final = 0.5
 _NO_DESCRIPTOR_WAIT_MS: Final = 100.0
 _READ_BYTES: Final = 4096
@@ -47,7 +47,7 @@ class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     bind_address: str = "127.0.0.1"
     listen_port: int = 0
-    """0: nowhere."""
+    """0: not served."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.listen_port <= 65_535:
@@ -66,25 +66,23 @@ class Answer:
 Page = Callable[[], Answer]
 
 
+@dataclass(slots=True, eq=False)
 class _Peer:
-    """One connection: what came so far, or what is left to send."""
+    """One connection: the bytes received so far, or the rest of the answer."""
 
-    __slots__ = ("deadline_ns", "received", "sending", "sock")
-
-    def __init__(self, sock: socket.socket, deadline_ns: int) -> None:
-        self.sock = sock
-        self.deadline_ns = deadline_ns
-        self.received = bytearray()
-        self.sending: memoryview | None = None
+    sock: socket.socket
+    deadline_ns: int
+    received: bytearray = field(default_factory=bytearray)
+    sending: memoryview | None = None
 
 
 class MetricsServer:
     """Answers GET and HEAD of its pages, one request a connection (``Connection: close``).
 
     After ``bind`` ``port`` is known and connections are accepted by the system; ``start`` serves them; ``stop`` ends
-    all of it. Bounded: ``CONNECTIONS_MAX`` peers, ``REQUEST_BYTES_MAX`` bytes and ``DEADLINE_NS`` each; who comes when
-    it is full takes the place of the oldest one, so that peers that say nothing keep nobody out. Its thread never waits
-    for the event loop or for a disk, as long as the pages do not.
+    all of it. Bounded: ``CONNECTIONS_MAX`` peers, ``REQUEST_BYTES_MAX`` bytes and ``DEADLINE_NS`` each. A connection
+    beyond the limit replaces the oldest one, so that silent peers keep no client out. Its thread never waits for the
+    event loop or for a disk unless a page does.
     """
 
     def __init__(self, pages: Mapping[str, Page], clock: Clock, log: EventLog) -> None:
@@ -100,7 +98,7 @@ class MetricsServer:
         self.port = 0
 
     def bind(self, host: str, port: int) -> None:
-        """Listen; port 0 takes a free one. Raise ``AddressInUse`` or ``BindFailed``."""
+        """Listen; port 0 takes a free port. Raise ``AddressInUse`` or ``BindFailed``."""
         assert self._listener is None
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
@@ -137,7 +135,7 @@ class MetricsServer:
         self._worker = runner.start("MetricsServer", self.step)
 
     def stop(self) -> None:
-        """End the thread and close everything."""
+        """Stop the thread and close everything."""
         self._stopping = True
         if self._wake is not None:
             with contextlib.suppress(OSError):
@@ -163,7 +161,7 @@ class MetricsServer:
         for key, _ in selector.select(_SELECT_S):
             if key.fileobj is self._listener:
                 if not self._accept():
-                    wait_ms = _NO_DESCRIPTOR_WAIT_MS  # whoever waits stays ready: no use in asking again at once
+                    wait_ms = _NO_DESCRIPTOR_WAIT_MS  # the listener stays ready: no use in accepting again at once
             elif isinstance(key.data, _Peer):
                 self._serve(key.data)
             elif self._wake is not None:
@@ -175,12 +173,12 @@ class MetricsServer:
         return None if self._stopping else wait_ms
 
     def _accept(self) -> bool:
-        """Take one connection; False: there are no descriptors left."""
+        """Accept one connection; False: no descriptors are left."""
         assert self._listener is not None
         assert self._selector is not None
         try:
             sock, _ = self._listener.accept()
-        except OSError as error:  # else it is gone already
+        except OSError as error:  # else the peer is gone already
             return error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
         if len(self._peers) >= CONNECTIONS_MAX:
             self._close(min(self._peers, key=lambda peer: peer.deadline_ns))
@@ -205,7 +203,7 @@ class MetricsServer:
             self._close(peer)
 
     def _read(self, peer: _Peer) -> None:
-        """Take what came; when the request is whole, make its answer the thing to send."""
+        """Receive bytes; when the request is whole, prepare its answer."""
         assert self._selector is not None
         data = peer.sock.recv(_READ_BYTES)
         if not data:
@@ -224,7 +222,7 @@ class MetricsServer:
         if len(request) > REQUEST_BYTES_MAX:
             answer = Answer(431, TEXT, b"the request is too large\n")
         elif len(words) != 3 or not words[2].startswith(b"HTTP/1."):
-            answer = Answer(400, TEXT, b"this is no HTTP request\n")
+            answer = Answer(400, TEXT, b"not an HTTP request\n")
         elif method not in (b"GET", b"HEAD"):
             answer = Answer(405, TEXT, b"GET only\n")
         else:
@@ -249,7 +247,7 @@ class MetricsServer:
             return Answer(500, TEXT, f"{error!r}\n".encode())
 
     def _finish(self, peer: _Peer) -> None:
-        """Say that this was all; the peer closes."""
+        """End the answer; the peer closes."""
         with contextlib.suppress(OSError):
             peer.sock.shutdown(socket.SHUT_WR)
         self._close(peer)

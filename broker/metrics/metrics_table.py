@@ -18,7 +18,7 @@ _MASKED: Final = str.maketrans({"|": "\\|", "<": "&lt;"})
 
 
 def _sentence(row: Row[Any]) -> str:
-    """Return what the document says of a row: its note, else its help as a table writes it."""
+    """Return the description of a row in the document: its note, else its help as a table writes it."""
     text = row.note or row.help.removesuffix(".")
     return text if row.note else text[0].lower() + text[1:]
 
@@ -48,7 +48,7 @@ def _elsewhere(groups: Iterable[Group[Any]]) -> Iterator[list[str]]:
 
 
 def tables(groups: Iterable[Group[Any]] = GROUPS) -> str:
-    """Return the Markdown: every metric, and where else its value is shown."""
+    """Return the Markdown: every metric, and the other places that show its value."""
     groups = list(groups)
     return "".join(
         (

@@ -1,4 +1,4 @@
-"""Everything that watches one run of a broker, built and wired in one place.
+"""The parts that watch one run of a broker, built and connected in one place.
 
 Lives here: ``Observation``: stage times, put times, slow requests, telemetry, health, metrics, their start and stop.
 """
@@ -53,7 +53,7 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(slots=True, kw_only=True)
 class Watched:
-    """The parts of a broker that keep statistics of their own."""
+    """The parts of a broker that keep their own statistics."""
 
     store: MessageStore
     files: FileSystem
@@ -73,11 +73,11 @@ class Watched:
 
 @dataclass(slots=True, eq=False)
 class Observation:
-    """One run of a broker, seen from outside.
+    """Observes one run of a broker.
 
     Order of calls: ``bind``, then the parts (``on_slow_read``, ``answer_port``, ``send_times``) while the broker is
     built, ``watch`` when it is, ``start`` when it serves, ``stopping``, ``stop``, ``close``. ``enabled`` False counts
-    no times at all: for the benchmark that shows what they cost.
+    no times: for the benchmark of their cost.
     """
 
     config: BrokerConfig
@@ -110,12 +110,12 @@ class Observation:
 
     @property
     def http_port(self) -> int:
-        """Where ``/metrics`` and ``/health`` are; 0: nowhere."""
+        """The port of ``/metrics`` and ``/health``; 0: not served."""
         return 0 if self._http is None else self._http.port
 
     def bind(self, *, required: bool) -> None:
-        """Serve ``/metrics`` and ``/health`` if a port is set. Raise ``AddressInUse`` or ``BindFailed``; a port that is
-        not ``required`` is done without, with a warning.
+        """Serve ``/metrics`` and ``/health`` if a port is set. Raises ``AddressInUse`` or ``BindFailed`` if the port is
+        ``required``, else logs a warning.
         """
         config = self.metrics_config
         if not config.listen_port:
@@ -133,17 +133,17 @@ class Observation:
         http.start(self.runner)
 
     def on_slow_read(self, connection: Connection, request: Request, took_ns: int) -> None:
-        """Hear of a request whose frame took long to arrive. Loop thread."""
+        """Note a request whose frame took long to arrive. Loop thread."""
         self.slow.read_slowly(connection.remote, request, took_ns)
 
     def answer_port(self, mailbox: LoopMailbox) -> AnswerPort:
-        """Return the way back to the loop, which counts its times."""
+        """Return the port of answers to the loop, which counts its times."""
         if self.stage_times is None:
             return AnswerPort(mailbox)
         return AnswerPort(mailbox, clock=self.clock, write_times=self.stage_times.write, finished=self.slow.finished)
 
     def send_times(self, store: MessageStore) -> SendTimes | None:
-        """Return where the send processor counts."""
+        """Return the counters of the send processor."""
         self._flush_times = FlushTimes(store)
         if self.stage_times is None:
             return None
@@ -158,7 +158,7 @@ class Observation:
         )
 
     def watch(self, watched: Watched, mailbox: LoopMailbox) -> DiskSpace:
-        """Take the parts of a broker that is built, and let its executors count."""
+        """Take the parts of a built broker, and let its executors count."""
         store, executors = watched.store, watched.executors
         if self.stage_times is not None:
             for executor in executors:
@@ -199,23 +199,23 @@ class Observation:
         return self.disk
 
     def start(self) -> None:
-        """Watch, now that the broker serves."""
+        """Begin to watch, when the broker serves."""
         assert self.telemetry is not None
         assert self.disk is not None
         self.telemetry.start(self.runner)
         self.health.running(self.telemetry, self.disk)
 
     def stopping(self) -> None:
-        """Say so when asked."""
+        """Report from now on that the broker is stopping."""
         self.health.stopping()
 
     def stop(self) -> None:
-        """End the telemetry thread. Blocks for a moment; worker thread."""
+        """Stop the telemetry thread. Blocks for a moment; worker thread."""
         if self.telemetry is not None:
             self.telemetry.stop()
 
     def close(self) -> None:
-        """Serve nothing any more."""
+        """Stop serving ``/metrics`` and ``/health``."""
         http, self._http = self._http, None
         if http is not None:
             with contextlib.suppress(OSError):

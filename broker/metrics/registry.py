@@ -1,8 +1,8 @@
-"""What a metric of the broker is: one row, from which every place that shows its value is made.
+"""A metric of the broker is one row, from which every place that shows its value is made.
 
 Lives here: ``Row`` and its three kinds ``Gauge``, ``Counter`` and ``Histogram``; ``Group``, rows that are read from one
-kind of object; the walks that make Prometheus families, and the values of the telemetry, the runtime table and the
-``interval`` event.
+kind of object; ``only``; the walks that make Prometheus families, and the values of the telemetry, the runtime table
+and the ``interval`` event.
 """
 
 import enum
@@ -17,17 +17,29 @@ from pocketmq.broker.metrics.sources import Look
 PREFIX: Final = "pocketmq_"
 
 S = TypeVar("S")
-"""What a row is read from: a store, a pair, a service."""
+"""The object that a row is read from: a store, a pair, a service."""
 
 Distribution = tuple[Sequence[tuple[str, float]], float]
 """A histogram's value: cumulative (bound, count) pairs up to ``+Inf``, and the sum in seconds."""
 Value = float | Distribution
 Series = Iterable[tuple[Sequence[str], Value]]
 """(label values, value) of each sample."""
+Find = Callable[[Look], Iterable[tuple[Sequence[str], S]]]
+"""(label values, object) of each present object."""
+
+
+def only(read: Callable[[Look], S | None]) -> Find[S]:
+    """Return a ``Find`` of one object without labels, or of none."""
+
+    def find(look: Look) -> list[tuple[Sequence[str], S]]:
+        found = read(look)
+        return [] if found is None else [((), found)]
+
+    return find
 
 
 class Unit(enum.Enum):
-    """What ``Row.read`` returns. Prometheus gets seconds for ``MS``, and 0 or 1 for ``FLAG``."""
+    """The unit of ``Row.read``. Prometheus gets seconds for ``MS``, and 0 or 1 for ``FLAG``."""
 
     COUNT = "count"
     BYTES = "bytes"
@@ -41,19 +53,20 @@ class Unit(enum.Enum):
 class Row(Generic[S]):
     """One metric, wherever it is shown.
 
-    ``name``: of the metric, without ``pocketmq_`` and ``_total``; empty: not exported. ``note``: what docs/metrics.md
-    says of it, where that is more than ``help``. ``read`` returns one value, or a ``Series`` where the row has
+    ``name``: of the metric, without ``pocketmq_`` and ``_total``; empty: not exported. ``note``: its description in
+    docs/metrics.md, where that is longer than ``help``. ``read`` returns one value, or a ``Series`` where the row has
     ``labels`` of its own; it returns at once, in any thread, and takes no lock that disk work can hold.
 
     ``telemetry``: the field of the group's struct in the telemetry. ``runtime``: the key in the runtime table (for a
-    pair: behind its prefix). ``interval``: the key in the log event ``interval``, which has a gauge's value as it is
-    and by how much a counter has grown.
+    pair: after its prefix). ``interval``: the key in the log event ``interval``, which shows a gauge as it is and by
+    how much a counter has grown.
     """
 
     name: str
     help: str
     read: Callable[[S], Value | Series]
-    unit: Unit = Unit.COUNT
+    unit: Unit | None = None
+    """Of ``read``; None: as ``name`` says, ``MS`` for seconds."""
     labels: tuple[str, ...] = ()
     note: str = ""
     telemetry: str = ""
@@ -65,6 +78,8 @@ class Row(Generic[S]):
 
     def __post_init__(self) -> None:
         assert not (self.labels and (self.telemetry or self.runtime or self.interval)), self.name
+        if self.unit is None:
+            object.__setattr__(self, "unit", _unit_of(self.name))
 
     @property
     def exported(self) -> str:
@@ -93,8 +108,14 @@ class Row(Generic[S]):
         family.add_metric(labels, float(value))
 
 
+def _unit_of(name: str) -> Unit:
+    if "bytes" in name or name.endswith("_offset"):
+        return Unit.BYTES
+    return Unit.MS if name.endswith("_seconds") else Unit.RATIO if name.endswith("_ratio") else Unit.COUNT
+
+
 class Gauge(Row[S]):
-    """A value of this moment."""
+    """A present value."""
 
     __slots__ = ()
     kind = "gauge"
@@ -125,11 +146,11 @@ class Histogram(Row[S]):
 class Group(Generic[S]):
     """Rows that are read from one kind of object.
 
-    ``find`` returns those there are now, each with its values of ``labels``; none: the rows are missing.
-    ``telemetry``: where the telemetry has their struct, for the documentation. ``absent``: when they are missing.
+    ``find`` returns the present objects, each with its values of ``labels``; without one the rows are missing.
+    ``telemetry``: the key of their struct in the telemetry, for the documentation.
     """
 
-    find: Callable[[Look], Iterable[tuple[Sequence[str], S]]]
+    find: Find[S]
     rows: tuple[Row[S], ...]
     labels: tuple[str, ...] = ()
     telemetry: str = ""
@@ -159,7 +180,7 @@ def runtime_text(row: Row[Any], value: Any) -> str:
 
 
 def runtime_table(groups: Iterable[Group[Any]], look: Look) -> dict[str, str]:
-    """Return the entries of all groups whose objects carry no label."""
+    """Return the entries of all groups whose objects have no labels."""
     table: dict[str, str] = {}
     for group in groups:
         if not group.labels:
@@ -170,7 +191,7 @@ def runtime_table(groups: Iterable[Group[Any]], look: Look) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class IntervalValues:
-    """What the ``interval`` event is made from: values by key."""
+    """Values of the ``interval`` event, by key."""
 
     gauges: Mapping[str, float]
     counters: Mapping[str, float]
@@ -178,7 +199,7 @@ class IntervalValues:
 
 
 def interval_values(groups: Iterable[Group[Any]], look: Look) -> IntervalValues:
-    """Return what the ``interval`` event shows, read now."""
+    """Return the values of the ``interval`` event, read now."""
     gauges: dict[str, float] = {}
     counters: dict[str, float] = {}
     for group in groups:

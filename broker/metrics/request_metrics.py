@@ -6,7 +6,7 @@ Lives here: the groups of ``REQUESTS``.
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from pocketmq.broker.metrics.registry import Counter, Distribution, Gauge, Group, Histogram, Unit
+from pocketmq.broker.metrics.registry import Counter, Distribution, Gauge, Group, Histogram, Unit, only
 from pocketmq.broker.metrics.sources import Pair, Sources
 from pocketmq.broker.stats.counters import Totals
 from pocketmq.broker.stats.put_statistics import LABELS, PutStatistics
@@ -14,7 +14,7 @@ from pocketmq.broker.stats.stage_times import StageTimes
 from pocketmq.common import histogram
 
 BOUNDS_S: Final = (0.0001, 0.00025, 0.001, 0.0025, 0.01, 0.025, 0.1, 0.2, 0.5, 1.0, 5.0)
-"""Upper ends of the exported buckets; a value up to 1/16 above one may still count below it."""
+"""Upper ends of the exported buckets; a value at most 1/16 above one may still count below it."""
 PUT_BOUNDS_S: Final = (0.001, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 10.0)
 """Ends of RocketMQ's put buckets (``put_statistics.LABELS``); the last one has none."""
 assert len(PUT_BOUNDS_S) + 1 == len(LABELS)
@@ -50,7 +50,7 @@ def _refusals(sources: Sources) -> Iterable[tuple[tuple[str, str], int]]:
 
 
 TIMES: Final[Group[StageTimes]] = Group(
-    lambda look: [] if look.sources.stage_times is None else [((), look.sources.stage_times)],
+    only(lambda look: look.sources.stage_times),
     (
         Histogram(
             "stage_seconds",
@@ -63,20 +63,20 @@ TIMES: Final[Group[StageTimes]] = Group(
     ),
 )
 PUTS: Final[Group[Sources]] = Group(
-    lambda look: [((), look.sources)],
+    only(lambda look: look.sources),
     (
         Histogram(
             "put_seconds",
             "Whole puts, until the sender could be told, in RocketMQ's buckets.",
             lambda sources: _puts(sources.put_times),
-            note="whole puts: from the wait for the append lock until the sender could be told; one a request. "
+            note="whole puts: from the wait for the append lock until the answer could be sent; one a request. "
             "RocketMQ's 13 buckets",
         ),
         Histogram(
             "flush_seconds",
             "Syncs of the commit log.",
             lambda sources: distribution(sources.flush_times.totals()),
-            note="syncs of the commit log. Under ASYNC_FLUSH looked at once a second: the latest as it was, others "
+            note="syncs of the commit log. Under ASYNC_FLUSH read once a second: the latest as measured, others "
             "with their mean",
         ),
     ),
@@ -95,7 +95,7 @@ PAIRS: Final[Group[Pair]] = Group(
             "queue_capacity",
             "Most requests that may wait.",
             lambda pair: pair.executor.queue.count_max,
-            note="most that may wait; one more is refused `[OVERLOAD]`",
+            note="their limit; one more is refused with `[OVERLOAD]`",
             telemetry="queue_capacity",
             runtime="ThreadPoolQueueCapacity",
         ),
@@ -103,21 +103,18 @@ PAIRS: Final[Group[Pair]] = Group(
             "queue_bytes",
             "Bytes of the requests that wait.",
             lambda pair: pair.executor.queue.size_bytes,
-            Unit.BYTES,
             telemetry="queue_bytes",
         ),
         Gauge(
             "queue_bytes_max",
             "Most bytes that may wait.",
             lambda pair: pair.executor.queue.size_bytes_max,
-            Unit.BYTES,
             telemetry="queue_bytes_max",
         ),
         Gauge(
             "queue_head_wait_seconds",
             "Age of the oldest waiting request.",
             lambda pair: pair.executor.queue.head_wait_ms(pair.now_ns),
-            Unit.MS,
             note="age of the oldest: above `wait_time_mills_in_send_queue` fast failure answers",
             telemetry="head_wait_ms",
             runtime="ThreadPoolQueueHeadWaitTimeMills",
@@ -163,22 +160,22 @@ PAIRS: Final[Group[Pair]] = Group(
     telemetry="pairs",
 )
 REFUSALS: Final[Group[Sources]] = Group(
-    lambda look: [((), look.sources)],
+    only(lambda look: look.sources),
     (
         Counter(
             "refusals",
             "Requests refused, by cause and response code.",
             _refusals,
             labels=("cause", "code"),
-            note="refusals of flow control and of the store, and sends refused for what is in them",
+            note="refusals of flow control and of the store, and sends refused for their content",
         ),
         Counter(
             "requests_refused",
             "Requests refused for a reason in the request.",
             lambda sources: sources.refused_requests.totals(),
             labels=("request", "code", "cause", "language", "version"),
-            note="requests refused for what is in them, or by a fault of the broker; `code` is the response code, "
-            "language and version are what the client's header says. At most 256 sets of labels (then `other`), and 32 "
+            note="requests refused for their content, or by a fault of the broker; `code` is the response code, "
+            "language and version come from the client's header. At most 256 sets of labels (then `other`), and 32 "
             "versions",
         ),
         Counter(
@@ -190,7 +187,7 @@ REFUSALS: Final[Group[Sources]] = Group(
     ),
 )
 TOTALS: Final[Group[Totals]] = Group(
-    lambda look: [((), look.sources.counters.totals)],
+    only(lambda look: look.sources.counters.totals),
     (
         Counter(
             "messages_put",
@@ -203,7 +200,6 @@ TOTALS: Final[Group[Totals]] = Group(
             "put_bytes",
             "Bytes appended.",
             lambda totals: totals.put_bytes,
-            Unit.BYTES,
             runtime="putMessageSizeTotal",
             interval="put_bytes",
         ),
@@ -215,22 +211,20 @@ TOTALS: Final[Group[Totals]] = Group(
             interval="put_failed_count",
         ),
         Counter("messages_got", "Messages handed out.", lambda totals: totals.get, runtime="msgGetTotalTodayNow"),
-        Counter(
-            "got_bytes", "Bytes handed out.", lambda totals: totals.get_bytes, Unit.BYTES, runtime="getMessageSizeTotal"
-        ),
+        Counter("got_bytes", "Bytes handed out.", lambda totals: totals.get_bytes, runtime="getMessageSizeTotal"),
         Counter("pulls_found", "Pulls that found messages.", lambda totals: totals.get_found_requests),
         Counter("pulls_missed", "Pulls that found none.", lambda totals: totals.get_miss_requests),
         Counter(
             "messages_sent_back",
             "Messages that consumers sent back.",
             lambda totals: totals.sent_back,
-            note="messages that consumers sent back for another try; dead letters among them",
+            note="messages that consumers sent back for a retry; dead letters included",
         ),
         Counter(
             "dead_letters",
             "Messages sent back into dead-letter topics.",
             lambda totals: totals.dead_letters,
-            note="messages sent back that went to a dead-letter topic",
+            note="sent-back messages that went to a dead-letter topic",
         ),
     ),
 )

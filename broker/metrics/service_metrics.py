@@ -3,10 +3,11 @@
 Lives here: the groups of ``SERVICES``.
 """
 
+from functools import partial
 from typing import Final
 
 from pocketmq.broker.delay.delay_service import DelayService
-from pocketmq.broker.metrics.registry import Counter, Gauge, Group, Unit
+from pocketmq.broker.metrics.registry import Counter, Gauge, Group, only
 from pocketmq.broker.metrics.sources import Transactions
 from pocketmq.broker.send.reply_processor import ReplyProcessor
 from pocketmq.broker.transaction.transaction_table import Outcome
@@ -19,8 +20,13 @@ OUTCOMES: Final = {
 }
 """Values of the label ``outcome``."""
 
+
+def _ended(outcome: Outcome, transactions: Transactions) -> int:
+    return transactions.service.writer.totals[outcome]
+
+
 DELAYS: Final[Group[DelayService]] = Group(
-    lambda look: [] if look.sources.delays is None else [((), look.sources.delays)],
+    only(lambda look: look.sources.delays),
     (
         Gauge(
             "delayed_pending",
@@ -38,25 +44,24 @@ DELAYS: Final[Group[DelayService]] = Group(
             "timers_in_memory",
             "Those of them that are in the wheel.",
             lambda delays: len(delays.timers.wheel),
-            note="those of them that the wheel holds; the rest is due later and found again in its queue",
+            note="those of them in the wheel; the rest is due later and is read again from its queue",
         ),
         Gauge(
             "timers_unread",
             "Stored timers not yet looked at.",
             lambda delays: delays.timers_unread(),
-            note="stored timers that the delivery thread has not looked at yet: usually 0",
+            note="stored timers that the delivery thread has not read yet: usually 0",
             runtime="timerOffsetBehind",
         ),
         Gauge(
             "timer_lag_seconds",
             "Since when the next timer is due.",
             lambda delays: delays.timer_lag_ms(),
-            Unit.MS,
             note="since when the next timer is due; above 0 for long: the store refuses deliveries, or the machine is "
             "too slow",
             runtime="timerReadBehind",
         ),
-        Gauge("delay_lag_seconds", "The same of the levels.", lambda delays: delays.level_lag_ms(), Unit.MS),
+        Gauge("delay_lag_seconds", "The same of the levels.", lambda delays: delays.level_lag_ms()),
         Counter(
             "delayed_delivered",
             "Delayed messages delivered.",
@@ -67,7 +72,7 @@ DELAYS: Final[Group[DelayService]] = Group(
             "delayed_dropped",
             "Delayed messages that could not be delivered.",
             lambda delays: delays.deliverer.dropped,
-            note="delayed messages that no try can deliver: each has its event `delayed_message_dropped`",
+            note="delayed messages that cannot be delivered at all: each has its event `delayed_message_dropped`",
             runtime="delayDropped",
         ),
         Counter(
@@ -79,7 +84,7 @@ DELAYS: Final[Group[DelayService]] = Group(
     ),
 )
 TRANSACTIONS: Final[Group[Transactions]] = Group(
-    lambda look: [] if look.sources.transactions is None else [((), look.sources.transactions)],
+    only(lambda look: look.sources.transactions),
     (
         Gauge(
             "half_messages_pending",
@@ -93,25 +98,22 @@ TRANSACTIONS: Final[Group[Transactions]] = Group(
             "half_messages_pending_max",
             "Most of them that are taken.",
             lambda transactions: transactions.service.table.pending_max,
-            note="most of them that are taken; then new ones are refused",
+            note="their limit; beyond it new ones are refused",
         ),
         Gauge(
             "half_message_oldest_seconds",
             "Age of the oldest of them.",
             lambda transactions: transactions.service.oldest_ms(),
-            Unit.MS,
             note="age of the oldest of them: above a few check intervals, a producer group is away or its check does "
             "not decide",
         ),
         Counter(
             "transactions_ended",
             "Transactions that ended, by outcome.",
-            lambda transactions: [
-                ((label,), transactions.service.writer.totals[outcome]) for outcome, label in OUTCOMES.items()
-            ],
+            lambda transactions: [((label,), _ended(outcome, transactions)) for outcome, label in OUTCOMES.items()],
             labels=("outcome",),
-            note="`committed`, `rolled_back`, `given_up` (after the last check), `lost` (the log does not have the "
-            "half message any more)",
+            note="`committed`, `rolled_back`, `given_up` (after the last check), "
+            "`lost` (the log no longer has its half message)",
         ),
         Counter(
             "transaction_checks",
@@ -123,7 +125,7 @@ TRANSACTIONS: Final[Group[Transactions]] = Group(
             "transaction_check_answers",
             "Decisions that answered a check.",
             lambda transactions: transactions.end.from_checks,
-            note="decisions, unknown ones too, that answered a check",
+            note="decisions that answered a check, unknown ones included",
         ),
         Counter(
             "transaction_checks_without_producer",
@@ -134,7 +136,7 @@ TRANSACTIONS: Final[Group[Transactions]] = Group(
             "transaction_ends_refused",
             "Decisions that were not taken.",
             lambda transactions: transactions.end.refused,
-            note="decisions that were not taken: unknown or finished transaction, wrong group or offset, store busy",
+            note="refused decisions: unknown or finished transaction, wrong group or offset, store busy",
         ),
         Counter(
             "transaction_put_failures",
@@ -142,28 +144,18 @@ TRANSACTIONS: Final[Group[Transactions]] = Group(
             lambda transactions: transactions.service.writer.put_failures,
             note="appends of decisions that the store refused; the transactions stay open",
         ),
-        Counter(
-            "",
-            "Transactions that were committed.",
-            lambda transactions: transactions.service.writer.totals[Outcome.COMMITTED],
-            runtime="transactionsCommitted",
-        ),
-        Counter(
-            "",
-            "Transactions that were rolled back.",
-            lambda transactions: transactions.service.writer.totals[Outcome.ROLLED_BACK],
-            runtime="transactionsRolledBack",
-        ),
-        Counter(
-            "",
-            "Transactions that ended after the last check.",
-            lambda transactions: transactions.service.writer.totals[Outcome.GIVEN_UP],
-            runtime="transactionsGivenUp",
+        *(
+            Counter("", f"Transactions that {text}.", partial(_ended, outcome), runtime=key)
+            for outcome, text, key in (
+                (Outcome.COMMITTED, "were committed", "transactionsCommitted"),
+                (Outcome.ROLLED_BACK, "were rolled back", "transactionsRolledBack"),
+                (Outcome.GIVEN_UP, "ended after the last check", "transactionsGivenUp"),
+            )
         ),
     ),
 )
 REPLIES: Final[Group[ReplyProcessor]] = Group(
-    lambda look: [] if look.sources.replies is None else [((), look.sources.replies)],
+    only(lambda look: look.sources.replies),
     (
         Gauge(
             "replies_waiting",
@@ -183,7 +175,7 @@ REPLIES: Final[Group[ReplyProcessor]] = Group(
             "replies_not_stored",
             "Replies that the store refused.",
             lambda replies: replies.not_stored,
-            note="replies that the store refused; their requesters got them all the same",
+            note="replies that the store refused; their requesters still received them",
         ),
     ),
 )

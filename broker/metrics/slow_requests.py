@@ -1,6 +1,6 @@
-"""Requests that took too long, each with the stage that took longest.
+"""Requests that took too long, each with its longest stage.
 
-Lives here: ``SlowRequests``: which requests are slow, the sampled events, the slowest of the last minute.
+Lives here: ``SlowRequests``: the slow requests, their sampled events, the slowest of the last minute.
 """
 
 import heapq
@@ -8,6 +8,7 @@ import itertools
 import threading
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from pocketmq.broker.request.request_task import Task
@@ -18,36 +19,34 @@ from pocketmq.remoting.codec import Request
 from pocketmq.remoting.telemetry import ALL_PAIRS, SlowRequest
 
 EVENTS_PER_SECOND_MAX: Final = 10
-"""Of one cause, which is the slowest stage; what is above is counted and told with the next event."""
+"""Of one cause, which is the slowest stage; events beyond the limit are counted in the next event."""
 SLOWEST_MAX: Final = 16
 """Requests kept for ``slowest``."""
 KEPT_NS: Final = 60_000_000_000
 _SECOND_NS: Final = 1_000_000_000
 
 
+@dataclass(slots=True)
 class _Window:
-    """What was told of one cause in the present second, and what was not."""
+    """Requests of one cause that were logged in the present second, and those left out."""
 
-    __slots__ = ("begin_ns", "left_out", "told")
-
-    def __init__(self, begin_ns: int) -> None:
-        self.begin_ns = begin_ns
-        self.told = 0
-        self.left_out = 0
+    begin_ns: int
+    logged: int = 0
+    left_out: int = 0
 
 
 class SlowRequests:
-    """Tells of requests that took ``threshold_ms`` or longer. Thread-safe; nothing is done for those that are quick.
+    """Logs requests that took ``threshold_ms`` or longer. Thread-safe; quick requests cost nothing.
 
     An event is called ``slow_request_<slowest stage>``, so that a flood of one cause leaves room for another. Its time
-    runs from the queue to the transport; what a client needs to send a request is told apart (``slow_request_read``),
-    because it is the client's or the network's.
+    runs from the queue to the transport; the time a client takes to send a request is logged apart
+    (``slow_request_read``), because the client or the network causes it.
     """
 
     def __init__(self, threshold_ms: int, clock: Clock, log: EventLog) -> None:
         self.threshold_ns = threshold_ms * 1_000_000
         self.count = 0
-        """Slow requests since the start, told or not."""
+        """Slow requests since the start, logged or not."""
         self._clock = clock
         self._log = log
         self._lock = threading.Lock()
@@ -57,7 +56,7 @@ class SlowRequests:
         self._numbers = itertools.count()
 
     def finished(self, timing: RequestTiming, write_ns: int, now_ns: int) -> None:
-        """Look at requests that were answered at ``now_ns``, their answers posted ``write_ns`` before."""
+        """Check requests that were answered at ``now_ns``, their answers posted ``write_ns`` before."""
         pair, entries, oldest_ns, stages_ns, started_ns = timing
         if now_ns - oldest_ns < self.threshold_ns:
             return
@@ -75,12 +74,12 @@ class SlowRequests:
         if left_out >= 0:
             spent = {Stage.READ: took_ns}
             slow = _slow_request(self._clock.now_ms(), request, ALL_PAIRS, remote, took_ns / 1e6, Stage.READ, spent)
-            self._tell(Stage.READ, slow, request, left_out)
+            self._write(Stage.READ, slow, request, left_out)
 
     def _note(self, pair: str, stages_ns: list[int], started_ns: int, tasks: Sequence[Task], now_ns: int) -> None:
-        """Tell of the oldest of ``tasks``, as many as may be told; count the others under the same cause."""
+        """Log the oldest of ``tasks`` up to the limit; count the others under the same cause."""
         own = max(range(STAGE_COUNT), key=lambda stage: 0 if stage == Stage.QUEUE_WAIT else stages_ns[stage])
-        # The wait falls from task to task: those for whom it was the longest stage come first.
+        # The wait shrinks from task to task: those whose longest stage it was come first.
         split = bisect_right(tasks, started_ns - stages_ns[own], key=lambda task: task.created_ns)
         for cause, alike in ((Stage.QUEUE_WAIT, tasks[:split]), (Stage(own), tasks[split:])):
             if alike:
@@ -93,7 +92,7 @@ class SlowRequests:
         for at, task in enumerate(tasks):
             with self._lock:
                 left_out = self._admit(cause, 1, now_ns)
-                if left_out < 0 and at:  # the first one is looked at all the same: it is the slowest of them
+                if left_out < 0 and at:  # the first one is kept all the same: it is the slowest of them
                     self._count(cause, len(tasks) - at - 1)
                     return
             spent = {Stage(stage): took_ns for stage, took_ns in enumerate(stages_ns) if took_ns}
@@ -102,19 +101,19 @@ class SlowRequests:
             slow = _slow_request(at_ms, task.request, pair, task.connection.remote, total_ms, cause, spent)
             self._keep(slow, now_ns)
             if left_out >= 0:
-                self._tell(cause, slow, task.request, left_out)
+                self._write(cause, slow, task.request, left_out)
 
     def _admit(self, cause: Stage, count: int, now_ns: int) -> int:
-        """Return -1 when this one is not told, else how many of its cause were left out before it."""
+        """Return -1 when this request is not to be logged, else how many of its cause were left out before it."""
         self.count += count
         window = self._windows.get(cause)
         if window is None:
             window = self._windows[cause] = _Window(now_ns)
         elif now_ns - window.begin_ns >= _SECOND_NS:
             window.begin_ns = now_ns
-            window.told = 0
-        if window.told < EVENTS_PER_SECOND_MAX:
-            window.told += 1
+            window.logged = 0
+        if window.logged < EVENTS_PER_SECOND_MAX:
+            window.logged += 1
             left_out, window.left_out = window.left_out, 0
             return left_out
         window.left_out += count
@@ -124,7 +123,7 @@ class SlowRequests:
         self.count += count
         self._windows[cause].left_out += count
 
-    def _tell(self, cause: Stage, slow: SlowRequest, request: Request, left_out: int) -> None:
+    def _write(self, cause: Stage, slow: SlowRequest, request: Request, left_out: int) -> None:
         self._log.warning(
             f"slow_request_{cause.label}",
             code=slow.code,
@@ -137,8 +136,8 @@ class SlowRequests:
             left_out=left_out,
         )
 
-    def tell_left_out(self) -> None:
-        """Tell of those that were left out in a second that is over. Called about once a second."""
+    def log_left_out(self) -> None:
+        """Log the number of requests left out in a past second. Called about once a second."""
         now_ns = self._clock.monotonic_ns()
         due: list[tuple[Stage, int]] = []
         with self._lock:
@@ -173,7 +172,7 @@ class SlowRequests:
 
 
 def topic_of(request: Request) -> str:
-    """Return the topic that a request is about, "" when it names none."""
+    """Return the topic of a request, "" when it names none."""
     header: Any = request.header
     topic = getattr(header, "topic", "")
     if topic:

@@ -1,4 +1,4 @@
-"""What the metrics are read from.
+"""The sources of the metrics.
 
 Lives here: ``Sources``, the parts of a running broker that keep statistics; ``Look``, one reading of them.
 """
@@ -59,7 +59,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Transactions:
-    """Who counts transactions."""
+    """The parts that count transactions."""
 
     service: TransactionService
     end: EndTransactionProcessor
@@ -67,7 +67,7 @@ class Transactions:
 
 @dataclass(slots=True, kw_only=True)
 class Sources:
-    """All that metrics read: attributes, from any thread. Nothing of it may block on a disk."""
+    """The objects that metrics read: attributes only, from any thread, without blocking on a disk."""
 
     store: MessageStore
     counters: BrokerCounters
@@ -100,14 +100,14 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """What a node is and how far; ``service``: what only a master that serves slaves counts."""
+    """State and progress of a node; ``service``: the counters of a master that serves slaves."""
 
     status: HaStatusBody
     service: HaStatus | None
 
 
 class Look:
-    """One reading of the sources. What costs something to find out is found out once."""
+    """One reading of the sources; values that are costly to read are read once."""
 
     def __init__(self, sources: Sources, now_ns: int) -> None:
         self.sources = sources
@@ -120,7 +120,7 @@ class Look:
 
     @cached_property
     def replication(self) -> Replication | None:
-        """The state of replication; None where a broker is watched without it."""
+        """The state of replication; None for a broker that is watched without it."""
         node = self.sources.node
         if node is None:
             return None

@@ -5,23 +5,13 @@ Lives here: the groups of ``STORE`` and ``PROCESS``.
 
 from typing import Final
 
-from pocketmq.broker.metrics.registry import Counter, Gauge, Group, Unit
-from pocketmq.broker.metrics.sources import Look, Process, Sources
+from pocketmq.broker.metrics.registry import Counter, Gauge, Group, Unit, only
+from pocketmq.broker.metrics.sources import Process, Sources
 from pocketmq.store.commitlog.write_buffer_pool import WriteBufferPool
 from pocketmq.store.message_store import MessageStore
 
-
-def _process(look: Look) -> list[tuple[tuple[str, ...], Process]]:
-    return [] if look.sources.process is None else [((), look.sources.process)]
-
-
-def _pool(look: Look) -> list[tuple[tuple[str, ...], tuple[WriteBufferPool, MessageStore]]]:
-    store = look.sources.store
-    return [] if store.pool is None else [((), (store.pool, store))]
-
-
 PAGE_CACHE: Final[Group[MessageStore]] = Group(
-    lambda look: [((), look.sources.store)],
+    only(lambda look: look.sources.store),
     (
         Gauge(
             "page_cache_busy",
@@ -35,7 +25,7 @@ PAGE_CACHE: Final[Group[MessageStore]] = Group(
             "page_cache_busy_episodes",
             "Holds above the limit.",
             lambda store: store.log.lock.busy_episodes + store.is_os_page_cache_busy(),
-            note="times that happened",
+            note="times that this happened",
             telemetry="busy_episodes",
         ),
         Counter(
@@ -48,7 +38,6 @@ PAGE_CACHE: Final[Group[MessageStore]] = Group(
             "append_lock_held_seconds",
             "How long the present holder has had it.",
             lambda store: store.lock_time_mills(),
-            Unit.MS,
             note="how long the present holder has had it, 0 when free",
             telemetry="lock_held_ms",
             runtime="pageCacheLockTimeMills",
@@ -58,12 +47,11 @@ PAGE_CACHE: Final[Group[MessageStore]] = Group(
             "append_lock_longest_hold_seconds",
             "Longest hold of the last minute.",
             lambda store: store.log.lock.longest_hold_ns() // 1_000_000,
-            Unit.MS,
             telemetry="longest_hold_ms_last_minute",
         ),
         Gauge(
             "",
-            "From what hold on the page cache counts as busy.",
+            "Hold from which the page cache counts as busy.",
             lambda store: store.config.os_page_cache_busy_timeout_mills,
             Unit.MS,
             telemetry="timeout_ms",
@@ -72,19 +60,18 @@ PAGE_CACHE: Final[Group[MessageStore]] = Group(
     telemetry="page_cache",
 )
 LOG: Final[Group[MessageStore]] = Group(
-    lambda look: [((), look.sources.store)],
+    only(lambda look: look.sources.store),
     (
-        Gauge("log_appended_offset", "End of what is accepted.", lambda store: store.appended_offset, Unit.BYTES),
+        Gauge("log_appended_offset", "End of what is accepted.", lambda store: store.appended_offset),
         Gauge(
             "log_committed_offset",
             "End of what can be read.",
             lambda store: store.committed_offset,
-            Unit.BYTES,
-            note="end of what can be read; behind the one above only with a write-buffer pool",
+            note="end of what can be read; below the one above only with a write-buffer pool",
             runtime="commitLogMaxOffset",
         ),
-        Gauge("log_flushed_offset", "End of what is durable.", lambda store: store.flushed_offset, Unit.BYTES),
-        Gauge("log_dispatched_offset", "End of what consumers see.", lambda store: store.dispatched_offset, Unit.BYTES),
+        Gauge("log_flushed_offset", "End of what is durable.", lambda store: store.flushed_offset),
+        Gauge("log_dispatched_offset", "End of what consumers see.", lambda store: store.dispatched_offset),
         Gauge(
             "log_fenced",
             "1 after a sync has failed: the log takes nothing more.",
@@ -121,13 +108,13 @@ LOG: Final[Group[MessageStore]] = Group(
     telemetry="flush",
 )
 POOL: Final[Group[tuple[WriteBufferPool, MessageStore]]] = Group(
-    _pool,
+    only(lambda look: None if look.sources.store.pool is None else (look.sources.store.pool, look.sources.store)),
     (
         Gauge(
             "write_buffers",
             "Buffers of the write-buffer pool.",
             lambda pool: pool[0].size,
-            note="size of the write-buffer pool; the four are missing without one",
+            note="size of the write-buffer pool; these four are missing without one",
             telemetry="size",
             interval="write_buffers",
         ),
@@ -151,8 +138,7 @@ POOL: Final[Group[tuple[WriteBufferPool, MessageStore]]] = Group(
             "write_buffers_uncommitted_bytes",
             "Bytes not yet in the file.",
             lambda pool: max(0, pool[1].appended_offset - pool[1].committed_offset),
-            Unit.BYTES,
-            note="what the end of this process would lose",
+            note="bytes that a crash of this process would lose",
             telemetry="uncommitted_bytes",
             interval="uncommitted_bytes",
         ),
@@ -167,27 +153,22 @@ POOL: Final[Group[tuple[WriteBufferPool, MessageStore]]] = Group(
     telemetry="pool",
 )
 SERVER: Final[Group[Process]] = Group(
-    _process,
+    only(lambda look: look.sources.process),
     (
         Gauge(
             "commit_log_disk_used_ratio",
             "Used part of the disk, -1 unknown.",
             lambda process: process.disk.commit_log.ratio,
-            Unit.RATIO,
-            note="0 to 1, looked at each 10 s; -1 unknown",
+            note="0 to 1, checked every 10 s; -1 unknown",
             runtime="commitLogDiskRatio",
         ),
         Gauge(
-            "commit_log_disk_free_bytes",
-            "Free bytes, -1 unknown.",
-            lambda process: process.disk.commit_log.free_bytes,
-            Unit.BYTES,
+            "commit_log_disk_free_bytes", "Free bytes, -1 unknown.", lambda process: process.disk.commit_log.free_bytes
         ),
         Gauge(
             "consume_queue_disk_used_ratio",
             "The same, of the queues.",
             lambda process: process.disk.consume_queues.ratio,
-            Unit.RATIO,
             note="the same where the consume queues are",
             runtime="consumeQueueDiskRatio",
         ),
@@ -195,7 +176,7 @@ SERVER: Final[Group[Process]] = Group(
             "oneway_dropped",
             "Oneway requests dropped by admission control.",
             lambda process: process.admission.oneway_dropped,
-            note="oneway requests dropped on admission: a oneway request gets no answer",
+            note="oneway requests dropped by admission control, without an answer as always",
         ),
         Counter("thread_dumps", "Thread dumps written while refusing.", lambda process: process.thread_dumper.dumps),
         Gauge("connections", "Open connections.", lambda process: len(process.server.connections)),
@@ -203,19 +184,13 @@ SERVER: Final[Group[Process]] = Group(
             "connections_refused",
             "Connections closed at once: too many.",
             lambda process: process.server.refused_count,
-            note="closed at once: more than `connections_max`",
+            note="connections closed at once: more than `connections_max`",
         ),
-        Gauge(
-            "half_frame_bytes",
-            "Memory of half-received frames.",
-            lambda process: process.server.budget.used_bytes,
-            Unit.BYTES,
-        ),
+        Gauge("half_frame_bytes", "Memory of half-received frames.", lambda process: process.server.budget.used_bytes),
         Gauge(
             "unwritten_bytes",
             "Answers that their peers have not taken.",
             lambda process: process.server.unwritten_bytes,
-            Unit.BYTES,
         ),
         Gauge(
             "client_entries",
@@ -229,7 +204,6 @@ SERVER: Final[Group[Process]] = Group(
             "start_time_seconds",
             "Start, Unix time.",
             lambda process: process.boot_ms,
-            Unit.MS,
             note="start of the broker, Unix time",
             runtime="bootTimestamp",
         ),
@@ -244,7 +218,7 @@ SERVER: Final[Group[Process]] = Group(
     ),
 )
 LOOP: Final[Group[Sources]] = Group(
-    lambda look: [((), look.sources)],
+    only(lambda look: look.sources),
     (
         Gauge(
             "loop_lag_seconds",

@@ -1,7 +1,7 @@
-"""What the broker knows about itself right now, and what it writes down about it every second and minute.
+"""The present state of the broker, and the lines that it logs every second and minute.
 
 Lives here: ``Telemetry``: the worker that turns the windows, writes RocketMQ's lines and watches the append lock; the
-snapshot that ``pocketmqTelemetry`` carries.
+snapshot in the runtime table's key ``pocketmqTelemetry``.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ MINUTE_NS: Final = 60_000_000_000
 
 
 class Telemetry:
-    """One worker with a step a second that never touches a disk, so that it goes on while the disk stands still.
+    """One worker with a step a second that never touches a disk, so that it continues while the disk stands still.
 
     ``snapshot`` may be called from any thread; it takes about 3 ms, so not from the loop.
     """
@@ -47,7 +47,7 @@ class Telemetry:
         clock: Clock,
         logger: Callable[[str], EventLog],
     ) -> None:
-        """``logger`` gives the logs "store" and "lock"."""
+        """``logger`` returns the logs "store" and "lock"."""
         self.sources = sources
         self._watermarks = watermarks
         self._intervals = intervals
@@ -61,8 +61,8 @@ class Telemetry:
         self._slot_begins_ns = [now_ns]
         self._minute_due_ns = now_ns + MINUTE_NS
         self._printed = False
-        self._told_hold_ns = 0
-        self._tell_hold_again_ns = 0
+        self._logged_hold_ns = 0
+        self._log_hold_again_ns = 0
         self._asked_loop_ns = 0
         sources.loop.seen_ns = now_ns
 
@@ -87,7 +87,7 @@ class Telemetry:
             self._mailbox.post(self._loop_answers, now_ns)
         sources.counters.sample(now_ns, self._clock.now_ms())
         sources.flush_times.look()
-        sources.slow.tell_left_out()
+        sources.slow.log_left_out()
         sources.refused_requests.tell()
         self._watch_lock(now_ns)
         self._watermarks.write(now_ns)
@@ -116,7 +116,7 @@ class Telemetry:
         self._slot_begins_ns = [*self._slot_begins_ns, now_ns][-SLOTS:]
 
     def _print_minute(self, now_ns: int) -> None:
-        """Write RocketMQ's two lines (StoreStatsService), unless nothing was put or got for two minutes."""
+        """Write RocketMQ's two lines (StoreStatsService), unless there was no put and no get for two minutes."""
         counters = self.sources.counters
         by_label = self.sources.put_times.end_minute()
         total = sum(count for _, count in by_label)
@@ -135,13 +135,13 @@ class Telemetry:
         self._printed = busy
 
     def _watch_lock(self, now_ns: int) -> None:
-        """Tell of an append that holds its lock for long while it does: once, then every ten seconds."""
+        """Log an append that holds its lock for long, while it does: once, then every ten seconds."""
         since_ns = self.sources.store.log.lock.held_since_ns
         if not since_ns or now_ns - since_ns < LOCK_HOLD_NS:
             return
-        if since_ns != self._told_hold_ns or now_ns >= self._tell_hold_again_ns:
-            self._told_hold_ns = since_ns
-            self._tell_hold_again_ns = now_ns + SLOT_NS
+        if since_ns != self._logged_hold_ns or now_ns >= self._log_hold_again_ns:
+            self._logged_hold_ns = since_ns
+            self._log_hold_again_ns = now_ns + SLOT_NS
             self._lock_log.warning(
                 "append_lock_held",
                 held_ms=(now_ns - since_ns) // 1_000_000,
@@ -151,7 +151,7 @@ class Telemetry:
     # ---- the snapshot
 
     def snapshot(self) -> TelemetrySnapshot:
-        """Return everything, at this moment; values that are metrics too come from their rows."""
+        """Return the present state; values that are metrics too come from their rows."""
         sources = self.sources
         look = Look(sources, self._clock.monotonic_ns())
         flush = sources.flush_times.window()

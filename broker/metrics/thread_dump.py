@@ -1,7 +1,7 @@
-"""Where every thread is while the broker refuses: the first thing an operator asks for.
+"""The stacks of all threads while the broker refuses: the first thing that an operator needs.
 
-Lives here: ``ThreadDumper``, which writes one ``thread_dump`` event when asked, at most every 15 s (RocketMQ 5.3
-BrokerFastFailure logs a jstack so).
+Lives here: ``ThreadDumper``, which writes a ``thread_dump`` event on request, at most every 15 s (RocketMQ 5.3
+BrokerFastFailure logs a jstack in this way).
 """
 
 import sys
@@ -22,14 +22,14 @@ THREADS_MAX: Final = 56
 STACK_CHARACTERS_MAX: Final = 2048
 
 STALLS: Final = frozenset((Cause.PAGE_CACHE_BUSY.value, Cause.QUEUE_TIMEOUT.value))
-"""Causes that mean that something in this process has stood still for too long."""
+"""Causes that mean that a part of this process has stood still for too long."""
 
 
 class ThreadDumper:
     """Writes stacks to the log, in a thread of its own.
 
     ``on_refused`` is cheap and may be called from any thread, under load. The stacks are a sample: threads run on while
-    they are read, and one that runs Python code shows where it was at that moment. Bounded: ``THREADS_MAX`` stacks of
+    they are read, and a running thread shows its place at that moment. Bounded: ``THREADS_MAX`` stacks of
     ``STACK_CHARACTERS_MAX`` characters.
     """
 
@@ -42,17 +42,17 @@ class ThreadDumper:
         self.dumps = 0
 
     def start(self, runner: Runner) -> None:
-        """Start the thread; it sleeps until it is asked."""
+        """Start the thread; it sleeps until a dump is requested."""
         self._worker = runner.start("ThreadDump", self.step, first_after_ms=None)
 
     def stop(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.stop()
 
     def on_refused(self, cause: str) -> None:
-        """Ask for a dump if this cause is a reason and the last one is 15 s ago."""
+        """Request a dump if this cause is one of ``STALLS`` and the last dump is 15 s ago."""
         if cause in STALLS:
             now_ns = self._clock.monotonic_ns()
             worker = self._worker
@@ -62,7 +62,7 @@ class ThreadDumper:
                 worker.wake()
 
     def step(self) -> float | None:
-        """Write the dump that was asked for."""
+        """Write the requested dump."""
         cause, self._cause = self._cause, ""
         if cause:
             own = threading.get_ident()

@@ -1,4 +1,4 @@
-"""RocketMQ's watermark lines: how long each queue is and how old its head.
+"""RocketMQ's watermark lines: the length of each queue and the age of its head.
 
 Lives here: ``Watermarks``, which writes them to the ``watermark`` logger.
 """
@@ -23,9 +23,9 @@ NAMES: Final[Mapping[str, str]] = {
 
 
 class Watermarks:
-    """Writes one line a pair, each second while anything waits and once more when nothing does any more.
+    """Writes one line a pair, each second while requests wait and once more when none does.
 
-    ``write`` is called once a second by one thread.
+    One thread calls ``write`` once a second.
     """
 
     def __init__(self, executors: Sequence[DrainExecutor], started_ns: int, log: EventLog) -> None:
@@ -35,7 +35,7 @@ class Watermarks:
         self._idle_since_ns = 0
 
     def write(self, now_ns: int) -> None:
-        """Write the lines if it is time."""
+        """Write the lines if they are due."""
         if now_ns < self._first_ns:
             return
         rows = [(name, len(executor.queue), executor.queue.head_wait_ms(now_ns)) for name, executor in self._executors]

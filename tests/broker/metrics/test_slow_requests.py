@@ -90,11 +90,11 @@ def test_at_most_ten_a_second_of_one_cause_and_the_rest_is_counted() -> None:
     told = [event["event"] for event in world.log.events]
     assert told == ["slow_request_queue_wait"] * EVENTS_PER_SECOND_MAX + ["slow_request_append"]
     assert world.slow.count == 4001
-    world.slow.tell_left_out()
+    world.slow.log_left_out()
     assert len(world.log.events) == EVENTS_PER_SECOND_MAX + 1
     world.clock.advance_ms(1000)
-    world.slow.tell_left_out()
-    world.slow.tell_left_out()
+    world.slow.log_left_out()
+    world.slow.log_left_out()
     assert [event["left_out"] for event in world.log.events[EVENTS_PER_SECOND_MAX + 1 :]] == [3990]
     world.answer(700)
     assert world.log.events[-1]["left_out"] == 0
