@@ -3,6 +3,7 @@
 Lives here: TRANSACTION_LIST (ours) and RESUME_CHECK_HALF_MESSAGE.
 """
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pocketmq.broker.request.default_processor import Handler
@@ -32,14 +33,14 @@ class ResumeRefused(PocketMQError):
     default_cause = Cause.BAD_REQUEST
 
 
+@dataclass(slots=True, eq=False)
 class TransactionAdmin:
-    """Handlers of the default pair; several threads never run them at once."""
+    """Handlers about transactions. Admin worker thread."""
 
-    def __init__(self, store: MessageStore, table: TransactionTable, writer: TransactionWriter, log: EventLog) -> None:
-        self._store = store
-        self._table = table
-        self._writer = writer
-        self._log = log
+    store: MessageStore
+    table: TransactionTable
+    writer: TransactionWriter
+    log: EventLog
 
     def handlers(self) -> dict[int, Handler]:
         """Return code → handler."""
@@ -49,12 +50,12 @@ class TransactionAdmin:
         header: Any = task.request.header
         count = min(max(header.count, 1), LIST_MAX)
         halves = sorted(
-            (half for half in self._table.pending() if half.queue_offset >= header.from_offset),
+            (half for half in self.table.pending() if half.queue_offset >= header.from_offset),
             key=lambda half: half.queue_offset,
         )
         more = halves[count].queue_offset if len(halves) > count else -1
-        body = TransactionList(total=len(self._table), next_offset=more)
-        records = HalfRecords(self._store.store_host)
+        body = TransactionList(total=len(self.table), next_offset=more)
+        records = HalfRecords(self.store.store_host)
         chosen = halves[:count]
         for half, record in zip(chosen, self._read(chosen), strict=True):
             topic = uniq_key = ""
@@ -78,19 +79,19 @@ class TransactionAdmin:
         return encode_answer(task.request, body=encode_body(body))
 
     def _read(self, halves: list[Half]) -> list[bytes | None]:
-        """Read in parts of bounded size."""
+        """Read records in parts of bounded size."""
         records: list[bytes | None] = []
         for first in range(0, len(halves), 32):
-            records += self._writer.read(halves[first : first + 32])
+            records += self.writer.read(halves[first : first + 32])
         return records
 
     def _resume(self, task: Task) -> Buffers:
         """Make a given-up half message wait again, with its checks at 0 (RocketMQ AdminBrokerProcessor
-        .resumeCheckHalfMessage). Its copy in ``TRANS_CHECK_MAX_TIME_TOPIC`` stays where it is.
+        .resumeCheckHalfMessage). Its copy in ``TRANS_CHECK_MAX_TIME_TOPIC`` stays.
         """
         header: Any = task.request.header
         _, offset = parse_offset_msg_id(header.msg_id)
-        record = self._store.read_record(offset)
+        record = self.store.read_record(offset)
         if record is None:
             raise ResumeRefused("not resumed", why=f"no message is at offset {offset}")
         decoded = decode_record(record, check_crc=False)
@@ -100,19 +101,19 @@ class TransactionAdmin:
                 why=f"the message is of topic {decoded.topic}",
                 hint=f"give the id of one in {TRANS_CHECK_MAX_TIME_TOPIC}",
             )
-        records = HalfRecords(self._store.store_host)
+        records = HalfRecords(self.store.store_host)
         try:
             topic, _ = records.target(record)
             again, meta = records.half_again(record)
         except (HalfIllegal, CorruptRecord) as error:
             raise ResumeRefused("not resumed", why=str(error)) from error
         properties = decoded.property_map()
-        if not self._table.withdraw(decoded.prepared_offset):
+        if not self.table.withdraw(decoded.prepared_offset):
             raise ResumeRefused("not resumed", why="a late decision on it is being written")
-        known = self._writer.known_copy(topic, properties.get(UNIQ_KEY, ""))
+        known = self.writer.known_copy(topic, properties.get(UNIQ_KEY, ""))
         if known:
-            raise ResumeRefused("not resumed", why=known, hint="a message is not to be delivered twice")
-        result = self._store.append(RecordGroup.from_records([again], [meta]))
+            raise ResumeRefused("not resumed", why=known, hint="a message must not be delivered twice")
+        result = self.store.append(RecordGroup.from_records([again], [meta]))
         if not result.status.is_stored:
             raise ResumeRefused(
                 f"put message back to {HALF_TOPIC} failed",
@@ -128,6 +129,6 @@ class TransactionAdmin:
             properties.get(PGROUP, ""),
             immunity_of(properties) or 0,
         )
-        self._table.add(half)
-        self._log.info("half_message_resumed", queue_offset=half.queue_offset, group=half.producer_group)
+        self.table.add(half)
+        self.log.info("half_message_resumed", queue_offset=half.queue_offset, group=half.producer_group)
         return encode_answer(task.request)

@@ -1,19 +1,19 @@
 """Commit and rollback: the decisions of producers.
 
-Lives here: ``EndTransactionProcessor``: END_TRANSACTION and NATIVE_END_TRANSACTION: who may decide what, many decisions
-in one append, the answers (RocketMQ EndTransactionProcessor).
+Lives here: ``EndTransactionProcessor``: END_TRANSACTION and NATIVE_END_TRANSACTION (RocketMQ EndTransactionProcessor):
+verdicts on decisions, many of them in one append, the answers.
 
-What is answered, for the half message that the request names by both of its offsets:
+The answer depends on the half message, which the request names by both of its offsets:
 
-- open: the decision is written; SUCCESS once it is as safe as a send's. Unknown (0): SUCCESS, nothing changes.
-- ended the same way: SUCCESS, and nothing is written: a decision may come twice.
-- ended the other way: TRANSACTION_SHOULD_COMMIT or TRANSACTION_SHOULD_ROLLBACK, which names how it ended.
-- given up: still decided as long as the broker remembers it, else TRANSACTION_FAILED.
-- never there, ended and forgotten, of another group, at another place: SYSTEM_ERROR with RocketMQ's texts.
+- open: the decision is written; SUCCESS once it is as safe as a send. Unknown (0): SUCCESS, nothing changes.
+- ended the same way: SUCCESS, and nothing is written: a decision may be repeated.
+- ended the other way: TRANSACTION_SHOULD_COMMIT or TRANSACTION_SHOULD_ROLLBACK, which names the outcome.
+- given up: still decided while the broker remembers it, else TRANSACTION_FAILED.
+- unknown, ended and forgotten, of another group, at another offset: SYSTEM_ERROR with RocketMQ's texts.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pocketmq.broker.flow_control.busy_answers import RETRY_AFTER_ERROR_MS
@@ -44,7 +44,7 @@ from pocketmq.store.append_result import PutStatus
 from pocketmq.store.message_store import MessageStore
 
 ENDS_MAX: Final = 4096
-"""Decisions of one native request."""
+"""Decisions in one native request."""
 BUSY_RETRY_MS: Final = 100
 NOT_FOUND: Final = "Find prepared transaction message failed"
 _OUTCOME: Final = {TRANSACTION_COMMIT: Outcome.COMMITTED, TRANSACTION_ROLLBACK: Outcome.ROLLED_BACK}
@@ -52,10 +52,9 @@ _OUTCOME: Final = {TRANSACTION_COMMIT: Outcome.COMMITTED, TRANSACTION_ROLLBACK: 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one decision is answered with: SUCCESS and ``remark``, or ``refusal``.
+    """The answer to one decision: SUCCESS and ``remark``, or ``refusal``.
 
-    ``waits``: it speaks of what was written to the log, now or for the same decision before, and is as true as the
-    flush of that.
+    ``waits``: the answer depends on the flush of the decision, written now or earlier.
     """
 
     remark: str = ""
@@ -75,7 +74,7 @@ ASKED_AGAIN: Final = Verdict("unknown: its producers will be asked again")
 
 @dataclass(slots=True)
 class _Work:
-    """One request: its decisions and their verdicts so far, None where one is still to be written."""
+    """One request: its decisions and their verdicts, None for those still to be written."""
 
     task: Task
     verdicts: list[Verdict | None]
@@ -83,46 +82,41 @@ class _Work:
 
 @dataclass(slots=True)
 class _Decision:
-    """One half message that this drain ends, and the requests that ask for it."""
+    """One half message that this drain ends, and the requests that want it."""
 
     half: Half
     outcome: Outcome
     asked: list[tuple[_Work, int]]
 
 
+@dataclass(slots=True, eq=False)
 class EndTransactionProcessor:
-    """Serves codes 37 and 30037 with one thread; everything drained together is written together."""
+    """Serves codes 37 and 30037 with one thread; decisions drained together are written together."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        table: TransactionTable,
-        writer: TransactionWriter,
-        answers: AnswerPort,
-        refusals: RefusalStats,
-        log: EventLog,
-        refusal: Callable[[], Refusal | None] = lambda: None,
-    ) -> None:
-        """``refusal``: why this broker must not write now, because another one leads."""
-        self.reject_request = refusal
-        """Only what a master that was replaced must not decide is refused; a decision that waits costs little."""
-        self._outcome = PutOutcome(store, refusal)
-        self._store = store
-        self._table = table
-        self._writer = writer
-        self._answers = answers
-        self._refusals = refusals
-        self._log = log
-        self._tails: CommitTails | None = None
-        self._is_slave = store.config.broker_role == "SLAVE"
-        self._repeated = False
-        self.refused = 0
-        """Decisions that were not taken."""
-        self.from_checks = 0
-        """Decisions that answered a check."""
+    store: MessageStore
+    table: TransactionTable
+    writer: TransactionWriter
+    answers: AnswerPort
+    refusals: RefusalStats
+    log: EventLog
+    reject_request: Callable[[], Refusal | None] = lambda: None
+    """Returns why this broker must not write now, None while it leads. Only a replaced master refuses decisions: one
+    that waits costs little."""
+    refused: int = 0
+    """Refused decisions."""
+    from_checks: int = 0
+    """Decisions that answered a check."""
+    _outcome: PutOutcome = field(init=False)
+    _tails: CommitTails | None = None
+    _is_slave: bool = field(init=False)
+    _repeated: bool = False
+
+    def __post_init__(self) -> None:
+        self._outcome = PutOutcome(self.store, self.reject_request)
+        self._is_slave = self.store.config.broker_role == "SLAVE"
 
     def process(self, drain: Drain) -> None:
-        """Judge, write and answer what was drained."""
+        """Judge, write and answer the drained requests."""
         works: list[_Work] = []
         decisions: dict[int, _Decision] = {}
         for task in drain.tasks:
@@ -131,10 +125,10 @@ class EndTransactionProcessor:
             except PocketMQError as error:
                 self._refuse_task(drain, task, refusal_of(error, Stored.NO))
         stored_end = self._write(list(decisions.values())) if decisions else 0
-        if self._repeated:  # the first decision may still be on its way to the disk, or to a slave
+        if self._repeated:  # the first decision may not be on the disk, or at a slave, yet
             self._repeated = False
-            stored_end = self._store.appended_offset
-        self._outcome.acknowledge(drain, self._answers, works, stored_end, self._encode)
+            stored_end = self.store.appended_offset
+        self._outcome.acknowledge(drain, self.answers, works, stored_end, self._encode)
 
     # ---- judging
 
@@ -176,7 +170,7 @@ class EndTransactionProcessor:
         index: int,
         decisions: dict[int, _Decision],
     ) -> Verdict | None:
-        """Return a verdict, or None when the decision has joined ``decisions``."""
+        """Return a verdict, or None when the decision was added to ``decisions``."""
         if self._is_slave:
             text = "Transaction message is not ended on a slave broker"
             return _no(text, ResponseCode.SLAVE_NOT_AVAILABLE, Cause.NOT_MASTER, RETRY_AFTER_ERROR_MS)
@@ -184,7 +178,7 @@ class EndTransactionProcessor:
             return _no(f"commitOrRollback is {kind}, not 8, 12 or 0")
         outcome = _OUTCOME.get(kind)
         joined = decisions.get(offset)
-        half = self._table.get(offset) if joined is None else joined.half
+        half = self.table.get(offset) if joined is None else joined.half
         if half is None:
             return self._ended(offset, physical_offset, outcome)
         if half.producer_group != group:
@@ -198,7 +192,7 @@ class EndTransactionProcessor:
                 return _other(joined.outcome)
             joined.asked.append((work, index))
             return None
-        claimed = self._table.claim(offset)
+        claimed = self.table.claim(offset)
         if claimed is None:
             text = "another decision on this transaction is being written"
             return _no(text, ResponseCode.SYSTEM_BUSY, Cause.NONE, BUSY_RETRY_MS)
@@ -207,8 +201,8 @@ class EndTransactionProcessor:
 
     def _ended(self, offset: int, physical_offset: int, outcome: Outcome | None) -> Verdict:
         """Return the verdict on a decision about a half message that is not open."""
-        known, half_at = self._table.outcome(offset) or (None, physical_offset)
-        if half_at != physical_offset:  # that of another half message: the log was cut off, or the place is made up
+        known, half_at = self.table.outcome(offset) or (None, physical_offset)
+        if half_at != physical_offset:  # of another half message: the log was cut, or the offset is made up
             return _no("The commit log offset wrong")
         if known is Outcome.GIVEN_UP:
             text = "the transaction was given up, its half message lies in TRANS_CHECK_MAX_TIME_TOPIC: resume it there"
@@ -220,9 +214,9 @@ class EndTransactionProcessor:
                 self._repeated = True
                 return BEFORE[known]
             return _other(known)
-        if self._table.is_known(offset):
+        if self.table.is_known(offset):
             return _no(f"{NOT_FOUND}: the transaction of half message {offset} ended before, how is not remembered")
-        record = self._store.read_record(physical_offset)
+        record = self.store.read_record(physical_offset)
         if record is not None and decode_record(record, check_crc=False).topic == HALF_TOPIC:
             return _no("The transaction state table offset wrong")
         return _no(f"{NOT_FOUND}: there is no half message {offset}")
@@ -230,14 +224,14 @@ class EndTransactionProcessor:
     # ---- writing
 
     def _write(self, decisions: list[_Decision]) -> int:
-        """Write all decisions, in groups of bounded size; give them their verdicts; return the end of what was stored,
-        0 if nothing was.
+        """Write all decisions, in groups of bounded size; set their verdicts; return the end of the stored records, 0
+        without any.
         """
         end = at = 0
         while at < len(decisions):
             size_bytes = 0
             first = at
-            while at < len(decisions) and (at == first or size_bytes < self._writer.group_bytes_max):
+            while at < len(decisions) and (at == first or size_bytes < self.writer.group_bytes_max):
                 size_bytes += decisions[at].half.size_bytes
                 at += 1
             part = decisions[first:at]
@@ -246,37 +240,37 @@ class EndTransactionProcessor:
             except Exception as error:
                 refusal = refusal_of(error, Stored.UNKNOWN)
                 for decision in part:
-                    self._table.release(decision.half)
+                    self.table.release(decision.half)
                 self._settle(part, Verdict(refusal.remark, refusal))
-                self._log.error("transactions_not_ended", count=len(part), error=refusal.remark)
+                self.log.error("transactions_not_ended", count=len(part), error=refusal.remark)
         return end
 
     def _write_part(self, decisions: list[_Decision]) -> int:
         if self._tails is None:
-            self._tails = CommitTails(HalfRecords(self._store.store_host))
+            self._tails = CommitTails(HalfRecords(self.store.store_host))
         commits = [each for each in decisions if each.outcome is Outcome.COMMITTED]
-        messages = CommitGroup(self._tails, self._store.store_host)
+        messages = CommitGroup(self._tails, self.store.store_host)
         bad: set[int] = set()
-        for decision, record in zip(commits, self._writer.contents([each.half for each in commits]), strict=True):
+        for decision, record in zip(commits, self.writer.contents([each.half for each in commits]), strict=True):
             half = decision.half
             if record is None:
-                self._writer.forget(half)
+                self.writer.forget(half)
                 text = f"{NOT_FOUND}: retention or damage has taken the half message out of the log"
                 bad.add(half.queue_offset)
                 self._settle([decision], _no(text))
-                self._log.error("half_message_lost", queue_offset=half.queue_offset, group=half.producer_group)
+                self.log.error("half_message_lost", queue_offset=half.queue_offset, group=half.producer_group)
                 continue
             try:
-                if not (half.recovered and self._writer.delivered(half, record)):
+                if not (half.recovered and self.writer.delivered(half, record)):
                     messages.add(record, half.physical_offset)
             except (HalfIllegal, CorruptRecord) as error:
-                self._table.release(half)
+                self.table.release(half)
                 bad.add(half.queue_offset)
                 self._settle([decision], _no(f"the half message cannot be delivered: {error}"))
         ended = [each for each in decisions if each.half.queue_offset not in bad] if bad else decisions
         if not ended:
             return 0
-        result = self._writer.end_commits(messages, [(each.half, each.outcome) for each in ended])
+        result = self.writer.end_commits(messages, [(each.half, each.outcome) for each in ended])
         if not result.status.is_stored:
             refusal = self._outcome.refusal(result.status, result)
             self._settle(ended, Verdict(refusal.remark, refusal))
@@ -299,7 +293,7 @@ class EndTransactionProcessor:
 
     def _count(self, refusal: Refusal) -> None:
         self.refused += 1
-        self._refusals.note(refusal.cause.value, refusal.code, refusal.remark)
+        self.refusals.note(refusal.cause.value, refusal.code, refusal.remark)
 
     def _refuse_task(self, drain: Drain, task: Task, refusal: Refusal) -> None:
         self._count(refusal)
@@ -335,7 +329,7 @@ def _no(
 
 
 def _other(known: Outcome) -> Verdict:
-    """Return the verdict on a decision against the one that was taken."""
+    """Return the verdict on a decision that contradicts the one taken."""
     if known is Outcome.COMMITTED:
         return _no("the transaction was committed before", ResponseCode.TRANSACTION_SHOULD_COMMIT)
     return _no("the transaction was rolled back before", ResponseCode.TRANSACTION_SHOULD_ROLLBACK)

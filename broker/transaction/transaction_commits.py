@@ -1,11 +1,11 @@
-"""Many half records at once become the messages that their transactions promised.
+"""Turn many half records into their messages at once.
 
 Lives here: ``CommitGroup``: collects half records and makes one append group of their messages and of op messages.
 
-A half record that our clients' sends became differs from its message in five fields of the header and in its topic.
-So the bytes before and behind the topic are joined as they are, and the fields are written into all messages together.
-What a record's properties say is looked up by the properties behind its unique id, which are the same for all
-messages of one queue with the same tags. Any other record goes through ``HalfRecords``: the result is the same.
+A half record of one of our clients differs from its message in five fields of the header and in its topic. So the
+bytes before and after the topic are joined as they are, and the fields are written into all messages together. Target
+and tags are looked up by the properties after the unique id, which are the same for all messages of one queue with the
+same tags. Any other record goes through ``HalfRecords``, with the same result.
 """
 
 import struct
@@ -39,7 +39,7 @@ from pocketmq.common.record_group import (
 from pocketmq.common.topics import HALF_TOPIC
 
 COLUMNS_MIN: Final = 24
-"""Below about this many messages their headers are written faster one by one."""
+"""With fewer messages than this, writing their headers one by one is faster."""
 TAILS_MAX: Final = 4096
 _TOPIC: Final = len(HALF_TOPIC).to_bytes(1, "big") + HALF_TOPIC.encode()
 _MAGIC_V1: Final = MAGIC_V1.to_bytes(4, "big")
@@ -52,7 +52,7 @@ _I64 = struct.Struct(">q")
 
 
 class _Tail(NamedTuple):
-    """What the properties behind the unique id say."""
+    """Target and tags, from the properties after the unique id."""
 
     topic: str
     topic_field: bytes
@@ -61,14 +61,14 @@ class _Tail(NamedTuple):
 
 
 class CommitTails:
-    """What is remembered of properties from one group to the next. Belongs to one thread."""
+    """Properties seen in earlier groups. Belongs to one thread."""
 
     def __init__(self, records: HalfRecords) -> None:
         self.records = records
         self.known: dict[bytes, _Tail] = {}
 
     def learn(self, tail: bytes, meta: RecordMeta) -> None:
-        """Remember what a record with these properties has become, if they alone decide it."""
+        """Remember the target and tags of a record with these properties, if they alone decide them."""
         if b"UNIQ_KEY\x01" in tail or b"KEYS\x01" in tail:
             return
         if len(self.known) >= TAILS_MAX:
@@ -87,7 +87,7 @@ class CommitGroup:
         self._parts: list[bytes] = []
         self._sizes: list[int] = []
         self._unwritten: list[int] = []
-        """Messages whose header is still that of the half record."""
+        """Messages that still have the header of the half record."""
         self._queue_ids: list[int] = []
         self._prepared: list[int] = []
         self._tags_codes: list[int] = []
@@ -105,8 +105,8 @@ class CommitGroup:
         return sum(self._sizes)
 
     def add(self, record: bytes, physical_offset: int) -> None:
-        """Add the message of the half record that lies at ``physical_offset``. Raises ``HalfIllegal``,
-        ``CorruptRecord``; then nothing was added.
+        """Add the message of the half record at ``physical_offset``. Raises ``HalfIllegal``, ``CorruptRecord``, and
+        adds nothing then.
         """
         body = self._body_at
         body_end = body + int.from_bytes(record[body - 4 : body], "big")
@@ -131,7 +131,7 @@ class CommitGroup:
         keys: bytes | None = None
         if known is None:
             cut = cut_keys(tail)
-            if cut is not None:  # keys are mostly each message's own
+            if cut is not None:  # most messages have keys of their own
                 tail, keys = cut
                 known = self._tails.known.get(tail)
         if known is None:
@@ -202,11 +202,7 @@ class CommitGroup:
             view[start + _SYS_FLAG_LOW_AT] = view[start + _SYS_FLAG_LOW_AT] & _OTHER_FLAGS | TRANSACTION_COMMIT
             _I64.pack_into(view, start + self._body_at - _PREPARED_BYTES, self._prepared[row])
 
-    def _write_all(
-        self,
-        buffer: Bytes,
-        starts: Int64s,
-    ) -> None:
+    def _write_all(self, buffer: Bytes, starts: Int64s) -> None:
         sizes = np.array(self._sizes, ">u4").view("V4")
         queue_ids = np.array(self._queue_ids, ">u4").view("V4")
         prepared = np.array(self._prepared, ">i8").view("V8")

@@ -1,6 +1,6 @@
-"""The records of transactions: what a half message becomes, and the op messages that say so.
+"""The records of transactions: those made from half messages, and the op messages that end them.
 
-Lives here: a half record readdressed as the committed, given-up or checked message; op messages, written and read.
+Lives here: a half record turned into the committed, given-up or checked message; op messages, written and read.
 
 A committed record is the half one with its own topic and queue, transaction type COMMIT and the half message's physical
 offset as prepared offset; flag, body, CRC, born time and all properties stay, REAL_TOPIC, REAL_QID and TRAN_MSG among
@@ -64,7 +64,7 @@ class HalfIllegal(Exception):
 
 
 class HalfRecords:
-    """Makes records out of half records. ``store_host``: that of the store, 8 or 20 bytes. Belongs to one thread."""
+    """Makes records from half records. ``store_host``: that of the store, 8 or 20 bytes. Belongs to one thread."""
 
     def __init__(self, store_host: bytes) -> None:
         self._store_host = store_host
@@ -73,7 +73,7 @@ class HalfRecords:
         self._tags_codes: dict[bytes, int] = {}
 
     def committed(self, record: bytes, physical_offset: int) -> tuple[bytes, RecordMeta]:
-        """Return the message that the transaction promised. Raises ``HalfIllegal``, ``CorruptRecord``."""
+        """Return the message of a committed transaction. Raises ``HalfIllegal``, ``CorruptRecord``."""
         at = _places(record)
         properties = record[at.properties :]
         topic, tail, queue_id = self._target(properties)
@@ -89,13 +89,13 @@ class HalfRecords:
         return self._moved(record, at, topic, tail, queue_id, TRANSACTION_COMMIT, physical_offset), meta
 
     def given_up(self, record: bytes, physical_offset: int) -> tuple[bytes, RecordMeta]:
-        """Return the record for ``TRANS_CHECK_MAX_TIME_TOPIC``, where half messages end that nobody decides. Its
-        prepared offset says which half message it was.
+        """Return the record for ``TRANS_CHECK_MAX_TIME_TOPIC``, the topic of half messages without a decision. Its
+        prepared offset is that of the half message.
         """
         return self._system(record, TRANS_CHECK_MAX_TIME_TOPIC, physical_offset)
 
     def half_again(self, record: bytes) -> tuple[bytes, RecordMeta]:
-        """Return a given-up record as a half message once more."""
+        """Return a given-up record as a half message again."""
         return self._system(record, HALF_TOPIC)
 
     def _system(self, record: bytes, topic: str, prepared_offset: int = 0) -> tuple[bytes, RecordMeta]:
@@ -104,7 +104,7 @@ class HalfRecords:
         return moved, record_meta(topic, 0, 0, properties)
 
     def checked(self, record: bytes) -> bytes:
-        """Return what a producer gets to judge: the half message under its own topic and queue, with its offsets."""
+        """Return the record for a check: the half message under its own topic and queue, with its offsets."""
         at = _places(record)
         topic, tail, queue_id = self._target(record[at.properties :])
         return self._moved(record, at, topic, tail, queue_id, 0, 0)
@@ -115,7 +115,7 @@ class HalfRecords:
         return topic, queue_id
 
     def _target(self, properties: bytes) -> tuple[str, bytes, int]:
-        """Return topic, its bytes with their length, queue id. A log is not to be trusted with names."""
+        """Return topic, its bytes with their length, queue id; names in the log are checked again."""
         topic_bytes, queue_text = _value(properties, _REAL_TOPIC), _value(properties, _REAL_QID)
         if not (queue_text.isdigit() and len(queue_text) <= 9):
             raise HalfIllegal(f"property {REAL_QID} is {queue_text[:40]!r}")
@@ -127,7 +127,7 @@ class HalfRecords:
             except PocketMQError as error:
                 raise HalfIllegal(f"property {REAL_TOPIC}: {error.why}") from error
             if is_send_forbidden(topic):
-                raise HalfIllegal(f"property {REAL_TOPIC} is {topic}, to which nobody may send")
+                raise HalfIllegal(f"property {REAL_TOPIC} is {topic}, to which clients may not send")
             if len(self._targets) >= TARGETS_MAX:
                 self._targets.clear()
             known = self._targets[topic_bytes] = (topic, _tail(topic))
@@ -165,7 +165,7 @@ class HalfRecords:
     def _other_family(
         self, record: bytes, topic: str, queue_id: int, transaction_type: int, prepared_offset: int
     ) -> bytes:
-        """Build a record anew that was stored when this broker had an address of the other family."""
+        """Rebuild a record that was stored when this broker had an address of the other family."""
         old = decode_record(record)
         return encode_record(
             topic,
@@ -204,7 +204,7 @@ def _places(record: bytes) -> _Places:
                 topic_end = body_end + 1 + record[body_end]
                 if int.from_bytes(record[topic_end : topic_end + 2], "big") + topic_end + 2 == len(record):
                     return _Places(body, body_end, topic_end, topic_end + 2)
-    spans = record_spans(record)  # V2, or says what is wrong
+    spans = record_spans(record)  # V2, or raises with the reason
     topic_end = spans.topic_start + spans.topic_length
     return _Places(spans.body_start, spans.body_start + spans.body_length, topic_end, topic_end + 2)
 
@@ -226,8 +226,8 @@ def _tail(topic: str) -> bytes:
 
 
 def op_records(queue_offsets: Iterable[int], now_ms: int, host: bytes) -> list[tuple[bytes, RecordMeta]]:
-    """Return the op messages that end these half messages: their offsets as text, with commas between them (RocketMQ
-    5.3; a single one reads as in 4.9), at most 4,096 bytes each.
+    """Return the op messages that end these half messages: their offsets as text, separated by commas (RocketMQ 5.3; a
+    single one reads as in 4.9), at most 4,096 bytes each.
     """
     return [
         (
@@ -266,7 +266,7 @@ def op_bodies(queue_offsets: Iterable[int]) -> Iterator[bytes]:
 
 
 def parse_op(body: bytes) -> list[int]:
-    """Return the half-queue offsets that an op message names, with or without a comma at the end; what is no number is
+    """Return the half-queue offsets that an op message names, with or without a comma at the end; other texts are
     skipped.
     """
     return [int(part) for part in body.split(b",") if part.isdigit() and len(part) <= 18]

@@ -1,11 +1,10 @@
-"""What is open, from the log: the half messages without an op message.
+"""Find the open transactions in the log: half messages without an op message.
 
-Lives here: ``recover``, which fills a ``TransactionTable`` at the start; ``TransactionProgress``, how far it need not
-look any more.
+Lives here: ``recover``, which fills a ``TransactionTable`` at the start; ``TransactionProgress``, where it begins to
+read.
 
-The half topic and the op topic hold all there is to know; the progress only saves reading, and the number of checks.
-RocketMQ keeps its progress as the consumer group ``CID_RMQ_SYS_TRANS``: a store that has none of ours goes on from
-there.
+The half topic and the op topic hold the whole state; the progress only saves reading, and keeps the number of checks.
+RocketMQ keeps its progress as the consumer group ``CID_RMQ_SYS_TRANS``: a store without our progress continues from it.
 """
 
 import threading
@@ -38,9 +37,9 @@ class _ProgressFile(msgspec.Struct, rename="camel"):
 
 
 class TransactionProgress:
-    """From where a start reads the half queue and the op queue, and the checks made so far by half-queue offset.
+    """Where a start begins to read the half queue and the op queue, and the checks made so far by half-queue offset.
 
-    Thread-safe. What is written is the state of the last ``settle``; -1 stands for a store without progress.
+    Thread-safe. The file gets the state of the last ``settle``; -1 stands for a store without progress.
     """
 
     def __init__(self) -> None:
@@ -51,7 +50,7 @@ class TransactionProgress:
         self.checks: dict[int, int] = {}
 
     def settle(self, half_offset: int, op_offset: int, checks: dict[int, int]) -> bool:
-        """Let this be what is written next; True when it is news. Everything that it leaves behind must be durable."""
+        """Set the state to write next; True when it is new. The ends of all halves below it must be durable."""
         with self._lock:
             if (half_offset, op_offset, checks) == (self.half_offset, self.op_offset, self.checks):
                 return False
@@ -80,7 +79,7 @@ def recover(
     checks: dict[int, int],
     log: EventLog,
 ) -> None:
-    """Fill ``table`` with what is open from these offsets on. Blocks; raises what the disk raises."""
+    """Fill ``table`` with the transactions open from these offsets on. Blocks; raises the errors of the disk."""
     half_min, half_end = store.min_offset(HALF_TOPIC, 0), store.max_offset(HALF_TOPIC, 0)
     op_min, op_end = store.min_offset(OP_HALF_TOPIC, 0), store.max_offset(OP_HALF_TOPIC, 0)
     low = min(max(half_offset, half_min), half_end)
@@ -102,7 +101,7 @@ def recover(
     for _, data, physical_offset, _ in _records(store, OP_HALF_TOPIC, op_low, op_end, None):
         try:
             op = decode_record(data, check_crc=False)
-        except CorruptRecord as error:  # what it ended is open again, and found as ended by its messages
+        except CorruptRecord as error:  # its transactions are open again, and their messages show that they ended
             log.error("op_message_unreadable", error=str(error))
             continue
         if any(start <= physical_offset and time == op.store_timestamp for start, time in holes):
@@ -118,10 +117,10 @@ def recover(
         try:
             record = decode_record(data, check_crc=False)
             properties = record.property_map()
-        except CorruptRecord:  # gone, or damaged: no reason to serve nobody
+        except CorruptRecord:  # gone, or damaged: no reason not to serve
             gone += 1
             continue
-        original = properties.get(TRAN_PREPARED_QUEUE_OFFSET, "")  # RocketMQ stores a half message anew at each check
+        original = properties.get(TRAN_PREPARED_QUEUE_OFFSET, "")  # RocketMQ stores a half message again at each check
         if original.isdecimal() and len(original) <= 18 and low <= int(original) < offset:
             if done[int(original) - low]:
                 continue
@@ -147,20 +146,21 @@ def recover(
         log.warning(
             "op_messages_doubted",
             count=doubted,
-            why="their append lost bytes in a power failure, maybe the messages that they end; what they end is open",
+            why="their append lost bytes in a power failure, maybe messages too; their transactions are open again",
         )
     if gone:
-        log.error("half_messages_lost", count=gone, why="their queue names them, the log does not have them any more")
+        log.error("half_messages_lost", count=gone, why="their queue names them, the log no longer has them")
     log.info("transactions_recovered", open=len(found), half_offset=low, half_end=half_end, op_offset=op_low)
     if len(found) > table.pending_max:
         log.warning("transactions_above_limit", open=len(found), transaction_pending_max=table.pending_max)
 
 
 def _holes(store: MessageStore) -> list[tuple[int, int]]:
-    """Return for each damaged range of the log where it ends, and the store time of the first record behind it.
+    """Return for each damaged range of the log its end, and the store time of the first record after it.
 
-    An append writes messages before the op messages that end them, all with one store time. So an op message behind
-    damage with the time of the first record behind it may have lost its messages (ADR 0006 keeps what is behind).
+    An append writes messages before the op messages that end their transactions, all with one store time. So an op
+    message after damage with the time of the first record after it may have lost its messages (ADR 0006 keeps records
+    after damage).
     """
     holes = []
     for part in store.log.damaged:
@@ -177,8 +177,8 @@ def _holes(store: MessageStore) -> list[tuple[int, int]]:
 def _records(
     store: MessageStore, topic: str, offset: int, end: int, wanted: NDArray[np.bool_] | None
 ) -> Iterator[tuple[int, bytes, int, int]]:
-    """Yield (queue offset, record or b"" where it is gone, physical offset, size) of queue 0 of ``topic``; of those
-    that are ``wanted``, counted from ``offset``.
+    """Yield (queue offset, record or b"" where it is gone, physical offset, size) of queue 0 of ``topic``; only
+    those ``wanted``, counted from ``offset``.
     """
     first = offset
     while offset < end:
@@ -201,7 +201,7 @@ def _records(
 def _read(
     store: MessageStore, places: NDArray[np.int64], offsets: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> Iterator[tuple[int, bytes, int, int]]:
-    """Yield the records, which lie in ascending order in the log."""
+    """Yield the records; their offsets ascend."""
     spans = list(zip(places.tolist(), offsets.tolist(), sizes.tolist(), strict=True))
     try:
         data = store.read_records(offsets, sizes).tobytes()

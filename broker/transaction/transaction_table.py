@@ -1,4 +1,4 @@
-"""Which transactions are open, and how those ended that ended a moment ago.
+"""Open transactions, and the outcomes of recent ones.
 
 Lives here: ``Half`` (a half message without a decision), ``Outcome``, ``TransactionTable``. No I/O.
 """
@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from typing import Final
 
 OUTCOMES_MAX: Final = 65_536
-"""Ended transactions remembered, so that a decision that comes twice gets its answer: about 12 MB."""
+"""Ended transactions remembered, so that a repeated decision gets its answer: about 12 MB."""
 GIVEN_UP_MAX: Final = 4096
-"""Half messages that were given up and still take a late decision."""
-
-
+"""Given-up half messages that still take a late decision."""
 KEPT_BYTES_MAX: Final = 16 << 20
-"""Bytes of half records kept in memory, so that most commits read nothing."""
+"""Bytes of half records kept in memory, so that most commits need no read."""
 
 
 class Outcome(enum.Enum):
@@ -31,8 +29,8 @@ class Outcome(enum.Enum):
 
 @dataclass(slots=True)
 class Half:
-    """One half message. ``queue_offset``: in the half topic, the transaction's name; ``op_offset``: every op message
-    that concerns this one or a later one is at or behind it. Times in ms.
+    """One half message. ``queue_offset``: in the half topic, the transaction's id; ``op_offset``: the op messages of
+    this half message and of later ones are at or after it. Times in ms.
     """
 
     queue_offset: int
@@ -45,7 +43,7 @@ class Half:
     op_offset: int = 0
     checks: int = 0
     record: bytes | None = None
-    """The half record without its offsets, as long as there is room for it (``KEPT_BYTES_MAX``)."""
+    """The half record without its offsets, while there is room for it (``KEPT_BYTES_MAX``)."""
     recovered: bool = False
     """Whether it was found in the log at the start: a crash may have cut off the op message of its commit."""
 
@@ -53,9 +51,9 @@ class Half:
 class TransactionTable:
     """Thread-safe; the lock is held for dict calls only.
 
-    Halves are added as soon as they are in the log, before their producer has an answer. Who decides claims the half
-    first, then writes the log, then calls ``finish`` or, if nothing was stored, ``release``: so that each half has one
-    decision.
+    Halves are added as soon as they are in the log, before their producer has an answer. A decision claims the half
+    first, is then written to the log, and ends with ``finish`` or, if it was not stored, ``release``: so each half has
+    one decision.
     """
 
     def __init__(self, pending_max: int) -> None:
@@ -74,7 +72,7 @@ class TransactionTable:
         self._kept_bytes = 0
 
     def open_at(self, end: int, op_offset: int) -> None:
-        """Begin behind the half messages and op messages that the log has."""
+        """Begin after the half messages and op messages of the log."""
         self._end, self._op_offset = end, op_offset
 
     def __len__(self) -> int:
@@ -82,7 +80,7 @@ class TransactionTable:
 
     @property
     def is_full(self) -> bool:
-        """Whether no further half message is taken."""
+        """Whether further half messages are refused."""
         return len(self._pending) >= self.pending_max
 
     def add(self, half: Half) -> None:
@@ -117,12 +115,12 @@ class TransactionTable:
         self._pending[at] = half
 
     def restore(self, half: Half) -> None:
-        """Put a half message in that the log had at the start."""
+        """Add a half message found in the log at the start."""
         self._pending[half.queue_offset] = half
 
     def claim(self, queue_offset: int) -> Half | None:
-        """Take an open half message, or one that was given up and is remembered, for a decision; None if there is none
-        or somebody else has it.
+        """Take an open half message, or a given-up one that is remembered, for a decision; None if there is none or
+        another decision has claimed it.
         """
         with self._lock:
             half = self._pending.get(queue_offset) or self._given_up.get(queue_offset)
@@ -167,7 +165,7 @@ class TransactionTable:
             self._op_offset = max(self._op_offset, op_offset)
 
     def get(self, queue_offset: int) -> Half | None:
-        """Return an open half message, or one that was given up and is remembered."""
+        """Return an open half message, or a given-up one that is remembered."""
         return self._pending.get(queue_offset) or self._given_up.get(queue_offset)
 
     def outcome(self, queue_offset: int) -> tuple[Outcome, int] | None:
@@ -175,8 +173,8 @@ class TransactionTable:
         return self._outcomes.get(queue_offset)
 
     def withdraw(self, physical_offset: int) -> bool:
-        """Take no late decision any more on the given-up half message at this place, which is resumed; return False
-        when such a decision is being written.
+        """Refuse late decisions on the given-up half message at this offset, which is resumed; return False when one is
+        being written.
         """
         with self._lock:
             for at, half in self._given_up.items():
@@ -188,17 +186,17 @@ class TransactionTable:
             return True
 
     def is_known(self, queue_offset: int) -> bool:
-        """Whether the half topic ever had this offset, as far as this table knows."""
+        """Return whether the half topic ever had this offset, as far as this table knows."""
         return 0 <= queue_offset < self._end or queue_offset in self._pending
 
     def pending(self) -> list[Half]:
-        """Return the open half messages, about in the order in which they were stored."""
+        """Return the open half messages, roughly in the order of the log."""
         with self._lock:
             return list(self._pending.values())
 
     def low(self) -> tuple[int, int]:
-        """Return (half-queue offset, op-queue offset) from which a start must read: everything open lies behind both,
-        and every op message that concerns it.
+        """Return (half-queue offset, op-queue offset) from which a start must read: all open half messages are at or
+        after the first, all op messages about them at or after the second.
         """
         with self._lock:
             first = min(self._pending, default=None)
@@ -218,5 +216,5 @@ class TransactionTable:
 
 
 def in_order(halves: Sequence[Half]) -> list[Half]:
-    """Return ``halves`` as they lie in the log."""
+    """Return ``halves`` in the order of the log."""
     return sorted(halves, key=lambda half: half.physical_offset)
