@@ -1,9 +1,10 @@
-"""What a request about a staged transaction must be, to be served.
+"""Checks of requests about staged transactions.
 
-Lives here: its limits; ``StagedChecks``: what is known of it is looked at, or it is refused. All under the lock.
+Lives here: their limits; ``StagedChecks``, which checks a request against the known state. All under the lock.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from pocketmq.broker.config import BrokerConfig
@@ -27,27 +28,26 @@ MANIFEST_MAX: Final = 10_000
 """Attempts of one transaction on one broker."""
 PARTICIPANTS_MAX: Final = 256
 PARTICIPANTS_BYTES_MAX: Final = 8192
-"""Of the names of all of them together: sixteen commits of a transactional id must fit into a part of a snapshot."""
+"""Of all their names together: sixteen commits of a transactional id must fit into a part of a snapshot."""
 INDEX_MAX: Final = 1_000_000
 CHUNK_TOPICS_MAX: Final = 16
-"""Topics in one chunk: their names must leave its event small."""
+"""Topics in one chunk: their names must not make its event large."""
 KEEP_HOURS_MAX: Final = 24 * 365
 FULL_RETRY_MS: Final = 1000
 
 
+@dataclass(slots=True, eq=False)
 class StagedChecks:
-    """``topic_home``: the identity of a topic, and how many queues it has; None if there is none."""
+    """Checks against the known transactions."""
 
-    def __init__(
-        self, config: BrokerConfig, staged_log: StagedLog, topic_home: Callable[[str], tuple[str, int] | None]
-    ) -> None:
-        self._config = config
-        self._staged_log = staged_log
-        self._topic_home = topic_home
+    config: BrokerConfig
+    staged_log: StagedLog
+    topic_home: Callable[[str], tuple[str, int] | None]
+    """Returns the identity of a topic, and its number of queues; None if it does not exist."""
 
     def check_order(self, transactional_id: str, version: int, state: StagedState) -> None:
-        """Raise for a transaction below the commits that are remembered."""
-        lowest = self._staged_log.table.behind(transactional_id, version)
+        """Raise for a transaction below the remembered commits."""
+        lowest = self.staged_log.table.behind(transactional_id, version)
         if state is not StagedState.COMMITTED and lowest is not None:
             raise refused(
                 f"version {version} of {transactional_id} is below {lowest}, the lowest version remembered: whether it "
@@ -56,34 +56,34 @@ class StagedChecks:
             )
 
     def check_room(self, header: StagedWriteRequestHeader, new_attempt: bool) -> None:
-        """Raise where too much is staged."""
-        table = self._staged_log.table
+        """Raise when too much is staged."""
+        table = self.staged_log.table
         why = ""
         self.check_ids(header.transactional_id)
         if (new_attempt and table.attempts >= ATTEMPTS_MAX) or table.chunks >= CHUNKS_MAX:
             why = f"{table.attempts} attempts with {table.chunks} chunks wait for their commits"
-        elif table.staged_bytes >= self._config.staged_transaction_size_bytes_max:
+        elif table.staged_bytes >= self.config.staged_transaction_size_bytes_max:
             why = f"{table.staged_bytes} bytes wait for the commits of staged transactions"
         if why:
             raise full(f"not staged: {why}; commit or abort some, or wait until they expire")
 
     def check_ids(self, transactional_id: str) -> None:
         """Make room for a new transactional id, or refuse it."""
-        table = self._staged_log.table
-        if not table.has(transactional_id) and len(table) >= IDS_MAX and not table.make_room(self._staged_log.now_ms()):
+        table = self.staged_log.table
+        if not table.has(transactional_id) and len(table) >= IDS_MAX and not table.make_room(self.staged_log.now_ms()):
             raise full(f"{IDS_MAX} transactional ids are remembered; wait until some are forgotten")
 
     def homes(self, sections: list[tuple[str, int, int]], topics: list[str]) -> list[tuple[str, int]]:
-        """Return the identity of each topic, and the highest queue id that is written."""
+        """Return the identity of each topic, and its highest queue id in ``sections``."""
         homes: list[tuple[str, int]] = []
         for topic in topics:
-            identity, _ = self._topic_home(topic) or ("", 0)
+            identity, _ = self.topic_home(topic) or ("", 0)
             homes.append((identity, max(queue_id for name, queue_id, _ in sections if name == topic)))
         return homes
 
     def check_brokers(self, header: StagedEndRequestHeader) -> None:
         """Raise unless the sender knows all brokers that may know the transactional id."""
-        known, _ = self._staged_log.table.brokers(header.transactional_id)
+        known, _ = self.staged_log.table.brokers(header.transactional_id)
         if known != header.brokers and max(len(known), len(header.brokers)) > 1:
             raise failed(
                 f"{header.transactional_id} {header.version}: the brokers of this transactional id are "
@@ -92,11 +92,11 @@ class StagedChecks:
             )
 
     def check_complete(self, header: StagedEndRequestHeader, opened: Open | None) -> None:
-        """Raise unless all of a manifest is here: the prepared one, where a commit meets a prepare record."""
+        """Raise unless this broker has the whole manifest: the prepared one, if the commit follows a prepare."""
         manifest = header.attempts
         if opened is not None and opened.prepared is not None and header.action == COMMIT:
             manifest = opened.prepared.manifest
-        missing = self._staged_log.table.missing(opened, manifest, self._staged_log.min_offset)
+        missing = self.staged_log.table.missing(opened, manifest, self.staged_log.min_offset)
         if missing:
             raise failed(
                 f"{header.transactional_id} {header.version} cannot be committed: {missing}: it expired, was "
@@ -104,16 +104,16 @@ class StagedChecks:
             )
 
     def check_topics(self, opened: Open | None, manifest: Manifest) -> None:
-        """Raise where the messages of a manifest would go nowhere, or to another topic of the same name."""
+        """Raise if a topic of a manifest is gone, or is another topic of the same name."""
         attempts = {} if opened is None else opened.attempts
         for attempt, _ in manifest:
             for topic, (identity, highest) in attempts.get(attempt, Attempt()).topics.items():
-                home = self._topic_home(topic)
+                home = self.topic_home(topic)
                 if home is None:
                     raise failed(f"not committed: topic {topic} was deleted after its messages were staged")
                 if identity and home[0] and identity != home[0]:
                     raise failed(
-                        f"not committed: topic {topic} was deleted, and made again, after its messages were staged"
+                        f"not committed: topic {topic} was deleted and created again after its messages were staged"
                     )
                 if highest >= home[1]:
                     raise failed(
@@ -132,7 +132,7 @@ def check_id(transactional_id: str, version: int) -> None:
 
 
 def check_manifest(header: StagedEndRequestHeader) -> None:
-    """Raise for a request to end that is out of bounds."""
+    """Raise for an end request that is out of bounds."""
     if header.action not in (ASK, PREPARE, COMMIT, ABORT, ADD_BROKERS):
         raise refused(f"action {header.action} is not 0 to 4")
     if len(header.attempts) > MANIFEST_MAX:
@@ -161,20 +161,20 @@ def check_participants(brokers: list[str]) -> None:
 
 
 def keep_hours(header: StagedEndRequestHeader) -> int:
-    """Return how long a commit is remembered."""
+    """Return for how many hours a commit is remembered."""
     return min(max(header.keep_hours, 1), KEEP_HOURS_MAX)
 
 
 def full(text: str) -> NotStored:
-    """Return the refusal of what may be taken later."""
+    """Return the refusal of a request that may succeed later."""
     return NotStored(Refusal(int(ResponseCode.SYSTEM_BUSY), text, Cause.MEMORY_LIMIT, retry_after_ms=FULL_RETRY_MS))
 
 
 def refused(why: str, hint: str = "") -> MessageIllegal:
-    """Return the refusal of what breaks a rule."""
+    """Return the refusal of a request that breaks a rule."""
     return MessageIllegal("staged transaction refused", why=why, hint=hint)
 
 
 def failed(text: str) -> NotStored:
-    """Return the refusal of what cannot be committed."""
+    """Return the refusal of a transaction that cannot be committed."""
     return NotStored(Refusal(int(ResponseCode.TRANSACTION_FAILED), text, Cause.BAD_REQUEST))

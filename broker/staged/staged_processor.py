@@ -1,23 +1,23 @@
 """Requests about staged transactions.
 
-Lives here: ``StagedProcessor``: STAGED_TRANSACTION_WRITE and STAGED_TRANSACTION_END: who may do what, the answers.
+Lives here: ``StagedProcessor``: STAGED_TRANSACTION_WRITE and STAGED_TRANSACTION_END, and their answers.
 
-What is answered, always with what the transaction is now:
+Each answer has the present state of the transaction:
 
-- a chunk: SUCCESS once it is as safe as a send. One that is there already, or whose transaction is committed, is not
-  stored: the answer says so, and who repeats a committed transaction drops what is left of it.
-- a commit: SUCCESS once every message of it is in its queue; who has no answer in time asks again, and waits again. One
-  that came before: SUCCESS, and nothing is written.
-- a prepare, or an abort, of what is committed: SUCCESS with that state; nothing changes. An abort drops what is
-  prepared only with the token of its prepare.
+- a chunk: SUCCESS once it is as safe as a send. A repeated chunk, or one of a committed transaction, is not stored: the
+  answer says so, and a client that repeats a committed transaction drops the rest of it.
+- a commit: SUCCESS once all its messages are in their queues. A client that times out repeats it and waits again;
+  committing a delivered transaction returns SUCCESS and writes nothing.
+- a prepare or an abort of a committed transaction: SUCCESS with that state; nothing changes. An abort drops prepared
+  attempts only with the token of their prepare.
 - an add-brokers request: SUCCESS with all brokers that may know the transactional id, once this one remembers them.
   From then on a prepare, and a commit that decides, is refused unless it names all of them.
-- what cannot be: TRANSACTION_FAILED (chunks are missing: expired, or lost with a power failure; another run has
+- an impossible request: TRANSACTION_FAILED (chunks have expired, or were lost in a power failure; another run has
   prepared; a prepare older than the present one), or MESSAGE_ILLEGAL.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, field
 from typing import Any, Final
 
 from pocketmq.broker.config import BrokerConfig
@@ -65,53 +65,46 @@ from pocketmq.store.append_result import AppendResult, PutStatus
 from pocketmq.store.message_store import MessageStore
 
 PREPARE_SPARE_HOURS: Final = 24
-"""A commit over several brokers is remembered so much longer than it may stay prepared."""
+"""A commit over several brokers is remembered longer by this than it may stay prepared."""
 
 
 @dataclass(slots=True)
 class _Asked:
-    """A request and its answer, which goes out once the log is safe."""
+    """A request and its answer, which is sent once the log is safe."""
 
     task: Task
     answer: StagedResponseHeader
 
 
+@dataclass(slots=True, eq=False)
 class StagedProcessor:
-    """Serves its codes with one thread. ``service`` None: a slave, or a master that was replaced. ``topic_home``: as of
-    ``StagedChecks``.
-    """
+    """Serves its codes with one thread."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        staged_log: StagedLog,
-        service: StagedService | None,
-        native: NativeAppend,
-        checks: SendChecks,
-        topic_home: Callable[[str], tuple[str, int] | None],
-        persist_topics: Callable[[], object],
-        answers: AnswerPort,
-        refusals: RefusalStats,
-        refused_by_role: Callable[[], Refusal | None],
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._staged_log = staged_log
-        self._service = service
-        self._native = native
-        self._checks = checks
-        self._rules = StagedChecks(config, staged_log, topic_home)
-        self._persist_topics = persist_topics
-        self._answers = answers
-        self._refusals = refusals
-        self._refused_by_role = refused_by_role
-        self._outcome = PutOutcome(store, refused_by_role)
+    config: BrokerConfig
+    store: MessageStore
+    staged_log: StagedLog
+    service: StagedService | None
+    """None: a slave, or a master that was replaced."""
+    native: NativeAppend
+    checks: SendChecks
+    topic_home: InitVar[Callable[[str], tuple[str, int] | None]]
+    """As of ``StagedChecks``."""
+    persist_topics: Callable[[], object]
+    answers: AnswerPort
+    refusals: RefusalStats
+    refused_by_role: Callable[[], Refusal | None]
+    reject_request: Callable[[], Refusal | None] = field(init=False)
+    """The same refusals as of sends."""
+    _rules: StagedChecks = field(init=False)
+    _outcome: PutOutcome = field(init=False)
+
+    def __post_init__(self, topic_home: Callable[[str], tuple[str, int] | None]) -> None:
+        self._rules = StagedChecks(self.config, self.staged_log, topic_home)
+        self._outcome = PutOutcome(self.store, self.refused_by_role)
         self.reject_request = self._outcome.at_door
-        """As sends are refused."""
 
     def process(self, drain: Drain) -> None:
-        """Serve what was drained, one after the other."""
+        """Serve the drained requests one after the other."""
         for task in drain.tasks:
             try:
                 if task.request.code == RequestCode.STAGED_TRANSACTION_WRITE:
@@ -131,23 +124,23 @@ class StagedProcessor:
         check_id(header.transactional_id, header.version)
         if not 0 < len(header.attempt) <= ATTEMPT_LENGTH_MAX or not 0 <= header.index < INDEX_MAX:
             raise refused(f"attempt {header.attempt[:80]!r}, chunk {header.index}")
-        send = self._native.plan(task)
+        send = self.native.plan(task)
         if send.verdicts:
             raise NotStored(next(iter(send.verdicts.values())))
         topics = sorted({topic for topic, _, _ in header.sections})
         if len(topics) > CHUNK_TOPICS_MAX:
             raise refused(f"a chunk with messages of {len(topics)} topics, at most {CHUNK_TOPICS_MAX}")
-        confirm_topics(self._checks, self._persist_topics)
-        group = self._native.check_alone(send)
+        confirm_topics(self.checks, self.persist_topics)
+        group = self.native.check_alone(send)
         homes = self._rules.homes(header.sections, topics)
-        staged_log = self._staged_log
+        staged_log = self.staged_log
         with staged_log.lock:
             table = staged_log.table
             state, opened, _ = table.get(header.transactional_id, header.version)
             self._rules.check_order(header.transactional_id, header.version, state)
             attempt = None if opened is None else opened.attempts.get(header.attempt)
             if state is StagedState.COMMITTED or (attempt is not None and header.index in attempt.chunks):
-                end = self._store.appended_offset  # what came before may still be on its way to the disk
+                end = self.store.appended_offset  # earlier records may not be on the disk yet
             else:
                 self._rules.check_room(header, attempt is None)
                 event = Staged(
@@ -168,9 +161,9 @@ class StagedProcessor:
         if header.action == COMMIT:
             self._commit(task, drain, header)
             return
-        staged_log = self._staged_log
+        staged_log = self.staged_log
         with staged_log.lock:
-            end = self._store.appended_offset
+            end = self.store.appended_offset
             state, opened, _ = staged_log.table.get(header.transactional_id, header.version)
             if header.action == PREPARE and state is not StagedState.COMMITTED:
                 end = self._prepare(header, opened, state)
@@ -189,10 +182,10 @@ class StagedProcessor:
             raise refused("a prepare without token or coordinator")
         prepared = None if opened is None else opened.prepared
         if prepared is not None and prepared.token == header.token:
-            return self._store.appended_offset
+            return self.store.appended_offset
         self._rules.check_order(header.transactional_id, header.version, state)
         self._rules.check_brokers(header)
-        is_coordinator = header.coordinator == self._config.broker_name
+        is_coordinator = header.coordinator == self.config.broker_name
         if (
             not is_coordinator
             and prepared is not None
@@ -215,16 +208,16 @@ class StagedProcessor:
             header.attempts,
             0 if is_coordinator else header.epoch,
         )
-        return self._stored(self._staged_log.write(event))
+        return self._stored(self.staged_log.write(event))
 
     def _add_brokers(self, header: StagedEndRequestHeader) -> int:
-        staged_log = self._staged_log
+        staged_log = self.staged_log
         known, until_ms = staged_log.table.brokers(header.transactional_id)
         brokers = sorted({*known, *header.brokers} - set(header.gone))
         check_participants(brokers)
         hours, left_ms = keep_hours(header), until_ms - staged_log.now_ms()
         if brokers == known and left_ms >= hours * HOUR_MS // 2:
-            return self._store.appended_offset
+            return self.store.appended_offset
         self._rules.check_ids(header.transactional_id)
         return self._stored(
             staged_log.write(
@@ -233,12 +226,12 @@ class StagedProcessor:
         )
 
     def _commit(self, task: Task, drain: Drain, header: StagedEndRequestHeader) -> None:
-        staged_log, service = self._staged_log, self._service
+        staged_log, service = self.staged_log, self.service
         assert service is not None
         with staged_log.lock:
             state, opened, _ = staged_log.table.get(header.transactional_id, header.version)
             if state is StagedState.COMMITTED:
-                end = self._store.appended_offset
+                end = self.store.appended_offset
             else:
                 self._rules.check_order(header.transactional_id, header.version, state)
                 prepared = None if opened is None else opened.prepared
@@ -251,7 +244,7 @@ class StagedProcessor:
                     raise failed(
                         f"{header.transactional_id} {header.version} cannot be committed: no part of it is here"
                     )
-                if prepared is None or prepared.coordinator == self._config.broker_name:  # this commit decides
+                if prepared is None or prepared.coordinator == self.config.broker_name:  # this commit decides
                     self._rules.check_brokers(header)
                 if prepared is None and len(header.brokers) > 1:
                     raise refused("a commit over several brokers that was not prepared")
@@ -261,8 +254,8 @@ class StagedProcessor:
                 self._rules.check_topics(opened, manifest)
                 self._rules.check_ids(header.transactional_id)
                 hours = keep_hours(header)
-                if len(participants) > 1:  # as long as another may be prepared still: else that one would be given up
-                    hours = max(hours, self._store.config.file_reserved_time + PREPARE_SPARE_HOURS)
+                if len(participants) > 1:  # while another broker may still be prepared: else it would drop its part
+                    hours = max(hours, self.store.config.file_reserved_time + PREPARE_SPARE_HOURS)
                 event = Committed(header.transactional_id, header.version, manifest, participants, hours, header.token)
                 end = self._stored(staged_log.write(event))
             connection, request = task.connection, task.request
@@ -274,9 +267,9 @@ class StagedProcessor:
                 def safe(status: PutStatus) -> None:
                     buffers = self._encode(asked, status)
                     if not request.oneway:
-                        self._answers.post([(connection, buffers)])
+                        self.answers.post([(connection, buffers)])
 
-                self._store.acknowledge(end_offset, True, safe)
+                self.store.acknowledge(end_offset, True, safe)
 
             if service.when_delivered(header.transactional_id, header.version, delivered):
                 drain.release(task)
@@ -286,35 +279,35 @@ class StagedProcessor:
         self._acknowledge(task, drain, end, answer)
 
     def _abort(self, header: StagedEndRequestHeader, opened: Open) -> int:
-        """Drop the attempts listed, or all if none is; with the token of a prepare, end that prepare as well."""
+        """Drop the listed attempts, or all if none is listed; with the token of a prepare, end that prepare as well."""
         prepared = opened.prepared
         unprepared = prepared is not None and header.token == prepared.token
         if header.token and not unprepared:
-            return self._store.appended_offset
+            return self.store.appended_offset
         held = set() if prepared is None or unprepared else {attempt for attempt, _ in prepared.manifest}
         chosen = [attempt for attempt, _ in header.attempts] or ([] if header.token else list(opened.attempts))
         dropped = [attempt for attempt in chosen if attempt in opened.attempts and attempt not in held]
-        end = self._store.appended_offset
+        end = self.store.appended_offset
         if dropped or unprepared:
             for event in dropped_parts(header.transactional_id, header.version, dropped, unprepared):
-                end = self._stored(self._staged_log.write(event))
+                end = self._stored(self.staged_log.write(event))
         return end
 
     # ---- answers
 
     def _check_leading(self) -> None:
-        refusal = self._refused_by_role()
+        refusal = self.refused_by_role()
         if refusal is not None:
             raise NotStored(refusal)
-        if self._service is None:
-            text = "staged transactions are not taken by a slave, or by a master that was replaced"
+        if self.service is None:
+            text = "a slave, and a master that was replaced, takes no staged transactions"
             raise NotStored(
                 Refusal(int(ResponseCode.SLAVE_NOT_AVAILABLE), text, Cause.NOT_MASTER, Stored.NO, RETRY_AFTER_ERROR_MS)
             )
 
     def _state(self, transactional_id: str, version: int) -> StagedResponseHeader:
-        """Return what a transaction is now. Under the lock."""
-        table = self._staged_log.table
+        """Return the state of a transaction. Under the lock."""
+        table = self.staged_log.table
         state, opened, done = table.get(transactional_id, version)
         brokers, _ = table.brokers(transactional_id)
         if done is not None:
@@ -326,7 +319,7 @@ class StagedProcessor:
             prepared = opened.prepared
             epoch = (
                 opened.prepared_place.queue_offset
-                if prepared.coordinator == self._config.broker_name
+                if prepared.coordinator == self.config.broker_name
                 else prepared.epoch
             )
             return StagedResponseHeader(
@@ -335,14 +328,14 @@ class StagedProcessor:
         return StagedResponseHeader(int(state), brokers=brokers)
 
     def _stored(self, result: AppendResult) -> int:
-        """Return the end of what was stored; raise what was not."""
+        """Return the end of the stored record; raise ``NotStored`` if there is none."""
         if result.status.is_stored:
             return result.end_offset
         raise NotStored(self._outcome.refusal(result.status, result))
 
     def _acknowledge(self, task: Task, drain: Drain, end: int, answer: StagedResponseHeader) -> None:
-        """Answer when the log is as safe up to ``end`` as a send's would be."""
-        self._outcome.acknowledge(drain, self._answers, [_Asked(task, answer)], end, self._encode)
+        """Answer when the log is as safe up to ``end`` as after a send."""
+        self._outcome.acknowledge(drain, self.answers, [_Asked(task, answer)], end, self._encode)
 
     def _encode(self, asked: "_Asked", status: PutStatus) -> Buffers:
         if status is PutStatus.PUT_OK:
@@ -350,5 +343,5 @@ class StagedProcessor:
         return encode_refusal(asked.task.request, self._outcome.refusal(status))
 
     def _refuse(self, drain: Drain, task: Task, refusal: Refusal) -> None:
-        self._refusals.note(refusal.cause.value, refusal.code, refusal.remark)
+        self.refusals.note(refusal.cause.value, refusal.code, refusal.remark)
         drain.refuse(task, refusal)

@@ -1,14 +1,14 @@
-"""What the log says about staged transactions: events, and the records that carry them.
+"""Events of staged transactions, and the records of the log that carry them.
 
 Lives here: the events, ``encode_event``, ``read_event``, the messages of a staged chunk (``staged_messages``).
 
-All of it lies in queue 0 of ``rmq_sys_pocketmq_named_transactions``, so that the order of that queue is the order in
-which things happened. The body of such a record::
+All records are in queue 0 of ``rmq_sys_pocketmq_named_transactions``, so that the order of that queue is the order of
+the events. The body of such a record::
 
     u32 length of the event · u32 its CRC · the event as msgpack · of a Staged event: the chunk (``chunk_payload``)
 
 A chunk is one record, however many messages it holds: staging a million messages costs a few hundred records. The
-event comes first, so that a start reads the first KiB of a chunk and not all of it.
+event comes first, so that a start reads the first 2 KiB of a chunk and not all of it.
 """
 
 import struct
@@ -30,15 +30,15 @@ from pocketmq.common.topics import STAGED_TOPIC
 
 SNAPSHOT_TAG: Final = "snapshot"
 SNAPSHOT_CODE: Final = tags_code_of(SNAPSHOT_TAG)
-"""The tags code of the last record of a snapshot: a start looks for it in the consume queue."""
+"""The tags code of the last record of a snapshot: a start searches for it in the consume queue."""
 EVENT_BYTES_MAX: Final = 1 << 20
 """An event above this is neither written nor read."""
 PREPARE_SPARE_BYTES: Final = 1024
-"""A prepare record must be so much smaller: what is prepared can then be committed."""
+"""A prepare record must be smaller by this, so that its transaction can be committed."""
 HEAD_BYTES: Final = 2048
-"""Read of a record at first: enough for most events."""
+"""The first read of a record: enough for most events."""
 RECORD_EXTRA_BYTES: Final = 4096
-"""What the record of a chunk has beside the messages, at most."""
+"""Most bytes that the record of a chunk has beside the messages."""
 
 _LENGTHS = struct.Struct(">II")
 _U32 = struct.Struct(">I")
@@ -49,11 +49,11 @@ Sections = list[tuple[str, int, int]]
 MakeGroup = Callable[[Bytes, NDArray[Any], Sections], RecordGroup | None]
 """(private memory with the records, their sizes, their sections) -> the group."""
 Manifest = list[tuple[str, int]]
-"""(attempt, how many chunks it has): all of a transaction, in order."""
+"""(attempt, number of its chunks): all of a transaction, in order."""
 
 
 class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Something that happened to a transaction."""
+    """A change of a transaction."""
 
     transactional_id: str
     version: int
@@ -71,18 +71,18 @@ class Staged(Event, frozen=True, tag="staged"):
 
 
 class Prepared(Event, frozen=True, tag="sealed"):
-    """The transaction has these parts here, and waits for the commit of ``coordinator``."""
+    """The transaction has these parts on this broker, and waits for the commit of ``coordinator``."""
 
     token: str
     coordinator: str
     participants: list[str]
     manifest: Manifest
     epoch: int = 0
-    """The queue offset of the coordinator's own record, in which it is 0; of one coordinator's the highest counts."""
+    """The queue offset of the coordinator's own record, in which it is 0; of one coordinator the highest one counts."""
 
 
 class Committed(Event, frozen=True, tag="committed"):
-    """It will be delivered, whatever happens."""
+    """The transaction will be delivered, whatever happens."""
 
     manifest: Manifest
     participants: list[str]
@@ -92,21 +92,21 @@ class Committed(Event, frozen=True, tag="committed"):
 
 
 class Delivered(Event, frozen=True, tag="delivered"):
-    """Its first ``chunks`` chunks are in their queues, but for ``lost`` of them; they lie before this in the log."""
+    """Its first ``chunks`` chunks, except ``lost`` of them, are in their queues, before this event in the log."""
 
     chunks: int
     lost: int = 0
 
 
 class Dropped(Event, frozen=True, tag="dropped"):
-    """These attempts, and with ``unprepared`` the prepare, are given up."""
+    """These attempts, and with ``unprepared`` the prepare, are dropped."""
 
     attempts: list[str]
     unprepared: bool = False
 
 
 class BrokersAdded(Event, frozen=True, tag="enlisted"):
-    """The brokers that may know this transactional id, from now on."""
+    """The brokers that may know this transactional id from now on."""
 
     brokers: list[str]
     keep_hours: int
@@ -124,7 +124,7 @@ class DoneEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class IdDone(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Of a snapshot: what is remembered of a transactional id."""
+    """Of a snapshot: the remembered state of a transactional id."""
 
     transactional_id: str
     done: list[DoneEntry]
@@ -134,8 +134,8 @@ class IdDone(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag="snapshot"):
-    """Part of all that is remembered at one moment. The parts follow each other; ``parts`` counts them in the last one
-    and is 0 in the others. ``from_offset``: what is open or undelivered is told by the queue from there on.
+    """Part of the state remembered at one moment. The parts are consecutive; ``parts`` is their number in the last one and
+    0 in the others. ``from_offset``: the queue has all that is open or undelivered from there on.
     """
 
     ids: list[IdDone]
@@ -157,7 +157,7 @@ def encode_event(event: AnyEvent, payload: bytes | memoryview, now_ms: int, host
     if len(text) > limit:
         raise MessageIllegal(
             "staged transaction refused",
-            why=f"what is to be remembered of it has {len(text)} bytes, at most {limit}",
+            why=f"its {type(event).__name__} event has {len(text)} bytes, at most {limit} are allowed",
             hint="fewer parts in one commit, or shorter names of attempts and brokers",
         )
     properties = {TAGS: SNAPSHOT_TAG} if isinstance(event, Snapshot) and event.parts else {}
@@ -174,12 +174,12 @@ def encode_event(event: AnyEvent, payload: bytes | memoryview, now_ms: int, host
 
 
 def encoded_bytes(done: IdDone) -> int:
-    """Return what a transactional id takes in a snapshot."""
+    """Return the bytes of a transactional id in a snapshot."""
     return len(_encode(done))
 
 
 def event_bytes(head: bytes) -> int:
-    """Return how many bytes of a record must be known to read its event. Raises ``CorruptRecord``."""
+    """Return how many bytes of a record are needed to read its event. Raises ``CorruptRecord``."""
     start = _event_start(head)
     length = _LENGTHS.unpack_from(head, start)[0]
     if length > EVENT_BYTES_MAX:
@@ -188,7 +188,7 @@ def event_bytes(head: bytes) -> int:
 
 
 def read_event(head: bytes) -> AnyEvent:
-    """Return the event of a record, of which at least ``event_bytes`` are known. Raises ``CorruptRecord``."""
+    """Return the event of a record, from its first ``event_bytes`` or more. Raises ``CorruptRecord``."""
     start = _event_start(head)
     length, crc = _LENGTHS.unpack_from(head, start)
     text = head[start + _LENGTHS.size : start + _LENGTHS.size + length]
@@ -210,8 +210,8 @@ def _event_start(head: bytes) -> int:
 
 
 def chunk_payload(sections: Sequence[tuple[str, int, int]], sizes: bytes | memoryview, group: RecordGroup) -> bytes:
-    """Return what a Staged event is followed by: its sections (topic, queue id, count), the sizes of its records, and
-    the records.
+    """Return the bytes after a Staged event: its sections (topic, queue id, count), the sizes of its records, and the
+    records.
     """
     text = _encode_sections(list(sections))
     return b"".join((_U32.pack(len(text)), text, sizes, group.buffer.data))
@@ -220,9 +220,9 @@ def chunk_payload(sections: Sequence[tuple[str, int, int]], sizes: bytes | memor
 def staged_messages(
     record: bytes, rows: int, physical_offset: int, done: Collection[int], make: MakeGroup | None = None
 ) -> RecordGroup | None:
-    """Return the messages of a whole chunk record but for those in ``done`` (as ``delivered_of`` names them), as they
-    are delivered: transaction type COMMIT, and as prepared offset the chunk's place plus that of the message in it:
-    no other message has the same. None if none is left. Raises ``CorruptRecord``.
+    """Return the messages of a whole chunk record, except those in ``done`` (as ``delivered_of`` returns them), as they
+    are delivered: transaction type COMMIT, and as prepared offset the place of the chunk plus that of the message in
+    it, which is unique. None if none is left. Raises ``CorruptRecord``.
 
     ``make``: builds a group faster than from the records alone, or gives up with None.
     """
@@ -240,7 +240,7 @@ def staged_messages(
     if group is None:
         group = RecordGroup.from_log(data)
     flags = group.starts + (SYS_FLAG_AT + 3)
-    bodies = body_at(int(data[SYS_FLAG_AT + 3]))  # the family is the same in all of them: the broker checked it
+    bodies = body_at(int(data[SYS_FLAG_AT + 3]))  # all have the same family: the broker checked it
     data[flags] = data[flags] & (0xFF & ~TRANSACTION_MASK) | TRANSACTION_COMMIT
     places = (group.starts + physical_offset).astype(">i8").view("V8")
     windows(data, 8)[group.starts + (bodies - _PREPARED_BYTES)] = places
@@ -253,7 +253,7 @@ def staged_messages(
 
 
 def delivered_of(group: RecordGroup, physical_offset: int, size_bytes: int) -> set[int]:
-    """Return the prepared offsets of those of these stored records that are messages of the chunk at this place."""
+    """Return the prepared offsets of the records in ``group`` that are messages of the chunk at this place."""
     flags = group.buffer[group.starts + (SYS_FLAG_AT + 3)]
     found: set[int] = set()
     for row in np.flatnonzero((flags & TRANSACTION_MASK) == TRANSACTION_COMMIT).tolist():

@@ -1,11 +1,10 @@
-"""Staged transactions at the start of a broker: what the log says of them.
+"""Read the state of staged transactions from the log at the start of a broker.
 
 Lives here: ``recover_staged``.
 
-The last snapshot is looked for from the end of the queue of events, in the consume queue alone: its entry has a tags
-code of its own. One that cannot be read whole is passed over for the one before it. Then the events
-are read from where the snapshot says. Nothing but the log is needed, so a slave that is promoted knows what its master
-knew, as far as it has the log.
+The last snapshot is searched from the end of the queue of events, in the consume queue alone: its entry has a tags code
+of its own. If it cannot be read whole, the one before it is taken. Then the events are read from the offset in the
+snapshot. Only the log is needed, so a promoted slave knows all that its master knew, as far as it has the log.
 """
 
 from collections.abc import Iterator
@@ -35,7 +34,7 @@ READ_ENTRIES: Final = 4096
 
 
 def recover_staged(store: MessageStore, staged_log: StagedLog, log: EventLog) -> None:
-    """Fill the table of ``staged_log``. Blocks; raises what the disk raises."""
+    """Fill the table of ``staged_log``. Blocks; raises the errors of the disk."""
     first, end = store.min_offset(STAGED_TOPIC, 0), store.max_offset(STAGED_TOPIC, 0)
     if first == end:
         return
@@ -65,7 +64,7 @@ def recover_staged(store: MessageStore, staged_log: StagedLog, log: EventLog) ->
     for delivery in table.deliveries:
         chunk = delivery.chunks[delivery.at]
         if chunk is not None:
-            delivery.done = _delivered(store, chunk, delivery.told_at)
+            delivery.done = _delivered(store, chunk, delivery.logged_at)
     for delivery, chunk, from_physical in suspects:
         done = _delivered(store, chunk, from_physical)
         if len(done) < chunk.rows:
@@ -84,21 +83,21 @@ def recover_staged(store: MessageStore, staged_log: StagedLog, log: EventLog) ->
 def _suspects(
     store: MessageStore, staged_log: StagedLog, event: AnyEvent, place: Place
 ) -> list[tuple[Delivery, Chunk, int]]:
-    """Return the chunks that this event calls delivered though the log is damaged where their messages should be, with
-    the physical offset behind which those are."""
+    """Return the chunks that this event marks as delivered though the log is damaged where their messages should be,
+    with the physical offset from which to search."""
     delivery = (
         staged_log.table.delivery(event.transactional_id, event.version) if isinstance(event, Delivered) else None
     )
     if delivery is None or not isinstance(event, Delivered):
         return []
-    start = delivery.told_at
+    start = delivery.logged_at
     if not any(part.start < place.physical_offset and start < part.end for part in store.log.damaged):
         return []
     return [(delivery, chunk, start) for chunk in delivery.chunks[delivery.at : event.chunks] if chunk is not None]
 
 
 def _delivered(store: MessageStore, chunk: Chunk, from_physical: int) -> set[int]:
-    """Return the messages of a chunk that the log has behind an offset, by their prepared offsets."""
+    """Return the prepared offsets of the messages of a chunk that the log has from an offset on."""
     done: set[int] = set()
     for group in store.log.walk(from_physical, store.committed_offset):
         done |= delivered_of(group, chunk.place.physical_offset, chunk.place.size_bytes)

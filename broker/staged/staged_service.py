@@ -1,9 +1,10 @@
-"""Staged transactions beside the requests: delivery of what was committed, expiry, snapshots.
+"""The background work of staged transactions: delivery of committed chunks, expiry, snapshots.
 
-Lives here: ``StagedService``: the delivery thread; who waits for a delivery; retention kept from what is needed.
+Lives here: ``StagedService``: the delivery thread; waiting commits; protection of needed records from retention.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from pocketmq.broker.config import BrokerConfig
@@ -17,15 +18,15 @@ from pocketmq.store.message_store import MessageStore
 
 IDLE_MS: Final = 1000.0
 PAUSE_MS: Final = 100.0
-"""Before an append that was refused is tried again."""
+"""Pause before a refused append is tried again."""
 STEP_CHUNKS: Final = 16
-"""Chunks delivered in one step: so often the thread looks whether it is to stop."""
+"""Chunks delivered in one step; the thread can stop between steps."""
 HOUSEKEEPING_MS: Final = 10_000
 SNAPSHOT_EVENTS: Final = 2000
 SNAPSHOT_EVENTS_EACH: Final = 4
-"""A snapshot is due after ``SNAPSHOT_EVENTS`` events, or, where much is remembered, four for each transactional id."""
+"""A snapshot is due after ``SNAPSHOT_EVENTS`` events, or, with many transactional ids, after four for each of them."""
 SNAPSHOT_MS: Final = 3_600_000
-"""Or after an hour with any event. One older than a quarter of the retention is made anew: it keeps old segments."""
+"""Or after an hour with any event, or a quarter of the retention time: an old snapshot keeps old segments."""
 WAITERS_MAX: Final = 10_000
 HOUR_MS: Final = 3_600_000
 FORMER_KEYS: Final = {
@@ -40,61 +41,52 @@ Done = Callable[[int], None]
 """Called with the end of the log once a delivery is in it."""
 
 
+@dataclass(slots=True, eq=False)
 class StagedService:
     """Runs on masters only. ``open``, ``start``, ``stop`` in this order."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        staged_log: StagedLog,
-        clock: Clock,
-        log: EventLog,
-        *,
-        is_held: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self.is_held = is_held
-        """Whether nothing must be written now, because another master leads or is about to."""
-        self._config = config
-        self._store = store
-        self.staged_log = staged_log
-        self._clock = clock
-        self._log = log
-        self._worker: Worker | None = None
-        self._waiting: dict[tuple[str, int], list[Done]] = {}
-        self._waiters = 0
-        self._housekeeping_due_ns = 0
-        self.dropped_attempts = 0
+    config: BrokerConfig
+    store: MessageStore
+    staged_log: StagedLog
+    clock: Clock
+    log: EventLog
+    is_held: Callable[[], bool] = lambda: False
+    """Returns whether writes are forbidden now, because another master leads or is about to."""
+    dropped_attempts: int = 0
+    _worker: Worker | None = None
+    _waiting: dict[tuple[str, int], list[Done]] = field(default_factory=dict)
+    _waiters: int = 0
+    _housekeeping_due_ns: int = 0
 
     # ---- life
 
     def open(self) -> None:
-        """Find what is open and what is not delivered. Blocks. Raises ``CorruptRecord``, ``StoreError``."""
-        recover_staged(self._store, self.staged_log, self._log)
+        """Find the open and the undelivered transactions. Blocks. Raises ``CorruptRecord``, ``StoreError``."""
+        recover_staged(self.store, self.staged_log, self.log)
 
     def start(self, runner: Runner) -> None:
-        """Begin to deliver; keep retention from what is needed."""
-        retention = self._store.retention
+        """Begin to deliver; keep retention from needed records."""
+        retention = self.store.retention
         before = retention.wanted_from
         retention.wanted_from = self.wanted_from if before is None else lambda: min(before(), self.wanted_from())
         self._worker = runner.start("StagedTransactions", self.step, first_after_ms=PAUSE_MS)
 
     def stop(self) -> None:
-        """End the thread. What is not delivered yet is so after the next start."""
+        """Stop the thread. The next start continues the delivery."""
         worker, self._worker = self._worker, None
         if worker is not None and not worker.stop():
-            self._log.error("staged_transactions_hang", what_to_do="look at the disk")
+            self.log.error("staged_transactions_hang", what_to_do="check the disk")
 
     def wanted_from(self) -> int:
-        """Return the physical offset from which on retention must keep the log."""
+        """Return the physical offset from which retention must keep the log."""
         with self.staged_log.lock:
-            return self.staged_log.table.wanted_from(self._store.committed_offset)
+            return self.staged_log.table.wanted_from(self.store.committed_offset)
 
     # ---- waiting for a delivery
 
     def when_delivered(self, transactional_id: str, version: int, done: Done) -> bool:
-        """Have ``done`` called when a commit is delivered, in this service's thread; False if it is already, or too
-        many wait. Under the lock of ``staged_log``.
+        """Call ``done`` in this service's thread when a commit is delivered; False if it is delivered already, or too
+        many commits wait. Under the lock of ``staged_log``.
         """
         if self.staged_log.table.delivery(transactional_id, version) is None or self._waiters >= WAITERS_MAX:
             return False
@@ -103,24 +95,24 @@ class StagedService:
         return True
 
     def wake(self) -> None:
-        """Have the thread look now."""
+        """Let the thread take its next step now."""
         if self._worker is not None:
             self._worker.wake()
 
     # ---- the thread
 
     def step(self) -> float:
-        """Deliver, and do what is due; return the ms until the next look."""
+        """Deliver, and do what is due; return the ms until the next step."""
         if self.is_held():
             return IDLE_MS
         wait_ms = self._deliver()
-        now_ns = self._clock.monotonic_ns()
+        now_ns = self.clock.monotonic_ns()
         if now_ns >= self._housekeeping_due_ns:
             self._housekeeping_due_ns = now_ns + HOUSEKEEPING_MS * 1_000_000
             try:
                 self.housekeep()
             except PocketMQError as error:
-                self._log.error("staged_transactions_housekeeping_failed", error=str(error))
+                self.log.error("staged_transactions_housekeeping_failed", error=str(error))
         return wait_ms
 
     def _deliver(self) -> float:
@@ -130,13 +122,13 @@ class StagedService:
             try:
                 delivered = self.staged_log.deliver()
             except PocketMQError as error:
-                self._log.error("staged_transaction_not_delivered", error=str(error))
+                self.log.error("staged_transaction_not_delivered", error=str(error))
                 return IDLE_MS
             if delivered is None:
                 return IDLE_MS
             delivery, result = delivered
             if not result.status.is_stored:
-                self._log.warning(
+                self.log.warning(
                     "staged_transaction_delivery_waits",
                     transactional_id=delivery.transactional_id,
                     version=delivery.version,
@@ -145,7 +137,7 @@ class StagedService:
                 )
                 return max(PAUSE_MS, float(result.retry_after_ms))
             if delivery.at >= len(delivery.chunks):
-                self._store.dispatch()
+                self.store.dispatch()
                 with self.staged_log.lock:
                     waiting = self._waiting.pop((delivery.transactional_id, delivery.version), [])
                     self._waiters -= len(waiting)
@@ -154,25 +146,25 @@ class StagedService:
         return 0.0
 
     def housekeep(self) -> None:
-        """Drop what is too old, forget what need not be remembered, write a snapshot where one is due."""
-        now_ms = self._clock.now_ms()
+        """Drop expired attempts, forget old commits, write a snapshot if one is due."""
+        now_ms = self.clock.now_ms()
         staged_log = self.staged_log
-        reserved_ms = self._store.config.file_reserved_time * HOUR_MS
+        reserved_ms = self.store.config.file_reserved_time * HOUR_MS
         with staged_log.lock:
             table = staged_log.table
             min_offset = staged_log.min_offset
-            expired = table.expired(now_ms - self._config.staged_transaction_time_out, now_ms - reserved_ms, min_offset)
+            expired = table.expired(now_ms - self.config.staged_transaction_time_out, now_ms - reserved_ms, min_offset)
             for event in expired:
                 if event.unprepared:
-                    self._log.error(
+                    self.log.error(
                         "staged_transaction_in_doubt_dropped",
                         transactional_id=event.transactional_id,
                         version=event.version,
-                        why="it was prepared and its commit did not come; another broker may have committed its part",
+                        why="it was prepared but no commit followed; another broker may have committed its part",
                     )
                 if staged_log.write(event).status.is_stored:
                     self.dropped_attempts += len(event.attempts)
-                    self._log.warning(
+                    self.log.warning(
                         "staged_transaction_expired",
                         transactional_id=event.transactional_id,
                         version=event.version,
@@ -184,7 +176,7 @@ class StagedService:
             due = events >= max(SNAPSHOT_EVENTS, SNAPSHOT_EVENTS_EACH * len(table))
             due |= events > 0 and age_ms > SNAPSHOT_MS
             due |= len(table) > 0 and age_ms > reserved_ms // 4
-            due |= len(table) > 0 and table.base < min_offset  # removed by force: only this table knows it any more
+            due |= len(table) > 0 and table.base < min_offset  # removed by force: only this table still knows it
         if due:
             staged_log.snapshot()
 

@@ -1,6 +1,6 @@
-"""What is known of one staged transaction, and of one transactional id.
+"""The state of one staged transaction, and of one transactional id.
 
-Lives here: the limits of what is known; ``StagedState``, ``Place``, ``Chunk``, ``Attempt``, ``Open``, ``Done``,
+Lives here: limits; ``StagedState``, ``Place``, ``Chunk``, ``Attempt``, ``Open``, ``Done``,
 ``KnownId``, ``Delivery``.
 """
 
@@ -17,18 +17,19 @@ ATTEMPTS_MAX: Final = 100_000
 CHUNKS_MAX: Final = 500_000
 """Chunks without a commit, about 200 bytes each."""
 DONE_MAX: Final = 16
-"""Commits remembered of each transactional id: those with the highest versions."""
+"""Commits remembered of each transactional id: those of the highest versions."""
 DROPPED_MAX: Final = 1000
-"""Attempts in one Dropped event: it must stay readable."""
+"""Attempts in one Dropped event: a larger event could not be read."""
 BRIEF_HOURS: Final = 1
-"""A commit that is to be remembered no longer than this makes room for new ids where there are too many,"""
+"""A commit that is remembered for at most this long makes room for new ids when there are too many, but not before
+``BRIEF_MS``."""
 BRIEF_MS: Final = 300_000
-"""but not before this: its program may still ask again."""
+"""Time in which a program may still repeat its commit."""
 HOUR_MS: Final = 3_600_000
 
 
 class StagedState(enum.IntEnum):
-    """What a transaction is; the numbers are those of the wire."""
+    """The state of a transaction; the numbers are those of the wire."""
 
     UNKNOWN = 0
     STAGED = 1
@@ -37,7 +38,7 @@ class StagedState(enum.IntEnum):
 
 
 class Place(NamedTuple):
-    """Where an event lies in the log."""
+    """The place of an event in the log."""
 
     queue_offset: int
     physical_offset: int
@@ -46,7 +47,7 @@ class Place(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Behind its record."""
+        """The end of its record."""
         return self.physical_offset + self.size_bytes
 
 
@@ -60,16 +61,16 @@ class Chunk:
 
 @dataclass(slots=True)
 class Attempt:
-    """What one try to write a part has staged: chunk index → chunk. ``last_ms``: when it staged last."""
+    """The chunks staged by one try to write a part: index → chunk. ``last_ms``: time of the latest one."""
 
     chunks: dict[int, Chunk] = field(default_factory=dict)
     topics: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """Topic → its identity when it was staged for, and the highest queue id."""
+    """Topic → its identity at the staging, and the highest queue id."""
     first_ms: int = 0
     last_ms: int = 0
 
     def is_below(self, min_offset: int) -> bool:
-        """Whether a chunk lay below this physical offset."""
+        """Return whether a chunk lies below this physical offset."""
         return min_offset > 0 and any(chunk.place.physical_offset < min_offset for chunk in self.chunks.values())
 
 
@@ -84,7 +85,7 @@ class Open:
 
 @dataclass(slots=True)
 class Done:
-    """A commit. ``store_ms``: when. ``lost``: how many of its chunks were not there any more to be delivered."""
+    """A commit. ``store_ms``: its time. ``lost``: chunks that were gone before their delivery."""
 
     store_ms: int
     keep_hours: int
@@ -95,17 +96,17 @@ class Done:
 
 @dataclass(slots=True)
 class KnownId:
-    """What is known of one transactional id."""
+    """The state of one transactional id."""
 
     open: dict[int, Open] = field(default_factory=dict)
     done: "OrderedDict[int, Done]" = field(default_factory=OrderedDict)
     brokers: list[str] = field(default_factory=list)
-    """Those that may know something of it, where there are several; sorted."""
+    """Brokers that may know this id, if several; sorted."""
     brokers_ms: int = 0
     brokers_keep_hours: int = 0
 
     def is_kept(self, now_ms: int) -> bool:
-        """Whether anything of it must still be remembered."""
+        """Return whether any part of it must still be remembered."""
         return (
             bool(self.open)
             or any(now_ms - each.store_ms <= each.keep_hours * HOUR_MS for each in self.done.values())
@@ -113,7 +114,7 @@ class KnownId:
         )
 
     def is_brief(self, now_ms: int) -> bool:
-        """Whether it may make room for new transactional ids."""
+        """Return whether it may make room for new transactional ids."""
         return (
             not self.open
             and max(self.brokers_keep_hours, *(each.keep_hours for each in self.done.values()), 0) <= BRIEF_HOURS
@@ -122,26 +123,26 @@ class KnownId:
 
     @property
     def last_ms(self) -> int:
-        """When something was last committed."""
+        """Time of the latest commit."""
         return max(self.brokers_ms, *(each.store_ms for each in self.done.values()), 0)
 
 
 @dataclass(slots=True)
 class Delivery:
-    """A commit on its way: the chunks below ``at`` are in their queues, and of that one the messages in ``done`` (their
-    prepared offsets). ``told_at``: the end of the last record that says how far it is.
+    """A commit under delivery: chunks below ``at`` are in their queues, and of chunk ``at`` the messages in ``done``
+    (their prepared offsets). ``logged_at``: the end of the last record of its progress.
     """
 
     transactional_id: str
     version: int
     chunks: list[Chunk | None]
-    told_at: int
+    logged_at: int
     at: int = 0
     done: set[int] = field(default_factory=set)
 
 
 def dropped_parts(transactional_id: str, version: int, attempts: list[str], unprepared: bool = False) -> list[Dropped]:
-    """Return the events that drop attempts, and with the first of them the prepare."""
+    """Return the events that drop attempts; with ``unprepared`` the first of them also drops the prepare."""
     return [
         Dropped(transactional_id, version, attempts[at : at + DROPPED_MAX], unprepared and at == 0)
         for at in range(0, max(len(attempts), 1), DROPPED_MAX)

@@ -1,10 +1,10 @@
-"""Which staged transactions there are, and what became of each.
+"""All staged transactions and their states.
 
-Lives here: ``StagedTable``: what the events in the log mean. No I/O.
+Lives here: ``StagedTable``, which applies the events of the log. No I/O.
 
 A transaction is a transactional id and a version: for a stream of Spark the query and the number of its micro-batch.
 Chunks are staged by attempts (a task, and each repetition of it, is one); the commit lists the attempts that count, the
-others are dropped. A commit is remembered by its version, so that a commit or a chunk that comes again changes nothing.
+others are dropped. A commit is remembered by its version, so that a repeated commit or chunk changes nothing.
 """
 
 from collections import deque
@@ -49,9 +49,9 @@ class StagedTable:
         self.staged_bytes = 0
         """Of chunks without a commit."""
         self.snapshot_ms = 0
-        """When the last snapshot was stored."""
+        """Time of the last snapshot."""
         self.first_ms = 0
-        """When the first event was."""
+        """Time of the first event."""
         self.events_since_snapshot = 0
         self._base = -1
         """Physical offset of the last snapshot that is safe, or of the first event."""
@@ -61,10 +61,10 @@ class StagedTable:
     def __len__(self) -> int:
         return len(self._ids)
 
-    # ---- what happened
+    # ---- events
 
     def apply(self, event: AnyEvent, place: Place) -> None:
-        """Learn an event that is in the log. Events of before the last snapshot may come again."""
+        """Apply an event of the log. Events from before the last snapshot may be applied again."""
         if isinstance(event, Snapshot):
             self._snapshot(event, place)
             return
@@ -102,7 +102,7 @@ class StagedTable:
             attempt.chunks[event.index] = Chunk(place, event.rows)
             for topic, home in zip(event.topics, event.homes or [("", 0)] * len(event.topics), strict=True):
                 identity, highest = attempt.topics.get(topic, home)
-                # one of an older identity is refused at the commit: keep it
+                # keep an older identity: the commit is then refused
                 attempt.topics[topic] = (identity or home[0], max(highest, home[1]))
             self.chunks += 1
             self.staged_bytes += place.size_bytes
@@ -126,9 +126,9 @@ class StagedTable:
 
     def _delivered(self, event: Delivered, place: Place) -> None:
         delivery = self.delivery(event.transactional_id, event.version)
-        if delivery is None:  # known from a snapshot, and over
+        if delivery is None:  # known from a snapshot, and delivered
             return
-        delivery.at, delivery.told_at = event.chunks, place.end
+        delivery.at, delivery.logged_at = event.chunks, place.end
         done = self.get(event.transactional_id, event.version)[2]
         if done is not None:
             done.lost = event.lost
@@ -155,7 +155,7 @@ class StagedTable:
         self.staged_bytes -= sum(chunk.place.size_bytes for chunk in attempt.chunks.values())
 
     def _snapshot(self, event: Snapshot, place: Place) -> None:
-        """Take a part of a snapshot; with the last one, what it remembers and this table does not."""
+        """Take a part of a snapshot; with the last one, add the state that this table lacks."""
         self._parts.append((event.ids, place))
         if not event.parts:
             return
@@ -173,19 +173,19 @@ class StagedTable:
         self.events_since_snapshot = 0
 
     def confirm_snapshot(self) -> None:
-        """Rely on the last snapshot from now on: it is safe, and can be read."""
+        """Rely on the last snapshot from now on: it is durable and readable."""
         if self._next_base >= 0:
             self._base, self._next_base = self._next_base, -1
 
     @property
     def base(self) -> int:
-        """The physical offset from which on the log tells what is remembered."""
+        """The physical offset from which the log has the remembered state."""
         return self._base
 
-    # ---- what is known
+    # ---- state
 
     def get(self, transactional_id: str, version: int) -> tuple[StagedState, Open | None, Done | None]:
-        """Return what a transaction is."""
+        """Return the state of a transaction, with its attempts while it is open, or its commit."""
         known = self._ids.get(transactional_id)
         if known is None:
             return StagedState.UNKNOWN, None, None
@@ -198,9 +198,7 @@ class StagedTable:
         return (StagedState.STAGED if opened.prepared is None else StagedState.PREPARED), opened, None
 
     def behind(self, transactional_id: str, version: int) -> int | None:
-        """Return the lowest version that is remembered, if this one is so far below it that what became of it was
-        forgotten; else None.
-        """
+        """Return the lowest remembered version if ``version`` is below it and so may be forgotten; else None."""
         known = self._ids.get(transactional_id)
         if known is None or len(known.done) < DONE_MAX:
             return None
@@ -208,7 +206,7 @@ class StagedTable:
         return lowest if version < lowest else None
 
     def has(self, transactional_id: str) -> bool:
-        """Whether anything of this transactional id is known."""
+        """Return whether this transactional id is known."""
         return transactional_id in self._ids
 
     def brokers(self, transactional_id: str) -> tuple[list[str], int]:
@@ -219,7 +217,7 @@ class StagedTable:
         return known.brokers, known.brokers_ms + known.brokers_keep_hours * HOUR_MS
 
     def make_room(self, now_ms: int) -> bool:
-        """Forget the oldest of the ids that were to be remembered for an hour only; return whether there were any."""
+        """Forget the oldest ids that need to be remembered for an hour only; return whether there were any."""
         found = [
             (known.last_ms, transactional_id) for transactional_id, known in self._ids.items() if known.is_brief(now_ms)
         ]
@@ -230,15 +228,15 @@ class StagedTable:
         return bool(found)
 
     def delivery(self, transactional_id: str, version: int) -> Delivery | None:
-        """Return a commit that is not delivered yet."""
+        """Return a commit under delivery."""
         for each in self.deliveries:
             if each.version == version and each.transactional_id == transactional_id:
                 return each
         return None
 
     def missing(self, opened: Open | None, manifest: Manifest, min_offset: int = 0) -> str:
-        """Return what of a manifest is not staged here, as text; empty if nothing is missing. ``min_offset``: the start
-        of the log; what lay below it is gone.
+        """Return which part of a manifest is not staged here, as text; empty if none is missing. ``min_offset``: the
+        start of the log; chunks below it are gone.
         """
         for attempt, count in manifest:
             known = None if opened is None else opened.attempts.get(attempt)
@@ -250,8 +248,8 @@ class StagedTable:
         return ""
 
     def expired(self, before_ms: int, prepared_before_ms: int, min_offset: int = 0) -> list[Dropped]:
-        """Return what is to be dropped: attempts that staged nothing since ``before_ms``, or that have a chunk below
-        ``min_offset``; attempts, and prepared transactions, that began before ``prepared_before_ms``.
+        """Return the events that drop expired attempts: without a chunk since ``before_ms``, or with a chunk below
+        ``min_offset``; and attempts and prepared transactions that began before ``prepared_before_ms``.
         """
         found: list[Dropped] = []
         for transactional_id, known in self._ids.items():
@@ -270,7 +268,7 @@ class StagedTable:
         return found
 
     def forget(self, now_ms: int) -> int:
-        """Forget transactional ids whose commits need not be remembered any more; return how many."""
+        """Forget transactional ids whose commits need no longer be remembered; return how many."""
         old = [
             transactional_id
             for transactional_id, known in self._ids.items()
@@ -282,7 +280,7 @@ class StagedTable:
         return len(old)
 
     def remembered(self) -> list[IdDone]:
-        """Return what a snapshot has to say. A commit that is not delivered yet is left out: the queue tells it."""
+        """Return the content of a snapshot, without undelivered commits: the queue still has them."""
         under_way = {(each.transactional_id, each.version) for each in self.deliveries}
         return [
             IdDone(
@@ -301,11 +299,11 @@ class StagedTable:
         ]
 
     def from_offset(self, end: int) -> int:
-        """Return from where on the queue tells what is open or undelivered; ``end`` if nothing is."""
+        """Return the queue offset of the oldest open or undelivered event; ``end`` without any."""
         return min((place.queue_offset for place in self._needed()), default=end)
 
     def wanted_from(self, end: int) -> int:
-        """Return the physical offset from which on the log is needed."""
+        """Return the physical offset from which the log is needed."""
         if not self._ids:
             return end
         return min(self._base, *(place.physical_offset for place in self._needed()), end)

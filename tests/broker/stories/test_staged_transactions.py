@@ -126,12 +126,12 @@ def test_messages_that_damage_took_are_delivered_again(tmp_path: Path) -> None:
     broker = fixture(tmp_path, clock)
     broker.stage("n", 0, "a", 0, [b"1", b"2", b"3"])
     broker.commit("n", 0, [("a", 1)])
-    told_at = broker.staged_log.table.deliveries[0].told_at
+    logged_at = broker.staged_log.table.deliveries[0].logged_at
     broker.deliver()
     broker.stop()
     broker = fixture(tmp_path, clock)
     assert not broker.staged_log.repairs
-    broker.store.log.damaged.append(DamagedRange(told_at, told_at + len(plain(b"1")), "test"))
+    broker.store.log.damaged.append(DamagedRange(logged_at, logged_at + len(plain(b"1")), "test"))
     broker.staged_log.table = StagedTable()
     broker.service.open()
     ((_, _, done),) = broker.staged_log.repairs
@@ -148,10 +148,10 @@ def test_under_synchronous_flush_a_commit_is_on_the_disk_before_its_messages(tmp
     broker.stage("n", 0, "a", 0, [b"1"])
     broker.store.log.flush()
     broker.staged_log.write(Committed("n", 0, [("a", 1)], ["a"], 24))
-    told_at = broker.staged_log.table.deliveries[0].told_at
-    assert broker.store.flushed_offset < told_at
+    logged_at = broker.staged_log.table.deliveries[0].logged_at
+    assert broker.store.flushed_offset < logged_at
     broker.staged_log.deliver()
-    assert broker.store.flushed_offset >= told_at
+    assert broker.store.flushed_offset >= logged_at
     broker.stop()
 
 
