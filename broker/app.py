@@ -1,4 +1,4 @@
-"""One broker: starts and stops everything it is made of, in order.
+"""One broker: starts and stops its parts in order.
 
     app = BrokerApp(BrokerConfig(listen_port=0), StoreConfig(store_path_root_dir=path))
     await app.start();  print(app.address);  await app.stop()
@@ -51,21 +51,21 @@ from pocketmq.store.ha.state import HaState
 from pocketmq.store.message_store import MessageStore
 
 POOL_SIZE_MIN = 3
-"""Buffers of a pool that works: one in use, one prepared, one free (sends are refused while none is)."""
+"""Buffers of a working pool: one in use, one prepared, one free (without a free one sends are refused)."""
 DEFAULT_MEMORY_BYTES = 4 << 30
-"""Taken for the machine's memory where the system does not tell."""
+"""Assumed memory of the machine if the system does not report it."""
 SERVER_GRACE_MS = 1000
 STOP_THREAD = "BrokerStop"
 STOP_OVERDUE_S = 1.0
-"""How long after ``shutdown_timeout_mills`` a stop that still waits says so."""
+"""Time after ``shutdown_timeout_mills`` when a stop that still waits is logged."""
 
 
 class BrokerApp:
     """A broker in the event loop that ``start`` is awaited in; several can live in one process and loop.
 
-    After ``start`` it serves: ``address`` (advertised) and ``port`` are known, and the first registration was tried.
-    After ``stop`` every request has been answered or its connection is gone, tables and log are on disk, and no thread
-    or timer of it is left. Raises from ``start`` (and cleans up): ``ConfigError``, ``AddressInUse``, ``StoreError``,
+    After ``start`` it serves; ``address`` (advertised) and ``port`` are known, the first registration was attempted.
+    After ``stop`` every request is answered or its connection is closed, tables and log are on disk, and no thread or
+    timer is left. Raises from ``start`` (and cleans up): ``ConfigError``, ``AddressInUse``, ``StoreError``,
     ``CorruptRecord``.
     """
 
@@ -89,12 +89,13 @@ class BrokerApp:
         slave_type: type[HaSlave] = HaSlave,
         on_failed: Callable[[BaseException], None] | None = None,
     ) -> None:
-        """``store``: one to use instead of opening the one in ``store_config``; it is opened and closed all the
-        same. ``loggers``: gives the log of each part by its name ("broker", "store", "remoting"); else all use ``log``.
-        ``metrics_config``: where ``/metrics`` and ``/health`` are served, if anywhere; a port that is taken stops the
+        """``store``: one to use instead of that of ``store_config``; it is opened and closed all the same. ``loggers``
+        returns the log of each part by its name ("broker", "store", "remoting"); else all use ``log``.
+        ``metrics_config``: the address of ``/metrics`` and ``/health``, if they are served; a port in use stops the
         start only if ``metrics_required``. ``stage_times`` False counts no times, for the benchmark of their cost.
-        ``recovery_progress(offset, end)``: see ``MessageStore.open``; called in a worker thread. ``on_failed(error)``
-        is called in the loop when the broker does not come back from a change of its role: nothing is served then.
+        ``recovery_progress(offset, end)``: see ``MessageStore.open``; called in a worker thread. ``slave_type`` follows
+        a master; scenarios pass another one. ``on_failed(error)`` is called in the loop when the broker cannot start
+        again after a change of its role: it then serves no requests.
         """
         self.config = config
         self.store_config = store_config
@@ -155,50 +156,48 @@ class BrokerApp:
 
     @property
     def role(self) -> RoleOfRun:
-        """What this run is: the settings with the role that a promotion or demotion gave."""
+        """The settings of this run, with the role that a promotion or demotion gave."""
         return self._role
+
+    @property
+    def _run(self) -> Running:
+        assert self._running is not None, "only while the broker runs"
+        return self._running
 
     @property
     def replication(self) -> Replication:
         """The master's or slave's side; only while the broker runs."""
-        assert self._running is not None
-        return self._running.replication
+        return self._run.replication
 
     @property
     def store(self) -> MessageStore:
         """The open store; only while the broker runs."""
-        assert self._running is not None
-        return self._running.store
+        return self._run.store
 
     @property
     def request_table(self) -> RequestTable:
-        """The pairs; only while the broker runs."""
-        assert self._running is not None
-        return self._running.table
+        """The pairs, processors with their thread pools; only while the broker runs."""
+        return self._run.table
 
     @property
     def clients(self) -> ClientTable[Connection]:
-        """Who is connected as producer or consumer; only while the broker runs."""
-        assert self._running is not None
-        return self._running.clients
+        """The connected producers and consumers; only while the broker runs."""
+        return self._run.clients
 
     @property
     def delays(self) -> DelayService | None:
         """The delivery of delayed messages; None on a slave; only while the broker runs."""
-        assert self._running is not None
-        return self._running.delays
+        return self._run.delays
 
     @property
     def locks(self) -> LockManager:
         """The queue locks of ordered consumption; only while the broker runs."""
-        assert self._running is not None
-        return self._running.locks
+        return self._run.locks
 
     @property
     def transactions(self) -> TransactionService | None:
-        """The half messages that wait; None on a slave; only while the broker runs."""
-        assert self._running is not None
-        return self._running.transactions
+        """The checks of half messages; None on a slave; only while the broker runs."""
+        return self._run.transactions
 
     @property
     def pulls_held(self) -> int:
@@ -217,7 +216,7 @@ class BrokerApp:
             await self._start()
 
     async def stop(self) -> None:
-        """Refuse what comes, answer what waits, unregister, write everything down. Does nothing if it does not run."""
+        """Refuse new requests, answer waiting ones, unregister, write the tables. Does nothing if it does not run."""
         self._roles.close()
         async with self._roles.lock:
             await self._stop()
@@ -225,15 +224,14 @@ class BrokerApp:
     async def change_role(self, role: str, broker_id: int, *, accept_loss: bool = False) -> None:
         """Stop, and start again on the same ports as ``role`` (SYNC_MASTER, ASYNC_MASTER or SLAVE).
 
-        The role is remembered and wins over the settings from now on. ``accept_loss``: as a slave, cut what differs
-        from the master even if it was confirmed. Raises what ``start`` raises: nothing is served then.
+        The role is remembered and overrides the settings from now on. ``accept_loss``: as a slave, cut records that
+        differ from the master's even if they were confirmed. Raises the errors of ``start``; then it serves nothing.
         """
         await self._roles.change(role, broker_id, accept_loss=accept_loss)
 
     async def _restart(self, remember: Callable[[HaState], None] | None) -> None:
-        """Stop, and start on the same port; ``remember`` is told to the state before. Under the lock of the roles."""
-        running = self._running
-        assert running is not None
+        """Stop, and start on the same port; ``remember`` changes the state before. Under the lock of the roles."""
+        running = self._run
         state = running.replication.node.state
         before = state.remembered_role
         if remember is not None:
@@ -253,7 +251,7 @@ class BrokerApp:
 
             await run_off_loop(self._runner, running.environment.mailbox, "HaRole", take_back)
             await self._start()
-            raise RoleNotTaken("role not changed", why=str(error), hint="it goes on in its old role") from error
+            raise RoleNotTaken("role not changed", why=str(error), hint="it serves in its old role") from error
 
     async def _start(self) -> None:
         assert self._server is None
@@ -273,8 +271,8 @@ class BrokerApp:
             serves=admission.serves,
             refused=self.refused_requests,
         )
-        # The port is taken first: the store needs it in its records, and a port in use must not touch the store. Until
-        # the store is open every request is refused.
+        # The port is opened first: the store needs it in its records, and a start that fails on a port in use must not
+        # touch the store. Until the store is open every request is refused.
         port = self.config.listen_port if self._pinned_port is None else self._pinned_port
         await server.start(self.config.bind_address, port)
         self._server, self._admission = server, admission
@@ -338,9 +336,8 @@ class BrokerApp:
             self._server = self._admission = None
             self._observation.close()
             raise result
-        await server.stop(
-            SERVER_GRACE_MS
-        )  # behind the last answers, which came through the mailbox before ``closing`` ended
+        # after the last answers, which came through the mailbox before ``closing`` ended
+        await server.stop(SERVER_GRACE_MS)
         self._server = self._admission = None
         self._observation.close()
         self._log.info("broker_stopped", broker=self.config.broker_name)
@@ -360,13 +357,13 @@ class BrokerApp:
         )
 
     def _load_role(self) -> tuple[RoleOfRun, HaState]:
-        """Find out what this start is. Blocks; worker thread."""
+        """Return the role of this start. Blocks; worker thread."""
         given = self._given_store
         store_config = self.store_config if given is None else given.config
         role, state = load_role(self.config, store_config, self._file_system, self._clock, self._logger("ha"))
         if given is not None and role.store_config != store_config:
             raise ConfigError(
-                "this store has another role", why=f"it was opened for {store_config.broker_role}", hint="give none"
+                "this store has another role", why=f"it was opened for {store_config.broker_role}", hint="pass no store"
             )
         return role, state
 
@@ -432,9 +429,9 @@ class BrokerApp:
             overdue.cancel()
 
     def _close(self, running: Running) -> None:
-        """Serve what is queued, write the tables, close the store. Blocks; worker thread.
+        """Serve queued requests, write the tables, close the store. Blocks; worker thread.
 
-        Every step is taken, whatever the ones before have raised; the first error is raised at the end.
+        Takes every step, whatever earlier ones raised, then raises the first error.
         """
         deadline_ns = self._clock.monotonic_ns() + self.config.shutdown_timeout_mills * 1_000_000
         steps = AllSteps(self._stop_failed)
@@ -491,7 +488,7 @@ class BrokerApp:
 
 
 def _check_together(config: BrokerConfig, store_config: StoreConfig) -> None:
-    """Raise ``ConfigError`` for settings of broker and store that are impossible together."""
+    """Raise ``ConfigError`` for settings of broker and store that contradict each other."""
     if store_config.broker_role == "SLAVE" and config.broker_id == MASTER_ID:
         raise ConfigError(
             "bad setting",
@@ -508,7 +505,7 @@ def _check_together(config: BrokerConfig, store_config: StoreConfig) -> None:
 
 
 def _advertised_host(config: BrokerConfig) -> str:
-    """Return the numeric address that clients shall use; raises ``ConfigError`` where there is none."""
+    """Return the numeric address for clients; raises ``ConfigError`` if there is none."""
     host = config.broker_ip1 or config.bind_address
     if host == "localhost":
         host = "127.0.0.1"
@@ -522,7 +519,7 @@ def _advertised_host(config: BrokerConfig) -> str:
         raise ConfigError(
             "bad setting",
             why=f"broker.bind_address={config.bind_address} is no address that clients can reach",
-            hint="set broker.broker_ip1 to the address that clients shall use",
+            hint="set broker.broker_ip1 to the address that clients use",
         )
     assert len(encoded) in (8, HOST_V6_BYTES)
     return host
@@ -536,26 +533,26 @@ def _machine_memory_bytes() -> int:
 
 
 def _warn_of_small_pool(config: StoreConfig, log: EventLog) -> None:
-    """Warn of a pool that refuses every send sooner or later; it is allowed, as with RocketMQ."""
+    """Warn of a pool that sooner or later refuses every send; it is allowed, as with RocketMQ."""
     if config.transient_store_pool_enable and config.transient_store_pool_size < POOL_SIZE_MIN:
         log.warning(
             "write_buffer_pool_too_small",
             buffers=config.transient_store_pool_size,
-            why="one buffer is appended to and one is prepared for the next file: then none is free, every send is "
-            "refused, and nothing is appended that would free one",
+            why="one buffer takes appends and one is prepared for the next file: then none is free, every send is "
+            "refused, and no append can free one",
             hint=f"set store.transient_store_pool_size to {POOL_SIZE_MIN} or more (default 5)",
         )
 
 
 def _report_overdue_stop(store: MessageStore, stopping_thread: str, log: EventLog) -> None:
-    """Say what a process that does not end waits for: a disk that stands still has no time limit."""
+    """Log what a process that does not end waits for: a stalled disk has no time limit."""
     only_in_memory = store.log.appended_offset - store.log.committed_offset
     hint = "wait for the disk, or send the signal again to end at once; the next start recovers the store"
     if only_in_memory:
-        hint += f", without the {only_in_memory} bytes that are acknowledged and only in write buffers"
+        hint += f", without the {only_in_memory} acknowledged bytes that are only in write buffers"
     log.error(
         "stop_overdue",
-        why="the store is not closed yet: its disk is slow or stands still",
+        why="the store is not closed yet: its disk is slow or stalled",
         hint=hint,
         uncommitted_bytes=only_in_memory,
         stack=thread_stacks().get(f"thread_{stopping_thread}", ""),

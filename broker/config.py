@@ -1,6 +1,6 @@
 """Settings of a broker, under RocketMQ's names in snake_case.
 
-Lives here: ``BrokerConfig`` and what makes one impossible.
+Lives here: ``BrokerConfig`` and its validation.
 """
 
 import re
@@ -16,7 +16,7 @@ from pocketmq.store.disk.queue_paths import QUEUE_ID_MAX
 MASTER_ID: Final = 0
 """Broker id of a master (RocketMQ MixAll)."""
 INT_MAX: Final = (1 << 31) - 1
-"""Largest count or time: Java's int, which RocketMQ holds them in."""
+"""Largest count or time: RocketMQ's are Java ints."""
 RELEASE_LOCKS: Final = ("OFF", "OWN", "ALL")
 
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:;,]+):(\d{1,5})")
@@ -26,9 +26,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How one broker presents itself, what it allows, and how much it queues.
 
     Times in ms, sizes in bytes. Defaults are those of RocketMQ 4.9's BrokerConfig unless a comment says
-    ours. ``…_thread_pool_nums`` are 1 or 2: the drains make more threads useless in one Python process. With two send
-    threads a second drain can be read while the first waits for the disk, but sends of one queue that are under way
-    together may be stored in either order, and both threads can be stuck in one stall.
+    ours. ``…_thread_pool_nums`` are 1 or 2: because of the drains more threads are useless in one Python process. With
+    two send threads a second drain can be read while the first waits for the disk, but concurrent sends of one queue
+    may be stored in either order, and one stall can block both threads.
     """
 
     former_names: ClassVar[Mapping[str, str]] = {
@@ -45,19 +45,19 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     listen_port: int = 10911
     """0 lets the system choose a port."""
     broker_ip1: str = ""
-    """The address that is advertised; empty: ``bind_address``."""
+    """The advertised address; empty: ``bind_address``."""
     namesrv_addr: str = ""
     """``host:port;host:port``; empty: the broker registers nowhere."""
     region_id: str = "DefaultRegion"
     trace_on: bool = True
-    """Answers to sends ask the producers to trace, if they can."""
+    """Ask producers that can trace to do so, in the answers to sends."""
     trace_topic_enable: bool = False
     """Create ``msg_trace_topic_name`` with one queue at the start."""
     msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
     store_reply_message_enable: bool = True
     """Store replies beside pushing them to their requesters."""
     reply_pushes_max: int = 10_000
-    """Ours: replies that wait for their requester to take them; more are refused."""
+    """Ours: replies that wait for their requesters; more are refused."""
 
     auto_create_topic_enable: bool = True
     auto_create_subscription_group: bool = True
@@ -73,7 +73,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     clients_max: int = 100_000
     """(group, connection) entries of the client table."""
     clients_size_bytes_max: int = 512 << 20
-    """Ours: what the client table may take in memory, subscriptions included."""
+    """Ours: memory of the client table, subscriptions included."""
 
     send_message_thread_pool_nums: int = 1
     send_thread_pool_queue_capacity: int = 10_000
@@ -92,21 +92,21 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     queue_size_bytes_max: int = 64 << 20
     """Bytes of each queue other than the send queue."""
     wait_time_mills_in_send_queue: int = 200
-    """Longest waits before fast failure answers. Above a client's timeout (3,000 ms) such a wait protects nobody; it is
-    allowed, as with RocketMQ."""
+    """Longest waits before fast failure answers. A wait above a client's timeout (3,000 ms) protects no client; it
+    is allowed, as with RocketMQ."""
     wait_time_mills_in_pull_queue: int = 5000
     wait_time_mills_in_heartbeat_queue: int = 31_000
     wait_time_mills_in_transaction_queue: int = 3000
     wait_time_mills_in_admin_broker_queue: int = 5000
     """RocketMQ 5.3's; 4.9 lets administrators wait for ever."""
     broker_fast_failure_enable: bool = True
-    """Read at the start only. Off: requests wait as long as they have to, the page cache is still looked at when they
-    come."""
+    """Read at the start only. Off: requests wait without limit; the page cache is still checked when they
+    arrive."""
 
     reject_transaction_message: bool = False
     """Refuse half messages with NO_PERMISSION."""
     transaction_time_out: int = 6000
-    """Age of a half message at which its producers are asked for the first time; a message can ask for another."""
+    """Age of a half message at its first check; a message can set another."""
     transaction_check_max: int = 15
     """Checks that reach a producer; after that many without a decision a half message is given up."""
     transaction_check_interval: int = 30_000
@@ -115,13 +115,13 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Ours: half messages without a decision that are kept, about 0.5 KB each; more are refused."""
 
     staged_transaction_time_out: int = 86_400_000
-    """Ours: how long after its last chunk a staged transaction without a commit is dropped."""
+    """Ours: time after its last chunk when a staged transaction without a commit is dropped."""
     staged_transaction_size_bytes_max: int = 64 << 30
     """Ours: bytes that staged transactions may stage before their commits; retention keeps them."""
 
     slow_request_mills: int = 500
-    """Ours: a request that took longer, from its queue to the socket, is told as ``slow_request_<slowest stage>``, at
-    most ten a second of each (RocketMQ logs puts above 500 ms)."""
+    """Ours: a request that took longer, from its queue to the socket, is logged as ``slow_request_<slowest stage>``,
+    at most ten a second of each (RocketMQ logs puts above 500 ms)."""
 
     long_polling_enable: bool = True
     short_polling_time_mills: int = 1000
@@ -136,18 +136,18 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     slave_read_enable: bool = False
     """A master sends consumers that are far behind to a slave, and back when they have caught up (RocketMQ)."""
     slave_sync_interval: int = 1000
-    """Ours: how often a slave asks its master whether topics, groups or offsets have changed (RocketMQ: whole tables,
-    each 10 s in 4.9, each 3 s in 5.3)."""
+    """Ours: interval at which a slave asks its master whether topics, groups or offsets have changed (RocketMQ: whole
+    tables, every 10 s in 4.9, every 3 s in 5.3)."""
 
     flush_consumer_offset_interval: int = 5000
     notify_consumer_ids_changed_enable: bool = True
     lock_max_live_time: int = 60_000
     """How long a queue lock lives without renewal (RocketMQ: ``rocketmq.broker.rebalance.lockMaxLiveTime``)."""
     release_locks_on_disconnect: str = "OWN"
-    """Ours: whose locks end when their connection does: ``OFF`` (nobody's, as RocketMQ), ``OWN`` (those of clients that
-    stop consuming when their connection breaks: PocketMQ's), ``ALL``."""
+    """Ours: locks that end with their connection: ``OFF`` (none, as RocketMQ), ``OWN`` (those of clients that stop
+    consuming when their connection breaks: PocketMQ's), ``ALL``."""
     lock_release_grace_mills: int = 1000
-    """Ours: how long after the end of its connection; a client that is back by then keeps its locks."""
+    """Ours: delay of that release; a client that reconnects by then keeps its locks."""
     queue_locks_max: int = 1_000_000
     channel_expired_timeout: int = 120_000
     client_scan_interval: int = 10_000
@@ -197,7 +197,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         self.name_servers()
 
     def name_servers(self) -> list[str]:
-        """Return the addresses in ``namesrv_addr``; raise ``ConfigError`` for one that is none."""
+        """Return the addresses in ``namesrv_addr``; raise ``ConfigError`` for an invalid one."""
         addresses = [each.strip() for each in re.split("[;,]", self.namesrv_addr) if each.strip()]
         for address in addresses:
             match = _ADDRESS.fullmatch(address)

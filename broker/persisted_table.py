@@ -1,15 +1,15 @@
 """The broker's small tables on disk: ``config/topics.json`` and its siblings.
 
-A damaged file is never taken for an empty one, and nothing of it is lost silently:
+A damaged file never counts as an empty one, and none of its content is lost silently:
 
-- each file ends with a checksum of itself (``common.sealed_json``), which RocketMQ's have not, and its main key is
+- each file ends with its own checksum (``common.sealed_json``), which RocketMQ's files lack, and its main key is
   required: without it the file is damaged;
-- then the backup is taken and the damaged file is kept as ``<name>.damaged-<n>``; the event ``config_file_damaged``
-  says so. Without a readable backup the start is refused: an error that says which file to repair or to move away;
-- a file becomes the backup only if this process has read it soundly, or written it.
+- the backup then replaces it, and the damaged file is kept as ``<name>.damaged-<n>``; the event
+  ``config_file_damaged`` reports this. Without a readable backup the broker does not start: the error names the file
+  to repair or to move away;
+- a file becomes the backup only if this process has read it without an error, or written it.
 
-Lives here: ``PersistedTable``, which loads a table and writes it when it has changed, the way RocketMQ's ConfigManager
-does.
+Lives here: ``PersistedTable``, which loads a table and writes it when it has changed, like RocketMQ's ConfigManager.
 """
 
 import posixpath
@@ -27,14 +27,14 @@ from pocketmq.store.disk.file_system import FileSystem
 
 BACKUP: Final = ".bak"
 DAMAGED: Final = ".damaged-"
-"""Between the name of a table's file and the number of a copy that was set aside."""
+"""Between the name of a table's file and the number of a damaged copy."""
 KEPT_MAX: Final = 5
-"""Copies kept of one file."""
+"""Damaged copies kept of one file."""
 _MISSING: Final = "it is not there"
 
 
 class Table(Protocol):
-    """What can be persisted."""
+    """A table that can be written to a file."""
 
     generation: int
     """Counts changes."""
@@ -44,7 +44,7 @@ class Table(Protocol):
         ...
 
     def load(self, content: bytes) -> None:
-        """Take over a content; raises ``DECODE_ERRORS``."""
+        """Replace the content; raises ``DECODE_ERRORS``."""
         ...
 
 
@@ -52,7 +52,7 @@ class PersistedTable:
     """One table and its file.
 
     ``persist`` writes the whole table if it has changed since it was last written, and returns when it is durable:
-    callers that come together share one write. The old content is kept as ``.bak``; loading falls back to it. All
+    concurrent callers share one write. The old content is kept as ``.bak``; loading falls back to it. All
     methods block on the disk: worker threads only.
     """
 
@@ -68,13 +68,12 @@ class PersistedTable:
         self._persisted = -1
         self._sound: int | None = None  # CRC of the file as this process has read or written it
         self.is_old = False
-        """Whether ``load`` found no file, or had to take the backup: what changed last may be missing."""
+        """Whether ``load`` found no file, or used the backup: the latest changes may be missing."""
 
     def load(self) -> bool:
         """Fill the table from the file, or from its backup; False when neither exists.
 
-        Raises ``CorruptRecord`` when a file is there and none can be read: an empty table must not replace a damaged
-        one.
+        Raises ``CorruptRecord`` when a file exists and none is readable: an empty table must not replace a damaged one.
         """
         self.is_old = True
         backup = self.path + BACKUP
@@ -92,7 +91,7 @@ class PersistedTable:
                 error=why,
                 taken=backup,
                 kept_as=kept_as,
-                what_to_do="look whether the last change is missing; what you edited by hand is in the file kept",
+                what_to_do="check whether the last change is missing; manual edits are in the kept file",
             )
             return True
         if why == why_not_backup == _MISSING:
@@ -103,12 +102,12 @@ class PersistedTable:
         raise CorruptRecord(
             "the broker does not start",
             why=f"{self.path}: {why}; {backup}: {why_not_backup}",
-            hint=f"put a good copy in the place of {self.path}; if you edited it, correct it and remove the field crc "
-            "at its end; or move both files away: the broker then starts without what they held",
+            hint=f"replace {self.path} by a good copy; if you edited it, correct it and remove the field crc at its "
+            "end; or move both files away: the broker then starts without their content",
         )
 
     def _load(self, path: str) -> str | None:
-        """Fill the table from a file; return why that cannot be done, None when it is done."""
+        """Fill the table from a file; return None, or the reason why it cannot be read."""
         try:
             data = self._file_system.read_all(path)
         except FileNotFoundError:
@@ -128,9 +127,9 @@ class PersistedTable:
         return None
 
     def _set_aside(self) -> str:
-        """Keep a file that is not what this process knows, for the operator; return its new name.
+        """Keep for the operator a file that this process has not written; return its new name.
 
-        At most ``KEPT_MAX`` are kept, the oldest goes.
+        At most ``KEPT_MAX`` are kept; the oldest is removed.
         """
         directory, name = posixpath.split(self.path)
         prefix = name + DAMAGED
@@ -145,7 +144,7 @@ class PersistedTable:
     def persist(self) -> bool:
         """Write the table if it has changed or its file is gone; True when it was written. Raises ``StoreError``."""
         with self._lock:
-            generation = self._table.generation  # before the content: what changes meanwhile is written next time
+            generation = self._table.generation  # before the content: later changes are written next time
             if generation == self._persisted and self._file_system.exists(self.path):
                 return False
             content = seal(self._table.encode())
@@ -156,8 +155,8 @@ class PersistedTable:
             return True
 
     def _keep_old(self) -> None:
-        """Make the file the backup if it is what this process has read or written."""
-        if self._sound is None:  # none was read: it is missing, or belongs to another role of this broker
+        """Make the file the backup if this process has read or written it."""
+        if self._sound is None:  # none was read: it is missing, or is that of another role of this broker
             return
         try:
             old = self._file_system.read_all(self.path)
@@ -169,8 +168,8 @@ class PersistedTable:
         self._log.error(
             "config_file_damaged",
             path=self.path,
-            error="it has changed, and not by this broker",
+            error="another program has changed it",
             taken="the table in memory",
             kept_as=self._set_aside(),
-            what_to_do="stop the broker before you edit its files; if nobody did, look at the disk",
+            what_to_do="stop the broker before you edit its files; if you did not edit it, check the disk",
         )

@@ -1,12 +1,12 @@
-"""The broker makes itself known to its name servers.
+"""Registers the broker at its name servers.
 
 Lives here: ``Registration``: one task per name server that registers, refreshes, sends increments when topics change,
-claims the epoch of a replicated master, and unregisters at the stop; ``ReplicationView``, what it asks and tells.
+claims the epoch of a replicated master, and unregisters at the stop; ``ReplicationView``, its view of replication.
 """
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
@@ -37,16 +37,16 @@ from pocketmq.remoting.protocol.namesrv import (
 TOPICS_PER_REQUEST: Final = 10_000
 """A larger table is registered in several requests, each well below the frame limit."""
 WITHDRAWN: Final = -2
-"""``generation`` of a name server that was told that this master is gone."""
+"""``generation`` of a name server at which a replaced master has unregistered."""
 RETRY_S: Final = 0.25
 """Wait after a registration that failed."""
 FIRST_TIMEOUT_S: Final = 1.0
-"""How long the start of a broker waits for its first registration; a name server that is away does not hold it up."""
+"""How long the start of a broker waits for its first registration; an unreachable name server does not delay it."""
 STOP_TIMEOUT_S: Final = 1.0
 CLAIM_MEMBERS_MS: Final = 2500
 """A slave waits for the answer to its HELLO meanwhile, for at most 5 s."""
 WANTS_MASTER_S: Final = 0.5
-"""How often a slave that follows nobody asks where its master is."""
+"""Interval at which a slave without a master asks for its address."""
 
 
 class RegistrationRefused(PocketMQError):
@@ -54,7 +54,7 @@ class RegistrationRefused(PocketMQError):
 
 
 class ReplicationView(Protocol):
-    """Replication as name servers hear of it. Loop thread; nothing here blocks."""
+    """Replication as name servers see it. Loop thread; no call blocks."""
 
     @property
     def ha_address(self) -> str:
@@ -68,28 +68,28 @@ class ReplicationView(Protocol):
 
     @property
     def may_register(self) -> bool:
-        """False once this master was replaced."""
+        """False once another master has replaced this one."""
         ...
 
     @property
     def wants_master(self) -> bool:
-        """Whether this is a slave that follows nobody now."""
+        """Whether this is a slave without a master."""
         ...
 
     def claim(self) -> tuple[int, str]:
-        """Return (epoch, owner) of a master that name servers shall know as the newest; (0, "") of all others."""
+        """Return (epoch, owner) that a master with replicas claims; (0, "") for all others."""
         ...
 
     def learn_master(self, ha_address: str, broker_address: str) -> None:
-        """Hear where the master of this slave is."""
+        """Learn the address of this slave's master."""
         ...
 
     def learn_epoch(self, epoch: int, owner: str, address: str) -> None:
-        """Hear that another master has this name."""
+        """Learn that another master has this name."""
         ...
 
     def learn_known_epoch(self, epoch: int) -> None:
-        """Hear of the newest epoch of this name that a name server knows."""
+        """Learn the newest epoch of this name that a name server knows."""
         ...
 
 
@@ -105,7 +105,8 @@ class _RegisterBody(msgspec.Struct, rename="camel"):
 
 @dataclass(slots=True)
 class _NameServer:
-    """What one name server knows of us: the table's ``generation`` as of ``channel``; None after any doubt."""
+    """What one name server has of this broker: the ``generation`` of topics sent over ``channel``, which is None when
+    that is uncertain."""
 
     address: str
     wake: asyncio.Event
@@ -115,43 +116,37 @@ class _NameServer:
     failures: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class Registration:
     """Keeps the broker registered. Loop thread, except ``topic_changed``.
 
-    A name server adds and updates topics by each registration and removes none, so an increment is a registration with
-    a part of the table. It is sent only over the channel of the last full one: a name server that restarted gets
-    everything. Between changes QUERY_DATA_VERSION refreshes (RocketMQ does so with ``forceRegister`` off).
+    A registration adds and updates topics and removes none, so an increment is a registration with a part of the table.
+    It is sent only over the channel of the last full one: a restarted name server gets all topics. Between changes
+    QUERY_DATA_VERSION refreshes the registration (RocketMQ does so with ``forceRegister`` off).
     """
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        address: str,
-        topics: TopicTable,
-        mailbox: LoopMailbox,
-        clock: Clock,
-        log: EventLog,
-        replication: ReplicationView,
-        supervisor: Supervisor,
-    ) -> None:
-        """``config`` has the broker id of this run."""
-        self._replication = replication
-        self._config = config
-        self._address = address
-        self._topics = topics
-        self._pool = ChannelPool(clock=clock, log=log, on_close=self._channel_closed)
-        self._mailbox = mailbox
-        self._log = log
-        self._supervisor = supervisor
-        self._servers: list[_NameServer] = []
-        self._tasks: list[asyncio.Task[None]] = []
+    config: BrokerConfig
+    """With the broker id of this run."""
+    address: str
+    topics: TopicTable
+    mailbox: LoopMailbox
+    clock: Clock
+    log: EventLog
+    replication: ReplicationView
+    supervisor: Supervisor
+    _pool: ChannelPool = field(init=False)
+    _servers: list[_NameServer] = field(default_factory=list)
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._pool = ChannelPool(clock=self.clock, log=self.log, on_close=self._channel_closed)
 
     async def start(self) -> None:
-        """Begin to register everywhere; return when each name server was tried once, or after a second."""
-        for address in self._config.name_servers():
+        """Begin to register everywhere; return after one attempt at each name server, or after a second."""
+        for address in self.config.name_servers():
             server = _NameServer(address, asyncio.Event(), asyncio.Event())
             self._servers.append(server)
-            self._tasks.append(self._supervisor.keep(partial(self._keep_registered, server), f"register-{address}"))
+            self._tasks.append(self.supervisor.keep(partial(self._keep_registered, server), f"register-{address}"))
         if self._servers:
             tried = [asyncio.ensure_future(server.tried.wait()) for server in self._servers]
             _, pending = await asyncio.wait(tried, timeout=FIRST_TIMEOUT_S)
@@ -159,8 +154,8 @@ class Registration:
                 future.cancel()
 
     def role_changed(self) -> None:
-        """Tell the name servers anew: the claim has changed, or this master was replaced. Any thread."""
-        self._mailbox.post(self._role_changed)
+        """Register again: the claim has changed, or this master was replaced. Any thread."""
+        self.mailbox.post(self._role_changed)
 
     def _role_changed(self) -> None:
         for server in self._servers:
@@ -168,15 +163,15 @@ class Registration:
             server.wake.set()
 
     def topic_changed(self) -> None:
-        """Register soon; changes that come together go in one request. Any thread."""
-        self._mailbox.post(self._wake_all)
+        """Register soon; simultaneous changes share one request. Any thread."""
+        self.mailbox.post(self._wake_all)
 
     def _wake_all(self) -> None:
         for server in self._servers:
             server.wake.set()
 
     def _channel_closed(self, channel: ClientChannel, reason: str) -> None:
-        """Register anew at once: a name server forgets a broker with its connection."""
+        """Register again at once: a name server forgets a broker whose connection closes."""
         for server in self._servers:
             if server.channel is channel:
                 server.channel = None
@@ -203,16 +198,16 @@ class Registration:
                 server.channel = None
                 server.failures += 1
                 if server.failures & (server.failures - 1) == 0:  # 1st, 2nd, 4th, 8th …
-                    self._log.warning(
+                    self.log.warning(
                         "register_failed", namesrv=server.address, error=str(error), failures=server.failures
                     )
                 wait_s = RETRY_S
             else:
                 if server.failures:
-                    self._log.info("register_recovered", namesrv=server.address, failures=server.failures)
+                    self.log.info("register_recovered", namesrv=server.address, failures=server.failures)
                 server.failures = 0
-                wait_s = self._config.register_name_server_period / 1000
-                if self._replication.wants_master:
+                wait_s = self.config.register_name_server_period / 1000
+                if self.replication.wants_master:
                     wait_s = min(wait_s, WANTS_MASTER_S)
             server.tried.set()
             try:
@@ -223,49 +218,49 @@ class Registration:
 
     async def _register(self, server: _NameServer) -> None:
         channel = await self._pool.get(server.address)
-        if not self._replication.may_register:
+        if not self.replication.may_register:
             if server.channel is channel and server.generation != WITHDRAWN:
                 await self._unregister(server)
                 server.generation = WITHDRAWN
             server.channel = channel
             return
-        if self._config.broker_id != MASTER_ID:
+        if self.config.broker_id != MASTER_ID:
             await self._register_slave(server, channel)
             return
         if not await self._claim(channel):
             return
-        generation = self._topics.generation
+        generation = self.topics.generation
         if server.channel is channel:
-            changed = self._topics.changed_since(server.generation)
+            changed = self.topics.changed_since(server.generation)
             if generation == server.generation and not await self._query(channel):
                 return
             if generation != server.generation and changed is not None:
-                await self._send(channel, [(changed, self._topics.snapshot()[1])])
+                await self._send(channel, [(changed, self.topics.snapshot()[1])])
                 server.generation = generation
                 return
-        topics, version = self._topics.snapshot()
+        topics, version = self.topics.snapshot()
         await self._send(channel, _chunks(topics, version))
         if server.channel is not channel:
-            self._log.info("registered", namesrv=server.address, address=self._address, topics=len(topics))
+            self.log.info("registered", namesrv=server.address, address=self.address, topics=len(topics))
         server.channel = channel
         server.generation = generation
 
     async def _register_slave(self, server: _NameServer, channel: ClientChannel) -> None:
-        """Register without topics, which are the master's to register, and hear where the master is."""
-        answer = await self._send(channel, [({}, self._topics.snapshot()[1])])
+        """Register without topics, which only the master registers, and learn the address of the master."""
+        answer = await self._send(channel, [({}, self.topics.snapshot()[1])])
         if server.channel is not channel:
-            self._log.info("registered", namesrv=server.address, address=self._address, master=answer.master_addr)
+            self.log.info("registered", namesrv=server.address, address=self.address, master=answer.master_addr)
         server.channel = channel
-        self._replication.learn_known_epoch(answer.epoch)
+        self.replication.learn_known_epoch(answer.epoch)
         if answer.master_addr or len(self._servers) == 1:
-            self._replication.learn_master(answer.ha_server_addr, answer.master_addr)
+            self.replication.learn_master(answer.ha_server_addr, answer.master_addr)
 
     async def _claim(self, channel: ClientChannel) -> bool:
-        """Claim this master's epoch, if it has one to claim; return whether it may register."""
-        epoch, owner = self._replication.claim()
+        """Claim this master's epoch, if it has one; return whether it may register."""
+        epoch, owner = self.replication.claim()
         if not epoch:
             return True
-        config = self._config
+        config = self.config
         header = self._claim_header(epoch, owner)
         response = await channel.request(RequestCode.HA_EPOCH, header, timeout_ms=config.register_broker_timeout_mills)
         if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
@@ -274,17 +269,17 @@ class Registration:
         if response.code != ResponseCode.SUCCESS or not isinstance(answer, HaEpochResponseHeader):
             raise RegistrationRefused("epoch not claimed", why=f"code {response.code}: {response.remark}")
         if not answer.granted:
-            self._replication.learn_epoch(answer.epoch, answer.owner, answer.address)
+            self.replication.learn_epoch(answer.epoch, answer.owner, answer.address)
         return answer.granted
 
     def _claim_header(self, epoch: int, owner: str) -> HaEpochRequestHeader:
-        """Return the claim of a master that has ``epoch`` in its log: it was judged when it was promoted."""
-        name, role = self._config.broker_name, self._replication.role_name
-        return HaEpochRequestHeader(name, epoch, owner, self._address, role, last_epoch=epoch)
+        """Return the claim of a master that has ``epoch`` in its log since its promotion."""
+        name, role = self.config.broker_name, self.replication.role_name
+        return HaEpochRequestHeader(name, epoch, owner, self.address, role, last_epoch=epoch)
 
     async def claim_members(self, epoch: int, owner: str) -> str:
         """Claim an epoch in which a master counts another slave; return "" when a majority of the name servers has it,
-        else what was in the way. Name servers that keep no epochs do not count.
+        else the reason for the failure. Name servers that keep no epochs do not count.
         """
         answers = await asyncio.gather(*(self._claim_at(server.address, epoch, owner) for server in self._servers))
         asked = [answer for answer in answers if answer is not None]
@@ -295,7 +290,7 @@ class Registration:
         return f"{granted} of {len(asked)} name servers know it: {why}"
 
     async def _claim_at(self, address: str, epoch: int, owner: str) -> bool | str | None:
-        """Return True, or why not; None of a name server that keeps no epochs."""
+        """Return True, or the reason for the refusal; None for a name server that keeps no epochs."""
         header = self._claim_header(epoch, owner)
         try:
             channel = await self._pool.get(address)
@@ -308,23 +303,23 @@ class Registration:
         if response.code != ResponseCode.SUCCESS or not isinstance(answer, HaEpochResponseHeader):
             return f"{address}: code {response.code}: {response.remark}"
         if not answer.granted:
-            self._replication.learn_epoch(answer.epoch, answer.owner, answer.address)
+            self.replication.learn_epoch(answer.epoch, answer.owner, answer.address)
             return f"{address}: {answer.address} has epoch {answer.epoch}"
         return True
 
     async def _send(
         self, channel: ClientChannel, chunks: list[tuple[Mapping[str, TopicConfig], DataVersion]]
     ) -> RegisterBrokerResponseHeader:
-        config = self._config
-        epoch, owner = self._replication.claim()
+        config = self.config
+        epoch, owner = self.replication.claim()
         answer = RegisterBrokerResponseHeader()
         for topics, version in chunks:
             body = msgspec.json.encode(_RegisterBody(_Wrapper(dict(topics), version)))
             header = RegisterBrokerRequestHeader(
                 broker_name=config.broker_name,
-                broker_addr=self._address,
+                broker_addr=self.address,
                 cluster_name=config.broker_cluster_name,
-                ha_server_addr=self._replication.ha_address,
+                ha_server_addr=self.replication.ha_address,
                 broker_id=config.broker_id,
                 body_crc32=crc32(body) & CRC_MASK,
                 epoch=epoch,
@@ -340,12 +335,12 @@ class Registration:
         return answer
 
     async def _query(self, channel: ClientChannel) -> bool:
-        """Ask whether the name server wants the whole table; that it was asked keeps this broker alive there."""
+        """Ask whether the name server needs the whole table; the request also keeps this broker registered."""
         response = await channel.request(
             RequestCode.QUERY_DATA_VERSION,
             self._identity(),
-            encode_body(self._topics.snapshot()[1]),
-            timeout_ms=self._config.register_broker_timeout_mills,
+            encode_body(self.topics.snapshot()[1]),
+            timeout_ms=self.config.register_broker_timeout_mills,
         )
         answer = response.header
         if response.code != ResponseCode.SUCCESS or not isinstance(answer, QueryDataVersionResponseHeader):
@@ -353,9 +348,9 @@ class Registration:
         return answer.changed
 
     def _identity(self) -> BrokerIdentityRequestHeader:
-        config = self._config
+        config = self.config
         return BrokerIdentityRequestHeader(
-            config.broker_name, self._address, config.broker_cluster_name, config.broker_id
+            config.broker_name, self.address, config.broker_cluster_name, config.broker_id
         )
 
     async def _unregister(self, server: _NameServer) -> None:
@@ -368,14 +363,14 @@ class Registration:
                 RequestCode.UNREGISTER_BROKER, self._identity(), timeout_ms=int(STOP_TIMEOUT_S * 1000)
             )
         except PocketMQError as error:
-            self._log.warning("unregister_failed", namesrv=server.address, error=str(error))
+            self.log.warning("unregister_failed", namesrv=server.address, error=str(error))
 
 
 def _chunks(
     topics: Mapping[str, TopicConfig], version: DataVersion
 ) -> list[tuple[Mapping[str, TopicConfig], DataVersion]]:
-    """Cut a table into requests; all but the last have versions of their own, or the name server would skip the
-    rest."""
+    """Cut a table into requests; all except the last have versions of their own, or the name server would skip the
+    others."""
     names = sorted(topics)
     chunks: list[tuple[Mapping[str, TopicConfig], DataVersion]] = []
     for number, at in enumerate(range(0, max(1, len(names)), TOPICS_PER_REQUEST)):

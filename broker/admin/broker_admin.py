@@ -1,7 +1,6 @@
-"""What the broker says about itself.
+"""Settings and runtime information of the broker.
 
-Lives here: handlers of GET_BROKER_CONFIG and GET_BROKER_RUNTIME_INFO, and of the two that start a cleaning of the
-store.
+Lives here: handlers of GET_BROKER_CONFIG and GET_BROKER_RUNTIME_INFO, and of the two that clean the store.
 """
 
 from collections.abc import Mapping
@@ -43,12 +42,12 @@ QUEUE_NAMES: Final[Mapping[str, str]] = {
 """Executors that RocketMQ reports, and the prefix of their keys."""
 
 CONSTANT_SETTINGS: Final[Mapping[str, str]] = {"filterServerNums": "0", "useTLS": "false"}
-"""What RocketMQ's exportConfigs wants to read of every broker, and what holds for every one of ours."""
+"""Settings that RocketMQ's exportConfigs reads from every broker; each of ours has these values."""
 OWN_SPELLING: Final[Mapping[str, str]] = {"brokerIp1": "brokerIP1"}
-"""Settings whose name in RocketMQ is no plain camel case."""
+"""Settings whose names in RocketMQ are not plain camel case."""
 
 RUNTIME_KEPT_NS: Final = 50_000_000
-"""Askers within this time get the same runtime table: it takes a millisecond or two to make, and many may ask."""
+"""Requests within this time get the same runtime table, which takes a millisecond or two to make."""
 
 
 def camel_case(name: str) -> str:
@@ -102,7 +101,7 @@ class BrokerAdmin:
         return encode_answer(task.request, body=b"{}" if delays is None else delays.progress_body())
 
     def _delete_expired_commit_log(self, task: Task) -> Buffers:
-        """Start it: as RocketMQ, the answer does not wait."""
+        """Start the deletion; as with RocketMQ, the answer does not wait for it."""
         self.store.retention.delete_soon()
         return encode_answer(task.request)
 
@@ -132,7 +131,7 @@ class BrokerAdmin:
             "getMissTps": _text(miss),
             "getTotalTps": _text([one + other for one, other in zip(found, miss, strict=True)]),
             "getTransferedTps": _text(counters.rates("get", now_ns)),
-            "getTransferredTps": _text(counters.rates("get", now_ns)),  # 5.3 writes it so, and its tools want it
+            "getTransferredTps": _text(counters.rates("get", now_ns)),  # the spelling of 5.3, which its tools need
             "msgPutTotalTodayMorning": str(counters.this_morning.put),
             "msgPutTotalYesterdayMorning": str(counters.yesterday_morning.put),
             "msgGetTotalTodayMorning": str(counters.this_morning.get),

@@ -1,4 +1,4 @@
-"""How far groups are: the statistics of RocketMQ's admin tools.
+"""The progress of consumer groups: the statistics of RocketMQ's admin tools.
 
 Lives here: ``ConsumeStatistics``, one group in one topic, queue by queue; handlers of GET_BROKER_CONSUME_STATS,
 QUERY_CONSUME_TIME_SPAN and VIEW_BROKER_STATS_DATA.
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pocketmq.broker.admin.admin_refused import AdminRefused
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.group.client_table import ClientTable
 from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
@@ -18,7 +19,6 @@ from pocketmq.broker.stats.stats_items import GROUP_GET_NUMS, StatsItems, group_
 from pocketmq.broker.topic.queue_checks import find_topic
 from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.common.clock import Clock
-from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.protocol.body import MessageQueue, encode_body
 from pocketmq.remoting.protocol.group import (
@@ -35,22 +35,9 @@ QUEUES_MAX: Final = 50_000
 """Queues of one answer: about 200 bytes each."""
 
 
-class TooManyQueues(PocketMQError):
-    """The answer would not fit into a frame."""
-
-    default_cause = Cause.BAD_REQUEST
-
-
-class StatsUnknown(PocketMQError):
-    """Nothing was counted under that name and key."""
-
-    code = 1  # SYSTEM_ERROR, as RocketMQ
-    default_cause = Cause.BAD_REQUEST
-
-
 @dataclass(slots=True, eq=False)
 class ConsumeStatistics:
-    """Progress of groups; any worker thread."""
+    """Progress of groups. Any worker thread."""
 
     config: BrokerConfig
     store: MessageStore
@@ -70,12 +57,11 @@ class ConsumeStatistics:
         }
 
     def of_topic(self, group: str, topic: str, queue_nums: int) -> ConsumeStats:
-        """Return where a group is in each queue of a topic, and how many messages a second it got in the last
-        minute.
+        """Return a group's offset in each queue of a topic, and the messages per second it got in the last minute.
 
         ``last_timestamp`` is the store time of the last message that was consumed (RocketMQ AdminBrokerProcessor).
-        ``pull_offset`` (5.3, "inflight" in its tools) is the committed offset: what is on its way is known to the
-        client alone.
+        ``pull_offset`` (5.3, "inflight" in its tools) is the committed offset: only the client knows which
+        messages are under way.
         """
         committed = self.offsets.of(group, topic)
         table: dict[MessageQueue, OffsetWrapper] = {}
@@ -100,7 +86,7 @@ class ConsumeStatistics:
                     continue
                 queues += config.write_queue_nums
                 if queues > QUEUES_MAX:
-                    raise TooManyQueues(
+                    raise AdminRefused(
                         "too many queues for one answer", why=f"more than {QUEUES_MAX}", hint="ask group by group"
                     )
                 statistics = self.of_topic(group, topic, config.write_queue_nums)
@@ -113,7 +99,7 @@ class ConsumeStatistics:
         return encode_answer(task.request, body=encode_consume_stats_list(stats, self._address(), total_diff))
 
     def _has_left(self, group: str, topic: str) -> bool:
-        """Whether a group that is online does not subscribe to the topic any more."""
+        """Return whether a group that is online no longer subscribes to the topic."""
         model, subscription = self.clients.subscription(group, topic)
         return model is not None and subscription is None
 
@@ -123,7 +109,7 @@ class ConsumeStatistics:
         return f"{address}:{int.from_bytes(host[-4:], 'big')}"
 
     def _time_span(self, task: Task) -> Buffers:
-        """Say how old the first, the last and the last consumed message of each queue are, and the lag in ms."""
+        """Return the times of the first, the last and the last consumed message of each queue, and the lag in ms."""
         header: Any = task.request.header
         topic, store = header.topic, self.store
         config = find_topic(self.topics, topic)
@@ -147,5 +133,5 @@ class ConsumeStatistics:
         header: Any = task.request.header
         data = self.items.data(header.stats_name, header.stats_key, self.clock.now_ms())
         if data is None:
-            raise StatsUnknown(f"The stats <{header.stats_name[:64]}> <{header.stats_key[:256]}> not exist")
+            raise AdminRefused(f"The stats <{header.stats_name[:64]}> <{header.stats_key[:256]}> not exist")
         return encode_answer(task.request, body=encode_body(data))

@@ -1,17 +1,19 @@
-"""Administrators' questions to running consumers, handed on by the broker.
+"""Administrators' questions to running consumers, forwarded by the broker.
 
 Lives here: GET_CONSUMER_RUNNING_INFO, CONSUME_MESSAGE_DIRECTLY and INVOKE_BROKER_TO_GET_CONSUMER_STATUS: find the
-client, ask it, hand its answer back (RocketMQ AdminBrokerProcessor.callConsumer, Broker2Client).
+client, ask it, forward its answer (RocketMQ AdminBrokerProcessor.callConsumer, Broker2Client).
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
+from pocketmq.broker.admin.admin_refused import AdminRefused
 from pocketmq.broker.admin.group_admin import ConsumerNotOnline
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.group.client_table import ClientInfo, ClientTable
 from pocketmq.broker.request.request_task import Buffers, Task, encode_answer
-from pocketmq.common.errors import Cause, PocketMQError
+from pocketmq.common.errors import PocketMQError
 from pocketmq.common.message_id import parse_offset_msg_id
 from pocketmq.common.runner import LoopMailbox
 from pocketmq.remoting.codec import Response
@@ -29,34 +31,20 @@ from pocketmq.store.message_store import MessageStore
 RELAY_TIMEOUT_MS: Final = 10_000
 """Broker2Client.callClient."""
 MEMBERS_MAX: Final = 1_000
-"""Members of one group that are asked for their status at once."""
+"""Members of one group whose status is requested at once."""
 
 LaterHandler = Callable[[Task], None]
-"""Takes a task over; answers it in the loop's thread, later."""
+"""Takes a task and answers it later, in the loop's thread."""
 
 
-class MemberUnknown(PocketMQError):
-    """The group has no member with that client id on this broker."""
-
-    default_cause = Cause.BAD_REQUEST
-
-
-class MessageGone(PocketMQError):
-    """No message has that id."""
-
-    default_cause = Cause.BAD_REQUEST
-
-
+@dataclass(slots=True, eq=False)
 class ConsumerRelay:
-    """Handlers in the admin worker's thread; answers come through the loop."""
+    """Handlers in the admin worker's thread; the answers come through the loop."""
 
-    def __init__(
-        self, config: BrokerConfig, store: MessageStore, clients: ClientTable[Connection], mailbox: LoopMailbox
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._clients = clients
-        self._mailbox = mailbox
+    config: BrokerConfig
+    store: MessageStore
+    clients: ClientTable[Connection]
+    mailbox: LoopMailbox
 
     def later_handlers(self) -> Mapping[int, LaterHandler]:
         """Return the handler of each code."""
@@ -69,30 +57,30 @@ class ConsumerRelay:
     def _running_info(self, task: Task) -> None:
         header: Any = task.request.header
         client = self._find(header.consumer_group, header.client_id)
-        self._mailbox.post(self._ask, task, client, header.consumer_group, header, b"")
+        self.mailbox.post(self._ask, task, client, header.consumer_group, header, b"")
 
     def _consume_directly(self, task: Task) -> None:
         header: Any = task.request.header
         client = self._find(header.consumer_group, header.client_id)
         _, offset = parse_offset_msg_id(header.msg_id)
-        record = self._store.read_record(offset)
+        record = self.store.read_record(offset)
         if record is None:
-            raise MessageGone(f"can not find message by the offset, {offset}")
-        told = ConsumeMessageDirectlyRequestHeader(
+            raise AdminRefused(f"can not find message by the offset, {offset}")
+        question = ConsumeMessageDirectlyRequestHeader(
             consumer_group=header.consumer_group,
             client_id=header.client_id,
             msg_id=header.msg_id,
-            broker_name=self._config.broker_name,
+            broker_name=self.config.broker_name,
             topic=header.topic,
         )
-        self._mailbox.post(self._ask, task, client, header.consumer_group, told, record)
+        self.mailbox.post(self._ask, task, client, header.consumer_group, question, record)
 
     def _find(self, group: str, client_id: str) -> ClientInfo[Connection]:
-        known = self._clients.consumer_group(group)
+        known = self.clients.consumer_group(group)
         for client in [] if known is None else known.clients.values():
             if client.client_id == client_id:
                 return client
-        raise MemberUnknown(f"The Consumer <{group[:128]}> <{client_id[:128]}> not online")
+        raise AdminRefused(f"The Consumer <{group[:128]}> <{client_id[:128]}> not online")
 
     @staticmethod
     def _ask(task: Task, client: ClientInfo[Connection], group: str, header: Header, body: bytes) -> None:
@@ -107,7 +95,7 @@ class ConsumerRelay:
 
     def _status(self, task: Task) -> None:
         header: Any = task.request.header
-        known = self._clients.consumer_group(header.group)
+        known = self.clients.consumer_group(header.group)
         members = [] if known is None else list(known.clients.values())[:MEMBERS_MAX]
         if header.client_addr:
             members = [
@@ -115,11 +103,11 @@ class ConsumerRelay:
             ]
         if not members:
             raise ConsumerNotOnline(f"No Any Consumer online in the consumer group: [{header.group[:128]}]")
-        self._mailbox.post(_ask_all, task, members, GetConsumerStatusRequestHeader(header.topic, header.group))
+        self.mailbox.post(_ask_all, task, members, GetConsumerStatusRequestHeader(header.topic, header.group))
 
 
 def _ask_all(task: Task, members: list[ClientInfo[Connection]], header: Header) -> None:
-    """Ask every member, answer when all have answered or failed; who failed is left out, as with RocketMQ."""
+    """Ask every member, answer when all have answered or failed; failures are left out, as with RocketMQ."""
     table: dict[str, dict[MessageQueue, int]] = {}
     waiting = len(members)
 
@@ -132,7 +120,7 @@ def _ask_all(task: Task, members: list[ClientInfo[Connection]], header: Header) 
         if isinstance(result, Response) and result.code == ResponseCode.SUCCESS:
             try:
                 table[client_id] = ConsumerStatusBody.decode(bytes(result.body)).message_queue_table
-            except PocketMQError:  # a client that answers nonsense is left out as well
+            except PocketMQError:  # an undecodable answer is left out as well
                 pass
         if waiting == 0:
             _respond(task, encode_answer(task.request, body=ConsumerStatusBody(consumer_table=table).encode()))

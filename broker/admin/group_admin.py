@@ -1,7 +1,7 @@
 """Administration of consumer groups: settings, progress, members, resets.
 
-Lives here: handlers of the subscription-group codes, GET_CONSUME_STATS, the connection lists, who consumes what,
-GET_ALL_CONSUMER_OFFSET, INVOKE_BROKER_TO_RESET_OFFSET, CLONE_GROUP_OFFSET and our GROUP_LIST.
+Lives here: handlers of the subscription-group codes, GET_CONSUME_STATS, the connection lists, groups of a topic
+and topics of a group, GET_ALL_CONSUMER_OFFSET, INVOKE_BROKER_TO_RESET_OFFSET, CLONE_GROUP_OFFSET and our GROUP_LIST.
 """
 
 from collections.abc import Callable, Mapping
@@ -94,7 +94,7 @@ class GroupAdmin:
         return encode_answer(task.request)
 
     def _put_list(self, task: Task) -> Buffers:
-        """Create or change several groups: all of them, or none if a name is illegal."""
+        """Create or change several groups: all, or none if a name is illegal."""
         groups = decode_body(task.request.body, SubscriptionGroupListBody).group_config_list
         for group in groups:
             check_group_name(group.group_name)
@@ -188,7 +188,7 @@ class GroupAdmin:
         return encode_answer(task.request, body=encode_body(body))
 
     def _all_producers(self, task: Task) -> Buffers:
-        """List every producer; its heartbeat's time is given as wall time."""
+        """List every producer, with its heartbeat's time as wall time."""
         now_ms, now_ns = self.clock.now_ms(), self.clock.monotonic_ns()
         table = {
             group: [
@@ -206,8 +206,8 @@ class GroupAdmin:
         return encode_answer(task.request, body=encode_body(ProducerTableInfo(table)))
 
     def _clone(self, task: Task) -> Buffers:
-        """Give a group the offsets of another one: of one topic, or of all that exist. Topics that the source group,
-        online, has left are skipped unless ``offline`` (RocketMQ cloneGroupOffset)."""
+        """Give a group the offsets of another one: of one topic, or of all that exist. Topics that an online
+        source group has left are skipped unless ``offline`` (RocketMQ cloneGroupOffset)."""
         header: Any = task.request.header
         check_group_name(header.dest_group)
         for topic in [header.topic] if header.topic else self.offsets.topics_of(header.src_group):
@@ -221,12 +221,12 @@ class GroupAdmin:
         return encode_answer(task.request)
 
     def _reset(self, task: Task) -> Buffers:
-        """Set a group's offsets of a topic by time (or one queue's to an offset, 5.3), then tell its clients.
+        """Set a group's offsets of a topic by time (or one queue's to an offset, 5.3), then notify its clients.
 
         ``timestamp`` -1 is the end of each queue, and so is a time after its last message, as with RocketMQ 5.3 (4.9:
-        the last message, so that it would come once more). Without ``is_force`` an offset only goes back. RocketMQ
-        leaves the commit to the clients and refuses without one; here the broker commits itself, so a group can be
-        reset while it is away.
+        the last message, which is then delivered again). Without ``is_force`` an offset only goes back. RocketMQ
+        leaves the commit to the clients and refuses a reset without them; here the broker commits, so a group can be
+        reset while it is offline.
         """
         header: Any = task.request.header
         group, topic = header.group, header.topic
@@ -246,8 +246,8 @@ class GroupAdmin:
             table[MessageQueue(topic, self.config.broker_name, queue_id)] = target
         self.persist_offsets()
         body = encode_body(ResetOffsetBody(offset_table=table))
-        told = ResetOffsetRequestHeader(topic, group, header.timestamp, header.is_force)
-        self.notifier.send(group, RequestCode.RESET_CONSUMER_CLIENT_OFFSET, told, body)
+        notice = ResetOffsetRequestHeader(topic, group, header.timestamp, header.is_force)
+        self.notifier.send(group, RequestCode.RESET_CONSUMER_CLIENT_OFFSET, notice, body)
         return encode_answer(task.request, body=body)
 
     def _target(self, topic: str, queue_id: int, header: Any) -> int:

@@ -1,9 +1,10 @@
-"""Replication as RocketMQ 5.3's admin tools ask for it.
+"""The state of replication for RocketMQ 5.3's admin tools.
 
 Lives here: ``ha_runtime``, handlers of GET_BROKER_HA_STATUS and GET_BROKER_EPOCH_CACHE, from the node's own status.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from pocketmq.broker.ha.ha_node import HaNode
 from pocketmq.broker.ha.ha_roles import SLAVE
@@ -21,11 +22,11 @@ from pocketmq.remoting.protocol.ha import (
 )
 
 
+@dataclass(slots=True, eq=False)
 class HaRuntimeAdmin:
     """Handlers that only read. Admin worker thread."""
 
-    def __init__(self, node: HaNode) -> None:
-        self._node = node
+    node: HaNode
 
     def handlers(self) -> Mapping[int, Handler]:
         """Return the handler of each code."""
@@ -35,11 +36,11 @@ class HaRuntimeAdmin:
         }
 
     def _ha_status(self, task: Task) -> Buffers:
-        return encode_answer(task.request, body=encode_body(ha_runtime(self._node.status())))
+        return encode_answer(task.request, body=encode_body(ha_runtime(self.node.status())))
 
     def _epochs(self, task: Task) -> Buffers:
-        """Answer also without RocketMQ's controller mode: a PocketMQ log always knows its epochs."""
-        status = self._node.status()
+        """Answer also without RocketMQ's controller mode: a PocketMQ log always has its epochs."""
+        status = self.node.status()
         ends = [*(each.start_offset for each in status.epochs[1:]), status.end_offset]
         body = EpochCacheBody(
             cluster_name=status.cluster,
@@ -55,12 +56,12 @@ class HaRuntimeAdmin:
 
 
 def ha_runtime(status: HaStatusBody) -> HaRuntimeBody:
-    """Return what RocketMQ's haStatus shows of a node."""
+    """Return a node's state for RocketMQ's haStatus."""
     return _of_slave(status) if status.role == SLAVE else _of_master(status)
 
 
 def _of_master(status: HaStatusBody) -> HaRuntimeBody:
-    """``transfer_from_where`` is what is acknowledged; the rate is that of the whole connection."""
+    """``transfer_from_where`` is the acknowledged offset; the rate is that of the whole connection."""
     return HaRuntimeBody(
         master=True,
         master_commit_log_max_offset=status.end_offset,
@@ -80,7 +81,7 @@ def _of_master(status: HaStatusBody) -> HaRuntimeBody:
 
 
 def _of_slave(status: HaStatusBody) -> HaRuntimeBody:
-    """A slave does not know when it last read, how fast, or what its master has flushed: 0."""
+    """0 for values that a slave does not know: its last read, its rate, the flushed offset of its master."""
     return HaRuntimeBody(
         master=False,
         ha_client_runtime_info=HaClientBody(

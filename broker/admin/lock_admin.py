@@ -1,11 +1,13 @@
-"""The requests about queue locks.
+"""Requests about queue locks.
 
 Lives here: LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42), and our LOCK_LIST and LOCK_RELEASE (30600, 30601).
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
+from pocketmq.broker.admin.admin_refused import AdminRefused
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.lock.lock_manager import Lock, LockManager
 from pocketmq.broker.lock.lock_table import Granted, LockKey, Result
@@ -30,38 +32,26 @@ from pocketmq.remoting.protocol.lock import (
 from pocketmq.remoting.server import Connection
 
 QUEUES_MAX: Final = 16_384
-"""Queues of one request: a group has a lock a queue, and a body of 16 MiB could name 200,000."""
+"""Queues in one request: a group has one lock per queue, and a body of 16 MiB could name 200,000."""
 LIST_MAX: Final = 20_000
 """Locks in one answer of LOCK_LIST: about 8 MiB of JSON."""
 
 
-class LockIllegal(PocketMQError):
-    """A request about locks that cannot be meant."""
-
-    default_cause = Cause.BAD_REQUEST
-
-
-class LocksOnlyAtMasterError(PocketMQError):
-    """A slave gives no locks: two brokers would each give the same one."""
-
-    default_cause = Cause.NOT_MASTER
-
-
 class LockGone(PocketMQError):
-    """The lock that was to be released is not there any more."""
+    """The lock to release does not exist any longer."""
 
     code = 22  # QUERY_NOT_FOUND
     default_cause = Cause.BAD_REQUEST
 
 
+@dataclass(slots=True, eq=False)
 class LockAdmin:
     """Handlers about queue locks. Admin worker thread, as in RocketMQ."""
 
-    def __init__(self, config: BrokerConfig, locks: LockManager, topics: TopicTable, *, is_slave: bool) -> None:
-        self._config = config
-        self._locks = locks
-        self._topics = topics
-        self._is_slave = is_slave
+    config: BrokerConfig
+    lock_manager: LockManager
+    topics: TopicTable
+    is_slave: bool
 
     def handlers(self) -> Mapping[int, Handler]:
         """Return the handler of each code."""
@@ -73,12 +63,12 @@ class LockAdmin:
         }
 
     def _lock(self, task: Task) -> Buffers:
-        """Lock what may be had. A queue that does not exist here is not given; RocketMQ gives it."""
+        """Lock the free queues. A queue that this broker lacks is refused; RocketMQ locks it."""
         body = decode_body(task.request.body, OwnLockBatchRequestBody)
         self._check(body, "lock")
         asked = list(dict.fromkeys(body.mq_set))
         here = [queue for queue in asked if self._exists(queue)]
-        results = self._locks.try_lock(
+        results = self.lock_manager.try_lock(
             body.consumer_group,
             body.client_id,
             task.connection,
@@ -97,7 +87,7 @@ class LockAdmin:
         answer = OwnLockBatchResponseBody(
             lock_ok_mq_set=[queue for queue, _ in held],
             fencing_tokens=[each.lock.token for _, each in held if each.lock is not None],
-            lock_max_live_time=self._config.lock_max_live_time,
+            lock_max_live_time=self.config.lock_max_live_time,
             refused=refused,
         )
         return encode_answer(task.request, body=encode_body(answer))
@@ -106,52 +96,55 @@ class LockAdmin:
         body = decode_body(task.request.body, LockBatchRequestBody)
         self._check(body, "unlock")
         queues = [(queue.topic, queue.queue_id) for queue in body.mq_set if self._is_ours(queue)]
-        self._locks.unlock(body.consumer_group, body.client_id, list(dict.fromkeys(queues)))
+        self.lock_manager.unlock(body.consumer_group, body.client_id, list(dict.fromkeys(queues)))
         return encode_answer(task.request)
 
     def _check(self, body: LockBatchRequestBody, what: str) -> None:
-        if self._is_slave:
-            raise LocksOnlyAtMasterError(f"{what} refused", why="this broker is a slave", hint="ask the master")
+        if self.is_slave:
+            # two brokers would each give the same lock
+            raise AdminRefused(
+                f"{what} refused", why="this broker is a slave", hint="ask the master", cause=Cause.NOT_MASTER
+            )
         check_group_name(body.consumer_group)
         if not 0 < len(body.client_id) <= CLIENT_ID_LENGTH_MAX:
-            raise LockIllegal(
+            raise AdminRefused(
                 f"{what} refused", why=f"a client id of {len(body.client_id)} characters", hint="1 to 1024"
             )
         if len(body.mq_set) > QUEUES_MAX:
-            raise LockIllegal(
+            raise AdminRefused(
                 f"{what} refused",
                 why=f"{len(body.mq_set)} queues in one request, more than {QUEUES_MAX}",
                 hint="use several requests",
             )
 
     def _is_ours(self, queue: MessageQueue) -> bool:
-        return queue.broker_name in ("", self._config.broker_name)
+        return queue.broker_name in ("", self.config.broker_name)
 
     def _exists(self, queue: MessageQueue) -> bool:
-        config = self._topics.get(queue.topic) if self._is_ours(queue) else None
+        config = self.topics.get(queue.topic) if self._is_ours(queue) else None
         return config is not None and 0 <= queue.queue_id < max(config.read_queue_nums, config.write_queue_nums)
 
     def _refused(self, queue: MessageQueue, granted: Granted[Connection]) -> RefusedLock:
         lock = granted.lock
         if lock is None:
             return RefusedLock(queue, why="full")
-        now_ns = self._locks.now_ns()
+        now_ns = self.lock_manager.now_ns()
         return RefusedLock(
             queue,
             why="held",
             holder=lock.client_id,
             holder_address=lock.connection.remote,
             age_ms=(now_ns - lock.acquired_ns) // 1_000_000,
-            expires_in_ms=self._locks.expires_in_ms(lock, now_ns),
+            expires_in_ms=self.lock_manager.expires_in_ms(lock, now_ns),
         )
 
     def _list(self, task: Task) -> Buffers:
         header: Any = task.request.header
-        locks, now_ns = self._locks.locks(header.consumer_group, header.topic)
+        locks, now_ns = self.lock_manager.locks(header.consumer_group, header.topic)
         shown = max(0, min(header.locks_max, LIST_MAX))
         body = LockTableBody(
-            broker_name=self._config.broker_name,
-            lock_max_live_time=self._config.lock_max_live_time,
+            broker_name=self.config.broker_name,
+            lock_max_live_time=self.config.lock_max_live_time,
             locks=list(self._infos(locks[:shown], now_ns)),
             left_out=max(0, len(locks) - shown),
         )
@@ -170,7 +163,7 @@ class LockAdmin:
                 address=lock.connection.remote,
                 age_ms=(now_ns - lock.acquired_ns) // 1_000_000,
                 renewed_ms_ago=(now_ns - lock.renewed_ns) // 1_000_000,
-                expires_in_ms=self._locks.expires_in_ms(lock, now_ns),
+                expires_in_ms=self.lock_manager.expires_in_ms(lock, now_ns),
                 release_in_ms=release_in_ms,
                 fencing_token=lock.token,
                 waiting=[
@@ -187,11 +180,11 @@ class LockAdmin:
     def _release(self, task: Task) -> Buffers:
         header: Any = task.request.header
         key = LockKey(header.consumer_group, header.topic, header.queue_id)
-        if self._locks.release(key, header.fencing_token, task.connection.remote) is None:
+        if self.lock_manager.release(key, header.fencing_token, task.connection.remote) is None:
             raise LockGone(
                 f"no lock of {header.consumer_group[:255]} on {header.topic[:127]} queue {header.queue_id} with token "
                 f"{header.fencing_token}",
-                hint="it has changed hands or is free: look at the list again",
+                hint="another client has it, or it is free: list the locks again",
             )
         return encode_answer(task.request)
 

@@ -1,4 +1,4 @@
-"""Looking into consume queues, and cleaning those that nobody owns.
+"""Entries of consume queues, and the removal of queues without a topic.
 
 Lives here: handlers of QUERY_CONSUME_QUEUE and CLEAN_UNUSED_TOPIC.
 """
@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pocketmq.broker.admin.admin_refused import AdminRefused
 from pocketmq.broker.group.client_table import ClientTable
 from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
 from pocketmq.broker.group.message_filter import message_filter
 from pocketmq.broker.request.default_processor import Handler
 from pocketmq.broker.request.request_task import Buffers, Task, encode_answer
 from pocketmq.broker.topic.topic_table import TopicTable
-from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.events import EventLog
 from pocketmq.common.topics import is_system_topic
 from pocketmq.remoting.codes import RequestCode
@@ -26,13 +26,6 @@ from pocketmq.store.message_store import MessageStore
 
 ENTRIES_MAX: Final = 10_000
 """Entries of one answer."""
-
-
-class ConsumeQueueUnknown(PocketMQError):
-    """There is no such queue, or no such entry in it."""
-
-    code = 1  # SYSTEM_ERROR, as RocketMQ
-    default_cause = Cause.BAD_REQUEST
 
 
 @dataclass(slots=True, eq=False)
@@ -54,11 +47,11 @@ class QueueAdmin:
         }
 
     def _query(self, task: Task) -> Buffers:
-        """Show entries as they are: also those that were blanked, and whose records the log has lost."""
+        """Return entries as they are, also blank ones and those whose records the log has lost."""
         header: Any = task.request.header
         topic, queue_id, index = header.topic, header.queue_id, header.index
         if not any(queue[:2] == (topic, queue_id) for queue in self.store.queues()):
-            raise ConsumeQueueUnknown(f"{queue_id}@{topic[:128]} is not exist!")
+            raise AdminRefused(f"{queue_id}@{topic[:128]} is not exist!")
         body = QueryConsumeQueueBody(
             max_queue_index=self.store.max_offset(topic, queue_id),
             min_queue_index=self.store.min_offset(topic, queue_id),
@@ -74,7 +67,7 @@ class QueueAdmin:
         count = max(1, min(header.count, ENTRIES_MAX))
         entries = self.store.read_entries(topic, queue_id, max(0, index), count)
         if index < 0 or len(entries) == 0:
-            raise ConsumeQueueUnknown(f"Index {index} of {queue_id}@{topic[:128]} is not exist!")
+            raise AdminRefused(f"Index {index} of {queue_id}@{topic[:128]} is not exist!")
         for entry in entries:
             data = ConsumeQueueData(int(entry["offset"]), int(entry["size"]), int(entry["tags_code"]))
             if data.physic_size == BLANK_SIZE:
@@ -85,7 +78,7 @@ class QueueAdmin:
         return encode_answer(task.request, body=encode_body(body))
 
     def _clean_unused(self, task: Task) -> Buffers:
-        """Remove the queues of topics that do not exist (RocketMQ cleanUnusedTopic): a deletion that was interrupted
+        """Remove the queues of topics that do not exist (RocketMQ cleanUnusedTopic): an interrupted deletion
         leaves them."""
         unused = sorted({queue[0] for queue in self.store.queues()})
         removed = [topic for topic in unused if self.topics.get(topic) is None and not is_system_topic(topic)]
@@ -98,6 +91,6 @@ class QueueAdmin:
 
 
 def _tags_of(subscription: SubscriptionData) -> tuple[bool, frozenset[int] | None]:
-    """Return (can entries alone tell whether they match, codes of the wanted tags or None for all)."""
+    """Return (whether entries alone decide a match, codes of the wanted tags or None for all)."""
     wanted = message_filter(subscription.expression_type, subscription.sub_string, properties_enabled=True)
     return wanted.sql is None, wanted.tags

@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
+from pocketmq.broker.admin.admin_refused import AdminRefused
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
 from pocketmq.broker.request.default_processor import Handler
 from pocketmq.broker.request.request_task import Buffers, Task, encode_answer
 from pocketmq.broker.topic.queue_checks import find_queue, find_topic
 from pocketmq.broker.topic.topic_table import PERM_MAX, TopicTable
-from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.events import EventLog
 from pocketmq.common.limits import NAME_LENGTH_MAX, too_long
 from pocketmq.common.topics import SYSTEM_TOPICS, TopicConfig, check_topic_name, is_system_topic
@@ -26,12 +26,6 @@ from pocketmq.remoting.protocol.body import MessageQueue, decode_body, encode_bo
 from pocketmq.remoting.protocol.offset import OffsetResponseHeader, TimestampResponseHeader
 from pocketmq.remoting.protocol.topic import CreateTopicListBody, TopicList, TopicOffset, TopicStatsTable
 from pocketmq.store.message_store import MessageStore
-
-
-class TopicRefused(PocketMQError):
-    """A topic cannot be changed as asked."""
-
-    default_cause = Cause.BAD_REQUEST
 
 
 @dataclass(slots=True, eq=False)
@@ -64,69 +58,58 @@ class TopicAdmin:
 
     def _put(self, task: Task) -> Buffers:
         header: Any = task.request.header
-        self._check(header.topic, header.perm, header.topic_filter_type)
-        self.topics.put(
-            TopicConfig(
-                topic_name=header.topic,
-                read_queue_nums=header.read_queue_nums,
-                write_queue_nums=header.write_queue_nums,
-                perm=header.perm,
-                topic_filter_type=header.topic_filter_type or "SINGLE_TAG",
-                topic_sys_flag=header.topic_sys_flag or 0,
-                order=header.order,
-            )
-        )
+        self.topics.put(self._checked(header.topic, header))
         self.persist_topics()
         self.log.info("topic_changed", topic=header.topic, remote=task.connection.remote)
         return encode_answer(task.request)
 
-    def _check(self, topic: str, perm: int, filter_type: str | None) -> None:
-        if why := too_long([("topicFilterType", filter_type, NAME_LENGTH_MAX)]):
-            raise TopicRefused("topic refused", why=why, hint="SINGLE_TAG or MULTI_TAG")
+    def _checked(self, topic: str, given: Any) -> TopicConfig:
+        """Return the settings in a header or in a body's entry. Raises ``AdminRefused``."""
+        if why := too_long([("topicFilterType", given.topic_filter_type, NAME_LENGTH_MAX)]):
+            raise AdminRefused("topic refused", why=why, hint="SINGLE_TAG or MULTI_TAG")
         if topic == self.config.broker_cluster_name or is_system_topic(topic):
-            raise TopicRefused(f"The topic[{topic[:128]}] is conflict with system topic.")
-        if not 0 <= perm <= PERM_MAX:
-            raise TopicRefused("topic refused", why=f"perm {perm} is unknown", hint="2 write, 4 read, 6 both")
+            raise AdminRefused(f"The topic[{topic[:128]}] is conflict with system topic.")
+        if not 0 <= given.perm <= PERM_MAX:
+            raise AdminRefused("topic refused", why=f"perm {given.perm} is unknown", hint="2 write, 4 read, 6 both")
+        return TopicConfig(
+            topic_name=topic,
+            read_queue_nums=given.read_queue_nums,
+            write_queue_nums=given.write_queue_nums,
+            perm=given.perm,
+            topic_filter_type=given.topic_filter_type or "SINGLE_TAG",
+            topic_sys_flag=given.topic_sys_flag or 0,
+            order=given.order,
+        )
 
     def _put_list(self, task: Task) -> Buffers:
-        """Create or change several topics (5.3); what is wrong with one of them is said before any is changed, but for
-        the limits of the table."""
-        topics = decode_body(task.request.body, CreateTopicListBody).topic_config_list
-        for topic in topics:
+        """Create or change several topics (5.3); except for the limits of the table, all are checked before any
+        changes."""
+        configs: list[TopicConfig] = []
+        for topic in decode_body(task.request.body, CreateTopicListBody).topic_config_list:
             check_topic_name(topic.topic_name)
-            self._check(topic.topic_name, topic.perm, topic.topic_filter_type)
-        for topic in topics:
-            self.topics.put(
-                TopicConfig(
-                    topic_name=topic.topic_name,
-                    read_queue_nums=topic.read_queue_nums,
-                    write_queue_nums=topic.write_queue_nums,
-                    perm=topic.perm,
-                    topic_filter_type=topic.topic_filter_type or "SINGLE_TAG",
-                    topic_sys_flag=topic.topic_sys_flag,
-                    order=topic.order,
-                )
-            )
+            configs.append(self._checked(topic.topic_name, topic))
+        for config in configs:
+            self.topics.put(config)
         self.persist_topics()
-        self.log.info("topics_changed", topics=len(topics), remote=task.connection.remote)
+        self.log.info("topics_changed", topics=len(configs), remote=task.connection.remote)
         return encode_answer(task.request)
 
     def _delete(self, task: Task) -> Buffers:
         header: Any = task.request.header
         topic = header.topic
         if not topic or topic == self.config.broker_cluster_name or is_system_topic(topic):
-            raise TopicRefused(f"The topic[{topic[:128]}] is conflict with system topic.")
+            raise AdminRefused(f"The topic[{topic[:128]}] is conflict with system topic.")
         known = self.topics.delete(topic)
         if known or any(queue[0] == topic for queue in self.store.queues()):  # else a failed deletion stays half done
-            self.persist_topics()  # before its data goes: after a crash the topic must not come back without it
+            self.persist_topics()  # before its data: after a crash the topic must not exist without it
             self.offsets.remove_topic(topic)
-            self.persist_offsets()  # else a crash brings them back: new messages below them would be skipped
+            self.persist_offsets()  # else a crash restores them: new messages below them would be skipped
             self.store.delete_topic(topic)
             self.log.info("topic_deleted", topic=topic, remote=task.connection.remote)
         return encode_answer(task.request)
 
     def _all(self, task: Task) -> Buffers:
-        """RocketMQ's body, and for our slaves where the log ended when topics were deleted."""
+        """Return RocketMQ's body, and for our slaves the end of the log at each deletion of a topic."""
         body = self.topics.encode()
         deleted = self.store.consume_queues.deleted.table()
         if deleted:
@@ -159,7 +142,7 @@ class TopicAdmin:
         return header.topic, header.queue_id
 
     def _max_offset(self, task: Task) -> Buffers:
-        """A client that asks where a queue ends, after its own receipt, must not be told of an end before it."""
+        """Return the end of a queue, never below an offset that a client already has in a receipt."""
         self.store.show_all()
         offset = self.store.max_offset(*self._queue(task))
         return encode_answer(task.request, header=OffsetResponseHeader(max(0, offset)))

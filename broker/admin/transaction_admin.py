@@ -6,13 +6,14 @@ Lives here: TRANSACTION_LIST (ours) and RESUME_CHECK_HALF_MESSAGE.
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pocketmq.broker.admin.admin_refused import AdminRefused
 from pocketmq.broker.request.default_processor import Handler
 from pocketmq.broker.request.request_task import Buffers, Task, encode_answer
 from pocketmq.broker.transaction.transaction_plan import immunity_of
 from pocketmq.broker.transaction.transaction_records import HalfIllegal, HalfRecords
 from pocketmq.broker.transaction.transaction_table import Half, TransactionTable
 from pocketmq.broker.transaction.transaction_writer import TransactionWriter
-from pocketmq.common.errors import Cause, CorruptRecord, PocketMQError
+from pocketmq.common.errors import CorruptRecord
 from pocketmq.common.events import EventLog
 from pocketmq.common.message_id import parse_offset_msg_id
 from pocketmq.common.properties import PGROUP, UNIQ_KEY
@@ -25,12 +26,6 @@ from pocketmq.remoting.protocol.transaction import OpenTransaction, TransactionL
 from pocketmq.store.message_store import MessageStore
 
 LIST_MAX: Final = 1000
-
-
-class ResumeRefused(PocketMQError):
-    """A given-up half message cannot be asked about again."""
-
-    default_cause = Cause.BAD_REQUEST
 
 
 @dataclass(slots=True, eq=False)
@@ -93,10 +88,10 @@ class TransactionAdmin:
         _, offset = parse_offset_msg_id(header.msg_id)
         record = self.store.read_record(offset)
         if record is None:
-            raise ResumeRefused("not resumed", why=f"no message is at offset {offset}")
+            raise AdminRefused("not resumed", why=f"no message is at offset {offset}")
         decoded = decode_record(record, check_crc=False)
         if decoded.topic != TRANS_CHECK_MAX_TIME_TOPIC:
-            raise ResumeRefused(
+            raise AdminRefused(
                 "not resumed",
                 why=f"the message is of topic {decoded.topic}",
                 hint=f"give the id of one in {TRANS_CHECK_MAX_TIME_TOPIC}",
@@ -106,16 +101,16 @@ class TransactionAdmin:
             topic, _ = records.target(record)
             again, meta = records.half_again(record)
         except (HalfIllegal, CorruptRecord) as error:
-            raise ResumeRefused("not resumed", why=str(error)) from error
+            raise AdminRefused("not resumed", why=str(error)) from error
         properties = decoded.property_map()
         if not self.table.withdraw(decoded.prepared_offset):
-            raise ResumeRefused("not resumed", why="a late decision on it is being written")
+            raise AdminRefused("not resumed", why="a late decision on it is being written")
         known = self.writer.known_copy(topic, properties.get(UNIQ_KEY, ""))
         if known:
-            raise ResumeRefused("not resumed", why=known, hint="a message must not be delivered twice")
+            raise AdminRefused("not resumed", why=known, hint="a message must not be delivered twice")
         result = self.store.append(RecordGroup.from_records([again], [meta]))
         if not result.status.is_stored:
-            raise ResumeRefused(
+            raise AdminRefused(
                 f"put message back to {HALF_TOPIC} failed",
                 why=f"{result.status.name} {result.error}".rstrip(),
                 cause=result.cause,

@@ -134,8 +134,8 @@ class IdDone(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Snapshot(msgspec.Struct, frozen=True, array_like=True, tag="snapshot"):
-    """Part of the state remembered at one moment. The parts are consecutive; ``parts`` is their number in the last one and
-    0 in the others. ``from_offset``: the queue has all that is open or undelivered from there on.
+    """Part of the state remembered at one moment. The parts are consecutive; ``parts`` is their number in the last
+    one, else 0. ``from_offset``: the queue has all that is open or undelivered from there on.
     """
 
     ids: list[IdDone]

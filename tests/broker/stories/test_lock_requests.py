@@ -196,7 +196,7 @@ async def test_a_lock_is_released_by_its_token(client: Client) -> None:
     [token] = (await own_lock(client, "a", queue())).fencing_tokens
     wrong = await client.ask(RequestCode.LOCK_RELEASE, LockReleaseRequestHeader("g", "T", 0, token + 1))
     assert wrong.code == ResponseCode.QUERY_NOT_FOUND
-    assert "look at the list again" in wrong.remark
+    assert "list the locks again" in wrong.remark
     assert (await client.ask(RequestCode.LOCK_RELEASE, LockReleaseRequestHeader("g", "T", 0, token))).code == 0
     assert (await own_lock(client, "b", queue())).lock_ok_mq_set == [queue()]
 
