@@ -1,4 +1,4 @@
-"""A real broker on loopback with a small store, and a client that speaks through remoting's channel alone."""
+"""A real broker on loopback with a small store, and a client that uses remoting's channel only."""
 
 import asyncio
 import contextlib
@@ -40,7 +40,7 @@ def store_config(path: Path, **settings: Any) -> StoreConfig:
 
 
 async def eventually(probe: Any) -> Any:
-    """Ask ``probe`` (plain or async) until it says something true; return that. The test's timeout ends it."""
+    """Call ``probe`` (plain or async) until its result is true; return that. The test's timeout ends the wait."""
     while True:
         result = probe()
         if inspect.isawaitable(result):
@@ -154,7 +154,7 @@ class Client:
         return await self.ask(RequestCode.NATIVE_PULL, header)
 
     async def pull_bodies(self, topic: str = "T", queue_id: int = 0, offset: int = 0, wanted: int = 1) -> Any:
-        """Pull until ``wanted`` messages came; dispatch is a moment behind the append."""
+        """Pull until ``wanted`` messages have arrived; dispatch follows the append after a moment."""
         bodies: list[bytes] = []
         while len(bodies) < wanted:
             response = await self.native_pull((topic, queue_id, offset), suspend_ms=5000)

@@ -1,4 +1,4 @@
-"""A store and its delivery of delayed messages, stepped by hand under a clock that stands still."""
+"""A store and its delivery of delayed messages, stepped by hand under a manual clock."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from tests.store.log_fakes import HOST, read_queue
 
 
 class DelayFixture:
-    """Opens at once. ``send`` puts one message where it waits, ``run`` lets everything that is due happen."""
+    """Opens at once. ``send`` stores one delayed message, ``run`` does all that is due."""
 
     def __init__(self, config: StoreConfig, file_system: FileSystem, clock: ManualClock, host: bytes = HOST) -> None:
         self.clock = clock
@@ -64,7 +64,7 @@ class DelayFixture:
         return result
 
     def run(self, advance_ms: float = 0) -> float:
-        """Move the clock, step until nothing more is due now; return the ms until the next look."""
+        """Move the clock, step until no more is due now; return the ms until the next step."""
         if advance_ms:
             self.clock.advance_ms(advance_ms)
         self.store.dispatcher.catch_up()
@@ -82,7 +82,7 @@ class DelayFixture:
         return read_queue(self.store, topic, queue_id)
 
     def bodies(self, topic: str = "T", queue_id: int = 0) -> list[bytes]:
-        """Return what arrived in a queue."""
+        """Return the bodies that arrived in a queue."""
         return [record.body for record in self.delivered(topic, queue_id)]
 
     def events(self, name: str) -> list[Any]:

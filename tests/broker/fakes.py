@@ -9,7 +9,7 @@ from pocketmq.remoting.frame_budget import FrameBudget
 
 
 class FakeConnection:
-    """Keeps what would be written."""
+    """Keeps the bytes that a connection would write."""
 
     def __init__(self, remote: str = "127.0.0.1:5000") -> None:
         self.remote = remote

@@ -12,7 +12,7 @@ from pocketmq.remoting.protocol.send import NativeAppendRequestHeader, SendMessa
 
 
 class RawClient:
-    """One connection. ``answers``: opaque → response; ``sent_ns`` and ``answered_ns``: when, on the monotonic clock."""
+    """One connection. ``answers``: opaque → response; ``sent_ns``, ``answered_ns``: times on the monotonic clock."""
 
     def __init__(self, port: int, serialize_type: int = MSGPACK) -> None:
         self._port = port
@@ -37,7 +37,7 @@ class RawClient:
         self._writer.close()
 
     def post(self, code: int, header: Any = None, body: bytes = b"", *, oneway: bool = False) -> int:
-        """Write a request without waiting for anything; return its opaque."""
+        """Write a request without waiting; return its opaque."""
         self._opaque += 1
         opaque = self._opaque
         buffers = encode_request(code, opaque, header, body, serialize_type=self._serialize_type, oneway=oneway)
@@ -58,11 +58,11 @@ class RawClient:
         return self.post(RequestCode.NATIVE_APPEND, header, len(record).to_bytes(4, "big") + record)
 
     async def drain(self) -> None:
-        """Wait while the kernel takes no more."""
+        """Wait while the kernel's buffer is full."""
         await self._writer.drain()
 
     async def answer(self, opaque: int) -> Response:
-        """Return the answer to a request, when it is here; the test's timeout ends the wait."""
+        """Wait for the answer to a request and return it; the test's timeout ends the wait."""
         while opaque not in self.answers:
             self._news.clear()
             await self._news.wait()

@@ -1,4 +1,4 @@
-"""A store and its staged transactions, stepped by hand under a clock that stands still."""
+"""A store and its staged transactions, stepped by hand under a manual clock."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +24,7 @@ KEEP_HOURS = 24
 
 
 def chunk(bodies: Sequence[bytes], topic: str = "T") -> bytes:
-    """Return what follows a Staged event."""
+    """Return the payload of a Staged event."""
     records = [plain(body, topic) for body in bodies]
     group = RecordGroup.from_records(records, [record_meta(topic, 0, 0, {})] * len(records))
     return chunk_payload([(topic, 0, len(records))], group.sizes.astype(">u4").tobytes(), group)
@@ -66,7 +66,7 @@ class StagedFixture:
 
     def _ok(self, result: Any) -> bool:
         self.store.dispatcher.catch_up()
-        if self.store.config.flush_disk_type == "SYNC_FLUSH":  # nothing is acknowledged before
+        if self.store.config.flush_disk_type == "SYNC_FLUSH":  # a send is not acknowledged before
             self.store.log.flush()
         return bool(result.status.is_stored)
 
@@ -95,7 +95,7 @@ class StagedFixture:
         self.store.dispatcher.catch_up()
 
     def delivered(self, topic: str = "T", queue_id: int = 0) -> list[Record]:
-        """Read a queue whole."""
+        """Read a whole queue."""
         return read_queue(self.store, topic, queue_id)
 
     def bodies(self, topic: str = "T") -> list[bytes]:

@@ -1,4 +1,4 @@
-"""A real disk on which appends to the commit log stand still while a gate is shut."""
+"""A real disk on which appends to the commit log block while a gate is shut."""
 
 import threading
 
@@ -7,7 +7,7 @@ from tests.store.log_fakes import HookedFileSystem
 
 
 class StalledDisk(HookedFileSystem):
-    """Give it to ``BrokerApp(file_system=...)``. Reads, other files and the table files go on."""
+    """For ``BrokerApp(file_system=...)``. Reads, and writes to other files, continue."""
 
     def __init__(self) -> None:
         super().__init__(self._hook)
@@ -15,16 +15,16 @@ class StalledDisk(HookedFileSystem):
         self._gate.set()
         self._lock = threading.Lock()
         self.waiting = 0
-        """Appends that stand still now."""
+        """Appends that are blocked now."""
         self.full_at = ""
         """Paths with this text in them cannot be written: the disk is full."""
 
     def shut(self) -> None:
-        """Let the next append to the log wait."""
+        """Block the next append to the log."""
         self._gate.clear()
 
     def open_gate(self) -> None:
-        """Let all go on."""
+        """Release all appends."""
         self._gate.set()
 
     def _hook(self, operation: str, path: str) -> None:

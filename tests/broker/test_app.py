@@ -1,4 +1,4 @@
-"""The broker as a whole: start, stop, and what it does when things are wrong or too much."""
+"""The broker as a whole: start, stop, faults and overload."""
 
 import asyncio
 import threading
@@ -42,7 +42,7 @@ class StallingStore(MessageStore):
 
 
 class FailingStore(MessageStore):
-    """The real store, whose appends raise what no store should."""
+    """The real store, whose appends raise an error that no store should."""
 
     error: Exception | None = None
 
@@ -52,7 +52,7 @@ class FailingStore(MessageStore):
         return super().append(group, dispatch_later=dispatch_later)
 
 
-async def test_what_was_acknowledged_is_there_after_a_restart(harness: Harness) -> None:
+async def test_acknowledged_messages_are_there_after_a_restart(harness: Harness) -> None:
     """Stop and start again on the same store, same topics, same offsets."""
     app = await harness.broker()
     client = await harness.client(app)
@@ -70,7 +70,7 @@ async def test_what_was_acknowledged_is_there_after_a_restart(harness: Harness) 
 
 
 async def test_a_stop_answers_everything_that_waits(harness: Harness) -> None:
-    """Queued sends are served, held pulls end with 19, the rest hears that the broker stops."""
+    """Queued sends are served, held pulls end with 19, all others get the answer that the broker is stopping."""
     app = await harness.broker()
     client = await harness.client(app)
     await client.put(b"x")
@@ -93,7 +93,7 @@ async def test_a_stop_answers_everything_that_waits(harness: Harness) -> None:
 async def test_a_port_in_use_and_a_store_in_use_are_typed_errors(
     harness: Harness, broker: BrokerApp, tmp_path: Path
 ) -> None:
-    """Nothing is left of a broker that could not start, and the running one goes on."""
+    """A broker that cannot start leaves nothing behind, and the running one continues."""
     other = BrokerApp(BrokerConfig(listen_port=broker.port), store_config(tmp_path / "other"))
     with pytest.raises(AddressInUse, match=str(broker.port)):
         await other.start()
@@ -121,7 +121,7 @@ async def test_a_damaged_topics_file_stops_the_start(harness: Harness, tmp_path:
 
 
 async def test_topics_copied_from_another_broker_are_served(harness: Harness, tmp_path: Path) -> None:
-    """topics.json in RocketMQ's form is all a new broker needs."""
+    """A new broker needs only topics.json in RocketMQ's form."""
     config = tmp_path / "store" / "config"
     config.mkdir(parents=True)
     topic = {"topicName": "copied", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6}
@@ -154,7 +154,7 @@ def test_impossible_settings_are_refused_with_the_key(settings: dict[str, Any], 
 
 
 async def test_a_flood_against_a_stalled_store_is_bounded_and_answered(harness: Harness, tmp_path: Path) -> None:
-    """While an append hangs the queue fills up to its bound, what is beyond is refused at once with [OVERLOAD],
+    """While an append hangs the queue fills up to its bound; further sends are refused at once with [OVERLOAD],
     other pairs and the loop go on; afterwards every request has had exactly one answer.
     """
     store = StallingStore(store_config(tmp_path / "store"))
@@ -246,7 +246,7 @@ async def test_a_closed_log_is_refused_in_words(broker: BrokerApp, client: Clien
 
 
 async def test_the_drain_of_a_slow_store_shrinks(harness: Harness, tmp_path: Path) -> None:
-    """While appends are slow each takes fewer requests, so that the queue keeps what can still be refused."""
+    """While appends are slow each takes fewer requests, so that the queue keeps requests that can still be refused."""
     store = StallingStore(store_config(tmp_path / "store"))
     clock = ManualClock()
     app = BrokerApp(
@@ -300,7 +300,7 @@ async def test_the_host_family_is_announced_and_kept(harness: Harness, tmp_path:
 
 
 def test_defaults_are_rocketmqs() -> None:
-    """The values operators know (docs/rocketmq.md, "Broker defaults")."""
+    """The values that operators know (docs/rocketmq.md, "Broker defaults")."""
     config = BrokerConfig()
     assert (config.listen_port, config.default_topic_queue_nums, config.send_thread_pool_queue_capacity) == (
         10911,
@@ -332,7 +332,7 @@ def test_times_and_counts_beyond_a_java_int_or_below_one_are_refused(settings: d
 
 @pytest.mark.slow
 async def test_a_stop_that_waits_for_the_disk_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An append that hangs keeps the store open for as long as it hangs; the log says why, and what can be done."""
+    """An append that hangs keeps the store open for as long as it hangs; the log has the reason and the remedy."""
     monkeypatch.setattr("pocketmq.broker.app.STOP_OVERDUE_S", 0.05)
     disk, log = StalledDisk(), CapturedLog()
     app = BrokerApp(

@@ -1,4 +1,4 @@
-"""Tables written now and then, and at the end."""
+"""Tables written at intervals, and at the end."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -35,7 +35,7 @@ def housekeeping(tables: Any, log: CapturedLog, clock: ManualClock) -> Housekeep
 
 @pytest.mark.parametrize("error", [DiskError("sick"), FileNotFoundError("gone"), RuntimeError("a bug")])
 def test_one_table_that_cannot_be_written_does_not_keep_the_others(error: Exception) -> None:
-    """It is told with its path and tried again; the step ends as always."""
+    """It is logged with its path and tried again; the step ends as always."""
     tables, log, clock = Tables(a=error), CapturedLog(), ManualClock()
     keeper = housekeeping(tables.tables, log, clock)
     clock.advance_ms(10_000)
@@ -49,8 +49,8 @@ def test_one_table_that_cannot_be_written_does_not_keep_the_others(error: Except
     assert tables.written == ["b", "c", "a", "b", "c"]
 
 
-def test_the_last_write_says_what_it_could_not_do() -> None:
-    """A stop that loses a table is no stop without an error."""
+def test_the_last_write_raises_its_first_error() -> None:
+    """A stop that loses a table raises its error."""
     tables = Tables(a=DiskError("first"), b=DiskError("second"))
     with pytest.raises(DiskError, match="first"):
         housekeeping(tables.tables, CapturedLog(), ManualClock()).stop()

@@ -1,4 +1,4 @@
-"""Tables on disk: written when changed, read back, the backup as a way out."""
+"""Tables on disk: written when changed, read back, restored from the backup."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ class FakeFiles:
 
 
 class Numbers:
-    """The smallest table."""
+    """The simplest table."""
 
     def __init__(self, numbers: Any = None) -> None:
         self.numbers = numbers or {}
@@ -59,7 +59,7 @@ def persisted(table: Any, files: Any) -> Any:
 
 
 def test_a_table_is_written_once_per_change_and_comes_back() -> None:
-    """Nothing changed, nothing written; the old content is the backup."""
+    """Without a change there is no write; the old content is the backup."""
     files, table = FakeFiles(), Numbers({"a": 1})
     file = persisted(table, files)
     assert file.persist()
@@ -98,7 +98,7 @@ def test_a_damaged_file_never_replaces_its_backup() -> None:
 
 
 def test_without_any_readable_file_the_start_is_refused() -> None:
-    """An empty table never takes the place of a damaged one; a missing file is no damage."""
+    """An empty table never replaces a damaged one; a missing file is not damage."""
     files = FakeFiles()
     assert not persisted(Numbers(), files).load()
     files.files = {"/config/t.json": b"nonsense"}

@@ -1,4 +1,4 @@
-"""A store and its transactions, stepped by hand under a clock that stands still."""
+"""A store and its transactions, stepped by hand under a manual clock."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ class OneProducer:
 
 
 class TransactionFixture:
-    """Opens at once. ``half`` stores half messages, ``end`` decides, ``round`` lets the broker ask."""
+    """Opens at once. ``half`` stores half messages, ``end`` decides, ``round`` runs the checks."""
 
     def __init__(self, config: StoreConfig, file_system: FileSystem, clock: ManualClock, **settings: Any) -> None:
         self.clock = clock
@@ -122,7 +122,7 @@ class TransactionFixture:
         return result
 
     def round(self, advance_ms: float = 1000) -> list[bytes]:
-        """Move the clock, let one round of checks run; return the bodies that were asked about."""
+        """Move the clock, run one round of checks; return the bodies of the checked messages."""
         self.clock.advance_ms(advance_ms)
         self.port.asked.clear()
         self.service.step()
@@ -130,7 +130,7 @@ class TransactionFixture:
         return [decode_record(body).body for _, body in self.port.asked]
 
     def delivered(self, topic: str = "T") -> list[Record]:
-        """Read queue 0 of a topic whole."""
+        """Read the whole queue 0 of a topic."""
         return read_queue(self.store, topic, 0)
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Roles of a broker: the fence, promises, promotion, demotion, what is remembered."""
+"""Roles of a broker: the fence, promises, promotion, demotion, remembered state."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -63,7 +63,7 @@ async def append_code(client: Any) -> int:
 
 
 async def test_a_master_that_promises_another_ones_epoch_stores_nothing_more(harness: Harness) -> None:
-    """Durably: the same after a restart; and the refusal says who leads and what to do."""
+    """Durably: the same after a restart; and the refusal names the new master and the remedy."""
     app = await followed(harness)
     client = await harness.client(app)
     await client.put(b"before")
@@ -90,7 +90,7 @@ async def test_a_master_that_promises_another_ones_epoch_stores_nothing_more(har
 
 
 async def test_a_fenced_master_that_is_promoted_again_leads(harness: Harness) -> None:
-    """The way back after a promotion that never came to its end."""
+    """The way back after an unfinished promotion."""
     app = await followed(harness)
     client = await harness.client(app)
     await client.put(b"one")
@@ -114,7 +114,7 @@ async def test_a_fenced_master_that_is_promoted_again_leads(harness: Harness) ->
 
 @pytest.mark.parametrize("epoch", [(1 << 53) - 1, 1 << 52, 3 * PROMOTION_STEP])
 async def test_a_promise_far_beyond_what_is_known_is_refused(harness: Harness, epoch: int) -> None:
-    """One request would else fence the broker for good: no promotion could be above it. To itself neither."""
+    """Else one request would fence the broker for good: no promotion could be above it. Also to itself."""
     app = await followed(harness)
     client = await harness.client(app)
     for owner in ("bb.1", f"{(await status_of(client)).node_id}.x"):
@@ -125,8 +125,8 @@ async def test_a_promise_far_beyond_what_is_known_is_refused(harness: Harness, e
     assert (await ask_promise(client, 3 * PROMOTION_STEP - 1, "bb.1")).granted
 
 
-async def test_a_broker_without_replicas_promises_nobody_elses_epoch(harness: Harness) -> None:
-    """Nobody has its log, so nobody can take its place; it goes on, now and after a restart."""
+async def test_a_broker_without_replicas_promises_no_epoch_of_another(harness: Harness) -> None:
+    """No other broker has its log, so none can replace it; it continues, also after a restart."""
     app = await harness.broker()
     client = await harness.client(app)
     asked = HaPromiseRequestHeader("broker-a", PROMOTION_STEP, "bb.1", "10.0.0.2:10911")
@@ -140,7 +140,7 @@ async def test_a_broker_without_replicas_promises_nobody_elses_epoch(harness: Ha
 
 
 async def test_an_epoch_that_leaves_no_room_is_never_promised(harness: Harness) -> None:
-    """A name server with a damaged epoch stops its master, and not for good: the next start leads."""
+    """A name server with a damaged epoch stops its master, but not for good: the next start leads."""
     app = await followed(harness)
     node = app.replication.node
     assert node.fence((1 << 53) - 1, "bb.1", "10.0.0.2:10911")
@@ -155,7 +155,7 @@ def running(app: BrokerApp) -> bool:
     return app._running is not None and app._registration is not None
 
 
-async def test_a_hold_ends_by_itself_or_when_it_is_told(harness: Harness) -> None:
+async def test_a_hold_ends_by_itself_or_on_request(harness: Harness) -> None:
     """While it lasts sends are refused with the reason, and nothing is stored."""
     app = await harness.broker()
     client = await harness.client(app)
@@ -171,7 +171,7 @@ async def test_a_hold_ends_by_itself_or_when_it_is_told(harness: Harness) -> Non
 
 
 async def test_orders_for_another_name_or_a_leading_master_are_refused(harness: Harness) -> None:
-    """Nothing changes, and the text says why."""
+    """Nothing changes, and the text has the reason."""
     app = await harness.broker()
     client = await harness.client(app)
     wrong = await client.ask(RequestCode.HA_DEMOTE, HaDemoteRequestHeader("broker-z", 1))
@@ -186,7 +186,7 @@ async def test_orders_for_another_name_or_a_leading_master_are_refused(harness: 
 
 @pytest.mark.slow
 async def test_a_role_that_was_given_wins_over_the_settings(ha: HaCluster, harness: Harness) -> None:
-    """Switched by hand: both keep their new roles over a restart, and the log says that the settings lost."""
+    """Switched by hand: both keep their new roles over a restart, and the log reports the overridden settings."""
     master, slave = await ha.pair()
     client = await harness.client(master)
     await client.put(b"one")
@@ -212,7 +212,7 @@ async def test_a_role_that_was_given_wins_over_the_settings(ha: HaCluster, harne
 
 @pytest.mark.slow
 async def test_the_name_server_fences_a_master_that_did_not_hear(ha: HaCluster, harness: Harness) -> None:
-    """Its connection goes with the new claim; it asks at once, and stores nothing more."""
+    """The new claim closes its connection; it registers again at once, is fenced, and stores nothing more."""
     master, slave = await ha.pair()
     await eventually(lambda: ha.namesrv.epochs.table.get("broker-a"))
     at_slave = await harness.client(slave)
@@ -227,7 +227,7 @@ async def test_the_name_server_fences_a_master_that_did_not_hear(ha: HaCluster, 
 
 @pytest.mark.slow
 async def test_what_only_the_old_master_has_is_cut_and_kept_aside(ha: HaCluster, harness: Harness) -> None:
-    """Asynchronous: it went on alone, a slave was promoted meanwhile, it follows. The new master's log is untouched."""
+    """Asynchronous: it stored alone, a slave was promoted meanwhile, it follows. The new master's log is untouched."""
     master, slave = await ha.pair(broker_role="ASYNC_MASTER")
     client = await harness.client(master)
     await client.put(b"both")
@@ -259,7 +259,7 @@ async def test_what_only_the_old_master_has_is_cut_and_kept_aside(ha: HaCluster,
 
 @pytest.mark.slow
 async def test_a_word_of_loss_reaches_the_state_once(ha: HaCluster, harness: Harness) -> None:
-    """A slave that is told to accept a loss starts again, follows, and is strict again afterwards."""
+    """A slave that is ordered to accept a loss starts again, follows, and is strict again afterwards."""
     master, slave = await ha.pair()
     await (await harness.client(master)).put(b"one")
     async with Admin(ha.namesrv.address) as admin:
@@ -270,7 +270,7 @@ async def test_a_word_of_loss_reaches_the_state_once(ha: HaCluster, harness: Har
 
 
 def test_roles_and_ids_must_fit() -> None:
-    """Whatever an order says, impossible settings are refused before anything stops."""
+    """Impossible settings are refused before the broker stops."""
     config, store_config = BrokerConfig(), StoreConfig(transient_store_pool_enable=True)
     chosen = role_settings(config, store_config, "SLAVE", 2)
     assert (chosen.config.broker_id, chosen.is_slave) == (2, True)

@@ -1,4 +1,4 @@
-"""What a slave takes over beside the log, and what it hands back."""
+"""Tables that a slave copies beside the log, and commits that it hands back."""
 
 from pathlib import Path
 from typing import Any, cast
@@ -69,19 +69,19 @@ class World:
     def logger(self, name: str) -> CapturedLog:
         return self.log
 
-    def told(self) -> list[tuple[str, str]]:
-        """Return (table, name) of the entries that were reported."""
+    def logged(self) -> list[tuple[str, str]]:
+        """Return (table, name) of the entries that were logged."""
         return [(each["table"], each["name"]) for each in self.log.events if each["event"] == "master_entry_skipped"]
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    """A slave that has mirrored nothing yet."""
+    """A slave that has not mirrored any table."""
     return World(tmp_path)
 
 
 def test_topics_become_the_masters_and_a_deleted_ones_queues_go_when_the_log_is_there(world: World) -> None:
-    """Not before: records of the deleted topic may still come."""
+    """Not before: records of the deleted topic may still arrive."""
     world.master_topics.create("A", 2)
     world.master_topics.create("B", 3)
     world.mirror.topics(world.master_topics.encode(), 100)
@@ -104,7 +104,7 @@ def test_topics_become_the_masters_and_a_deleted_ones_queues_go_when_the_log_is_
 
 
 def test_a_deletion_is_repeated_at_its_place_of_the_log_once(world: World) -> None:
-    """Also of a topic that exists again: only what came before belongs to the deleted one."""
+    """Also of a topic that exists again: only earlier records belong to the deleted one."""
     world.master_topics.create("A", 2)
     content = world.master_topics.encode()[:-1] + b',"deletedTopics":{"A":700}}'
     world.offsets.commit("g", "A", 0, 5)
@@ -129,7 +129,7 @@ def test_groups_become_the_masters(world: World) -> None:
 
 
 def test_commits_made_here_are_handed_back_only_while_they_are_ahead(world: World) -> None:
-    """What the master has, or has passed, is forgotten; what it lacks stays ours until it was told."""
+    """Commits that the master has, or has passed, are forgotten; others are kept until it has them."""
     world.commits.note("g", "T", 0, 50)
     world.commits.note("g", "T", 1, 10)
     world.master_offsets.commit("g", "T", 0, 40)
@@ -143,7 +143,7 @@ def test_commits_made_here_are_handed_back_only_while_they_are_ahead(world: Worl
 
 
 def test_a_commit_that_moved_on_while_it_was_handed_back_stays_due(world: World) -> None:
-    """Only what the master was told is done."""
+    """Only the commit that the master got is done."""
     world.commits.note("g", "T", 0, 5)
     world.commits.note("g", "T", 0, 6)
     world.commits.done(("g", "T", 0, 5))
@@ -154,7 +154,7 @@ def test_a_commit_that_moved_on_while_it_was_handed_back_stays_due(world: World)
 
 
 def test_progress_of_deliveries_waits_for_the_log(world: World) -> None:
-    """A delivery that is counted and not here would be lost by a promotion."""
+    """A promotion would lose a delivery that is counted but not in this log."""
     state = msgspec.Raw(msgspec.json.encode(TimerState(read_offset=9)))
     body = DelayProgressBody({3: 17}, state, 1000)
     world.store.committed_offset = 999
@@ -171,7 +171,7 @@ def test_progress_of_deliveries_waits_for_the_log(world: World) -> None:
 
 
 def test_offsets_behind_the_end_of_a_queue_come_back_to_it() -> None:
-    """What is stored there next must not be skipped."""
+    """The next messages there must not be skipped."""
     offsets = ConsumerOffsets(10)
     offsets.commit("g", "T", 0, 9)
     offsets.commit("g", "T", 1, 3)
@@ -180,7 +180,7 @@ def test_offsets_behind_the_end_of_a_queue_come_back_to_it() -> None:
 
 
 def test_the_masters_address_survives() -> None:
-    """Told once, found again by the next start."""
+    """Learned once, known to the next start."""
     known = MasterAddress()
     known.learn("10.0.0.1:10912", "10.0.0.1:10911")
     generation = known.generation
@@ -191,7 +191,7 @@ def test_the_masters_address_survives() -> None:
     assert (again.ha_address, again.broker_address) == ("10.0.0.1:10912", "10.0.0.1:10911")
 
 
-# ---- a master that is none, or whose tables are damaged
+# ---- a false master, or damaged tables
 
 PATHS = ["../../../victim", "..", "", "a/b", "x\0y", "T" * 128]
 
@@ -201,7 +201,7 @@ def topics_of(table: dict[str, dict[str, Any]], **others: Any) -> bytes:
 
 
 def test_a_hostile_masters_tables_remove_nothing_outside_the_store(tmp_path: Path) -> None:
-    """With a real store: what lies beside it stays, what is legal in the tables is taken, each lie is told once."""
+    """With a real store: files beside it stay, legal entries are copied, each illegal one is logged once."""
     victim = tmp_path / "victim"
     (victim / "deep").mkdir(parents=True)
     root = tmp_path / "1" / "store"
@@ -219,7 +219,7 @@ def test_a_hostile_masters_tables_remove_nothing_outside_the_store(tmp_path: Pat
     assert root.is_dir()
     assert store.consume_queues.deleted.table() == {"Gone": 10}
     assert world.topics.get("Good") is not None
-    assert sorted(world.told()) == sorted(("deletedTopics", ascii(name)) for name in names)
+    assert sorted(world.logged()) == sorted(("deletedTopics", ascii(name)) for name in names)
     store.close()
 
 
@@ -227,15 +227,15 @@ def test_system_topics_are_not_deleted_at_a_masters_word(world: World) -> None:
     """No request can delete them; their queues hold delayed messages and half messages."""
     for name in ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "rmq_sys_wheel_timer"):
         world.mirror.topics(topics_of({}, deletedTopics={name: 5}), 10)
-        assert ("deletedTopics", ascii(name)) in world.told()
+        assert ("deletedTopics", ascii(name)) in world.logged()
     assert world.store.deleted_below == {}
 
 
-def test_a_deletion_behind_the_end_of_the_masters_log_is_asked_for_again(world: World) -> None:
-    """A write-buffer pool commits later than it appends; what is behind the end for good is reported, not done."""
+def test_a_deletion_beyond_the_end_of_the_masters_log_is_asked_for_again(world: World) -> None:
+    """A write-buffer pool commits later than it appends; a deletion that stays beyond the end is logged, not done."""
     content = topics_of({"T": {"topicName": "T"}}, deletedTopics={"A": 700, "B": -1})
     assert not world.mirror.topics(content, 600)
-    assert world.told() == [("deletedTopics", "'B'")]
+    assert world.logged() == [("deletedTopics", "'B'")]
     assert world.store.deleted_below == {}
     assert world.topics.get("T") is not None
     assert world.mirror.topics(content, 700)
@@ -243,12 +243,12 @@ def test_a_deletion_behind_the_end_of_the_masters_log_is_asked_for_again(world: 
     later = topics_of({}, deletedTopics={"C": 1 << 50})
     assert not world.mirror.topics(later, 700)
     assert not world.mirror.topics(later, 700)
-    assert ("deletedTopics", "'C'") in world.told()
+    assert ("deletedTopics", "'C'") in world.logged()
     assert world.store.deleted_below == {"A": 700}
 
 
 def test_topics_that_no_request_could_make_are_skipped(world: World) -> None:
-    """Names, numbers of queues, permissions; one that is known here stays as it is and loses no queue."""
+    """Names, numbers of queues, permissions; a known topic stays as it is and loses no queue."""
     world.topics.create("Known", 3)
     world.store.topics = {"Known"}
     long = retry_topic("g" * 200)
@@ -266,7 +266,7 @@ def test_topics_that_no_request_could_make_are_skipped(world: World) -> None:
     }
     world.mirror.topics(topics_of(table, dataVersion={"timestamp": 1 << 80, "counter": -(1 << 90)}), 100)
     skipped = [*PATHS, "a b", "Wide", "Negative", "Known", "Perm", "Flag"]
-    assert sorted(world.told()) == sorted(("topics", ascii(name)) for name in skipped)
+    assert sorted(world.logged()) == sorted(("topics", ascii(name)) for name in skipped)
     assert [world.topics.get(name) for name in skipped if name != "Known"] == [None] * (len(skipped) - 1)
     known, good = world.topics.get("Known"), world.topics.get("Good")
     assert known is not None
@@ -281,30 +281,30 @@ def test_topics_that_no_request_could_make_are_skipped(world: World) -> None:
 
 
 def test_a_masters_table_is_no_larger_than_ones_own_may_be(tmp_path: Path) -> None:
-    """Topics, queues, groups and offsets beyond the limits of this broker are skipped, those before them taken."""
+    """Topics, queues, groups and offsets beyond the limits of this broker are skipped, those before them copied."""
     world = World(tmp_path, topics_max=40, queues_max=3000, subscription_groups_max=20)
     world.mirror.topics(topics_of({}), 100)
     own = len(world.topics)
     world.mirror.topics(topics_of({f"T{number}": {"topicName": ""} for number in range(41 - own)}), 100)
     assert len(world.topics) == 40
-    assert world.told() == [("topics", f"'T{40 - own}'")]
+    assert world.logged() == [("topics", f"'T{40 - own}'")]
     wide = {f"W{number}": {"topicName": "", "writeQueueNums": 900} for number in range(3)}
     world.mirror.topics(topics_of(wide), 100)
     assert [world.topics.get(name) is None for name in wide] == [False, False, True]
-    assert world.told()[1:] == [("topics", "'W2'")]
+    assert world.logged()[1:] == [("topics", "'W2'")]
     world.log.events.clear()
     groups = {f"g{number}": {"groupName": "x"} for number in range(22)}
     world.mirror.groups(msgspec.json.encode({"subscriptionGroupTable": groups}))
     assert world.groups.get("g19") is not None
-    assert world.told() == [("groups", "'g20'"), ("groups", "'g21'")]
+    assert world.logged() == [("groups", "'g20'"), ("groups", "'g21'")]
     offsets = {f"T@g{number}": {str(queue): 1 for queue in range(100)} for number in range(11)}
     world.mirror.offsets(msgspec.json.encode({"offsetTable": offsets}))
     assert len(world.offsets) == 1000
-    assert world.told()[2:] == [("offsets", "'T@g10'")]
+    assert world.logged()[2:] == [("offsets", "'T@g10'")]
 
 
 def test_groups_and_offsets_that_no_request_could_make_are_skipped(world: World) -> None:
-    """The rest is taken, and handed back commits do not name what was skipped."""
+    """The others are copied, and the commits handed back name no skipped entry."""
     world.commits.note("g", "T", 0, 5)
     groups = {
         "good": {"groupName": "../x", "retryMaxTimes": -1},
@@ -316,7 +316,7 @@ def test_groups_and_offsets_that_no_request_could_make_are_skipped(world: World)
     good = world.groups.get("good")
     assert good is not None
     assert (good.group_name, good.retry_max_times) == ("good", -1)
-    assert world.told() == [("groups", ascii(name[:128])) for name in list(groups)[1:]]
+    assert world.logged() == [("groups", ascii(name[:128])) for name in list(groups)[1:]]
     world.groups.encode()
     offsets = {
         "T@g": {"0": 3},
@@ -331,11 +331,11 @@ def test_groups_and_offsets_that_no_request_could_make_are_skipped(world: World)
     assert commits == [("g", "T", 0, 5)]
     assert world.offsets.query("g", "T", 0) == 5
     assert len(world.offsets) == 1
-    assert world.told()[3:] == [("offsets", ascii(name)) for name in list(offsets)[1:]]
+    assert world.logged()[3:] == [("offsets", ascii(name)) for name in list(offsets)[1:]]
 
 
 def test_progress_that_no_master_has_is_skipped_and_blocks_nothing(world: World) -> None:
-    """Levels and offsets that cannot be; an end that the log will never reach does not keep a later answer out."""
+    """Impossible levels and offsets; an end that the log will never reach does not block a later answer."""
     nothing = msgspec.Raw(b"{}")
     world.mirror.progress(msgspec.json.encode(DelayProgressBody({1: 5}, nothing, 1 << 60)))
     table = {1: 7, -1: 3, 2: -4, 3: 1 << 60, 4: 9}
@@ -348,11 +348,11 @@ def test_progress_that_no_master_has_is_skipped_and_blocks_nothing(world: World)
     assert msgspec.json.decode(unseal(path.read_bytes())) == {"offsetTable": {"1": 7, "4": 9}}
     timers_now = msgspec.json.decode((world.path / "pocketmq" / "timerProgress.json").read_bytes())
     assert timers_now["readOffset"] == 0
-    assert world.told() == [("delayOffset", ascii(str(level))) for level in (-1, 2, 3)]
+    assert world.logged() == [("delayOffset", ascii(str(level))) for level in (-1, 2, 3)]
 
 
 def test_a_table_full_of_lies_does_not_fill_the_log(world: World) -> None:
-    """A hundred are told one by one, then that there are more."""
+    """A hundred are logged one by one, then the fact that there are more."""
     table = {f"../{number}": TopicConfig(topic_name="") for number in range(500)}
     for _ in range(3):
         world.mirror.topics(msgspec.json.encode({"topicConfigTable": table}), 0)

@@ -1,4 +1,4 @@
-"""What dashboards and alerts rely on: names, types, labels and help of every metric, on brokers of each role."""
+"""Names, types, labels and help of every metric, which dashboards and alerts rely on, on brokers of each role."""
 
 import contextlib
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 RECORDED = Path(__file__).with_name("exported_metrics.tsv")
 """One line a family: the brokers that have it (master of a pair, its slave, lone master with a write-buffer pool),
-name, type, labels, help. A line may be added here when a metric is; one that changes breaks somebody's dashboard."""
+name, type, labels, help. A line may be added with a metric; a changed line breaks a user's dashboard."""
 
 
 def page_of(app: BrokerApp) -> str:

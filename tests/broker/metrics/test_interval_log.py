@@ -1,4 +1,4 @@
-"""The broker's log alone tells what an interval held: refusals by kind, stages, replicas; and is silent while idle."""
+"""The broker's log reports on each interval: refusals by kind, stages, replicas; none while it is idle."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +26,7 @@ MS = 1_000_000
 
 
 class Node:
-    """A synchronous master with one slave in sync, and what it counts."""
+    """A synchronous master with one slave in sync, and its counters."""
 
     def __init__(self) -> None:
         self.timeouts = 0
@@ -39,7 +39,7 @@ class Node:
 
 
 class World:
-    """An interval log over counters that a test moves, with a clock that stands still; no thread runs."""
+    """An interval log over counters that a test moves, with a manual clock; no thread runs."""
 
     def __init__(self, tmp_path: Path) -> None:
         self.clock = ManualClock()
@@ -67,7 +67,7 @@ class World:
         self.intervals = IntervalLog("broker-a", sources, self.clock, self.log)
 
     def slot(self, *, end: bool = False) -> list[dict[str, Any]]:
-        """Let ten seconds pass; return the events of them."""
+        """Let ten seconds pass; return their events."""
         before = len(self.log.events)
         self.clock.advance_ms(10_000)
         self.intervals.step(self.clock.monotonic_ns(), end=end)
@@ -85,7 +85,7 @@ def world(tmp_path: Path) -> World:
 
 
 def test_a_quiet_minute_is_one_event_and_an_idle_one_is_none(world: World) -> None:
-    """Without trouble a report covers a minute; nothing is written for a broker that does nothing."""
+    """Without trouble a report covers a minute; an idle broker writes none."""
     for _ in range(12):
         assert world.slot() == []
     world.put(1, 50)
@@ -98,8 +98,8 @@ def test_a_quiet_minute_is_one_event_and_an_idle_one_is_none(world: World) -> No
     assert event["copies_in_sync"] == 2
 
 
-def test_refusals_are_told_at_once_by_kind_and_once(world: World) -> None:
-    """Ten seconds with refusals are a report; the next one holds only what came since."""
+def test_refusals_are_logged_at_once_by_kind_and_once(world: World) -> None:
+    """Ten seconds with refusals make a report; the next one counts only later refusals."""
     world.put(1)
     world.refusal_stats.note("page_cache_busy", 2, "[REJECTREQUEST]system busy", 5)
     world.refusal_stats.note("page_cache_busy", 2, "[PCBUSY_CLEAN_QUEUE]broker busy", 2)
@@ -115,7 +115,7 @@ def test_refusals_are_told_at_once_by_kind_and_once(world: World) -> None:
 
 
 def test_stages_of_an_interval_are_its_own(world: World) -> None:
-    """A slow minute does not stay in the numbers of the next one, whatever the windows of the telemetry do."""
+    """A slow minute does not affect the numbers of the next one, whatever the windows of the telemetry."""
     world.put(900)
     world.refusal_stats.note("queue_timeout", 2, "[TIMEOUT_CLEAN_QUEUE]x")
     world.stages.rotate()
@@ -129,7 +129,7 @@ def test_stages_of_an_interval_are_its_own(world: World) -> None:
 
 
 def test_slaves_that_time_out_are_trouble(world: World) -> None:
-    """Nothing is refused, but sends waited in vain: told within ten seconds, as a difference."""
+    """No send is refused, but some waited in vain: logged within ten seconds, as a difference."""
     world.node.timeouts = 3
     (event,) = world.slot()
     assert event["slave_timeouts"] == 3
@@ -140,7 +140,7 @@ def test_slaves_that_time_out_are_trouble(world: World) -> None:
 
 
 def test_many_kinds_stay_below_the_limit_of_the_log(world: World) -> None:
-    """The most frequent kinds are told apart, the rest together: no line falls to the log's limit for repeats."""
+    """The most frequent kinds have lines of their own, the others share one, within the log's limit for repeats."""
     for code in range(30):
         world.refusal_stats.note("bad_request", code, "x", code + 1)
     told = [event for event in world.slot() if event["event"] == "interval_refusals"]
@@ -149,7 +149,7 @@ def test_many_kinds_stay_below_the_limit_of_the_log(world: World) -> None:
     assert told[-1]["cause"] == "others"
 
 
-def test_the_end_of_a_broker_tells_the_rest(world: World) -> None:
-    """What came since the last report is written when the broker stops."""
+def test_the_stop_of_a_broker_writes_the_last_report(world: World) -> None:
+    """Changes since the last report are written when the broker stops."""
     world.put(1, 7)
     assert [event["put_count"] for event in world.slot(end=True)] == [7]

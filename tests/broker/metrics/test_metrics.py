@@ -1,4 +1,4 @@
-"""/metrics and /health of a real broker: what Prometheus reads, and what an orchestrator acts on."""
+"""/metrics and /health of a real broker: pages for Prometheus and for an orchestrator."""
 
 import asyncio
 import contextlib
@@ -57,7 +57,7 @@ async def health(app: BrokerApp) -> tuple[int, Any]:
 
 
 async def served(app: BrokerApp, count: int) -> dict[str, Metric] | None:
-    """Return a scrape once ``count`` sends were served: they are counted just behind their answers."""
+    """Return a scrape once ``count`` sends were served: they are counted just after their answers."""
     families = await scrape(app)
     done = samples(families)["pocketmq_requests_served_total", (("pair", "SendMessageThread"),)]
     return families if done >= count else None
@@ -86,7 +86,7 @@ async def app(tmp_path: Path) -> AsyncIterator[BrokerApp]:
 
 
 async def test_a_scrape_has_names_types_and_values(app: BrokerApp, harness: Harness) -> None:
-    """Prometheus' own parser reads it; counters and histograms never fall; what was sent is counted."""
+    """Prometheus' own parser reads it; counters and histograms never fall; sends are counted."""
     client = await harness.client(app)
     before = await scrape(app)
     await client.put(b"one", b"two")
@@ -134,8 +134,8 @@ async def test_the_buckets_of_a_histogram_never_fall(app: BrokerApp, harness: Ha
     assert rows["SendMessageThread", "append"][-1][1] == 5
 
 
-async def test_refused_requests_are_counted_by_what_was_asked_and_who_asked(app: BrokerApp) -> None:
-    """Labels are of a closed list, or bounded."""
+async def test_refused_requests_are_counted_by_request_and_client(app: BrokerApp) -> None:
+    """Label values are from a closed list, or bounded in number."""
     for version in (63, 409, 409):
         app.refused_requests.note(34, 1, Cause.CODEC, "no", remote="1.2.3.4:5", language=1, version=version)
     metrics = samples(await scrape(app))
@@ -145,7 +145,7 @@ async def test_refused_requests_are_counted_by_what_was_asked_and_who_asked(app:
 
 
 async def test_pages_answer_while_the_loop_is_busy_and_the_lock_is_held(app: BrokerApp) -> None:
-    """Nothing on the way to the metrics waits for the event loop, or for a lock that disk work holds."""
+    """The pages wait neither for the event loop nor for a lock that disk work holds."""
     address = app.metrics_address
     answers: list[tuple[int, bytes]] = []
     done = threading.Event()
@@ -189,7 +189,7 @@ async def test_health_names_its_reasons(app: BrokerApp) -> None:
 
 
 def test_health_follows_the_life_of_a_broker(tmp_path: Path) -> None:
-    """Starting and stopping are reasons; a busy page cache and a loop that stands still are, too."""
+    """Starting and stopping are reasons; so are a busy page cache and a stalled loop."""
     world = World(tmp_path)
     report = Health("b", world.clock)
     assert report.report().reasons == ["starting"]
@@ -208,7 +208,7 @@ def test_health_follows_the_life_of_a_broker(tmp_path: Path) -> None:
 
 
 async def test_a_port_in_use_stops_the_start_only_if_it_was_asked_for(tmp_path: Path) -> None:
-    """Else the broker runs without metrics and says so; a refused start has not touched the store."""
+    """Else the broker runs without metrics and logs it; a refused start has not touched the store."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -1,4 +1,4 @@
-"""The HTTP server: bounded, patient with nobody, never silent."""
+"""The HTTP server: bounded in connections, bytes and time; it always answers."""
 
 import errno
 import http.client
@@ -92,7 +92,7 @@ def test_pages_are_served_and_faults_are_answers(world: World) -> None:
     ],
 )
 def test_any_bytes_get_an_answer(world: World, request_bytes: bytes, status: bytes) -> None:
-    """Also bytes that are no HTTP."""
+    """Also bytes that are not HTTP."""
     assert world.server.answer(request_bytes).split()[1] == status
 
 
@@ -102,7 +102,7 @@ def step_until(world: World, probe: Any) -> None:
 
 
 def test_a_request_in_pieces_is_put_together(world: World) -> None:
-    """TCP cuts where it likes."""
+    """TCP may split a request anywhere."""
     client = world.connect()
     for piece in (b"GET /a HT", b"TP/1.1\r\nHost: x\r\n", b"\r\n"):
         client.sendall(piece)
@@ -119,8 +119,8 @@ def test_a_request_in_pieces_is_put_together(world: World) -> None:
     client.close()
 
 
-def test_who_is_slow_or_too_many_is_closed(world: World) -> None:
-    """A peer that says nothing costs one of a bounded number of places, for a bounded time."""
+def test_slow_and_excess_connections_are_closed(world: World) -> None:
+    """A silent peer takes one of a bounded number of connections, for a bounded time."""
     silent: list[socket.socket] = []
     for _ in range(CONNECTIONS_MAX + 3):  # the system's own queue is short: each is accepted before the next
         silent.append(world.connect())
@@ -136,8 +136,8 @@ def test_who_is_slow_or_too_many_is_closed(world: World) -> None:
         client.close()
 
 
-def test_peers_that_say_nothing_keep_nobody_out(world: World) -> None:
-    """A probe of ``/health`` is answered while idle connections have taken every place."""
+def test_silent_peers_keep_no_client_out(world: World) -> None:
+    """A probe of ``/health`` is answered while idle connections have reached the limit."""
     silent: list[socket.socket] = []
     for _ in range(CONNECTIONS_MAX):
         silent.append(world.connect())
@@ -150,7 +150,7 @@ def test_peers_that_say_nothing_keep_nobody_out(world: World) -> None:
 
 
 def test_without_descriptors_the_server_does_not_spin(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection that cannot be accepted stays ready: the thread pauses before it looks again."""
+    """A connection that cannot be accepted stays ready: the thread pauses before it tries again."""
 
     class Exhausted:
         def accept(self) -> Any:
@@ -180,7 +180,7 @@ def test_stop_ends_the_thread_at_once_and_frees_the_port(world: World) -> None:
 
 
 def test_a_port_in_use_is_named(world: World) -> None:
-    """With what to do."""
+    """With the remedy."""
     other = MetricsServer(PAGES, world.clock, world.log)
     with pytest.raises(AddressInUse, match=rf"{world.server.port} is in use.*metrics\.listen_port"):
         other.bind("127.0.0.1", world.server.port)

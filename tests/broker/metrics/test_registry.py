@@ -1,4 +1,4 @@
-"""One row a metric: what is made from the rows agrees, and what is written by hand elsewhere agrees with them."""
+"""One row a metric: the texts made from the rows agree, and handwritten ones elsewhere agree with them."""
 
 import re
 from pathlib import Path
@@ -117,7 +117,7 @@ def test_the_doctor_reads_keys_that_have_rows_and_in_their_unit() -> None:
 
 
 def test_the_doctor_knows_a_pair_by_its_telemetry_or_by_the_runtime_table(tmp_path: Path) -> None:
-    """Both come from the same rows, so both say the same."""
+    """Both come from the same rows, so both agree."""
     world = World(tmp_path)
     world.enqueue()
     world.clock.advance_ms(250)

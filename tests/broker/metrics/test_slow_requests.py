@@ -1,4 +1,4 @@
-"""Slow requests: the slowest stage is named, few are told, none is lost from the count."""
+"""Slow requests: the slowest stage is named, few are logged, all are counted."""
 
 import asyncio
 import threading
@@ -34,7 +34,7 @@ class World:
         self.connection: Any = FakeConnection()
 
     def answer(self, *waits_ms: int, append_ms: int = 0, flush_ms: int = 0, write_ms: int = 0) -> None:
-        """Answer requests that waited so long in the queue, oldest first, now."""
+        """Answer requests that waited this long in the queue, oldest first, now."""
         now_ns = self.clock.monotonic_ns()
         started_ns = now_ns - (append_ms + flush_ms + write_ms) * MS
         header = NativeAppendRequestHeader("producers", True, [("Topic", 0, 1)], 3000)
@@ -48,14 +48,14 @@ class World:
         self.slow.finished((SEND_PAIR, tasks, tasks[0].created_ns, stages_ns, started_ns), write_ms * MS, now_ns)
 
 
-def test_a_quick_request_is_not_told() -> None:
+def test_a_quick_request_is_not_logged() -> None:
     world = World()
     world.answer(300, 200, append_ms=100, write_ms=99)
     assert (world.slow.count, world.log.events, world.slow.slowest()) == (0, [], [])
 
 
 def test_one_event_names_the_slowest_stage_and_all_stages() -> None:
-    """Code, topic, peer, and every stage in ms: enough to know where to look."""
+    """Code, topic, peer, and every stage in ms: enough to find the cause."""
     world = World()
     world.answer(20, append_ms=30, flush_ms=600, write_ms=1)
     [event] = world.log.events
@@ -75,7 +75,7 @@ def test_one_event_names_the_slowest_stage_and_all_stages() -> None:
 
 
 def test_requests_of_one_drain_have_the_cause_that_is_theirs() -> None:
-    """Who came early waited longer than the append took; who came late did not; who was quick is not told."""
+    """Early requests waited longer than the append took; late ones did not; quick ones are not logged."""
     world = World()
     world.answer(900, 500, 150, 50, append_ms=400)
     assert [event["slowest_stage"] for event in world.log.events] == ["queue_wait", "queue_wait", "append"]
@@ -83,7 +83,7 @@ def test_requests_of_one_drain_have_the_cause_that_is_theirs() -> None:
 
 
 def test_at_most_ten_a_second_of_one_cause_and_the_rest_is_counted() -> None:
-    """A flood of one cause leaves room for another; what was left out is told later."""
+    """A flood of one cause leaves room for another; the number left out is logged later."""
     world = World()
     world.answer(*([700] * 4000))
     world.answer(1, append_ms=800)
@@ -101,7 +101,7 @@ def test_at_most_ten_a_second_of_one_cause_and_the_rest_is_counted() -> None:
 
 
 def test_the_slowest_of_the_last_minute_are_kept() -> None:
-    """Bounded, slowest first, also of those that were not told."""
+    """Bounded, slowest first, requests that were not logged included."""
     world = World()
     world.answer(5000)
     for extra in range(40):
@@ -114,7 +114,7 @@ def test_the_slowest_of_the_last_minute_are_kept() -> None:
     assert [slow.total_ms for slow in world.slow.slowest()] == [700]
 
 
-def test_a_frame_that_arrives_slowly_is_told_apart() -> None:
+def test_a_frame_that_arrives_slowly_has_an_event_of_its_own() -> None:
     """It is the client's or the network's time."""
     world = World()
     world.slow.read_slowly("10.0.0.1:1", make_request(RequestCode.HEART_BEAT), 900 * MS)
@@ -128,7 +128,7 @@ def test_the_topic_is_found_where_a_header_has_one() -> None:
     assert [topic_of(make_request(header=header)) for header in (send, pull, None)] == ["A", "B", ""]
 
 
-async def test_a_send_that_waits_for_the_lock_is_told_by_a_real_broker(
+async def test_a_real_broker_logs_a_send_that_waits_for_the_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Through socket, queue, store and back: the event names the wait for the append lock, with the topic."""

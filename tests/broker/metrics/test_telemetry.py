@@ -1,4 +1,4 @@
-"""Telemetry: what is counted reaches the runtime table, and the lines that operators know come when they should."""
+"""Telemetry: counts reach the runtime table, and the lines that operators know are written in time."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,7 +33,7 @@ MS = 1_000_000
 
 
 class World:
-    """Telemetry over a store that is not open, with a clock that stands still; no thread runs."""
+    """Telemetry over a store that is not open, with a manual clock; no thread runs."""
 
     def __init__(self, tmp_path: Path, **settings: Any) -> None:
         self.clock = ManualClock()
@@ -114,8 +114,8 @@ def test_watermarks_come_each_second_while_something_waits(world: World) -> None
     assert len(world.lines("watermark")) == 5
 
 
-def test_put_times_are_printed_each_minute_and_begin_anew(world: World) -> None:
-    """Two lines a minute to the store logger, one last time with zeros, then silence until something is put."""
+def test_put_times_are_printed_each_minute_and_begin_again(world: World) -> None:
+    """Two lines a minute to the store logger, one last time with zeros, then none until the next put."""
     world.sources.put_times.record(3 * MS, 7)
     world.sources.counters.put(7, 700)
     world.seconds(59)
@@ -131,8 +131,8 @@ def test_put_times_are_printed_each_minute_and_begin_anew(world: World) -> None:
     assert len(world.lines("store")) == 4
 
 
-def test_a_lock_that_is_held_long_is_told_while_it_is(world: World) -> None:
-    """Once, then every ten seconds: not when it is over, when it can no longer be helped."""
+def test_a_lock_that_is_held_long_is_logged_while_it_is(world: World) -> None:
+    """Once, then every ten seconds: not only when it is over and too late."""
     lock = world.store.log.lock
     with lock:
         world.clock.advance_ms(400)
@@ -151,7 +151,7 @@ def test_a_lock_that_is_held_long_is_told_while_it_is(world: World) -> None:
 
 
 def test_a_put_counts_lock_append_and_flush(world: World) -> None:
-    """The whole put until it was acknowledged; the flush wait only for who waited; a long hold is told once."""
+    """The whole put until its acknowledgement; the flush wait only of waiting requests; a long hold is logged once."""
     times = SendTimes(
         world.stage_times.pair(SEND_PAIR),
         world.sources.put_times,
@@ -182,7 +182,7 @@ def test_a_put_counts_lock_append_and_flush(world: World) -> None:
 
 
 def test_the_window_is_about_a_minute(world: World) -> None:
-    """What is older than six slots of ten seconds is gone from the snapshot; the window says how long it is."""
+    """Times older than six slots of ten seconds are gone from the snapshot, which has the length of its window."""
     world.sources.put_times.record(0, 5)
     world.stage_times.pair(SEND_PAIR).record_ns(Stage.APPEND, 1000, 5)
     world.seconds(45)
@@ -197,7 +197,7 @@ def test_the_window_is_about_a_minute(world: World) -> None:
 
 
 def test_flushes_are_counted_each_with_its_time(world: World) -> None:
-    """The latest counts as it was, the others since the last look with their mean."""
+    """The latest counts as measured, the others since the last reading with their mean."""
     log: Any = world.store.log
     times = world.sources.flush_times
     log.flush_count, log.flush_ns_total, log.last_flush_ns = 1, 5 * MS, 5 * MS

@@ -1,4 +1,4 @@
-"""Thread dumps: they show where a thread is stuck, seldom enough, and never grow."""
+"""Thread dumps: they show where a thread is stuck, at a limited rate and size."""
 
 import sys
 import threading
@@ -51,7 +51,7 @@ async def test_it_names_the_thread_and_the_call_it_is_stuck_in() -> None:
 
 
 def test_at_most_one_in_fifteen_seconds_and_only_for_stalls() -> None:
-    """A full queue or a bad request is no reason; the time begins with the dump."""
+    """A full queue or a bad request is no cause; the interval begins with the dump."""
     dumper, clock, log, runner = new_dumper()
     for cause in ("queue_full", "bad_request", "no_write_buffer"):
         dumper.on_refused(cause)
@@ -68,7 +68,7 @@ def test_at_most_one_in_fifteen_seconds_and_only_for_stalls() -> None:
 
 
 def test_a_dumper_that_does_not_run_remembers_nothing() -> None:
-    """Before the start and after the stop a refusal is only a refusal."""
+    """Before the start and after the stop a refusal causes no dump."""
     clock, log, runner = ManualClock(), CapturedLog(), SteppedRunner()
     dumper = ThreadDumper(clock, log)
     dumper.on_refused("page_cache_busy")

@@ -1,4 +1,4 @@
-"""Half records made messages together: the same as one by one."""
+"""Half records turned into messages together: the same as one by one."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def half_record(
     half_topic: str = "RMQ_SYS_TRANS_HALF_TOPIC",
     uniq_key: str | None = None,
 ) -> bytes:
-    """Return a half record as our clients' sends become one, or nearly."""
+    """Return a half record like those of our clients' sends, or nearly."""
     properties = {"UNIQ_KEY": f"{number:032X}" if uniq_key is None else uniq_key, **(more or {})}
     properties |= {"TRAN_MSG": "true", "PGROUP": "g", "REAL_TOPIC": topic, "REAL_QID": queue_id}
     return encode_record(
@@ -89,7 +89,7 @@ halves = st.builds(
 
 @given(st.lists(halves, min_size=1, max_size=12), st.sampled_from([HOST, HOST_V6]))
 def test_together_is_one_by_one(records: list[bytes], store_host: bytes) -> None:
-    """Whatever a half record looks like: bytes, queues, tags, unique ids and keys are those of the scalar path."""
+    """For any half record: bytes, queues, tags, unique ids and keys are those of the scalar path."""
     assert_same(records, store_host)
 
 
@@ -108,8 +108,8 @@ def test_many_like_ones(count: int, store_host: bytes) -> None:
     assert_same([*records, half_record(9, half_topic="Another", **hosts), *records], store_host, tails)
 
 
-def test_what_is_no_message_leaves_the_group_as_it_was() -> None:
-    """A forbidden target, a damaged record, one cut off: an error, and the others go on."""
+def test_an_illegal_half_record_leaves_the_group_as_it_was() -> None:
+    """A forbidden target, a damaged record, a truncated one: an error, and the others are added."""
     good = half_record(1)
     for bad, error in (
         (half_record(2, topic="SCHEDULE_TOPIC_XXXX"), HalfIllegal),
@@ -128,7 +128,7 @@ def test_what_is_no_message_leaves_the_group_as_it_was() -> None:
         assert len(group) == len(group.group([]).sizes) == 2
 
 
-def test_only_what_properties_alone_decide_is_remembered() -> None:
+def test_only_targets_that_properties_alone_decide_are_remembered() -> None:
     """Keys are cut out first; a second unique id, or more names than fit, cost the scalar path, not memory."""
     tails = CommitTails(HalfRecords(HOST))
     for number in range(50):

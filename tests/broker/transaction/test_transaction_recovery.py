@@ -1,4 +1,4 @@
-"""Half messages on a store that a RocketMQ broker had meanwhile."""
+"""Half messages on a store that a RocketMQ broker has used meanwhile."""
 
 import msgspec
 
@@ -29,7 +29,7 @@ def half(fixture: TransactionFixture, body: bytes, unique_key: str, **more: str)
     put(fixture, HALF, body, **kept, UNIQ_KEY=unique_key, **more)
 
 
-def test_a_half_message_that_rocketmq_stored_anew_is_open_once() -> None:
+def test_a_half_message_that_rocketmq_stored_again_is_open_once() -> None:
     """Its copies have the same unique key and a number of checks; another group's message with that key stays."""
     clock, files = ManualClock(), fresh_disk()
     fixture = TransactionFixture(sim_config(), files, clock)
@@ -37,7 +37,7 @@ def test_a_half_message_that_rocketmq_stored_anew_is_open_once() -> None:
     half(fixture, b"1", "B")
     half(fixture, b"2", "A", group="another")
     half(fixture, b"3", "A", TRANSACTION_CHECK_TIMES="1")
-    half(fixture, b"4", "B")  # no copy: somebody sent a key twice
+    half(fixture, b"4", "B")  # no copy: a client sent a key twice
     half(fixture, b"5", "A", TRANSACTION_CHECK_TIMES="2")
     fixture.store.close()
     fixture = TransactionFixture(sim_config(), files.after_kill(), clock)
@@ -46,7 +46,7 @@ def test_a_half_message_that_rocketmq_stored_anew_is_open_once() -> None:
 
 
 def test_where_rocketmqs_group_is_ahead_of_us_it_counts() -> None:
-    """RocketMQ passed half messages of ours without an op message, because it stored them anew."""
+    """RocketMQ passed half messages of ours without an op message, because it stored them again."""
     clock, files = ManualClock(), fresh_disk()
     fixture = TransactionFixture(sim_config(), files, clock)
     for number in range(4):

@@ -1,4 +1,4 @@
-"""What is open: the table in memory, the op messages, and finding both in a log that RocketMQ may have written."""
+"""Open transactions: the table in memory, the op messages, and both read from a log that RocketMQ may have written."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,7 +29,7 @@ def test_op_bodies_name_all_offsets_in_order(offsets: list[int]) -> None:
 
 
 def test_an_op_message_of_either_version_is_read() -> None:
-    """4.9 writes one offset, 5.3 a list with a comma at its end; garbage names none."""
+    """4.9 writes one offset, 5.3 a list with a comma at its end; other bytes name none."""
     assert (parse_op(b"17"), parse_op(b"17,4,"), parse_op(b""), parse_op(b"x,-1,9"), parse_op(b"9" * 30)) == (
         [17],
         [17, 4],
@@ -41,8 +41,8 @@ def test_an_op_message_of_either_version_is_read() -> None:
 
 @given(st.permutations(range(8)), st.sets(st.integers(0, 7)), st.data())
 def test_a_start_misses_nothing_whatever_the_order(order: list[int], ended: set[int], data: st.DataObject) -> None:
-    """Halves come in any order (two send threads), some end meanwhile: what ``low`` leaves behind is known and ended,
-    and every op message that concerns the others lies behind its op offset."""
+    """Halves are added in any order (two send threads), some end meanwhile: those below ``low`` are known and ended,
+    and all op messages about the others are at or after its op offset."""
     table = TransactionTable(100)
     table.open_at(0, 0)
     op_of: dict[int, int] = {}
@@ -67,8 +67,8 @@ def test_a_start_misses_nothing_whatever_the_order(order: list[int], ended: set[
     assert {half.queue_offset for half in table.pending()} == set(range(8)) - op_of.keys()
 
 
-def test_what_is_remembered_is_bounded() -> None:
-    """Outcomes and kept records: the oldest outcome goes, a record beyond the room is read from the log instead."""
+def test_the_memory_of_ended_transactions_is_bounded() -> None:
+    """The oldest outcome is forgotten; a record beyond the memory for records is read from the log instead."""
     table = TransactionTable(10)
     for offset in range(OUTCOMES_MAX + 2):
         half = a_half(offset)
@@ -96,8 +96,8 @@ def test_what_is_remembered_is_bounded() -> None:
 def test_a_committed_record_is_the_half_one_elsewhere(
     body: bytes, properties: dict[str, str], born_host: bytes, sys_flag: int
 ) -> None:
-    """Flag, body, CRC, times, hosts and properties stay; topic, queue, type and prepared offset are new; what the
-    queues and the index are told is what the scalar path would say."""
+    """Flag, body, CRC, times, hosts and properties stay; topic, queue, type and prepared offset are new; the
+    queues and the index get the same as from the scalar path."""
     properties = {**properties, "REAL_TOPIC": "Orders", "REAL_QID": "3"}
     record = encode_record(
         "RMQ_SYS_TRANS_HALF_TOPIC",
@@ -123,7 +123,7 @@ def test_a_committed_record_is_the_half_one_elsewhere(
 
 
 def test_a_store_of_rocketmq_is_taken_over() -> None:
-    """It stores a half message anew at each check, with the first one's offset: only the last is open, and the end of
+    """It stores a half message again at each check, with the first one's offset: only the last is open, and the end of
     the first ends it; op messages hold lists; the progress is its consumer group's."""
     clock, files = ManualClock(), fresh_disk()
     fixture = TransactionFixture(sim_config(), files, clock)
@@ -159,8 +159,8 @@ def test_a_store_of_rocketmq_is_taken_over() -> None:
     fixture.stop()
 
 
-def test_nobody_is_given_up_while_its_producers_are_away() -> None:
-    """Only checks that reach a producer count; after file_reserved_time a half message goes all the same."""
+def test_no_half_message_is_given_up_while_its_producers_are_away() -> None:
+    """Only checks that reach a producer count; after file_reserved_time a half message is given up all the same."""
     clock = ManualClock()
     fixture = TransactionFixture(sim_config(), fresh_disk(), clock, transaction_check_max=2)
     fixture.half(b"x")
@@ -181,7 +181,7 @@ def test_nobody_is_given_up_while_its_producers_are_away() -> None:
 
 
 def test_progress_never_runs_ahead_of_the_disk() -> None:
-    """It is written once what it leaves behind is flushed; before that a crash finds the older one."""
+    """It is written once the log up to its end is flushed; before that a crash finds the older one."""
     clock = ManualClock()
     fixture = TransactionFixture(sim_config(), fresh_disk(), clock)
     fixture.half(b"x", b"y")
