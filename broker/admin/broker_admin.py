@@ -16,7 +16,7 @@ from pocketmq.broker.metrics.metrics import GROUPS
 from pocketmq.broker.metrics.observation import Observation
 from pocketmq.broker.metrics.registry import runtime_table
 from pocketmq.broker.metrics.request_metrics import PAIRS
-from pocketmq.broker.metrics.sources import Look, Pair
+from pocketmq.broker.metrics.sources import Pair, Reading
 from pocketmq.broker.metrics.telemetry import Telemetry
 from pocketmq.broker.request.default_processor import Handler
 from pocketmq.broker.request.request_task import Buffers, Task, encode_answer
@@ -147,20 +147,20 @@ class BrokerAdmin:
             table |= self.staged.runtime_info()
         observation = self.observation
         if observation.sources is not None and observation.telemetry is not None:
-            look = Look(observation.sources, now_ns)
-            table |= ha_runtime_info(look) | runtime_table(GROUPS, look)
+            reading = Reading(observation.sources, now_ns)
+            table |= ha_runtime_info(reading) | runtime_table(GROUPS, reading)
             table["runtime"] = f"[ {(self.clock.now_ms() - int(table['bootTimestamp'])) // 1000} seconds ]"
-            self._add_telemetry(table, observation.telemetry, look)
+            self._add_telemetry(table, observation.telemetry, reading)
         return dict(sorted(table.items()))
 
-    def _add_telemetry(self, table: dict[str, str], telemetry: Telemetry, look: Look) -> None:
-        puts = look.sources.put_times
+    def _add_telemetry(self, table: dict[str, str], telemetry: Telemetry, reading: Reading) -> None:
+        puts = reading.sources.put_times
         table["putMessageEntireTimeMax"] = str(puts.max_ms)
         table["putMessageTimesTotal"] = str(puts.total)
         table["putMessageDistributeTime"] = put_times_text(puts.window())
         table["putLatency99"] = f"{puts.latency_ms(0.99):.2f}"
         table["putLatency999"] = f"{puts.latency_ms(0.999):.2f}"
-        for pair in look.pairs():
+        for pair in reading.pairs():
             table |= _queue_info(pair)
         table[TELEMETRY_KEY] = encode_telemetry(telemetry.snapshot())
 

@@ -10,7 +10,7 @@ from typing import Final
 from pocketmq.broker.ha.ha_node import HaNode
 from pocketmq.broker.ha.ha_roles import SLAVE
 from pocketmq.broker.metrics.registry import Counter, Find, Gauge, Group, Row, S, Unit, only
-from pocketmq.broker.metrics.sources import Look
+from pocketmq.broker.metrics.sources import Reading
 from pocketmq.remoting.protocol.ha import HaSlaveBody, HaStatusBody
 from pocketmq.store.ha.status import HaStatus
 
@@ -33,14 +33,16 @@ def _role(status: HaStatusBody) -> str:
 def _status(wanted: Callable[[str], bool] = lambda role: True) -> Find[HaStatusBody]:
     """Return what finds the status of a node whose role is ``wanted``."""
     return only(
-        lambda look: (
-            None if look.replication is None or not wanted(look.replication.status.role) else look.replication.status
+        lambda reading: (
+            None
+            if reading.replication is None or not wanted(reading.replication.status.role)
+            else reading.replication.status
         )
     )
 
 
-def _slaves(look: Look) -> Iterable[tuple[tuple[str, str], HaSlaveBody]]:
-    replication = look.replication
+def _slaves(reading: Reading) -> Iterable[tuple[tuple[str, str], HaSlaveBody]]:
+    replication = reading.replication
     slaves = [] if replication is None else replication.status.slaves
     return [((slave.node_id or slave.address, str(slave.broker_id)), slave) for slave in slaves]
 
@@ -137,7 +139,7 @@ SLAVES: Final[Group[HaSlaveBody]] = Group(
     labels=("slave", "broker_id"),
 )
 SERVICE: Final[Group[HaStatus]] = Group(
-    only(lambda look: None if look.replication is None else look.replication.service),
+    only(lambda reading: None if reading.replication is None else reading.replication.service),
     _of(
         "master",
         Counter("ha_waits_served", "Waits for slaves that ended with a confirmation.", lambda service: service.served),
@@ -193,11 +195,11 @@ REPLICATION: Final = (NODE, MASTER, SLAVES, SERVICE, SLAVE_SIDE)
 """In the order of the documentation."""
 
 
-def ha_runtime_info(look: Look) -> dict[str, str]:
+def ha_runtime_info(reading: Reading) -> dict[str, str]:
     """Return the texts of the runtime table; its numbers come from the rows."""
-    if look.replication is None:
+    if reading.replication is None:
         return {}
-    status = look.replication.status
+    status = reading.replication.status
     table = {"haRole": _role(status)}
     if status.is_fenced:
         table["haFencedBy"] = status.fenced_by_address or status.fenced_by_owner

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pocketmq.broker.metrics.metrics import GROUPS
 from pocketmq.broker.metrics.registry import interval_values
-from pocketmq.broker.metrics.sources import Look, Sources
+from pocketmq.broker.metrics.sources import Reading, Sources
 from pocketmq.broker.send.send_times import LOCK_HOLD_NS
 from pocketmq.broker.stats import put_statistics
 from pocketmq.broker.stats.stage_times import SEND_PAIR, Stage
@@ -67,7 +67,7 @@ class IntervalLog:
         """Write a report if one is due; ``end``: the broker is stopping."""
         refusals = self._new_refusals()
         held_ns = self.sources.store.log.lock.held_ns()
-        now = interval_values(GROUPS, Look(self.sources, now_ns))
+        now = interval_values(GROUPS, Reading(self.sources, now_ns))
         grown = {name: max(0, value - self._counted.get(name, 0)) for name, value in now.counters.items()}
         trouble = bool(refusals) or held_ns >= LOCK_HOLD_NS or any(grown.get(name) for name in TROUBLES)
         if not (trouble or end or now_ns - self._begin_ns >= QUIET_NS):

@@ -18,7 +18,7 @@ from pocketmq.broker.metrics.ha_metrics import REPLICATION
 from pocketmq.broker.metrics.registry import Group
 from pocketmq.broker.metrics.request_metrics import REQUESTS
 from pocketmq.broker.metrics.service_metrics import SERVICES
-from pocketmq.broker.metrics.sources import Look, Sources
+from pocketmq.broker.metrics.sources import Reading, Sources
 from pocketmq.broker.metrics.store_metrics import PROCESS, STORE
 from pocketmq.common.clock import Clock
 
@@ -35,9 +35,9 @@ class _BrokerCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Return the families, read now."""
-        look = Look(self._sources, self._clock.monotonic_ns())
+        reading = Reading(self._sources, self._clock.monotonic_ns())
         for group in GROUPS:
-            yield from group.families(look)
+            yield from group.families(reading)
 
 
 def exposition(sources: Sources, clock: Clock) -> Callable[[], bytes]:

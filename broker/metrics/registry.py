@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from pocketmq.broker.metrics.sources import Look
+from pocketmq.broker.metrics.sources import Reading
 
 PREFIX: Final = "pocketmq_"
 
@@ -24,15 +24,15 @@ Distribution = tuple[Sequence[tuple[str, float]], float]
 Value = float | Distribution
 Series = Iterable[tuple[Sequence[str], Value]]
 """(label values, value) of each sample."""
-Find = Callable[[Look], Iterable[tuple[Sequence[str], S]]]
+Find = Callable[[Reading], Iterable[tuple[Sequence[str], S]]]
 """(label values, object) of each present object."""
 
 
-def only(read: Callable[[Look], S | None]) -> Find[S]:
+def only(read: Callable[[Reading], S | None]) -> Find[S]:
     """Return a ``Find`` of one object without labels, or of none."""
 
-    def find(look: Look) -> list[tuple[Sequence[str], S]]:
-        found = read(look)
+    def find(reading: Reading) -> list[tuple[Sequence[str], S]]:
+        found = read(reading)
         return [] if found is None else [((), found)]
 
     return find
@@ -155,9 +155,9 @@ class Group(Generic[S]):
     labels: tuple[str, ...] = ()
     telemetry: str = ""
 
-    def families(self, look: Look) -> Iterator[Metric]:
+    def families(self, reading: Reading) -> Iterator[Metric]:
         """Yield the families that are exported, read now."""
-        found = list(self.find(look))
+        found = list(self.find(reading))
         if found:
             for row in self.rows:
                 if row.name:
@@ -179,12 +179,12 @@ def runtime_text(row: Row[Any], value: Any) -> str:
     return f"{value:.4f}" if row.unit is Unit.RATIO else str(value)
 
 
-def runtime_table(groups: Iterable[Group[Any]], look: Look) -> dict[str, str]:
+def runtime_table(groups: Iterable[Group[Any]], reading: Reading) -> dict[str, str]:
     """Return the entries of all groups whose objects have no labels."""
     table: dict[str, str] = {}
     for group in groups:
         if not group.labels:
-            for _, source in group.find(look):
+            for _, source in group.find(reading):
                 table |= group.runtime_of(source)
     return table
 
@@ -198,13 +198,13 @@ class IntervalValues:
     """Since the start."""
 
 
-def interval_values(groups: Iterable[Group[Any]], look: Look) -> IntervalValues:
+def interval_values(groups: Iterable[Group[Any]], reading: Reading) -> IntervalValues:
     """Return the values of the ``interval`` event, read now."""
     gauges: dict[str, float] = {}
     counters: dict[str, float] = {}
     for group in groups:
         rows = [row for row in group.rows if row.interval]
-        for _, source in group.find(look) if rows else ():
+        for _, source in group.find(reading) if rows else ():
             for row in rows:
                 value = row.value(source)
                 shown = int(value) if row.unit is Unit.FLAG else value

@@ -1,6 +1,6 @@
 """The sources of the metrics.
 
-Lives here: ``Sources``, the parts of a running broker that keep statistics; ``Look``, one reading of them.
+Lives here: ``Sources``, the parts of a running broker that keep statistics; ``Reading``, their values at one moment.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -106,8 +106,8 @@ class Replication:
     service: HaStatus | None
 
 
-class Look:
-    """One reading of the sources; values that are costly to read are read once."""
+class Reading:
+    """The sources at one moment; values that are costly to read are read once."""
 
     def __init__(self, sources: Sources, now_ns: int) -> None:
         self.sources = sources

@@ -9,7 +9,7 @@ from typing import Final
 
 from pocketmq.broker.metrics.interval_log import IntervalLog
 from pocketmq.broker.metrics.request_metrics import PAIRS
-from pocketmq.broker.metrics.sources import Look, Sources
+from pocketmq.broker.metrics.sources import Reading, Sources
 from pocketmq.broker.metrics.store_metrics import LOG, PAGE_CACHE, POOL
 from pocketmq.broker.metrics.watermarks import Watermarks
 from pocketmq.broker.send.send_times import LOCK_HOLD_NS
@@ -153,13 +153,13 @@ class Telemetry:
     def snapshot(self) -> TelemetrySnapshot:
         """Return the present state; values that are metrics too come from their rows."""
         sources = self.sources
-        look = Look(sources, self._clock.monotonic_ns())
+        reading = Reading(sources, self._clock.monotonic_ns())
         flush = sources.flush_times.window()
         store = sources.store
-        pools = [POOL.telemetry_of(pool) for _, pool in POOL.find(look)]
+        pools = [POOL.telemetry_of(pool) for _, pool in POOL.find(reading)]
         return TelemetrySnapshot(
-            window_s=round((look.now_ns - self._slot_begins_ns[0]) / 1e9, 3),
-            pairs=[PairTelemetry(name=pair.executor.name, **PAIRS.telemetry_of(pair)) for pair in look.pairs()],
+            window_s=round((reading.now_ns - self._slot_begins_ns[0]) / 1e9, 3),
+            pairs=[PairTelemetry(name=pair.executor.name, **PAIRS.telemetry_of(pair)) for pair in reading.pairs()],
             stages=sources.stage_times.rows() if sources.stage_times is not None else [],
             refusals=sources.refusals(),
             refused_requests=sources.refused_requests.snapshot(),

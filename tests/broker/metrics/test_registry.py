@@ -11,7 +11,7 @@ import pytest
 from pocketmq.broker.metrics.metrics import GROUPS
 from pocketmq.broker.metrics.registry import Counter, Gauge, Group, Row, Unit, interval_values, runtime_text
 from pocketmq.broker.metrics.request_metrics import PAIRS
-from pocketmq.broker.metrics.sources import Look
+from pocketmq.broker.metrics.sources import Reading
 from pocketmq.broker.metrics.store_metrics import LOG, PAGE_CACHE, POOL
 from pocketmq.broker.stats.stage_times import SEND_PAIR
 from pocketmq.cli.doctor import broker_metrics as doctor
@@ -68,25 +68,25 @@ def test_one_row_is_shown_in_the_unit_of_each_place() -> None:
     assert [sample.value for sample in flag.family((), [((), True)]).samples] == [1.0]
     assert runtime_text(flag, True) == "true"
     done: Row[int] = Counter("done", "Done.", lambda ms: ms, interval="done_count")
-    look = Look(SimpleNamespace(), 0)  # type: ignore[arg-type]
-    values = interval_values([Group(lambda look: [((), 1)], (flag, done, wait))], look)
+    reading = Reading(SimpleNamespace(), 0)  # type: ignore[arg-type]
+    values = interval_values([Group(lambda reading: [((), 1)], (flag, done, wait))], reading)
     assert (values.gauges, values.counters) == ({"busy": 1, "wait_ms": 1}, {"done_count": 1})
 
 
 def test_labels_of_the_group_come_before_those_of_the_row() -> None:
     """A group's objects carry labels; a row may add its own; an absent group has no families."""
     row: Row[int] = Counter("ended", "Ended.", lambda n: [(("ok",), n), (("lost",), 0)], labels=("outcome",))
-    group: Group[int] = Group(lambda look: [(("one",), 1), (("two",), 2)], (row,), labels=("pair",))
-    look: Any = None
-    [family] = group.families(look)
+    group: Group[int] = Group(lambda reading: [(("one",), 1), (("two",), 2)], (row,), labels=("pair",))
+    reading: Any = None
+    [family] = group.families(reading)
     assert [(sample.labels, sample.value) for sample in family.samples] == [
         ({"pair": "one", "outcome": "ok"}, 1),
         ({"pair": "one", "outcome": "lost"}, 0),
         ({"pair": "two", "outcome": "ok"}, 2),
         ({"pair": "two", "outcome": "lost"}, 0),
     ]
-    absent: Group[int] = Group(lambda look: [], (row,))
-    assert list(absent.families(look)) == []
+    absent: Group[int] = Group(lambda reading: [], (row,))
+    assert list(absent.families(reading)) == []
 
 
 def test_the_doctor_reads_keys_that_have_rows_and_in_their_unit() -> None:
@@ -121,7 +121,7 @@ def test_the_doctor_knows_a_pair_by_its_telemetry_or_by_the_runtime_table(tmp_pa
     world = World(tmp_path)
     world.enqueue()
     world.clock.advance_ms(250)
-    [pair] = Look(world.sources, world.clock.monotonic_ns()).pairs()
+    [pair] = Reading(world.sources, world.clock.monotonic_ns()).pairs()
     runtime = PAIRS.runtime_of(pair, "send")
     snapshot = Snapshot(broker="b", address="a", at_ms=0, runtime=runtime)
     known = BrokerMetrics(snapshot, BrokerSettings({})).pair(SEND_PAIR)
