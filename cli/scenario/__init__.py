@@ -1,1 +1,1 @@
-"""``pocketmq scenario``: the incidents, provoked in real processes."""
+"""``pocketmq scenario``: provokes incidents of production in real processes."""

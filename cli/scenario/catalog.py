@@ -1,6 +1,6 @@
-"""Which scenarios there are.
+"""The list of scenarios.
 
-Lives here: ``CATALOG``: names, incidents and questions, so that ``list`` and ``--help`` load nothing heavy; ``module``.
+Lives here: ``CATALOG``: names, incidents and questions, so that ``list`` and ``--help`` load nothing heavy; ``find``.
 """
 
 import importlib
@@ -19,7 +19,7 @@ Run = Callable[["Cluster", bool, Callable[[str], None]], Awaitable[list["Phase"]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One incident that can be provoked."""
+    """One incident that ``pocketmq scenario`` provokes."""
 
     name: str
     incident: str
@@ -28,9 +28,9 @@ class Scenario:
     """Its times are scaled down unless ``--full`` is given."""
 
     def load(self, *, full: bool = False) -> tuple[Run, str, str]:
-        """Return how it runs, its cure, and the cure's price.
+        """Return the function that runs it, its cure, and the cure's price.
 
-        A module has ``plans``, which are run one after the other, or a ``run`` of its own.
+        A module has ``plans``, which run one after the other, or its own ``run``.
         """
         module = importlib.import_module(f"pocketmq.cli.scenario.incidents.{self.name.replace('-', '_')}")
         run = module.run_full if full else getattr(module, "run", None) or partial(_run_plans, module.plans)
@@ -41,7 +41,7 @@ CATALOG: Final[tuple[Scenario, ...]] = (
     Scenario(
         "timeout-clean-queue",
         "[TIMEOUT_CLEAN_QUEUE]broker busy: sends queue up behind appends of 100 ms",
-        "What do 2,000 waiting sends get, if their clients give up after 3 s?",
+        "What happens to 2,000 waiting sends whose clients give up after 3 s?",
     ),
     Scenario(
         "pcbusy",
@@ -50,7 +50,7 @@ CATALOG: Final[tuple[Scenario, ...]] = (
     ),
     Scenario(
         "pc-synchronized",
-        "[PC_SYNCHRONIZED]broker busy: a put waits for the append lock that another one holds",
+        "[PC_SYNCHRONIZED]broker busy: a put waits for an append lock that another thread holds",
         "What does the second of two send threads answer while the first is stuck?",
     ),
     Scenario(
@@ -66,7 +66,7 @@ CATALOG: Final[tuple[Scenario, ...]] = (
     Scenario(
         "retry-codes",
         "MQBrokerException CODE: 2 although another broker is healthy",
-        "Why does a client not go to the other broker when one says that it is busy?",
+        "Why does a client not try the other broker when one answers that it is busy?",
     ),
     Scenario(
         "pool-loss",
@@ -76,13 +76,13 @@ CATALOG: Final[tuple[Scenario, ...]] = (
     Scenario(
         "ordered-lock-stuck",
         "an ordered queue stands still for a minute: message queue locked by other client",
-        "Who has the lock of a queue whose consumer was killed, and what gets it back sooner?",
+        "Which client has the lock of a queue whose consumer was killed, and what frees it sooner?",
         has_full=True,
     ),
     Scenario(
         "slave-readonly",
         "sends time out on a synchronous master although it is well: its slave's disk refuses writes",
-        "Why do sends of 30 s fail, and what should their senders have been told?",
+        "Why do sends with a timeout of 30 s fail, and which answer should they get?",
     ),
     Scenario(
         "slave-killed",
@@ -92,12 +92,12 @@ CATALOG: Final[tuple[Scenario, ...]] = (
     Scenario(
         "slave-frozen",
         "FLUSH_SLAVE_TIMEOUT: the slave of a synchronous master stands still with open connections",
-        "How long does a slave that says nothing hold up each send?",
+        "How long does a silent slave delay each send?",
     ),
     Scenario(
         "network-cut",
-        "acknowledged messages are gone after a promotion: master and slave had lost each other before",
-        "What does a cut between master and slave cost when the master's machine is lost in it?",
+        "acknowledged messages are gone after a promotion: the network between master and slave was cut before",
+        "What is lost when the master's machine fails during a cut between master and slave?",
     ),
 )
 

@@ -1,6 +1,6 @@
 """``pocketmq scenario``: one command for each incident.
 
-Lives here: options, progress, the order of things, the exit code.
+Lives here: options, the order of the steps, progress, the exit code.
 """
 
 import asyncio
@@ -25,25 +25,23 @@ if TYPE_CHECKING:
     from pocketmq.cli.scenario.report.report import Report
 
 TOGETHER_S_MAX: Final = 240.0
-"""A run that takes longer hangs; it is ended."""
+"""A run that takes longer hangs, and is ended."""
 
 
 def scenario(
-    name: Annotated[str, typer.Argument(metavar="list|NAME", help="'list' shows the names.")],
+    name: Annotated[str, typer.Argument(metavar="list|NAME", help="The scenario; 'list' shows all names.")],
     as_json: options.Json = False,
     picture: Annotated[
         str | None, typer.Option("--picture", metavar="FILE", help="Draw the sends into a .png or .svg file.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer sends, shorter times: about 15 s.")] = False,
-    full: Annotated[
-        bool, typer.Option("--full", help="RocketMQ's times as they are, where the scenario divides them.")
-    ] = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave stores and logs, and say where.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Use RocketMQ's times where the scenario divides them.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep stores and logs, and print where they are.")] = False,
 ) -> None:
-    """Provoke an incident in real processes: what clients see, what brokers measure, and what cures it.
+    """Provoke an incident in real processes, and show what clients see, what brokers measure, and what cures it.
 
-    Starts a name server and brokers of its own on free ports of 127.0.0.1 with temporary directories; the fault is made
-    by their disk. Exit code 0: the fault was seen and the cure cured it; 1: something differed from that.
+    Starts its own name server and brokers on free ports of 127.0.0.1 in temporary directories, and makes their disk or
+    network fail. Exit code 0: the fault was seen and the cure worked; 1: at least one check failed.
     """
     if name == "list":
         _list(as_json)
@@ -51,9 +49,9 @@ def scenario(
     chosen = find(name)
     if chosen is None:
         known = ", ".join(each.name for each in CATALOG)
-        raise typer.BadParameter(f"{name!r} is no scenario; there are: {known}", param_hint="NAME")
+        raise typer.BadParameter(f"{name!r} is not a scenario; there are: {known}", param_hint="NAME")
     if full and (quick or not chosen.has_full):
-        why = "not together with --quick" if quick else f"{name} divides no times"
+        why = "cannot be combined with --quick" if quick else f"{name} does not divide times"
         raise typer.BadParameter(why, param_hint="--full")
     if picture is not None:
         from pocketmq.cli.scenario.report import picture_file
@@ -66,14 +64,7 @@ def scenario(
     if report is None:
         raise typer.Exit(ExitCode.INTERRUPTED)
     if picture is not None:
-        from pocketmq.cli.scenario.report import picture_file
-
-        if any(phase.spans for phase in report.phases):
-            from pocketmq.cli.scenario.report import timeline_picture
-
-            timeline_picture.draw(report, picture)
-        else:
-            picture_file.draw(report, picture)
+        picture_file.draw(report, picture)
         _progress(f"picture: {picture}")
     if as_json:
         print_json(report)
@@ -81,12 +72,7 @@ def scenario(
         from pocketmq.cli.scenario.report import tables, terminal_picture
 
         tables.print_report(report)
-        if any(phase.spans for phase in report.phases):
-            from pocketmq.cli.scenario.report import timeline_picture
-
-            timeline_picture.print_timeline(report)
-        else:
-            terminal_picture.print_picture(report)
+        terminal_picture.print_picture(report)
     if not report.ok:
         raise typer.Exit(ExitCode.FAILED)
 
@@ -99,12 +85,12 @@ def _list(as_json: bool) -> None:
 
 
 def _progress(text: str) -> None:
-    """Say what happens, on standard error: a run takes up to a minute."""
+    """Print the current step on standard error: a run takes up to a minute."""
     print(f"  {text} …" if not text.startswith("picture") else f"  {text}", file=sys.stderr, flush=True)
 
 
 async def run_scenario(chosen: Scenario, *, quick: bool, keep: bool, full: bool = False) -> "Report":
-    """Run one scenario and return its report; processes and files are gone then, also after an error or a signal."""
+    """Run one scenario and return its report. Its processes and files are removed, also after an error or a signal."""
     from pocketmq.cli.scenario.harness.cluster import Cluster
     from pocketmq.cli.scenario.report.report import Report
 
@@ -112,7 +98,7 @@ async def run_scenario(chosen: Scenario, *, quick: bool, keep: bool, full: bool 
     task = asyncio.current_task()
     assert task is not None
     with contextlib.suppress(NotImplementedError, RuntimeError):
-        for number in (signal.SIGTERM, signal.SIGHUP):  # a closed terminal, too, must leave nothing behind
+        for number in (signal.SIGTERM, signal.SIGHUP):  # a closed terminal must leave nothing behind either
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     started_ms, begin_s = time.time_ns() // 1_000_000, time.monotonic()
     try:
@@ -120,7 +106,7 @@ async def run_scenario(chosen: Scenario, *, quick: bool, keep: bool, full: bool 
             phases = await run(cluster, quick, _progress)
     except TimeoutError as error:
         raise CommandFailed(
-            "the scenario did not end", why=f"it took longer than {TOGETHER_S_MAX:.0f} s", hint="is the machine busy?"
+            "the scenario was stopped", why=f"it took longer than {TOGETHER_S_MAX:.0f} s", hint="is the machine busy?"
         ) from error
     return Report(
         scenario=chosen.name,
@@ -139,5 +125,5 @@ async def run_scenario(chosen: Scenario, *, quick: bool, keep: bool, full: bool 
 
 
 def machine() -> str:
-    """Say what the numbers were measured on."""
+    """Describe the machine that the numbers were measured on."""
     return f"{os.cpu_count()} cores, {platform.system()} {platform.release()}, CPython {platform.python_version()}"

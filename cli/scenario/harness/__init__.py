@@ -1,4 +1,4 @@
-"""What scenarios are made of: real brokers with a disk that fails on request (``cluster``), cables that can be cut,
+"""The parts of scenarios: real brokers with a disk that fails on request (``cluster``), cables that can be cut,
 open-loop load, one ``phase`` with its faults, ``replicas`` with slaves, members of ordered groups, and ``watch``, which
-records what a broker says meanwhile. ``original`` is RocketMQ's serial wait for a slave, for comparison.
+records a broker's own metrics and log. ``original`` is RocketMQ's serial wait for a slave, for comparison.
 """

@@ -1,9 +1,9 @@
-"""A cable of a scenario that can be cut: what is on its way stays there, and nobody is told.
+"""A network cable that a scenario can cut: bytes in transit are held back, and no connection is closed.
 
 Lives here: ``Cable``, a forwarder of TCP connections.
 
-A cut forwards nothing in either direction and closes nothing, as a dead switch would; both sides find out by
-themselves. What was sent into a cut arrives when it heals, as with TCP.
+A cut forwards nothing in either direction, like a dead switch; both sides find out by their own timeouts. Bytes sent
+during a cut arrive after it, as with TCP.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ CHUNK_BYTES = 65_536
 
 
 class Cable:
-    """Listens on a free port of 127.0.0.1 and forwards to ``target`` (host:port)."""
+    """Listens on a free port of 127.0.0.1 and forwards connections to ``target`` (host:port)."""
 
     def __init__(self, target: str) -> None:
         self.address = ""
@@ -29,7 +29,7 @@ class Cable:
         self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def close(self) -> None:
-        """End all connections."""
+        """Stop listening and end all connections."""
         if self._server is not None:
             self._server.close()
         for task in self._tasks:

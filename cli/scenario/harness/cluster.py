@@ -1,6 +1,6 @@
 """Real processes for a scenario: one name server, brokers with a disk that fails on request.
 
-Lives here: ``Cluster``, ``BrokerProcess``: start, faults on and off, ``kill -9``, log lines, removal of it all.
+Lives here: ``Cluster``, ``BrokerProcess``: start, faults on and off, ``kill -9``, log lines, removal; ``spawn``.
 """
 
 import asyncio
@@ -33,36 +33,48 @@ SMALL_STORE: Final[Mapping[str, str]] = {
     "store.max_hash_slot_num": "50000",
     "store.max_index_num": "200000",
 }
-"""Files of a size that a temporary directory and five locked buffers can have; no scenario depends on it."""
+"""Small files, for a temporary directory and five locked buffers; no scenario depends on their size."""
 
 Rule = Mapping[str, object]
 APPENDS: Final[Rule] = {"operations": ["store", "write_at"], "path": "commitlog/*", "bytes_min": 64}
-"""Each append, once: a small group is written, a large one goes into the map, and its head, below 64 bytes, is written.
-With the write-buffer pool: each write of the commit thread."""
+"""Each append, once: a small group is written, a large one is stored into the map, and its head, below 64 bytes, is
+written. With the write-buffer pool: each write of the commit thread."""
 COMMITS: Final[Rule] = {"operations": ["write_at"], "path": "commitlog/*"}
-"""Each write of the commit thread, which there is with the write-buffer pool."""
+"""Each write of the commit thread, which runs only with the write-buffer pool."""
+
+
+async def spawn(arguments: Sequence[str], errors_file: Path) -> asyncio.subprocess.Process:
+    """Start Python with these arguments, without the caller's ``POCKETMQ_`` variables, standard error into a file."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("POCKETMQ_")}
+    with errors_file.open("ab") as errors:
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            *arguments,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=errors,
+            env=environment,
+            start_new_session=True,  # Ctrl-C must not reach it: this process ends it
+        )
+
+
+def not_started(what: str, errors_file: Path) -> CannotStart:
+    """Return the error for a process that did not start, with the end of its standard error."""
+    said = errors_file.read_text("utf-8", "replace")[-4000:].strip()
+    return CannotStart(f"{what} of the scenario did not start", why=said or "it wrote no error")
 
 
 class Process:
-    """One daemon. ``kill`` ends it as ``kill -9`` does."""
+    """One daemon."""
 
     def __init__(self, arguments: Sequence[str], errors: Path, module: str = COMMAND) -> None:
-        self._arguments = [sys.executable, "-m", module, *arguments]
+        self._arguments = ["-m", module, *arguments]
         self._errors = errors
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> dict[str, str]:
         """Start it and return the addresses of its ready line."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("POCKETMQ_")}
-        with self._errors.open("ab") as errors:
-            process = self._process = await asyncio.create_subprocess_exec(
-                *self._arguments,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=errors,
-                env=environment,
-                start_new_session=True,  # Ctrl-C is ours: we end it
-            )
+        process = self._process = await spawn(self._arguments, self._errors)
         assert process.stdout is not None
         try:
             async with asyncio.timeout(START_S_MAX):
@@ -71,20 +83,19 @@ class Process:
             line = ""
         if not line.startswith("ready"):
             await self.kill()
-            said = self._errors.read_text("utf-8", "replace")[-4000:].strip()
-            raise CannotStart("a process of the scenario did not start", why=said or "it said nothing")
+            raise not_started("a process", self._errors)
         return dict(READY.findall(line))
 
     def kill_now(self) -> None:
-        """Send the signal that ends it, and do not wait; ``kill`` does."""
+        """Send SIGKILL, and do not wait."""
         self._signal(signal.SIGKILL)
 
     def freeze(self) -> None:
-        """Let it stand still, with open connections."""
+        """Stop it where it is (SIGSTOP); its connections stay open."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Let it continue (SIGCONT)."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -93,20 +104,20 @@ class Process:
                 self._process.send_signal(number)
 
     async def kill(self) -> None:
-        """End it now; nothing happens if it has ended."""
+        """End it as ``kill -9`` does, if it runs."""
         self.kill_now()
         process, self._process = self._process, None
         if process is not None:
             await process.wait()
 
 
-class BrokerProcess:
-    """One broker. It keeps directory and log over ``kill`` and ``start``."""
+class BrokerProcess(Process):
+    """One broker. Its directory and log survive ``kill`` and ``start``."""
 
     def __init__(
         self, name: str, directory: Path, namesrv: str, settings: Mapping[str, str], module: str = COMMAND
     ) -> None:
-        """``module``: what runs as ``pocketmq``."""
+        """``module``: the program that runs as ``pocketmq``."""
         self.name = name
         self.address = ""
         self.started_s = 0.0
@@ -126,45 +137,31 @@ class BrokerProcess:
         }
         arguments = ["broker", "--namesrv", namesrv, "--data-dir", str(directory / "store"), "--broker-port", "0"]
         arguments += [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
-        self._process = Process(arguments, directory / "stderr.txt", module)
+        super().__init__(arguments, directory / "stderr.txt", module)
 
-    async def start(self) -> None:
+    async def start(self) -> dict[str, str]:
         """Start it, or start it again on the same store."""
-        self.address = (await self._process.start())["broker"]
+        addresses = await super().start()
+        self.address = addresses["broker"]
         self.started_s = time.monotonic()
-
-    def freeze(self) -> None:
-        """Stop it where it is (SIGSTOP); its connections stay open."""
-        self._process.freeze()
-
-    def thaw(self) -> None:
-        """Let it go on."""
-        self._process.thaw()
+        return addresses
 
     def wipe(self) -> None:
-        """Throw its store away; it must have been killed."""
+        """Delete its store; it must have been killed."""
         shutil.rmtree(self._directory / "store")
-
-    def kill_now(self) -> None:
-        """``kill -9``, without waiting for the end."""
-        self._process.kill_now()
-
-    async def kill(self) -> None:
-        """``kill -9``."""
-        await self._process.kill()
 
     async def settled(self) -> None:
         """Return when its fast failure runs."""
         await asyncio.sleep(max(0.0, self.started_s + SWEEPS_AFTER_S - time.monotonic()))
 
     def faults(self, *rules: Rule) -> None:
-        """Replace the rules of its disk; none heals it. In force 20 ms later, at the next call."""
+        """Replace the rules of its disk; no rule heals it. They take effect 20 ms later, at the next call."""
         temporary = self._control.with_suffix(".tmp")
         temporary.write_text(json.dumps({"rules": rules}))
         temporary.replace(self._control)
 
     def log_lines(self) -> list[dict[str, Any]]:
-        """Return what it wrote to its log, oldest first."""
+        """Return the lines of its log, oldest first."""
         lines: list[dict[str, Any]] = []
         if self._log.exists():
             for line in self._log.read_text("utf-8", "replace").splitlines():
@@ -174,7 +171,7 @@ class BrokerProcess:
 
 
 class Cluster:
-    """A name server and the brokers of one phase after the other; all are gone, with their files, when it ends.
+    """A name server and the brokers of all phases; at the end they are killed and their files removed.
 
     ``keep``: leave the directory.
     """
@@ -192,7 +189,7 @@ class Cluster:
     async def start_all(self, phases: Sequence[Sequence[Mapping[str, str]]]) -> list[list[BrokerProcess]]:
         """Start one broker for each set of settings of each phase, each with a new store.
 
-        Names tell the phase and the broker in it: ``broker-1a``, ``broker-1b``, ``broker-2a``, …
+        Names hold the phase and the broker in it: ``broker-1a``, ``broker-1b``, ``broker-2a``, …
         """
         started: list[list[BrokerProcess]] = []
         for phase, brokers in enumerate(phases, 1):
@@ -217,7 +214,7 @@ class Cluster:
         return broker
 
     async def kill(self, brokers: Sequence[BrokerProcess]) -> None:
-        """Kill the brokers of a phase: what they have to say was asked before."""
+        """Kill the brokers of a phase, after their metrics were read."""
         await asyncio.gather(*(broker.kill() for broker in brokers))
 
     async def __aenter__(self) -> Self:
@@ -247,7 +244,7 @@ class Cluster:
 
 
 def _without_metrics() -> dict[str, str]:
-    """Several brokers on one machine: none of them opens a port for metrics."""
+    """Return the setting that keeps a broker from opening a port for metrics: several run on one machine."""
     from pocketmq.cli.daemon.daemon import SECTIONS
 
     return {"metrics.listen_port": "0"} if "metrics" in SECTIONS else {}

@@ -1,8 +1,8 @@
-"""Load as users make it: sends that are due at fixed times, whatever became of the ones before (open loop).
+"""Load as users make it: sends that are due at fixed times, whatever happened to earlier ones (open loop).
 
 Lives here: ``Load`` (when sends are due), ``Options`` of the producer, ``run_load``; reading a topic to its end.
 
-The load runs in the command's own loop: one process less on two cores, and the latencies hold the client's whole part.
+The load runs in the command's own loop: one process less on two cores, and the latencies include the client's part.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ BODY_BYTES: Final = 100
 GROUP: Final = "scenario"
 READ_S_MAX: Final = 20.0
 clock_s: Final = time.perf_counter
-"""uvloop's own time moves in steps of 1 ms."""
+"""uvloop's own clock moves in steps of 1 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How the producer of a phase is set up."""
+    """The producer settings of a phase."""
 
     timeout_ms: int = 3000
     retry_times: int = 0
@@ -61,7 +61,7 @@ class Options:
     """Further keywords of ``Producer``."""
 
     def words(self) -> dict[str, str]:
-        """Return what is set, for the report."""
+        """Return the settings for the report."""
         words = {
             "producer.send_msg_timeout_ms": str(self.timeout_ms),
             "producer.retry_times_when_send_failed": str(self.retry_times),
@@ -73,7 +73,7 @@ class Options:
         return words | {f"producer.{name}": str(value) for name, value in self.more.items()}
 
     def producer(self, namesrv: str, log: EventLog | None = None) -> Producer:
-        """Return a producer that is set up so; not started. ``log`` takes its events."""
+        """Return a producer with these settings, not started. ``log`` takes its events."""
         producer = Producer(
             GROUP,
             instance=ClientInstance(namesrv, log=log),
@@ -88,21 +88,21 @@ class Options:
 
 
 async def create_topic(namesrv: str, topic: str, brokers: Sequence[str], queues: int = 4) -> None:
-    """Create a topic on each broker and return when the name server tells of it."""
+    """Create a topic on each broker and return when the name server knows it."""
     async with Admin(namesrv=namesrv) as admin:
         for broker in brokers:
             await admin.create_topic(topic, broker=broker, queues=queues)
 
 
 async def warm_up(producer: Producer, topic: str, brokers: int) -> int:
-    """Send until every broker has taken a message: routes, connections and the first segment exist then. Return how
-    many were sent.
+    """Send until every broker has taken a message: routes, connections and the first segment then exist. Return the
+    number of messages.
     """
     seen: set[str] = set()
     count = 0
     while len(seen) < brokers:
         if count == 100 * brokers:
-            raise CannotStart("the scenario cannot start", why=f"only {sorted(seen)} take messages")
+            raise CannotStart("the scenario cannot start", why=f"only these brokers take messages: {sorted(seen)}")
         receipt = await producer.send(Message(topic, b"warm-up"), timeout_ms=10_000)
         seen.add(receipt.broker)
         count += 1
@@ -117,10 +117,10 @@ async def run_load(
     *,
     first_number: int = 0,
 ) -> list[Send]:
-    """Make the sends, each a request of its own, and return how they ended, in the order they were due.
+    """Make the sends, one request each, and return their results in the order in which they were due.
 
-    ``at``: (second, what to do then). ``first_number``: of the numbers in the bodies. Latency counts from the moment a
-    send was due, so that a client that is late does not hide a broker that is (no coordinated omission).
+    ``at``: (second, action). ``first_number``: the first of the numbers in the bodies. Latency counts from the moment a
+    send was due, so that a late client does not hide a late broker (no coordinated omission).
     """
     loop = asyncio.get_running_loop()
     start_s = clock_s()
@@ -129,7 +129,7 @@ async def run_load(
     try:
         for number, due_s in enumerate(load.due_s(), first_number):
             wait_s = start_s + due_s - clock_s()
-            await asyncio.sleep(max(0.0, wait_s))  # at least one turn of the loop: the frame before leaves alone
+            await asyncio.sleep(max(0.0, wait_s))  # at least one turn of the loop: the previous frame leaves alone
             body = f"{number:09d}".encode().ljust(BODY_BYTES, b".")
             tasks.append(loop.create_task(_send(producer, Message(topic, body), start_s, due_s)))
         return await asyncio.gather(*tasks)
@@ -172,7 +172,7 @@ def _code_name(code: int) -> str:
 
 
 async def read_topic(namesrv: str, topic: str) -> Counter[bytes]:
-    """Return how often each body is in the topic, the warm-up left out."""
+    """Return how often each body is in the topic, without the warm-up."""
     found: Counter[bytes] = Counter()
     async with (
         asyncio.timeout(READ_S_MAX),

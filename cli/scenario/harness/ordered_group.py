@@ -1,23 +1,20 @@
-"""Two members of an ordered group in processes of their own, one queue, and what happens to it when one ends.
+"""Two members of an ordered group, each in its own process, one queue, and what happens to it when one ends.
 
 Lives here: ``Member`` (a process and its lines), ``LockWatch`` (the broker's lock table, many times a second),
-``consume_until_moved`` (one phase), ``Moved`` (what was seen).
+``consume_until_moved`` (one phase), ``Moved`` (its results).
 """
 
 import asyncio
 import contextlib
 import json
-import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from pocketmq.cli.exit_codes import CannotStart
-from pocketmq.cli.scenario.harness.cluster import START_S_MAX, BrokerProcess
+from pocketmq.cli.scenario.harness.cluster import START_S_MAX, BrokerProcess, not_started, spawn
 from pocketmq.cli.scenario.harness.load import create_topic
 from pocketmq.cli.scenario.report.report import Span
 from pocketmq.client import Message, Producer
@@ -30,7 +27,7 @@ PERIOD_S: Final = 0.05
 BEFORE_S: Final = 2.0
 AFTER_S: Final = 1.0
 QUIET_NS: Final = 400_000_000
-"""A pause between two messages that is longer ends a span of work."""
+"""A longer pause between two messages ends a span of work."""
 
 
 class Member:
@@ -49,26 +46,16 @@ class Member:
 
     async def start(self, namesrv: str, group: str, topic: str, lock_interval_ms: int, lock_max_live_ms: int) -> None:
         """Start it; return when it consumes, or raise ``CannotStart``."""
-        command = [sys.executable, "-m", "pocketmq.cli.scenario.harness.ordered_member"]
+        command = ["-m", "pocketmq.cli.scenario.harness.ordered_member"]
         command += ["--namesrv", namesrv, "--group", group, "--topic", topic]
         command += ["--lock-interval-ms", str(lock_interval_ms), "--lock-max-live-ms", str(lock_max_live_ms)]
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("POCKETMQ_")}
-        with self._errors.open("ab") as errors:
-            self._process = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=errors,
-                env=environment,
-                start_new_session=True,
-            )
+        self._process = await spawn(command, self._errors)
         self._reader = asyncio.get_running_loop().create_task(self._read())
         try:
             async with asyncio.timeout(START_S_MAX):
                 await self._ready.wait()
         except TimeoutError as error:
-            said = self._errors.read_text("utf-8", "replace")[-4000:].strip()
-            raise CannotStart("a consumer of the scenario did not start", why=said or "it said nothing") from error
+            raise not_started("a consumer", self._errors) from error
 
     async def _read(self) -> None:
         assert self._process is not None
@@ -86,13 +73,13 @@ class Member:
         self.ended.set()
 
     def send_signal(self, number: int) -> None:
-        """Send a signal, if it is alive."""
+        """Send a signal if the process is alive."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
     async def end(self) -> None:
-        """Kill it and wait."""
+        """Kill the process and wait for its end."""
         self.send_signal(signal.SIGKILL)
         if self._process is not None:
             await self._process.wait()
@@ -102,40 +89,40 @@ class Member:
 
 @dataclass(slots=True)
 class Moved:
-    """What became of the queue. Times are monotonic ns; ``sent[n]``: when message n was sent."""
+    """The results of a run. Times are monotonic ns; ``sent[n]``: when message n was sent."""
 
     began_ns: int
     ended_ns: int
-    """When the first member was killed, or asked to stop."""
+    """When the first member got its signal."""
     first: Member
     second: Member
     sent: list[int] = field(default_factory=list)
     locks: list[tuple[int, str]] = field(default_factory=list)
-    """(when, client id of the holder or nothing) each time the table was read."""
+    """(time, client id of the holder or nothing) of each read of the table."""
 
     @property
     def standstill_s(self) -> float:
-        """From the end of the first member to the first message of the second."""
+        """Time from the end of the first member to the first message of the second."""
         after = [at_ns for _, at_ns in self.second.handled if at_ns >= self.ended_ns]
         return (min(after) - self.ended_ns) / 1e9 if after else float("inf")
 
     @property
     def firsts(self) -> list[int]:
-        """The numbers in the order in which they were handled first."""
+        """The message numbers in the order in which they were handled first."""
         both = sorted([*self.first.handled, *self.second.handled], key=lambda each: each[1])
         return list(dict.fromkeys(number for number, _ in both))
 
     @property
     def repeated(self) -> int:
-        """Messages that were handled more than once: done, but not committed, when the first one ended."""
+        """Messages that were handled twice: handled, but not committed, when the first member ended."""
         return len(self.first.handled) + len(self.second.handled) - len(self.firsts)
 
     def waits(self) -> list[dict[str, Any]]:
-        """Return what the second member said about its wait."""
+        """Return the events of the second member about its wait."""
         return [event for event in self.second.events if event["event"] == "queue_waits_for_lock"]
 
     def spans(self) -> list[Span]:
-        """Return the timeline: who had the lock, who worked, when the first one ended."""
+        """Return the timeline: which member had the lock, and which one worked."""
         names = {self.first.client_id: "first", self.second.client_id: "second"}
         found: list[Span] = []
         for at_ns, holder in self.locks:
@@ -153,7 +140,7 @@ class Moved:
 
 
 def _extend(spans: list[Span], lane: str, what: str, at_s: float, gap_s: float) -> None:
-    """Let the last span of a lane go on to ``at_s``, or begin one."""
+    """Extend the last span of a lane to ``at_s``, or begin one."""
     last = next((number for number in reversed(range(len(spans))) if spans[number].lane == lane), None)
     if last is not None and spans[last].what == what and at_s - spans[last].to_s <= gap_s:
         spans[last] = Span(lane, what, spans[last].from_s, at_s)
@@ -173,11 +160,11 @@ async def consume_until_moved(
 ) -> Moved:
     """Let two members consume one queue, end the one that has it, and wait until the other one has caught up."""
     topic = f"Orders-{broker.name}"
-    group = f"billing-{broker.name}"  # one a run: members of one group must not differ in what they subscribe to
+    group = f"billing-{broker.name}"  # one a run: members of one group must have the same subscriptions
     await create_topic(namesrv, topic, [broker.name], queues=1)
     members = [Member(name, directory / f"{broker.name}-{name}.txt") for name in ("one", "two")]
     sending: asyncio.Task[None] | None = None
-    looking: asyncio.Task[None] | None = None
+    polling: asyncio.Task[None] | None = None
     try:
         await asyncio.gather(
             *(each.start(namesrv, group, topic, lock_interval_ms, lock_max_live_ms) for each in members)
@@ -185,7 +172,7 @@ async def consume_until_moved(
         async with Producer("orders", namesrv) as producer, Admin(namesrv) as admin:
             moved = Moved(time.monotonic_ns(), 0, members[0], members[1])
             sending = asyncio.get_running_loop().create_task(_send(producer, topic, moved.sent))
-            looking = asyncio.get_running_loop().create_task(_look(admin, group, moved.locks))
+            polling = asyncio.get_running_loop().create_task(_poll_locks(admin, group, moved.locks))
             async with asyncio.timeout(START_S_MAX):
                 moved.first = await _holder(members)
             moved.second = next(each for each in members if each is not moved.first)
@@ -199,7 +186,7 @@ async def consume_until_moved(
             await _until(lambda: len(moved.firsts) >= len(moved.sent), longest_s)
         return moved
     finally:
-        for task in (sending, looking):
+        for task in (sending, polling):
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
@@ -207,7 +194,7 @@ async def consume_until_moved(
 
 
 async def _until(condition: Callable[[], bool], longest_s: float) -> None:
-    """Return when it holds, or after so long: what did not come is for the checks to say."""
+    """Return when the condition holds, or after ``longest_s``: the checks report what is missing."""
     for _ in range(round(longest_s / PERIOD_S)):
         if condition():
             return
@@ -221,7 +208,7 @@ async def _send(producer: Producer, topic: str, sent: list[int]) -> None:
         await asyncio.sleep(PERIOD_S)
 
 
-async def _look(admin: Admin, group: str, seen: list[tuple[int, str]]) -> None:
+async def _poll_locks(admin: Admin, group: str, seen: list[tuple[int, str]]) -> None:
     while True:
         with contextlib.suppress(PocketMQError):
             locks, _ = await queue_locks(admin, group=group, topic=group.replace("billing", "Orders"))
@@ -230,7 +217,7 @@ async def _look(admin: Admin, group: str, seen: list[tuple[int, str]]) -> None:
 
 
 async def _holder(members: list[Member]) -> Member:
-    """Return the member that has the queue, once only it works and has done so for a second."""
+    """Return the member that has the queue, once it alone has worked for a second."""
     while True:
         before = [len(each.handled) for each in members]
         await asyncio.sleep(1)

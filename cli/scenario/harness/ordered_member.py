@@ -1,9 +1,9 @@
-"""One member of an ordered group as a process: what the scenario ``ordered-lock-stuck`` starts and kills.
+"""One member of an ordered group as a process, which the scenario ``ordered-lock-stuck`` starts and kills.
 
 Lives here: the program (``python -m pocketmq.cli.scenario.harness.ordered_member``), its JSON lines on standard output.
 
 Lines: ``{"event": "ready", "client_id": …}``; ``{"event": "handled", "number": …, "at_ns": …}`` for each message (the
-monotonic clock, which all processes of a machine share); and the consumer's own events about locks as they are.
+monotonic clock, which all processes of a machine share); and the consumer's own events about locks, unchanged.
 """
 
 import argparse
@@ -15,15 +15,15 @@ from typing import Any
 
 from pocketmq.client import ClientInstance, ConsumeFromWhere, PushConsumer, ReceivedMessage
 
-TOLD = frozenset({"queue_waits_for_lock", "queue_lock_got", "queue_lock_lost", "ordered_queue_restarts"})
+LOCK_EVENTS = frozenset({"queue_waits_for_lock", "queue_lock_got", "queue_lock_lost", "ordered_queue_restarts"})
 
 
 class LinesLog:
-    """Writes the events about locks as lines; the others are not of this scenario."""
+    """Writes the events about locks as lines; the scenario needs no others."""
 
     def info(self, event: str, **fields: Any) -> None:
-        """Write it if it is about locks."""
-        if event in TOLD:
+        """Write an event about locks."""
+        if event in LOCK_EVENTS:
             say(event, at_ns=time.monotonic_ns(), **fields)
 
     warning = info

@@ -1,4 +1,4 @@
-"""RocketMQ's way to wait for a slave, to be seen beside ours; only scenarios start it, in processes of their own.
+"""RocketMQ's way to wait for a slave, for comparison with ours; only scenarios start it, in their own processes.
 
 Lives here: ``SerialTransfer`` (one waiter behind the other, GroupTransferService of RocketMQ 4.5 to 4.9),
 ``StubbornSlave`` (stays connected when its disk refuses, HAClient of the same), ``main``.
@@ -23,14 +23,14 @@ from pocketmq.store.ha.slave import HaSlave
 from pocketmq.store.waiters import Done
 
 STUBBORN_MS: Final = 500
-"""How long a slave waits before it tries again what its disk refused; RocketMQ's waits 5 s."""
+"""Pause of a slave before it retries a write that its disk refused; RocketMQ's is 5 s."""
 
 
 class SerialTransfer(GroupTransfer):
-    """One thread, one waiter after the other: each may take ``slave_timeout``, counted from its turn on.
+    """One thread, one waiting send after the other: each may take ``slave_timeout``, counted from its turn on.
 
-    In RocketMQ 4.5 that time is ``syncFlushTimeout``, 5 s; 8,000 waiters in front of a slave that stands still are told
-    after eleven hours.
+    In RocketMQ 4.5 that time is ``syncFlushTimeout``, 5 s; with a slave that stands still the last of 8,000 waiting
+    sends gets its answer after eleven hours.
     """
 
     _queue: deque[tuple[int, Done]] | None = None
@@ -43,7 +43,7 @@ class SerialTransfer(GroupTransfer):
         return self._queue
 
     def wait(self, end_offset: int, done: Done) -> None:
-        """Stand behind all others."""
+        """Join the end of the queue."""
         if self._confirmed() >= end_offset:
             self.served += 1
             done(PutStatus.PUT_OK)
@@ -51,19 +51,19 @@ class SerialTransfer(GroupTransfer):
             self.not_available += 1
             done(PutStatus.SLAVE_NOT_AVAILABLE)
         else:
-            self.waiters.add(end_offset, 1 << 62, _nothing)  # for those who look at the number of waiters
+            self.waiters.add(end_offset, 1 << 62, _nothing)  # counted in the number of waiters
             self._waiting.append((end_offset, done))
             if self._watcher is not None:
                 self._watcher.wake()
 
     def release(self, confirmed_offset: int) -> None:
-        """Let the thread look again."""
+        """Let the thread check again."""
         self.waiters.release(confirmed_offset)
         if self._watcher is not None:
             self._watcher.wake()
 
     def watch(self) -> float | None:
-        """Look at the first waiter, and at the next one only when that is done."""
+        """Serve the first waiting send, and the next one only when that is done."""
         waiting = self._waiting
         while waiting:
             end_offset, done = waiting[0]
@@ -85,18 +85,18 @@ class SerialTransfer(GroupTransfer):
 
 
 def _nothing(status: PutStatus) -> None:
-    """Count; the thread of ``SerialTransfer`` tells."""
+    """Do nothing: this waiter only counts; the thread of ``SerialTransfer`` answers."""
 
 
 class StubbornSlave(HaSlave):
-    """Keeps its connection when its disk refuses, and goes on saying how far it is: the master sees a slave that lives
-    and does not move.
+    """Keeps its connection when its disk refuses, and goes on reporting its offset: the master sees a slave that is
+    alive and does not move.
     """
 
     _refused = False
 
     def step(self) -> float | None:
-        """Try what was refused, or follow."""
+        """Retry the refused write, or follow."""
         if not self._refused or self._transport is None or self._stopping:
             return super().step()
         try:
@@ -115,7 +115,9 @@ class StubbornSlave(HaSlave):
             super()._failed(error)
             return
         if not self._refused:
-            self._log.error("slave_disk_failed", error=str(error), what_to_do="as RocketMQ's: it stays connected")
+            self._log.error(
+                "slave_disk_failed", error=str(error), what_to_do="as in RocketMQ, the slave stays connected"
+            )
         self._refused = True
 
 

@@ -1,4 +1,4 @@
-"""One phase of a scenario with a master and its slaves: what happens to them under load, what came of it.
+"""One phase of a scenario with a master and its slaves: what happens to them under load, and the result.
 
 Lives here: ``GroupPlan`` (what to do), ``GroupMeasured`` (what was found), ``run_groups``.
 """
@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Literal
@@ -18,7 +18,7 @@ from pocketmq.cli.exit_codes import CannotStart
 from pocketmq.cli.scenario.harness.cable import Cable
 from pocketmq.cli.scenario.harness.cluster import COMMAND, BrokerProcess, Cluster, Rule
 from pocketmq.cli.scenario.harness.load import Load, Options, create_topic, read_topic, run_load, warm_up
-from pocketmq.cli.scenario.harness.phase import FAULTS_SEEN_S, Checks, Measured, Plan, Progress, expect, to_phase
+from pocketmq.cli.scenario.harness.phase import FAULTS_SEEN_S, Measured, Plan, Progress, expect, none, to_phase
 from pocketmq.cli.scenario.harness.watch import Watch
 from pocketmq.cli.scenario.report.report import Check, Evidence, Latency, Phase, Send, latency
 from pocketmq.client.admin.admin import Admin
@@ -30,7 +30,7 @@ READ_ONLY: Final[Rule] = {
     "operations": ["store", "write_at", "scatter", "resize", "reserve", "zero", "replace", "rename"],
     "error": "EROFS",
 }
-"""A file system that was mounted read-only again after an error."""
+"""A file system that the kernel remounted read-only after an error."""
 ORIGINAL: Final = "pocketmq.cli.scenario.harness.original"
 AFTER: Final = 20
 """Sends after the repair."""
@@ -45,8 +45,9 @@ Deed = Literal["kill", "start", "freeze", "thaw", "cut", "heal"]
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """``at_s`` seconds into the load this is done to a broker: 0 is the master; ``cut`` and ``heal`` to its HA
-    cable."""
+    """Happens to a broker ``at_s`` seconds into the load: broker 0 is the master; ``cut`` and ``heal`` concern its HA
+    cable.
+    """
 
     at_s: float
     deed: Deed
@@ -55,20 +56,18 @@ class Act:
 
 @dataclass(slots=True)
 class GroupMeasured(Measured):
-    """``sends`` are all: those of the load, then the probes."""
+    """``sends`` holds those of the load, then the probes."""
 
     load: list[Send] = field(default_factory=list)
     probes: list[Send] = field(default_factory=list)
     after: list[Send] = field(default_factory=list)
-    """Sends after everything was repaired."""
-    waiters: int = 0
-    """Most sends that were seen waiting for slaves."""
+    """Sends after the repair."""
     notes: list[Evidence] = field(default_factory=list)
     load_s: float = 0.0
 
     @property
     def lost(self) -> int:
-        """Messages with SEND_OK that cannot be read: another status says that the loss of the master may lose it."""
+        """Messages with SEND_OK that cannot be read: another status warns that the loss of the master may lose it."""
         return sum(1 for send in self.sends if send.text.startswith("SEND_OK") and not self.stored[send.body])
 
     def said(self, status: str) -> list[Send]:
@@ -77,60 +76,58 @@ class GroupMeasured(Measured):
 
     @property
     def answered_in_last_second(self) -> int:
-        """How many sends of the load had an answer in its last second."""
+        """How many sends of the load were answered in its last second."""
         begin, end = self.load_s - 1, self.load_s
         return sum(1 for send in self.load if send.answered and begin <= send.at_s + send.took_ms / 1000 <= end)
 
     def took(self, sends: Sequence[Send]) -> Latency:
-        """Return the percentiles of some."""
+        """Return the percentiles of these sends."""
         return latency([send.took_ms for send in sends])
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan(Plan):
-    """``brokers``: the master's settings, then each slave's."""
+    """``brokers``: the settings of the master, then of each slave."""
 
     acts: tuple[Act, ...] = ()
     originals: tuple[int, ...] = ()
-    """Which brokers wait or follow as RocketMQ's do (``original``)."""
+    """The brokers that wait or follow as RocketMQ's do (``original``)."""
     probes: int = 0
     probe_options: Options = field(default_factory=Options)
     has_cable: bool = False
     """The slave reaches its master through a cable that can be cut."""
     ends: Literal["repair", "lose_master", "replace_master"] = "repair"
-    """``repair``: all come back and send on. ``lose_master``: it is killed with its disk, a slave is promoted.
-    ``replace_master``: it is killed, a slave is promoted, then it comes back with its disk."""
+    """``repair``: all brokers return, and sends go on. ``lose_master``: the master is killed, its disk is lost, and a
+    slave is promoted. ``replace_master``: it is killed, a slave is promoted, then it returns with its disk.
+    """
 
-
-def judged(judge: Callable[[GroupMeasured], list[Check]]) -> Checks:
-    """Return checks of a plan from those of a group."""
-
-    def checks(measured: Measured) -> list[Check]:
-        assert isinstance(measured, GroupMeasured)
-        return judge(measured)
-
-    return checks
+    def judge(self, measured: Measured) -> list[Check]:
+        """Return all checks; after a repair every send must be SEND_OK again."""
+        checks = Plan.judge(self, measured)
+        if self.ends == "repair":
+            assert isinstance(measured, GroupMeasured)
+            checks.append(all_safe_after(measured))
+        return checks
 
 
 def all_safe_after(measured: GroupMeasured) -> Check:
-    """When everything is repaired every send is SEND_OK again."""
+    """After the repair every send is SEND_OK again."""
     good = sum(send.text.startswith("SEND_OK") for send in measured.after)
     return expect("after the repair every send is SEND_OK again", good == AFTER, f"{good} of {AFTER}")
 
 
 def all_ok(measured: GroupMeasured) -> Check:
-    """Nobody notices anything."""
+    """No sender notices anything."""
     good = len(measured.said("SEND_OK"))
     return expect("every send is SEND_OK", good == len(measured.sends), f"{good:,} of {len(measured.sends):,}")
 
 
-def nobody_fails(measured: GroupMeasured) -> Check:
-    """A status, no exception."""
-    return expect("no send ends with an error", not measured.failed, len(measured.failed))
+no_send_fails: Final = none("no send ends with an error", lambda measured: len(measured.failed))
+"""Each gets a status, not an exception."""
 
 
 async def run_groups(cluster: Cluster, plans: Sequence[GroupPlan], progress: Progress) -> list[Phase]:
-    """Run phases one after the other, each with brokers of its own."""
+    """Run phases one after the other, each with its own brokers."""
     phases: list[Phase] = []
     for number, plan in enumerate(plans, 1):
         run = _Run(cluster, plan, number, progress)
@@ -191,10 +188,9 @@ class _Run:
             load_s = plan.load.due_s()[-1]
             shifted = [_later(send, load_s) for send in probes]
             measured = GroupMeasured([*load, *shifted], watches, Counter(), load, probes, load_s=load_s)
-            measured.waiters = self._waiters
             if plan.ends == "repair":
                 await self._repair(ha)
-                self._progress(f"{plan.name}: all is well again; {AFTER} sends")
+                self._progress(f"{plan.name}: repaired and in sync; {AFTER} sends")
                 measured.after = await run_load(producer, self._topic, Load(burst=AFTER), first_number=AFTER_FROM)
             else:
                 measured.notes += await self._replace_master(ha)
@@ -213,7 +209,7 @@ class _Run:
         return measured
 
     async def end(self) -> None:
-        """Kill what runs."""
+        """Kill all brokers of the phase."""
         for task in self._tasks:
             task.cancel()
         await self._cluster.kill(self._brokers)
@@ -247,7 +243,7 @@ class _Run:
         await self._in_sync(ha)
 
     async def _in_sync(self, ha: HaAdmin) -> None:
-        """Return when the master counts all slaves, and they have everything: within 256 MiB one counts already."""
+        """Return when all slaves have everything: the master counts a slave as in sync while it lacks up to 256 MiB."""
         slaves = len(self._brokers) - 1
         try:
             async with asyncio.timeout(IN_SYNC_S_MAX):
@@ -271,23 +267,14 @@ class _Run:
     def _do(self, act: Act) -> None:
         broker = self._brokers[act.broker]
         if act.deed == "start":
-            task = asyncio.get_running_loop().create_task(self._start_again(broker))
-            self._tasks.add(task)
-        elif act.deed == "kill":
-            broker.kill_now()
-        elif act.deed == "freeze":
-            broker.freeze()
-        elif act.deed == "thaw":
-            broker.thaw()
+            self._tasks.add(asyncio.get_running_loop().create_task(self._start_again(broker)))
+        elif act.deed in ("cut", "heal"):
+            getattr(self._cable, act.deed)()
         else:
-            assert self._cable is not None
-            if act.deed == "cut":
-                self._cable.cut()
-            else:
-                self._cable.heal()
+            {"kill": broker.kill_now, "freeze": broker.freeze, "thaw": broker.thaw}[act.deed]()
 
     async def _start_again(self, broker: BrokerProcess) -> None:
-        await broker.kill()  # it has ended; this reads its end
+        await broker.kill()  # it has ended; this collects its exit status
         await broker.start()
 
     async def _repair(self, ha: HaAdmin) -> None:

@@ -1,6 +1,6 @@
-"""What a broker says of itself while a scenario runs: runtime information ten times a second, its log afterwards.
+"""Reads a broker's runtime information ten times a second while a scenario runs, and its log afterwards.
 
-Lives here: ``Watch``: highest values seen, counts at the end, ``evidence``.
+Lives here: ``Watch``: highest values, counts at the end, ``evidence``.
 """
 
 import asyncio
@@ -26,24 +26,21 @@ LOG_LINE_CHARACTERS_MAX: Final = 300
 
 
 class Watch:
-    """Watches one broker from ``start`` to ``stop``. A broker that does not answer is watched all the same."""
+    """Watches one broker from ``start`` to ``stop``, also while it does not answer."""
 
     def __init__(self, admin: Admin, broker: BrokerProcess) -> None:
         self.broker = broker
         self.highest: dict[str, int] = {}
-        self.last: dict[str, str] = {}
         self.telemetry: TelemetrySnapshot | None = None
-        self.silent = 0
-        """Times that it did not answer."""
         self._admin = admin
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Ask from now on."""
+        """Start asking."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"watch-{self.broker.name}")
 
     async def stop(self) -> None:
-        """Ask no more."""
+        """Stop asking."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -56,24 +53,22 @@ class Watch:
             await asyncio.sleep(PERIOD_S)
 
     async def ask(self) -> dict[str, str]:
-        """Ask once; return what it said, empty if nothing."""
+        """Ask once; return the runtime table, empty without an answer."""
         try:
             table = await self._admin.broker_runtime(self.broker.address)
         except PocketMQError:
-            self.silent += 1
             return {}
         for key in HIGHEST:
             value = table.get(key, "")
             if value.isdigit():
                 self.highest[key] = max(self.highest.get(key, 0), int(value))
-        self.last = table
         if TELEMETRY_KEY in table:
             with contextlib.suppress(PocketMQError):
                 self.telemetry = decode_telemetry(table[TELEMETRY_KEY])
         return table
 
     async def idle(self) -> bool:
-        """Return when nothing waits in the send queue and all that was appended can be consumed; False: it took too
+        """Wait until the send queue is empty and all appended messages can be consumed; return False if that takes too
         long.
         """
         with contextlib.suppress(TimeoutError):
@@ -88,27 +83,16 @@ class Watch:
                 return True
         return False
 
-    def number(self, key: str) -> int:
-        """Return a value of the last runtime information, 0 if it is not there."""
-        value = self.last.get(key, "")
-        return int(value) if value.isdigit() else 0
-
-    def refused(self, text: str) -> int:
-        """Return how many refusals with this text the broker counted."""
-        if self.telemetry is None:
-            return 0
-        return sum(each.total for each in self.telemetry.refusals if text in each.remark)
-
     def fault_hits(self) -> int:
-        """Return how many calls of the disk were hit by the rules, from the log."""
+        """Return how many disk calls the rules hit, from the log."""
         return max((int(line.get("hit", 0)) for line in self.lines("fault_injected")), default=0)
 
     def lines(self, event: str) -> list[dict[str, Any]]:
-        """Return its log lines of an event."""
+        """Return the log lines of an event."""
         return [line for line in self.broker.log_lines() if event in str(line.get("event", ""))]
 
     def evidence(self, events: Sequence[str]) -> list[Evidence]:
-        """Return what it measured, and one line of its log for each of ``events`` that it wrote."""
+        """Return its measurements, and one log line for each of ``events`` that it wrote."""
         name = self.broker.name
         found = [
             Evidence(says, f"{self.highest[key]:,}", "runtime info", name)

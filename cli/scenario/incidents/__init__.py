@@ -1,3 +1,3 @@
-"""The incidents, one module each: what provokes it, the bad cures, the good ones, and what must be seen.
+"""The incidents, one module each: the fault, the bad cures, the good ones, and the checks of each run.
 ``scenario.catalog`` lists them.
 """

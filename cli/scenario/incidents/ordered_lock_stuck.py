@@ -1,6 +1,6 @@
 """An ordered queue stands still: its holder was killed, and the broker keeps the lock.
 
-Lives here: the four runs, side by side, and what is expected of each.
+Lives here: the four runs, side by side, and the checks of each.
 
 RocketMQ's times are 60 s (the broker's lock), 20 s (renewal) and 30 s (the client's trust). All are divided by the same
 number unless ``--full`` is given; the report says so.
@@ -8,6 +8,7 @@ number unless ``--full`` is given; the report says so.
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from pocketmq.cli.scenario.harness.cluster import BrokerProcess, Cluster
@@ -18,12 +19,12 @@ from pocketmq.cli.scenario.report.report import Check, Evidence, Phase, Send, la
 
 CURE: Final = (
     "a graceful stop (SIGTERM and enough time: it finishes, commits and unlocks); locks renewed every 5 s that expire "
-    "after 15 s; release_locks_on_disconnect, which sees a killed process at once"
+    "after 15 s; release_locks_on_disconnect, which notices a killed process at once"
 )
 PRICE: Final = (
     "shorter locks: three times the renewals, and a pause of 15 s in a consumer or its network moves its queues; the "
-    "early release does not see a machine that vanishes without a word (power, a silent network cut): there the expiry "
-    "counts, and RocketMQ's own clients keep theirs unless it is ALL"
+    "early release does not see a machine that vanishes silently (power, a network cut): there the expiry counts, and "
+    "it applies to RocketMQ's own clients only with ALL"
 )
 LIFE_MS: Final = 60_000
 SCALE: Final = 5
@@ -42,10 +43,10 @@ class OrderedPlan:
     role: str
     says: str
     load: Load
-    graceful: bool
     life_ms: int
-    early: bool
     scale: int
+    graceful: bool = False
+    early: bool = False
     switches: tuple[Switch, ...] = ()
 
     @property
@@ -66,7 +67,7 @@ class OrderedPlan:
 
     @property
     def longest_s(self) -> float:
-        """What the queue may stand still at most."""
+        """Longest time that the queue may stand still."""
         return self.life_ms / 1000 + 3 * SLACK_S
 
 
@@ -77,65 +78,45 @@ async def run(cluster: Cluster, quick: bool, progress: Progress) -> list[Phase]:
 
 async def run_full(cluster: Cluster, quick: bool, progress: Progress) -> list[Phase]:
     """Run all four with RocketMQ's times: about a minute and a half."""
-    return await _run(cluster, _plans(1), progress)
+    return await _run(cluster, plans(quick, 1), progress)
 
 
-def plans(quick: bool) -> list[OrderedPlan]:
-    """Return the runs."""
-    return _plans(QUICK_SCALE if quick else SCALE)
-
-
-def _plans(scale: int) -> list[OrderedPlan]:
+def plans(quick: bool, scale: int | None = None) -> list[OrderedPlan]:
+    """Return the runs, their times divided by ``scale``."""
+    scale = scale or (QUICK_SCALE if quick else SCALE)
     life_ms = LIFE_MS // scale
     load = Load(rate=round(1 / PERIOD_S), seconds=life_ms / 1000)
-    scaled = "" if scale == 1 else f" (times of locks divided by {scale}; --full runs them as they are)"
-    seconds = f"{life_ms / 1000:g} s"
+    scaled = "" if scale == 1 else f" (lock times divided by {scale}; --full runs them undivided)"
+    run = partial(OrderedPlan, load=load, life_ms=life_ms, scale=scale)
     return [
-        OrderedPlan(
+        run(
             "killed, RocketMQ's times",
             "fault",
-            f"the lock of a dead member lives on for up to {seconds}; nobody may consume{scaled}",
-            load,
-            False,
-            life_ms,
-            False,
-            scale,
+            f"the lock of a dead member lives on for up to {life_ms / 1000:g} s; no member may consume{scaled}",
         ),
-        OrderedPlan(
+        run(
             "graceful stop",
             "cure",
-            f"the member finishes, commits, unlocks; the broker tells the one that waits{scaled}",
-            load,
-            True,
-            life_ms,
-            False,
-            scale,
+            f"the member finishes, commits, unlocks; the broker notifies the waiting one{scaled}",
+            graceful=True,
         ),
-        OrderedPlan(
+        run(
             "killed, 5 s / 15 s",
             "cure",
-            f"renewed every {life_ms / 12000:g} s, gone after {life_ms / 4000:g} s{scaled}",
-            load,
-            False,
-            life_ms // 4,
-            False,
-            scale,
+            f"renewed every {life_ms / 12000:g} s, expired after {life_ms / 4000:g} s{scaled}",
+            life_ms=life_ms // 4,
         ),
-        OrderedPlan(
+        run(
             "killed, early release",
             "cure",
             f"the broker sees the connection end and releases after {GRACE_MS / 1000:g} s (never divided){scaled}",
-            load,
-            False,
-            life_ms,
-            True,
-            scale,
+            early=True,
         ),
     ]
 
 
 async def _run(cluster: Cluster, chosen: list[OrderedPlan], progress: Progress) -> list[Phase]:
-    """Run all at the same time, each with a broker and two members of its own: they mostly wait."""
+    """Run all at the same time, each with its own broker and two members: they mostly wait."""
     progress(f"starting {len(chosen)} brokers and {2 * len(chosen)} consumers")
     started = await cluster.start_all([plan.brokers for plan in chosen])
     progress(f"four groups consume; their holders end; locks live {chosen[0].life_ms / 1000:g} s")
@@ -159,7 +140,7 @@ async def _run(cluster: Cluster, chosen: list[OrderedPlan], progress: Progress) 
 
 
 def to_phase(plan: OrderedPlan, broker: BrokerProcess, moved: Moved) -> Phase:
-    """Put what was seen into the report's form: a send is a message, from its send to its (first) handler call."""
+    """Return the phase of the report: a send is a message, from its send to its first handler call."""
     handled: dict[int, tuple[int, str]] = {}
     for member, text in ((moved.first, "handled by the first"), (moved.second, "handled by the second")):
         for number, at_ns in member.handled:
@@ -206,7 +187,7 @@ def _evidence(broker: BrokerProcess, moved: Moved) -> list[Evidence]:
         found.append(Evidence("handled again, not committed before", f"{moved.repeated:,}", "consumers", name))
     for wait in moved.waits()[:1]:
         said = (
-            f"waited {wait['waited_ms']} ms for {wait.get('holder', 'nobody')}, which has it for "
+            f"waited {wait['waited_ms']} ms for {wait.get('holder', 'no holder')}, which has it for "
             f"{wait.get('holder_age_ms')} ms; expires in {wait.get('expires_in_ms')} ms"
         )
         found.append(Evidence("queue_waits_for_lock", said, "second consumer", name))
@@ -240,5 +221,5 @@ def _checks(plan: OrderedPlan, moved: Moved) -> list[Check]:
     checks.append(expect(what, low_s <= still_s <= high_s, f"{still_s:.2f} s"))
     if still_s > 2 * SLACK_S:
         waits = [wait for wait in moved.waits() if wait.get("holder") == moved.first.client_id]
-        checks.append(expect("the second says whom it waits for", bool(waits), f"{len(waits)} events"))
+        checks.append(expect("the second names the holder that it waits for", bool(waits), f"{len(waits)} events"))
     return checks

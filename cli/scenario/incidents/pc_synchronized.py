@@ -3,6 +3,7 @@
 Lives here: the four runs.
 """
 
+from functools import partial
 from typing import Final
 
 from pocketmq.cli.scenario.harness.load import Options
@@ -12,14 +13,15 @@ from pocketmq.cli.scenario.harness.phase import (
     Settings,
     all_delivered,
     expect,
-    provoked,
+    none,
+    refused_with,
 )
 from pocketmq.cli.scenario.incidents.pcbusy import POOL, stall
 from pocketmq.cli.scenario.report.report import Check
 
 CURE: Final = (
     "the write-buffer pool, or a second broker with SYSTEM_BUSY in the retry codes; one send thread (the default) does "
-    "not show this text, since nobody waits for the lock: its sends are refused in the queue and at admission instead"
+    "not cause this text, since no thread waits for the lock: sends are refused in the queue and at admission instead"
 )
 PRICE: Final = (
     "as in pcbusy: the pool loses what is not committed when the process dies; another broker is another machine"
@@ -31,64 +33,53 @@ TWO: Final[Settings] = {"broker.send_message_thread_pool_nums": "2"}
 def plans(quick: bool) -> list[Plan]:
     """Return the runs: two send threads, the same load and the same stall each time."""
     stalled = stall(quick)
-    once = Options(timeout_ms=stalled.timeout_ms)
     two = stalled.settings(TWO)
+    run = partial(Plan, load=stalled.load, switches=stalled.switches, options=Options(timeout_ms=stalled.timeout_ms))
+    not_stored = none("none of them is stored", _stored)
     return [
-        Plan(
+        run(
             "two send threads",
             "fault",
-            "the second thread waits for the lock until its holder has had it too long; what waits in the "
-            "queue is emptied, what comes is rejected",
-            stalled.load,
-            stalled.switches,
-            lambda measured: _synchronized(measured, 1),
+            "the second thread waits for the lock until its holder has had it too long; the broker then empties its "
+            "queue and rejects new sends",
+            checks=(refused_with(TEXT), _system_busy, not_stored),
             brokers=(two,),
-            options=once,
             events=("thread_dump",),
         ),
-        Plan(
+        run(
             "two send threads, fast failure off",
             "fault",
-            "the put is the last line of defense: without expiry all that waited is answered there",
-            stalled.load,
-            stalled.switches,
-            lambda measured: _synchronized(measured, 5),
+            "the put is the last line of defense: without expiry it answers all waiting sends",
+            checks=(refused_with(TEXT, 5), _system_busy, not_stored),
             brokers=(two | {"broker.broker_fast_failure_enable": "false"},),
-            options=once,
         ),
-        Plan(
+        run(
             "write-buffer pool",
             "cure",
-            "nobody holds the lock while the disk stalls",
-            stalled.load,
-            stalled.switches,
-            lambda measured: [provoked(measured), all_delivered(measured)],
+            "no thread holds the lock while the disk stalls",
+            checks=(all_delivered,),
             brokers=({**two, **POOL},),
-            options=once,
         ),
-        Plan(
+        run(
             "retry to a second broker",
             "cure",
             "the text has code 2 (5.3), which is retried",
-            stalled.load,
-            stalled.switches,
-            lambda measured: [
-                provoked(measured),
-                expect("at most the stuck append's sends fail", len(measured.failed) <= 2, len(measured.failed)),
-            ],
+            checks=(_nearly_all,),
             brokers=(two, two),
             options=Options(timeout_ms=stalled.timeout_ms, retry_times=2),
         ),
     ]
 
 
-def _synchronized(measured: Measured, at_least: int) -> list[Check]:
-    told = measured.told(TEXT)
+def _system_busy(measured: Measured) -> Check:
+    refused = measured.failed_with(TEXT)
     coded = sum(1 for send in measured.failed if TEXT in send.text and send.text.startswith("2 SYSTEM_BUSY"))
-    stored = sum(1 for send in measured.failed if TEXT in send.text and measured.stored[send.body])
-    return [
-        provoked(measured),
-        expect(f"at least {at_least} are told {TEXT}", told >= at_least, told),
-        expect("with code 2, SYSTEM_BUSY", coded == told, f"{coded} of {told}"),
-        expect("and none of them is stored", stored == 0, stored),
-    ]
+    return expect("with code 2, SYSTEM_BUSY", coded == refused, f"{coded} of {refused}")
+
+
+def _stored(measured: Measured) -> int:
+    return sum(1 for send in measured.failed if TEXT in send.text and measured.stored[send.body])
+
+
+def _nearly_all(measured: Measured) -> Check:
+    return expect("at most the sends in the stuck append fail", len(measured.failed) <= 2, len(measured.failed))

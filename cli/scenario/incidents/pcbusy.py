@@ -1,9 +1,10 @@
 """``[PCBUSY_CLEAN_QUEUE]``, ``[REJECTREQUEST]``: an append that stalls, two bad cures and two good ones.
 
-Lives here: the five runs, the stall that other scenarios use, too.
+Lives here: the five runs, and the stall, which other scenarios share.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from pocketmq.cli.scenario.harness.cluster import APPENDS
@@ -15,7 +16,11 @@ from pocketmq.cli.scenario.harness.phase import (
     Switch,
     all_delivered,
     expect,
-    provoked,
+    never_refused_with,
+    none,
+    refused_with,
+    retried,
+    some,
     switches,
 )
 from pocketmq.cli.scenario.report.report import Check
@@ -37,14 +42,14 @@ SWEPT: Final = "[TIMEOUT_CLEAN_QUEUE]"
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """One append (or the commit's write, with the pool) takes ``stall_ms``; sends go on all the time."""
+    """One append (with the pool: one write of the commit thread) takes ``stall_ms``; sends go on all the time."""
 
     begins_s: float
     stall_ms: int
     load: Load
     timeout_ms: int
     busy_ms: int
-    """``os_page_cache_busy_timeout_mills``: 1,000 is RocketMQ's and ours; less with --quick."""
+    """``os_page_cache_busy_timeout_mills``: 1,000 is RocketMQ's default and ours; less with --quick."""
 
     @property
     def switches(self) -> tuple[Switch, ...]:
@@ -53,12 +58,12 @@ class Stall:
         return switches((self.begins_s, [{**APPENDS, **once}]))
 
     def settings(self, more: Settings | None = None) -> dict[str, str]:
-        """Return what differs from the defaults."""
+        """Return the settings that differ from the defaults, with ``more``."""
         return ({} if self.busy_ms == 1000 else {BUSY_KEY: str(self.busy_ms)}) | dict(more or {})
 
 
 def stall(quick: bool) -> Stall:
-    """Return the stall: 3.5 s, so longer than a client waits; 1.2 s with --quick."""
+    """Return the stall: 3.5 s, longer than a client waits; 1.2 s with --quick."""
     if quick:
         return Stall(0.1, 1200, Load(rate=100, seconds=1.5), 800, 400)
     return Stall(0.5, 3500, Load(rate=100, seconds=5), 3000, 1000)
@@ -67,70 +72,51 @@ def stall(quick: bool) -> Stall:
 def plans(quick: bool) -> list[Plan]:
     """Return the runs: the same load and the same stall each time."""
     stalled = stall(quick)
-    once = Options(timeout_ms=stalled.timeout_ms)
     raised = {BUSY_KEY: "600000"}
+    run = partial(Plan, load=stalled.load, switches=stalled.switches, options=Options(timeout_ms=stalled.timeout_ms))
     return [
-        Plan(
+        run(
             "as it is",
             "fault",
-            "after the limit the send queue is emptied, and from then on sends are refused at admission",
-            stalled.load,
-            stalled.switches,
-            _refused,
+            "after the limit the broker empties the send queue, and from then on refuses sends at admission",
+            checks=(refused_with(PCBUSY), refused_with(REJECT), none("no refused send is stored", _refused_but_stored)),
             brokers=(stalled.settings(),),
-            options=once,
             events=("thread_dump", "page_cache_busy"),
         ),
-        Plan(
+        run(
             "limit raised to 600 s",
             "bad cure",
             "the texts are gone, the stall is not: sends now wait their 200 ms before they are refused",
-            stalled.load,
-            stalled.switches,
-            _only_swept,
+            checks=(never_refused_with(PCBUSY), never_refused_with(REJECT), refused_with(SWEPT)),
             brokers=(raised,),
-            options=once,
         ),
-        Plan(
+        run(
             "limit raised, fast failure off",
             "bad cure",
-            "nothing is refused: sends wait behind the stall until their clients give up, and are stored for nobody",
-            stalled.load,
-            stalled.switches,
-            lambda measured: _hidden(measured, stalled),
+            "no send is refused: all wait behind the stall until their clients give up, and are stored without a "
+            "receipt",
+            checks=(
+                some("clients time out", lambda measured: measured.timed_out),
+                some("their messages are stored", lambda measured: measured.without_receipt),
+                partial(_late, stalled),
+            ),
             brokers=(raised | {"broker.broker_fast_failure_enable": "false"},),
-            options=once,
         ),
-        Plan(
+        run(
             "write-buffer pool",
             "cure",
-            "appends go to a buffer in memory; the stall meets the commit thread, and nobody waits for that",
-            stalled.load,
-            stalled.switches,
-            lambda measured: [provoked(measured), all_delivered(measured), _not_stalled(measured, stalled)],
+            "appends go to a buffer in memory; the stall meets the commit thread, and no send waits for that",
+            checks=(all_delivered, partial(_not_stalled, stalled)),
             brokers=(stalled.settings(POOL),),
-            options=once,
         ),
-        Plan(
+        run(
             "retry to a second broker",
             "cure",
-            "what the stalled broker refuses, the other one takes",
-            stalled.load,
-            stalled.switches,
-            lambda measured: [provoked(measured), *_nearly_all(measured)],
+            "the other broker takes the sends that the stalled one refuses",
+            checks=(_nearly_all, retried),
             brokers=(stalled.settings(), stalled.settings()),
             options=Options(timeout_ms=stalled.timeout_ms, retry_times=2),
         ),
-    ]
-
-
-def _refused(measured: Measured) -> list[Check]:
-    cleaned, rejected = measured.told(PCBUSY), measured.told(REJECT)
-    return [
-        provoked(measured),
-        expect(f"sends in the queue are told {PCBUSY}", cleaned > 0, cleaned),
-        expect(f"sends that come later are told {REJECT}", rejected > 0, rejected),
-        expect("nothing that was refused is stored", _refused_but_stored(measured) == 0, _refused_but_stored(measured)),
     ]
 
 
@@ -138,39 +124,18 @@ def _refused_but_stored(measured: Measured) -> int:
     return sum(1 for send in measured.failed if send.answered and measured.stored[send.body])
 
 
-def _only_swept(measured: Measured) -> list[Check]:
-    busy, swept = measured.told(PCBUSY) + measured.told(REJECT), measured.told(SWEPT)
-    return [
-        provoked(measured),
-        expect(f"nobody is told {PCBUSY} or {REJECT} any more", busy == 0, busy),
-        expect(f"but they are told {SWEPT}", swept > 0, swept),
-    ]
-
-
-def _hidden(measured: Measured, stalled: Stall) -> list[Check]:
+def _late(stalled: Stall, measured: Measured) -> Check:
     slowest = measured.latency(delivered=True).max_ms
-    return [
-        provoked(measured),
-        expect("clients time out", measured.timed_out > 0, measured.timed_out),
-        expect("what timed out is stored", measured.for_nobody > 0, f"{measured.for_nobody:,} messages"),
-        expect(
-            "who gets a receipt waited for most of the client's time",
-            slowest > stalled.timeout_ms / 2,
-            f"{slowest:,.0f} ms",
-        ),
-    ]
+    what = "the slowest receipt takes more than half of the client's timeout"
+    return expect(what, slowest > stalled.timeout_ms / 2, f"{slowest:,.0f} ms")
 
 
-def _not_stalled(measured: Measured, stalled: Stall) -> Check:
+def _not_stalled(stalled: Stall, measured: Measured) -> Check:
     slowest = measured.latency(delivered=True).max_ms
     return expect("no send waits for the stall", slowest < stalled.stall_ms / 2, f"slowest {slowest:,.0f} ms")
 
 
-def _nearly_all(measured: Measured) -> list[Check]:
-    """The one send whose append is stuck has no answer in time; whoever it belongs to may see a time-out."""
+def _nearly_all(measured: Measured) -> Check:
+    """The one append that is stuck holds up to two sends, which get no answer in time."""
     count, failed = len(measured.sends), len(measured.failed)
-    retried = sum(1 for send in measured.delivered if send.attempts > 1)
-    return [
-        expect("every send but those in the stuck append is delivered", failed <= 2, f"{count - failed} of {count}"),
-        expect("sends are delivered by another attempt", retried > 0, retried),
-    ]
+    return expect("every send but those in the stuck append is delivered", failed <= 2, f"{count - failed} of {count}")

@@ -1,21 +1,14 @@
-"""The slave of a synchronous master stands still with open connections (SIGSTOP), and goes on.
+"""The slave of a synchronous master stands still with open connections (SIGSTOP), then resumes.
 
 Lives here: the four runs.
 """
 
+from functools import partial
 from typing import Final
 
 from pocketmq.cli.scenario.harness.load import Load, Options
 from pocketmq.cli.scenario.harness.phase import expect
-from pocketmq.cli.scenario.harness.replicas import (
-    Act,
-    GroupMeasured,
-    GroupPlan,
-    all_ok,
-    all_safe_after,
-    judged,
-    nobody_fails,
-)
+from pocketmq.cli.scenario.harness.replicas import Act, GroupMeasured, GroupPlan, all_ok, no_send_fails
 from pocketmq.cli.scenario.incidents.slave_killed import THREE
 from pocketmq.cli.scenario.report.report import Check
 
@@ -35,76 +28,62 @@ SHORT: Final = {"store.ha_send_heartbeat_interval": "100", "store.ha_housekeepin
 
 def plans(quick: bool) -> list[GroupPlan]:
     """Return the runs: the same load, and the slave stands still for the same time."""
-    load = Load(rate=100, seconds=2.5 if quick else 6)
-    acts = (Act(0.5, "freeze"), Act(2 if quick else 5, "thaw"))
-    options = Options(timeout_ms=5000)
+    run = partial(
+        GroupPlan,
+        load=Load(rate=100, seconds=2.5 if quick else 6),
+        options=Options(timeout_ms=5000),
+        acts=(Act(0.5, "freeze"), Act(2 if quick else 5, "thaw")),
+    )
     return [
-        GroupPlan(
+        run(
             "one slave",
             "fault",
-            f"every send waits slave_timeout ({SLAVE_TIMEOUT_MS} ms) for a slave that says nothing, and is told "
-            "FLUSH_SLAVE_TIMEOUT",
-            load,
-            (),
-            judged(lambda measured: [nobody_fails(measured), _own_deadline(measured), all_safe_after(measured)]),
+            f"every send waits slave_timeout ({SLAVE_TIMEOUT_MS} ms) for a silent slave, and gets FLUSH_SLAVE_TIMEOUT",
+            checks=(no_send_fails, _own_deadline),
             brokers=(TIMEOUT, {}),
-            options=options,
             events=("flush_slave_timeout",),
-            acts=acts,
         ),
-        GroupPlan(
+        run(
             "small ha_slave_fallbehind_max",
             "cure",
-            "once the slave lacks 8 KiB nobody waits for it",
-            load,
-            (),
-            judged(lambda measured: [nobody_fails(measured), _fewer_wait(measured), all_safe_after(measured)]),
+            "once the slave lacks 8 KiB no send waits for it",
+            checks=(no_send_fails, _fewer_wait),
             brokers=(TIMEOUT | SMALL, {}),
-            options=options,
             events=("slave_fell_behind", "slave_in_sync"),
-            acts=acts,
         ),
-        GroupPlan(
+        run(
             "short housekeeping",
             "cure",
-            "a connection that brings nothing for 500 ms is closed; nobody waits from then on",
-            load,
-            (),
-            judged(lambda measured: [nobody_fails(measured), _fewer_wait(measured), all_safe_after(measured)]),
+            "a connection that is silent for 500 ms is closed; no send waits from then on",
+            checks=(no_send_fails, _fewer_wait),
             brokers=(TIMEOUT | SHORT, SHORT),
-            options=options,
             events=("slave_disconnected",),
-            acts=acts,
         ),
-        GroupPlan(
+        run(
             "two slaves, one has to confirm",
             "cure",
-            "the other slave confirms; nobody notices anything",
-            load,
-            (),
-            judged(lambda measured: [all_ok(measured), all_safe_after(measured)]),
+            "the other slave confirms; no sender notices anything",
+            checks=(all_ok,),
             brokers=({**TIMEOUT, **THREE}, THREE, THREE),
-            options=options,
-            acts=acts,
         ),
     ]
 
 
 def _own_deadline(measured: GroupMeasured) -> Check:
-    told = measured.said("FLUSH_SLAVE_TIMEOUT")
-    took = measured.took(told)
+    sends = measured.said("FLUSH_SLAVE_TIMEOUT")
+    took = measured.took(sends)
     return expect(
-        f"sends are told FLUSH_SLAVE_TIMEOUT after {SLAVE_TIMEOUT_MS} ms, each on its own",
-        len(told) > len(measured.sends) // 4 and took.p50_ms < 3 * SLAVE_TIMEOUT_MS,
-        f"{len(told)}, p50 {took.p50_ms:,.0f} ms, slowest {took.max_ms:,.0f} ms",
+        f"sends get FLUSH_SLAVE_TIMEOUT after {SLAVE_TIMEOUT_MS} ms, each on its own",
+        len(sends) > len(measured.sends) // 4 and took.p50_ms < 3 * SLAVE_TIMEOUT_MS,
+        f"{len(sends)}, p50 {took.p50_ms:,.0f} ms, slowest {took.max_ms:,.0f} ms",
     )
 
 
 def _fewer_wait(measured: GroupMeasured) -> Check:
-    waited, told = measured.said("FLUSH_SLAVE_TIMEOUT"), measured.said("SLAVE_NOT_AVAILABLE")
-    took = measured.took(told)
+    waited, sends = measured.said("FLUSH_SLAVE_TIMEOUT"), measured.said("SLAVE_NOT_AVAILABLE")
+    took = measured.took(sends)
     return expect(
-        "after a while sends are told SLAVE_NOT_AVAILABLE instead, without a wait",
-        len(told) > len(measured.sends) // 8 and took.p50_ms < SLAVE_TIMEOUT_MS,
-        f"{len(told)} after p50 {took.p50_ms:.1f} ms; {len(waited)} had waited",
+        "after a while sends get SLAVE_NOT_AVAILABLE instead, without a wait",
+        len(sends) > len(measured.sends) // 8 and took.p50_ms < SLAVE_TIMEOUT_MS,
+        f"{len(sends)} after p50 {took.p50_ms:.1f} ms; {len(waited)} had waited",
     )

@@ -3,6 +3,7 @@
 Lives here: the three runs.
 """
 
+from functools import partial
 from typing import Final
 
 from pocketmq.cli.scenario.harness.cluster import APPENDS
@@ -12,12 +13,14 @@ from pocketmq.cli.scenario.harness.phase import (
     Plan,
     all_delivered,
     expect,
-    provoked,
+    never_refused_with,
+    none,
+    refused_with,
     switches,
 )
 from pocketmq.cli.scenario.report.report import Check
 
-CURE: Final = "a second broker with SYSTEM_BUSY in the retry codes, and a client that sends slower when it is told so"
+CURE: Final = "a second broker with SYSTEM_BUSY in the retry codes, and a client that slows down when it is refused"
 PRICE: Final = (
     "retries are load for the other broker, bounded by a budget; a longer queue costs memory and cures nothing"
 )
@@ -26,7 +29,7 @@ OVERLOAD: Final = "[OVERLOAD]"
 SWEPT: Final = "[TIMEOUT_CLEAN_QUEUE]"
 LOG_LINE: Final = "too many requests and system thread pool busy, RejectedExecutionException"
 STALL_MS: Final = 800
-"""Of each append; below the 1,000 ms of a busy page cache: nothing but the queue refuses."""
+"""Of each append; below the 1,000 ms of a busy page cache: only the queue refuses."""
 
 
 def plans(quick: bool) -> list[Plan]:
@@ -34,60 +37,43 @@ def plans(quick: bool) -> list[Plan]:
     capacity = 100 if quick else 200
     load = Load(burst=800 if quick else 3000, rate=50, seconds=1 if quick else 2)
     slow = switches((0, [{**APPENDS, "delay_ms": STALL_MS}]))
-    short = {CAPACITY_KEY: str(capacity)}
-    once = Options()
+    short, long = {CAPACITY_KEY: str(capacity)}, {CAPACITY_KEY: "10000"}
+    run = partial(Plan, load=load, switches=slow, events=(LOG_LINE,))
     return [
-        Plan(
+        run(
             f"queue of {capacity:,}",
             "fault",
-            "the queue is full while the appends are slow: what does not fit is refused at once",
-            load,
-            slow,
-            lambda measured: _overloaded(measured, capacity),
+            "the queue is full while the appends are slow: sends that do not fit are refused at once",
+            checks=(
+                refused_with(OVERLOAD, capacity // 2),
+                _logged,
+                none("no message is stored without a receipt", lambda measured: measured.without_receipt),
+            ),
             brokers=(short,),
-            options=once,
-            events=(LOG_LINE,),
         ),
-        Plan(
+        run(
             "queue of 10,000",
             "bad cure",
             "all fit into the queue, wait their 200 ms, and are refused then",
-            load,
-            slow,
-            _later,
-            brokers=({CAPACITY_KEY: "10000"},),
-            options=once,
-            events=(LOG_LINE,),
+            checks=(never_refused_with(OVERLOAD), _swept),
+            brokers=(long,),
         ),
-        Plan(
+        run(
             "retry to a second broker",
             "cure",
-            "what one refuses, the other takes",
-            load,
-            slow,
-            lambda measured: [provoked(measured), all_delivered(measured)],
-            brokers=(short, {CAPACITY_KEY: "10000"}),
+            "the other broker takes the sends that the first one refuses",
+            checks=(all_delivered,),
+            brokers=(short, long),
             options=Options(retry_times=2),
-            events=(LOG_LINE,),
         ),
     ]
 
 
-def _overloaded(measured: Measured, capacity: int) -> list[Check]:
-    told = measured.told(OVERLOAD)
+def _logged(measured: Measured) -> Check:
     lines = len(measured.watches[0].lines(LOG_LINE))
-    return [
-        provoked(measured),
-        expect(f"what does not fit is told {OVERLOAD}", told >= capacity // 2, told),
-        expect("the broker's log says so", lines > 0, f"{lines} lines"),
-        expect("nothing is stored for nobody", measured.for_nobody == 0, measured.for_nobody),
-    ]
+    return expect("the broker's log says so", lines > 0, f"{lines} lines")
 
 
-def _later(measured: Measured) -> list[Check]:
-    told, swept = measured.told(OVERLOAD), measured.told(SWEPT)
-    return [
-        provoked(measured),
-        expect(f"nobody is told {OVERLOAD} any more", told == 0, told),
-        expect(f"but most are told {SWEPT}", swept > len(measured.sends) // 2, swept),
-    ]
+def _swept(measured: Measured) -> Check:
+    swept = measured.failed_with(SWEPT)
+    return expect(f"but most are refused with {SWEPT}", swept > len(measured.sends) // 2, swept)

@@ -1,3 +1,3 @@
-"""What a scenario shows: ``report`` in words, ``tables`` and ``terminal_picture`` on a terminal,
-``timeline_picture`` and ``picture_file`` as an image.
+"""The results of a scenario: ``report`` holds the data, ``tables`` and ``terminal_picture`` print them,
+``picture_file`` draws an image.
 """

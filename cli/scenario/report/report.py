@@ -1,6 +1,6 @@
-"""What a scenario found out: plain data, the same for the table, the picture and ``--json``.
+"""The results of a scenario: plain data, the same for the table, the picture and ``--json``.
 
-Lives here: ``Report`` and its parts (the documented JSON), percentiles, how sends become outcomes.
+Lives here: ``Report`` and its parts (the documented JSON), percentiles, and the grouping of sends into outcomes.
 """
 
 import re
@@ -12,16 +12,16 @@ import msgspec
 import numpy as np
 
 SCHEMA: Final = 1
-"""Raised when a field of the JSON changes its meaning or goes."""
+"""Increased when a field of the JSON changes its meaning or is removed."""
 POINTS_MAX: Final = 4000
-"""Points of a phase that go into the report; more are thinned out evenly."""
+"""Most points of a phase in the report; a larger number is thinned out evenly."""
 _NUMBER: Final = re.compile(r"(?<![A-Za-z_])\d+(?:\.\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
     """One send as its caller saw it. ``at_s`` counts from the start of the load; ``text`` is the receipt's status or
-    what the last attempt was told.
+    the error of the last attempt.
     """
 
     at_s: float
@@ -33,7 +33,7 @@ class Send:
     attempts: int = 1
     body: bytes = b""
     answered: bool = True
-    """A broker said what became of the last attempt; False: time-out, no connection, no route."""
+    """A broker answered the last attempt; False: time-out, no connection, no route."""
 
 
 class Latency(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """Sends that ended alike. ``text`` is one of the exact texts; the others differ in numbers only."""
+    """Sends with the same result. ``text`` is one of the exact texts; the others differ in numbers only."""
 
     text: str
     count: int
@@ -58,7 +58,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """Something a broker measured or wrote; ``source``: ``runtime info``, ``telemetry``, ``log``, ``topic``."""
+    """A value that a broker measured or wrote; ``source``: ``runtime info``, ``telemetry``, ``log``, ``topic``."""
 
     what: str
     value: str
@@ -67,7 +67,7 @@ class Evidence(msgspec.Struct, frozen=True):
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One expectation: what should be seen, what was found, and whether that is enough."""
+    """One expectation: what should hold, what was found, and whether that is enough."""
 
     what: str
     found: str
@@ -75,7 +75,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Point(msgspec.Struct, frozen=True, array_like=True):
-    """One send in the picture: when, how long, which outcome (index into ``Phase.outcomes``)."""
+    """One send in the picture: its second, its latency, its outcome (index into ``Phase.outcomes``)."""
 
     at_s: float
     took_ms: float
@@ -83,8 +83,9 @@ class Point(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True):
-    """Something that lasted, in the timeline of a phase: ``lane`` ``lock`` (who had it) or ``work`` (who called its
-    handler), what, and from which second to which."""
+    """A bar in the timeline of a phase. ``what``: the member that had the lock (``lane`` ``lock``), or whose handler ran
+    (``work``).
+    """
 
     lane: str
     what: str
@@ -93,10 +94,10 @@ class Span(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Phase(msgspec.Struct, frozen=True):
-    """One run: settings, load, what the clients saw, what the broker says, what was expected.
+    """One run: its settings and load, the results of the clients, the broker's evidence, and the checks.
 
-    ``role``: ``fault`` shows the incident, ``bad cure`` what does not help, ``cure`` what does. ``stored_for_nobody``:
-    messages in the log whose sender was told, or had to believe, that they failed.
+    ``role``: ``fault`` shows the incident, ``bad cure`` a change that does not help, ``cure`` one that does.
+    ``stored_for_nobody``: messages in the log whose sender got an error, or no answer.
     """
 
     name: str
@@ -126,7 +127,7 @@ class Phase(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything one run of a scenario found; ``ok`` is the exit code."""
+    """All results of one run of a scenario; ``ok`` is the exit code."""
 
     schema: int = SCHEMA
     scenario: str
@@ -142,8 +143,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     ok: bool
     directory: str = ""
 
+    @property
+    def has_timeline(self) -> bool:
+        """Whether the picture is a timeline, not a cloud of sends."""
+        return any(phase.spans for phase in self.phases)
+
     def failed(self) -> list[tuple[str, Check]]:
-        """Return (phase, check) of what differed from the expectation."""
+        """Return (phase, check) of each check that does not hold."""
         return [(phase.name, check) for phase in self.phases for check in phase.checks if not check.ok]
 
 
@@ -156,7 +162,7 @@ def latency(times_ms: Sequence[float]) -> Latency:
 
 
 def kind_of(text: str) -> str:
-    """Return a text without its numbers, so that texts that say the same are counted together."""
+    """Return a text without its numbers, so that texts that differ in numbers only are counted together."""
     return _NUMBER.sub("N", text)
 
 

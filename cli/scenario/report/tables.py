@@ -1,18 +1,15 @@
-"""A report as text: what ran, what the clients saw, what the brokers measured, what differed from the expectation.
+"""A report as text: the runs, the results of the clients, the measurements of the brokers, the failed checks.
 
 Lives here: ``print_report``, drawn with rich on a terminal, plain lines in a pipe.
 """
 
 import sys
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final
 
 from pocketmq.cli.output import print_table
 from pocketmq.cli.scenario.report.report import Latency, Outcome, Phase, Report
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
 
 SUMMARY: Final = (
     "run",
@@ -22,7 +19,7 @@ SUMMARY: Final = (
     "p50 / p99 ms",
     "failed",
     "after p50 ms",
-    "stored for nobody",
+    "stored, no receipt",
     "delivered, then lost",
 )
 
@@ -34,11 +31,7 @@ def print_report(report: Report) -> None:
     say.line(report.question)
     if report.quick:
         say.line("(--quick: fewer sends and shorter times; the numbers are smaller, the texts are the same)")
-    print_table(
-        SUMMARY,
-        [_summary(phase) for phase in report.phases],
-        title="All runs",
-    )
+    print_table(SUMMARY, [_summary(phase) for phase in report.phases], title="All runs")
     for phase in report.phases:
         _print_phase(phase, say)
     say.title("Cure")
@@ -47,7 +40,7 @@ def print_report(report: Report) -> None:
     differed = report.failed()
     say.title("As expected" if report.ok else "NOT as expected")
     for name, check in differed:
-        say.line(f"{name}: expected that {check.what}; found {check.found}")
+        say.line(f"{name}: expected: {check.what}; found: {check.found}")
     checks = sum(len(phase.checks) for phase in report.phases)
     say.line(f"{checks - len(differed)} of {checks} checks hold; {report.duration_s:.0f} s; {report.machine}")
     if report.directory:
@@ -95,27 +88,22 @@ def _outcome_rows(outcomes: Iterable[Outcome]) -> Sequence[Sequence[object]]:
 
 
 class _Say:
-    """Lines between the tables."""
+    """Prints the lines between the tables."""
 
     def __init__(self) -> None:
-        self._console: Console | None = _console() if sys.stdout.isatty() else None
+        self._print: Callable[..., None] | None = None
+        if sys.stdout.isatty():
+            from rich.console import Console
+
+            self._print = partial(Console(highlight=False).print, markup=False)
 
     def title(self, text: str) -> None:
-        """Write a heading."""
-        if self._console is not None:
-            self._console.print(f"\n{text}", style="bold", markup=False)
+        """Print a heading."""
+        if self._print is not None:
+            self._print(f"\n{text}", style="bold")
         else:
             print(f"\n== {text}")
 
     def line(self, text: str) -> None:
-        """Write a line."""
-        if self._console is not None:
-            self._console.print(text, markup=False)
-        else:
-            print(text)
-
-
-def _console() -> "Console":
-    from rich.console import Console
-
-    return Console(highlight=False)
+        """Print a line."""
+        (self._print or print)(text)

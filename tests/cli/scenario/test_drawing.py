@@ -1,4 +1,4 @@
-"""Tables and pictures of a report."""
+"""The tables and pictures of a report."""
 
 import io
 import sys
@@ -36,11 +36,11 @@ def test_the_tables_say_what_ran_what_was_seen_and_what_it_costs(
 def test_what_differs_from_the_expectation_is_said(
     report_that_differs: Report, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The heading changes, and the check is named with what was found."""
+    """The heading changes, and the report names the check with what was found."""
     print_report(report_that_differs)
     text = capsys.readouterr().out
     assert "== NOT as expected" in text
-    assert "as it is: expected that the fault hit the disk; found 0 calls hit" in text
+    assert "as it is: expected: the fault hit the disk; found: 0 calls hit" in text
 
 
 def test_on_a_terminal_tables_are_drawn(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +64,7 @@ def test_every_send_is_in_the_grid_at_its_time_and_latency(report: Report) -> No
     assert sum(count for row in grid(phase, 0) for _, count in row) == 40
 
 
-def test_colors_and_shades_tell_apart() -> None:
+def test_colors_and_shades_differ() -> None:
     """An empty cell is blank, a full one is the darkest."""
     assert shade(0, 10) == " "
     assert shade(10, 10) == "█"
@@ -73,7 +73,7 @@ def test_colors_and_shades_tell_apart() -> None:
 
 
 def test_delivered_outcomes_are_green(report: Report) -> None:
-    """And no failed one is."""
+    """No failed outcome is green."""
     assert styles(report.phases[0].outcomes) == ["green", "red"]
 
 
@@ -92,7 +92,7 @@ def test_the_terminal_picture_is_for_terminals(
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["out.png", "out.svg"])
 def test_the_picture_in_a_file(name: str, report: Report, tmp_path: Path) -> None:
-    """Both kinds are written and are what their name says."""
+    """Both kinds are written, in the format of their suffix."""
     pytest.importorskip("matplotlib")
     path = tmp_path / name
     picture_file.check(str(path))
@@ -104,7 +104,7 @@ def test_the_picture_in_a_file(name: str, report: Report, tmp_path: Path) -> Non
 def test_a_picture_that_cannot_be_drawn_is_refused_before_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A wrong suffix, a missing directory, a missing library: each with what to do."""
+    """A wrong suffix, a missing directory, a missing library: each error says what to do."""
     with pytest.raises(ConfigError, match=r"neither \.png nor \.svg"):
         picture_file.check("out.pdf")
     with pytest.raises(ConfigError, match="no directory"):

@@ -1,4 +1,4 @@
-"""The scenarios as plans: nothing runs here."""
+"""The plans of the scenarios; no process is started."""
 
 import importlib
 from collections import Counter
@@ -25,7 +25,7 @@ def plans_of(name: str, quick: bool) -> list[Plan]:
     return found
 
 
-def test_the_issue_s_scenarios_are_there() -> None:
+def test_all_scenarios_are_there() -> None:
     """Twelve names; an unknown one is not found."""
     assert set(NAMES) == {
         "timeout-clean-queue",
@@ -47,7 +47,7 @@ def test_the_issue_s_scenarios_are_there() -> None:
 @pytest.mark.parametrize("quick", [True, False])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_scenario_shows_a_fault_and_a_cure_with_valid_settings_and_rules(name: str, quick: bool) -> None:
-    """Every key is one that the daemon takes, every rule one that the disk takes; runs have names of their own."""
+    """The daemon accepts every setting, the disk every rule; the names of the runs differ."""
     plans = plans_of(name, quick)
     assert {"fault", "cure"} <= {plan.role for plan in plans} <= {"fault", "bad cure", "cure"}
     assert len({plan.name for plan in plans}) == len(plans)
@@ -70,7 +70,7 @@ def test_a_scenario_shows_a_fault_and_a_cure_with_valid_settings_and_rules(name:
 
 
 def test_the_load_is_due_at_fixed_times() -> None:
-    """The burst first, then the rate, whatever became of the sends before."""
+    """The burst first, then the rate, whatever happened to earlier sends."""
     load = Load(burst=3, rate=10, seconds=0.5)
     assert load.due_s() == [0.0, 0.0, 0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
     assert str(load) == "3 sends at once, then 10 a second for 0.5 s"
@@ -78,7 +78,7 @@ def test_the_load_is_due_at_fixed_times() -> None:
 
 
 def test_options_reach_the_producer_and_the_report() -> None:
-    """The old codes with one added: both are set, and both are told."""
+    """The old codes with one added: both are set, and both are reported."""
     options = Options(
         retry_times=2,
         retry_response_codes=frozenset(map(int, RETRY_RESPONSE_CODES_4_9)),
@@ -106,22 +106,22 @@ def measured() -> Measured:
 
 
 def test_what_was_stored_is_compared_with_what_was_acknowledged() -> None:
-    """Lost, invented, doubled, and stored for a sender who does not know it: each is counted."""
+    """Lost, invented, duplicate, and stored without a receipt: each is counted."""
     found = measured()
-    assert (found.lost, found.duplicates, found.for_nobody, found.timed_out) == (1, 1, 1, 1)
+    assert (found.lost, found.duplicates, found.without_receipt, found.timed_out) == (1, 1, 1, 1)
     assert not nothing_lost(found).ok
     assert not nothing_invented(found).ok
     assert not all_delivered(found).ok
-    assert found.told("[TIMEOUT_CLEAN_QUEUE]") == 1
+    assert found.failed_with("[TIMEOUT_CLEAN_QUEUE]") == 1
 
 
 def test_a_lost_message_fails_every_run_but_those_about_loss() -> None:
-    """The check is added to each plan unless it says that some may be lost."""
+    """The check is added to each plan that does not allow losses."""
     names = {
         may: [
             check.what
             for check in to_phase(
-                Plan("p", "fault", "s", Load(burst=1), (), lambda _: [], acknowledged_may_be_lost=may), measured()
+                Plan("p", "fault", "s", Load(burst=1), acknowledged_may_be_lost=may), measured()
             ).checks
         ]
         for may in (False, True)

@@ -36,21 +36,21 @@ def test_the_list_names_them_all(run_command: RunCommand) -> None:
     [
         (("nonsense",), "there are: timeout-clean-queue"),
         (("pcbusy", "--picture", "out.pdf"), "neither .png nor .svg"),
-        (("pcbusy", "--full"), "pcbusy divides no times"),
-        (("ordered-lock-stuck", "--full", "--quick"), "not together with --quick"),
+        (("pcbusy", "--full"), "pcbusy does not divide times"),
+        (("ordered-lock-stuck", "--full", "--quick"), "cannot be combined with --quick"),
     ],
 )
 def test_wrong_usage_is_refused_before_anything_starts(
     arguments: tuple[str, ...], text: str, run_command: RunCommand
 ) -> None:
-    """Exit code 2 and what to write instead."""
+    """Exit code 2 and a hint."""
     found = run_command("scenario", *arguments)
     assert found.returncode == 2
     assert text in " ".join(found.stderr.decode().replace("│", " ").split())
 
 
 def run_quick(name: str, run_process: RunCommand, tmp_path: Path) -> dict[str, Any]:
-    """Run a scenario with ``--quick --json``; nothing of it is left."""
+    """Run a scenario with ``--quick --json``, which leaves no files."""
     found = run_process("scenario", name, "--quick", "--json", env={"TMPDIR": str(tmp_path)})
     report: dict[str, Any] = json.loads(found.stdout)
     differed = [
@@ -104,7 +104,7 @@ def test_the_others(name: str, run_process: RunCommand, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.scenario
 def test_ordered_lock_stuck(run_process: RunCommand, tmp_path: Path) -> None:
-    """A killed consumer's queue waits for the expiry, and says whom for; each cure is shorter than that."""
+    """A killed consumer's queue waits for the expiry, and names its holder; each cure is quicker."""
     killed, graceful, shorter, early = run_quick("ordered-lock-stuck", run_process, tmp_path)["phases"]
     texts = [each["value"] for each in killed["evidence"]]
     assert any("tryLockBatch, message queue locked by other client. Group: billing" in text for text in texts)

@@ -1,4 +1,4 @@
-"""Parts of the scenarios about replication: RocketMQ's serial wait, the cable, what counts as lost."""
+"""Parts of the scenarios about replication: RocketMQ's serial wait, the cable, the definition of lost messages."""
 
 import asyncio
 import inspect
@@ -26,7 +26,7 @@ TIMEOUT_MS = 5000
 
 
 class Group:
-    """A transfer with slaves that have what a test says; ``told``: (number, status, ms since the start)."""
+    """A transfer with slaves whose offsets a test sets; ``answers``: (number, status, ms since the start)."""
 
     def __init__(self, kind: type[GroupTransfer]) -> None:
         self.confirmed = 0
@@ -35,11 +35,11 @@ class Group:
         self.begin_ns = self.clock.monotonic_ns()
         self.transfer = kind(self.clock, TIMEOUT_MS, lambda: self.confirmed, lambda end: self.slave_ok, CapturedLog())
         self.transfer.start(SteppedRunner())
-        self.told: list[tuple[int, PutStatus, int]] = []
+        self.answers: list[tuple[int, PutStatus, int]] = []
 
     def wait(self, number: int) -> None:
         def done(status: PutStatus) -> None:
-            self.told.append((number, status, (self.clock.monotonic_ns() - self.begin_ns) // 1_000_000))
+            self.answers.append((number, status, (self.clock.monotonic_ns() - self.begin_ns) // 1_000_000))
 
         self.transfer.wait(number, done)
 
@@ -59,8 +59,8 @@ def test_the_original_tells_one_after_the_other() -> None:
         assert len(group.transfer.waiters) == 3
         group.pass_ms(3 * TIMEOUT_MS)
     late = PutStatus.FLUSH_SLAVE_TIMEOUT
-    assert serial.told == [(1, late, 5000), (2, late, 10_000), (3, late, 15_000)]
-    assert ours.told == [(1, late, 5000), (2, late, 5000), (3, late, 5000)]
+    assert serial.answers == [(1, late, 5000), (2, late, 10_000), (3, late, 15_000)]
+    assert ours.answers == [(1, late, 5000), (2, late, 5000), (3, late, 5000)]
 
 
 def test_the_original_serves_what_is_confirmed_and_refuses_what_is_too_far() -> None:
@@ -71,11 +71,11 @@ def test_the_original_serves_what_is_confirmed_and_refuses_what_is_too_far() -> 
     group.confirmed = 2
     group.transfer.release(2)
     group.pass_ms(100)
-    assert [each[:2] for each in group.told] == [(1, PutStatus.PUT_OK), (2, PutStatus.PUT_OK)]
+    assert [each[:2] for each in group.answers] == [(1, PutStatus.PUT_OK), (2, PutStatus.PUT_OK)]
     group.slave_ok = False
     group.wait(4)
     group.wait(2)
-    assert [each[:2] for each in group.told[2:]] == [(4, PutStatus.SLAVE_NOT_AVAILABLE), (2, PutStatus.PUT_OK)]
+    assert [each[:2] for each in group.answers[2:]] == [(4, PutStatus.SLAVE_NOT_AVAILABLE), (2, PutStatus.PUT_OK)]
 
 
 def test_the_product_does_not_know_the_original() -> None:
@@ -97,7 +97,7 @@ class Refusing:
 
 
 def test_the_original_s_slave_stays_connected_when_its_disk_refuses() -> None:
-    """It goes on saying how far it is, tries again, and follows again when the disk is well."""
+    """It goes on reporting its offset, retries, and follows again when the disk is repaired."""
     slave: Any = StubbornSlave.__new__(StubbornSlave)
     acknowledged: list[bool] = []
     disk = Refusing()

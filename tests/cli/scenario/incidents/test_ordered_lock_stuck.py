@@ -1,4 +1,4 @@
-"""The scenario ``ordered-lock-stuck`` without processes: what is made of what two members and a broker say."""
+"""The scenario ``ordered-lock-stuck`` without processes: from the events of two members and a broker to a phase."""
 
 import re
 import sys
@@ -9,7 +9,8 @@ import pytest
 
 from pocketmq.cli.scenario.harness.ordered_group import Member, Moved
 from pocketmq.cli.scenario.incidents.ordered_lock_stuck import OrderedPlan, plans, to_phase
-from pocketmq.cli.scenario.report.timeline_picture import COLUMNS, draw, print_timeline, row
+from pocketmq.cli.scenario.report.picture_file import draw
+from pocketmq.cli.scenario.report.terminal_picture import COLUMNS, print_picture, row
 from tests.cli.scenario.conftest import report_of
 
 MS = 1_000_000
@@ -28,7 +29,7 @@ class SilentBroker:
 
 
 def moved_of(still_ms: int, *, lost: int = -1, swap: bool = False) -> Moved:
-    """Return what is seen when the first member ends at 1,000 ms and the second goes on ``still_ms`` later."""
+    """Return the results when the first member ends at 1,000 ms and the second continues ``still_ms`` later."""
     first, second = Member("one", Path("one")), Member("two", Path("two"))
     first.client_id, second.client_id = "client-1", "client-2"
     moved = Moved(0, 1000 * MS, first, second)
@@ -77,14 +78,14 @@ def phase_of(name: str, moved: Moved) -> Any:
     ],
 )
 def test_each_run_is_judged_by_how_long_the_queue_stood_still(name: str, still_ms: int, ok: bool) -> None:
-    """Too short is wrong, too: then the fault was not seen."""
+    """Too short fails as well: then the fault did not happen."""
     phase = phase_of(name, moved_of(still_ms))
     assert phase.ok == ok
     assert phase.delivered == phase.sends
 
 
 def test_a_lost_message_and_a_broken_order_are_found() -> None:
-    """Whatever else went well."""
+    """Even if all other checks hold."""
     assert [check.what for check in phase_of("graceful stop", moved_of(50, lost=25)).checks if not check.ok] == [
         "every message is handled"
     ]
@@ -94,7 +95,7 @@ def test_a_lost_message_and_a_broken_order_are_found() -> None:
 
 
 def test_the_timeline_shows_who_had_the_lock_and_who_worked() -> None:
-    """The lock of the dead is told from the lock of the living."""
+    """The lock of a dead member looks different from that of a living one."""
     phase = phase_of("killed, RocketMQ's times", moved_of(4000))
     lock = [(span.what, span.from_s, span.to_s) for span in phase.spans if span.lane == "lock"]
     assert [what for what, _, _ in lock] == ["first", "first, which is gone", "second"]
@@ -128,7 +129,7 @@ def test_what_the_second_said_is_evidence() -> None:
 
 @pytest.mark.parametrize("kind", ["svg", "png"])
 def test_the_timeline_in_a_file(tmp_path: Path, kind: str) -> None:
-    """A picture of the kind that its name says."""
+    """A picture in the format of its suffix."""
     report = report_of(*(phase_of(each.name, moved_of(1500)) for each in plans(True)))
     path = tmp_path / f"timeline.{kind}"
     draw(report, str(path))
@@ -139,10 +140,10 @@ def test_the_timeline_in_a_file(tmp_path: Path, kind: str) -> None:
 def test_the_timeline_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Two rows a run; nothing in a pipe."""
     report = report_of(phase_of("killed, RocketMQ's times", moved_of(4000)))
-    print_timeline(report)
+    print_picture(report)
     assert capsys.readouterr().out == ""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    print_timeline(report)
+    print_picture(report)
     out = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
     [lock] = [line for line in out.splitlines() if line.startswith("  lock")]
     assert "1x" in lock
