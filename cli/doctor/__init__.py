@@ -1,1 +1,1 @@
-"""``pocketmq doctor``: reads a live broker or measures a disk, and says what it means."""
+"""``pocketmq doctor``: reads a live broker or measures a disk, and explains the results."""

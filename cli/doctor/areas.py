@@ -1,4 +1,4 @@
-"""One line for each area of a broker: its light, its values and how far they are from their limits.
+"""One line for each area of a broker: its light, its values, and their limits.
 
 Lives here: ``area_lines``. A line without values says "no data", which is not the same as green.
 """
@@ -8,10 +8,9 @@ from typing import Final
 
 from pocketmq.cli.doctor.broker_metrics import PULL_PAIR, SEND_PAIR, BrokerMetrics
 from pocketmq.cli.doctor.finding import Area, AreaLine, Finding, Light, Severity
-from pocketmq.cli.doctor.rules.reads import pull_limit_ms
 from pocketmq.cli.doctor.rules.replication import replication_line
 from pocketmq.cli.doctor.rules.send import page_cache_timeout_ms
-from pocketmq.cli.doctor.rules.slow_stage import held_ms, wait_limit_ms
+from pocketmq.cli.doctor.rules.slow_stage import held_ms
 from pocketmq.cli.doctor.rules.store import behind_bytes, disk_ratios, flush_mode, free_buffers
 from pocketmq.cli.doctor.words import (
     NO_DATA,
@@ -31,18 +30,14 @@ _LIGHTS: Final = {Severity.ERROR: Light.RED, Severity.WARNING: Light.YELLOW, Sev
 
 
 def area_lines(metrics: BrokerMetrics, findings: Sequence[Finding]) -> Iterator[AreaLine]:
-    """Yield the line of each area, in the order of a message's way."""
+    """Yield the line of each area, in the order in which a message passes them."""
     for area, describe in _AREAS.items():
         parts = [part for part in describe(metrics) if part]
-        concern = [each.severity for each in findings if _concerns(each, area)]
+        concern = [each.severity for each in findings if each.area is area or area in each.concerns]
         worst = min(concern, key=lambda each: each.rank, default=None)
         fine = Light.NO_DATA if not parts or parts[0].startswith(NO_DATA) else Light.GREEN
         light = fine if worst is None else _LIGHTS[worst]
         yield AreaLine(area, light, "; ".join(parts) or NO_DATA)
-
-
-def _concerns(finding: Finding, area: Area) -> bool:
-    return finding.area is area or area in finding.concerns
 
 
 def _admission(metrics: BrokerMetrics) -> Iterator[str]:
@@ -71,13 +66,13 @@ def _send_queue(metrics: BrokerMetrics) -> Iterator[str]:
     pair = metrics.pair(SEND_PAIR)
     if pair is None:
         return
-    yield _queue(pair, wait_limit_ms(metrics))
+    yield _queue(pair, metrics.wait_limit_ms(SEND_PAIR))
     waited = metrics.stage("queue_wait")
     if waited is not None:
         yield f"waits p99 {us_text(waited.p99_us)}, longest {us_text(waited.max_us)} {metrics.window}"
     if pair.drain_limit > 0:
         shrunk = pair.drain_limit < (metrics.settings.number("send_drain_max") or 0)
-        why = ", few since appends were slow" if shrunk else ""
+        why = ", reduced since appends were slow" if shrunk else ""
         yield f"up to {plural(pair.drain_limit, 'request')} a drain{why}"
 
 
@@ -121,7 +116,7 @@ def _pool(metrics: BrokerMetrics) -> Iterator[str]:
     buffers = free_buffers(metrics)
     if buffers is not None:
         yield f"{count_text(buffers[0])} of {plural(buffers[1], 'write buffer')} free"
-        pool = metrics.telemetry.pool if metrics.telemetry is not None else None
+        pool = metrics.pool
         if pool is not None:
             yield f"{'locked' if pool.locked else 'not locked'} in RAM"
             yield f"{bytes_text(pool.uncommitted_bytes)} not committed"
@@ -149,7 +144,7 @@ def _flush(metrics: BrokerMetrics) -> Iterator[str]:
 def _reads(metrics: BrokerMetrics) -> Iterator[str]:
     pair, reads = metrics.pair(PULL_PAIR), metrics.stage("process", PULL_PAIR)
     if pair is not None:
-        yield _queue(pair, pull_limit_ms(metrics))
+        yield _queue(pair, metrics.wait_limit_ms(PULL_PAIR))
     if reads is not None:
         yield f"reads p99 {us_text(reads.p99_us)}"
     rate, holds = metrics.rate("getTransferedTps"), metrics.number("pullHolds")

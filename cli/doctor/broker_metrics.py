@@ -1,6 +1,6 @@
-"""What is known about a broker: its runtime table, its settings and its telemetry, typed; None where nothing is known.
+"""A broker's runtime table, settings and telemetry, typed; None where nothing is known.
 
-Lives here: ``Snapshot``, ``BrokerSettings`` and ``BrokerMetrics``, through which the rules look at both.
+Lives here: ``Snapshot``, ``BrokerSettings`` and ``BrokerMetrics``, through which the rules read both.
 Nothing here raises, whatever a broker sent.
 """
 
@@ -13,8 +13,10 @@ from typing import Final
 from pocketmq.cli.doctor.finding import Advice
 from pocketmq.cli.doctor.words import clean, seconds_text
 from pocketmq.common.settings import snake_case
+from pocketmq.remoting.string_map import camel_case
 from pocketmq.remoting.telemetry import (
     PairTelemetry,
+    PoolTelemetry,
     RefusalCount,
     RefusedRequestCount,
     StageTelemetry,
@@ -26,12 +28,19 @@ PULL_PAIR: Final = "PullMessageThread"
 NO_POOL_BUFFERS: Final = (1 << 31) - 1
 """``remainTransientStoreBufferNumbs`` while the pool is off (RocketMQ: Integer.MAX_VALUE)."""
 NOT_KNOWN: Final = "not known"
-"""The present value of a setting that the broker did not tell."""
+"""The present value of a setting that the broker did not send."""
+WAIT_LIMITS: Final = {
+    SEND_PAIR: ("wait_time_mills_in_send_queue", 200),
+    PULL_PAIR: ("wait_time_mills_in_pull_queue", 5000),
+}
+"""The setting of the longest wait in the queue of a pair, and RocketMQ's default in ms (BrokerConfig)."""
+OWN_SETTINGS: Final = frozenset(("send_drain_max", "pull_holds_max", "send_queue_size_bytes_max"))
+"""Settings that RocketMQ does not have."""
 SETTINGS_LENGTH_MAX: Final = 1 << 20
 STORE_SETTINGS: Final = re.compile(
     r"os_page|transient|fast_fail_if|flush_disk|flush_(commit|interval_commit)|commit_|warm_|sync_flush|disk_|append_mode|file_reserved"
 )
-"""Settings of the doctor's advice that belong to our section ``[store]``; the others belong to ``[broker]``."""
+"""Settings in the doctor's advice that belong to section ``[store]``; the others belong to ``[broker]``."""
 
 _SIZE = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*(?:([KMGTPE])i?)?B?\s*", re.ASCII)
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
@@ -40,7 +49,8 @@ _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """A broker at one time. ``pocketmq`` is False for a real RocketMQ; ``telemetry`` is None where there is none, and
-    where what was sent cannot be read (``telemetry_unreadable``)."""
+    where it cannot be decoded (``telemetry_unreadable``).
+    """
 
     broker: str
     address: str
@@ -59,7 +69,7 @@ class BrokerSettings:
 
     @classmethod
     def parse(cls, text: str) -> "BrokerSettings":
-        """Read the properties text of GET_BROKER_CONFIG; lines that are none are passed over."""
+        """Read the properties text of GET_BROKER_CONFIG; other lines are skipped."""
         pairs = (line.partition("=") for line in text[:SETTINGS_LENGTH_MAX].splitlines() if not line.startswith("#"))
         return cls({name.strip(): value.strip() for name, equals, value in pairs if equals and name.strip()})
 
@@ -93,13 +103,13 @@ class Refused:
 
 @dataclass(slots=True)
 class BrokerMetrics:
-    """A snapshot, the one before it, and the settings, as the rules ask for them."""
+    """A snapshot, the previous one, and the settings, as the rules read them."""
 
     snapshot: Snapshot
     settings: BrokerSettings
     previous: Snapshot | None = None
     refusals: list[Refused] = field(init=False)
-    """Kinds that were refused within the window, most of them first."""
+    """Kinds that were refused within the window, the most frequent first."""
 
     def __post_init__(self) -> None:
         found = [self._refused(each) for each in self.telemetry.refusals] if self.telemetry is not None else []
@@ -107,9 +117,9 @@ class BrokerMetrics:
 
     @property
     def refused_requests(self) -> list[RefusedRequestCount]:
-        """Requests refused within the last minute for what is in them, most of them first."""
-        told = self.telemetry.refused_requests if self.telemetry is not None else []
-        return sorted((each for each in told if each.last_minute > 0), key=lambda each: -each.last_minute)
+        """Requests refused within the last minute for their content, the most frequent first."""
+        counts = self.telemetry.refused_requests if self.telemetry is not None else []
+        return sorted((each for each in counts if each.last_minute > 0), key=lambda each: -each.last_minute)
 
     # ---- time ----------------------------------------------------------------------------------------------------
 
@@ -119,8 +129,13 @@ class BrokerMetrics:
         return self.snapshot.telemetry
 
     @property
+    def pool(self) -> PoolTelemetry | None:
+        """The write-buffer pool, if the broker has one and sends telemetry."""
+        return self.telemetry.pool if self.telemetry is not None else None
+
+    @property
     def window_s(self) -> float | None:
-        """How long the stage times and refusals reach back, in s."""
+        """How far stage times and refusals reach back, in s."""
         window_s = self.telemetry.window_s if self.telemetry is not None else 0
         return float(window_s) if math.isfinite(window_s) and window_s > 0 else None
 
@@ -153,7 +168,7 @@ class BrokerMetrics:
         return None if match is None else int(float(match[1][:20]) * 1024 ** _POWERS[match[2] or ""])
 
     def ratio(self, name: str) -> float | None:
-        """Return a share of 1; RocketMQ reports -1 for a path that is not there."""
+        """Return a share of 1; RocketMQ reports -1 for a path that does not exist."""
         try:
             value = float(self.runtime(name) or "nan")
         except ValueError:
@@ -169,7 +184,7 @@ class BrokerMetrics:
         return value if math.isfinite(value) and value >= 0 else None
 
     def grown(self, name: str) -> int | None:
-        """Return by how much a counter of the runtime table has grown since the previous snapshot."""
+        """Return the growth of a counter of the runtime table since the previous snapshot."""
         if self.since_s is None or self.previous is None:
             return None
         now, before = self.number(name), _whole(self.previous.runtime.get(name))
@@ -178,7 +193,7 @@ class BrokerMetrics:
     # ---- telemetry -----------------------------------------------------------------------------------------------
 
     def pair(self, name: str) -> PairTelemetry | None:
-        """Return what is known of a pair, from the telemetry or else from the runtime table."""
+        """Return the state of a pair, from the telemetry or else from the runtime table."""
         for pair in self.telemetry.pairs if self.telemetry is not None else ():
             if pair.name == name:
                 return pair
@@ -198,7 +213,7 @@ class BrokerMetrics:
         )
 
     def stage(self, stage: str, pair: str = SEND_PAIR) -> StageTelemetry | None:
-        """Return a stage's times in the window; None if it was not passed there."""
+        """Return a stage's times in the window; None if no request passed it."""
         for each in self.telemetry.stages if self.telemetry is not None else ():
             if each.stage == stage and each.pair == pair and each.count > 0:
                 return each
@@ -215,16 +230,23 @@ class BrokerMetrics:
 
     # ---- settings ------------------------------------------------------------------------------------------------
 
-    def name_of(self, setting: str, rocketmq: str) -> str:
+    def wait_limit_ms(self, pair_name: str) -> int:
+        """Return the longest wait in the queue of a pair."""
+        setting, default = WAIT_LIMITS[pair_name]
+        pair = self.pair(pair_name)
+        sent = pair.max_wait_ms if pair is not None and pair.max_wait_ms > 0 else None
+        return sent or self.settings.number(setting) or default
+
+    def name_of(self, setting: str) -> str:
         """Return the name under which this broker's operator finds a setting."""
         if not self.snapshot.pocketmq:
-            return rocketmq
+            return setting if setting in OWN_SETTINGS else camel_case(setting).replace("BusyTimeout", "BusyTimeOut")
         return f"{'store' if STORE_SETTINGS.match(setting) else 'broker'}.{setting}"
 
-    def advice(self, setting: str, rocketmq: str, suggested: str, cost: str) -> Advice:
-        """Return advice on a setting, with its present value."""
+    def advice(self, setting: str, suggested: str, cost: str) -> tuple[Advice]:
+        """Return advice on one setting, with its present value."""
         present = self.settings.text(setting)
-        return Advice(self.name_of(setting, rocketmq), NOT_KNOWN if present is None else present, suggested, cost)
+        return (Advice(self.name_of(setting), NOT_KNOWN if present is None else present, suggested, cost),)
 
 
 def _whole(text: str | None) -> int | None:

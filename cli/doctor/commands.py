@@ -1,6 +1,6 @@
-"""``pocketmq doctor`` and ``pocketmq doctor disk``: options and what is printed when.
+"""``pocketmq doctor`` and ``pocketmq doctor disk``: options and output.
 
-Lives here: the options, one look or many, JSON.
+Lives here: the options, one check or many, JSON.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ MIB = 1 << 20
 
 def build_app() -> typer.Typer:
     """Return the command with its subcommand."""
-    app = typer.Typer(help="Say what a broker refuses, why, which stage is slow, and what to set.")
+    app = typer.Typer(help="Explain what a broker refuses, which stage is slow, and which setting helps.")
     app.callback(invoke_without_command=True)(doctor)
     app.command()(disk)
     return app
@@ -35,34 +35,34 @@ def doctor(
     context: typer.Context,
     brokers: Annotated[
         list[str] | None,
-        typer.Option("--broker", metavar="HOST:PORT", help="Look at this broker; repeatable. No name server is asked."),
+        typer.Option("--broker", metavar="HOST:PORT", help="Check this broker, without a name server; repeatable."),
     ] = None,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
     watch_s: Annotated[
-        float | None, typer.Option("--watch", metavar="SECONDS", min=0.1, help="Look again every SECONDS.")
+        float | None, typer.Option("--watch", metavar="SECONDS", min=0.1, help="Repeat every SECONDS.")
     ] = None,
     rounds: Annotated[
-        int | None, typer.Option("--rounds", min=1, help="With --watch: end after so many looks.")
+        int | None, typer.Option("--rounds", min=1, help="With --watch: end after so many checks.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document a look.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document for each check.")] = False,
     timeout_ms: options.TimeoutMs = 3000,
 ) -> None:
-    """Look at brokers, PocketMQ's or RocketMQ's, and say what is wrong, why, and what a cure costs.
+    """Check brokers of PocketMQ or RocketMQ: what is wrong, why, and what a cure costs.
 
-    Works while a broker refuses sends. Exit code 0: nothing worse than a warning; 1: an error was found; 4: no broker
-    could be read.
+    Also works while a broker refuses sends. Exit code 0: nothing worse than a warning; 1: an error was found; 4: no
+    broker could be read.
     """
     if context.invoked_subcommand is not None:
         return
     if rounds is not None and watch_s is None:
         raise ConfigError("bad option", why="--rounds without --watch", hint="add --watch SECONDS")
-    body = _look(brokers or [], namesrv, watch_s, 1 if watch_s is None else rounds, as_json, timeout_ms)
+    body = _check(brokers or [], namesrv, watch_s, 1 if watch_s is None else rounds, as_json, timeout_ms)
     code = run_async(body)
     if code:
         raise typer.Exit(code)
 
 
-async def _look(
+async def _check(
     brokers: Sequence[str], namesrv: str, watch_s: float | None, rounds: int | None, as_json: bool, timeout_ms: int
 ) -> ExitCode:
     from pocketmq.cli.doctor.reader import BrokerReader
@@ -73,7 +73,7 @@ async def _look(
         targets = _given(brokers) or await reader.targets(namesrv)
         if not targets:
             raise ConfigError(
-                "no broker to look at",
+                "no broker to check",
                 why=f"the name server at {namesrv} knows none",
                 hint="start a broker, or give one: --broker HOST:PORT",
             )
@@ -118,16 +118,16 @@ def _print(rounds: "Sequence[Round]", *, as_json: bool, again: bool) -> None:
 
 
 def disk(
-    directory: Annotated[str, typer.Argument(metavar="[DIR]", help="A directory on the disk to measure.")] = ".",
-    seconds: Annotated[float, typer.Option("--seconds", "-s", min=0.5, max=600, help="How long, about.")] = 10.0,
+    directory: Annotated[str, typer.Argument(metavar="[DIR]", help="A directory on the disk.")] = ".",
+    seconds: Annotated[float, typer.Option("--seconds", "-s", min=0.5, max=600, help="Approximate duration.")] = 10.0,
     megabytes: Annotated[
-        int, typer.Option("--size", metavar="MIB", min=8, max=65_536, help="Most that is written at any time.")
+        int, typer.Option("--size", metavar="MIB", min=8, max=65_536, help="Most space to use.")
     ] = 512,
     as_json: options.Json = False,
 ) -> None:
-    """Measure the disk under a directory, and say what that means for the store's settings.
+    """Measure the disk under a directory, and explain what the results mean for the store's settings.
 
-    No broker is needed or touched. What is written is removed, also after Ctrl-C.
+    Needs and touches no broker. Removes its files at the end, also after Ctrl-C.
     """
     from pocketmq.cli.doctor.disk.command import measure_disk
 

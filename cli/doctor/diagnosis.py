@@ -1,6 +1,6 @@
 """From metrics to findings: the pure core of the doctor.
 
-Lives here: ``diagnose`` (all rules over one snapshot) and ``examine`` (findings, one line an area, what is missing).
+Lives here: ``diagnose`` (all rules over one snapshot) and ``examine`` (findings, one line an area, missing data).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -35,7 +35,7 @@ _ORDER: Final = {area: place for place, area in enumerate(Area)}
 def diagnose(
     snapshot: Snapshot, settings: BrokerSettings | Mapping[str, str], previous: Snapshot | None = None
 ) -> list[Finding]:
-    """Return what is wrong or worth knowing, worst first; empty when all is well. Never raises."""
+    """Return the findings, worst first; empty for a healthy broker. Never raises."""
     if not isinstance(settings, BrokerSettings):
         settings = BrokerSettings(settings)
     return _findings(BrokerMetrics(snapshot, settings, previous))
@@ -49,7 +49,7 @@ def _findings(metrics: BrokerMetrics) -> list[Finding]:
 def _known_settings(finding: Finding, metrics: BrokerMetrics) -> Finding:
     """Leave out advice that is followed already, and advice on settings that this broker does not have.
 
-    Of a broker that told no settings nobody knows that, so its advice stays.
+    Without the settings of a broker neither is known, so all advice stays.
     """
     if not len(metrics.settings):
         return finding
@@ -74,18 +74,18 @@ def examine(snapshot: Snapshot, settings: BrokerSettings, previous: Snapshot | N
 
 
 def _version(metrics: BrokerMetrics) -> str:
-    version = metrics.runtime("brokerVersionDesc") or "version not told"
+    version = metrics.runtime("brokerVersionDesc") or "unknown version"
     return f"PocketMQ, speaks {version}" if metrics.snapshot.pocketmq else f"RocketMQ {version}"
 
 
 def _missing(metrics: BrokerMetrics) -> Iterator[str]:
-    """What this broker does not tell: said once, instead of guessed."""
+    """Yield the data that this broker does not send, once, instead of a guess."""
     if metrics.telemetry is None:
         which = "this PocketMQ has no telemetry" if metrics.snapshot.pocketmq else "RocketMQ has no telemetry"
         if metrics.snapshot.telemetry_unreadable:
-            which = "what the broker sent as its telemetry cannot be read (another version?)"
+            which = "the broker's telemetry cannot be decoded (another version?)"
         yield f"no data on stage times and on refusals by cause: {which}"
     if not len(metrics.settings):
-        yield "no data on settings: the broker did not send them, so bad cures cannot be found"
+        yield "no data on settings: the broker did not send them, so the doctor cannot find bad cures"
     if not metrics.snapshot.runtime:
         yield "no data at all: the runtime table is empty"

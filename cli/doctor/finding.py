@@ -1,15 +1,16 @@
-"""What the doctor says: findings, and one line for each area of the broker.
+"""The results of the doctor: findings, and one line for each area of the broker.
 
-Lives here: ``Finding``, ``Advice``, ``AreaLine``, ``Diagnosis`` and their enums; all of it is JSON as it stands.
+Lives here: ``Finding``, ``Advice``, ``AreaLine``, ``Diagnosis`` and their enums, which ``--json`` prints unchanged.
 """
 
 import enum
+from functools import partial
 
 import msgspec
 
 
 class Severity(enum.Enum):
-    """How bad: an ERROR refuses or endangers messages now, a WARNING will, a NOTE is worth knowing."""
+    """An ERROR refuses or endangers messages now, a WARNING will, a NOTE is worth knowing."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -17,7 +18,7 @@ class Severity(enum.Enum):
 
     @property
     def rank(self) -> int:
-        """0 for the worst."""
+        """0 for ERROR, higher for less severe ones."""
         return _RANKS[self]
 
 
@@ -25,7 +26,7 @@ _RANKS = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.NOTE: 2}
 
 
 class Area(enum.Enum):
-    """The parts of a broker that get a line of their own, in the order of a message's way."""
+    """The parts of a broker with their own line, in the order in which a message passes them."""
 
     ADMISSION = "admission"
     SEND_QUEUE = "send queue"
@@ -48,7 +49,7 @@ class Light(enum.Enum):
 
 
 class Advice(msgspec.Struct, frozen=True):
-    """A setting that matters: what it is, what it could be, and what that costs."""
+    """A setting that matters: its present value, a better one, and what that costs."""
 
     name: str
     present: str
@@ -59,8 +60,8 @@ class Advice(msgspec.Struct, frozen=True):
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is wrong, or worth knowing.
 
-    ``key`` names the rule and stays the same over rounds; ``evidence`` are values with units and window; ``cause``
-    says why it happens, ``cure`` what to do; ``reference`` is a scenario that shows the same on a laptop.
+    ``key`` names the rule and never changes; ``evidence`` holds values with units and window; ``cause`` says why it
+    happens, ``cure`` what to do; ``reference`` is a scenario that shows the same on a laptop.
     """
 
     key: str
@@ -73,11 +74,16 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     settings: tuple[Advice, ...] = ()
     reference: str = ""
     concerns: tuple[Area, ...] = ()
-    """Other areas whose light it colors: admission control that refuses, the append that is the reason."""
+    """Other areas whose light it colors: admission control, which refuses, or the append, which is the reason."""
+
+
+error = partial(Finding, severity=Severity.ERROR)
+warning = partial(Finding, severity=Severity.WARNING)
+note = partial(Finding, severity=Severity.NOTE)
 
 
 class AreaLine(msgspec.Struct, frozen=True):
-    """One area: its light and its values with their margins."""
+    """One area: its light and its values with their limits."""
 
     area: Area
     light: Light
@@ -95,7 +101,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     areas: tuple[AreaLine, ...] = ()
     findings: tuple[Finding, ...] = ()
     missing: tuple[str, ...] = ()
-    """What this broker does not tell, in words."""
+    """Data that this broker does not send, in words."""
     error: str = ""
 
     @property

@@ -1,7 +1,7 @@
-"""Reads what a broker tells about itself, also one that refuses sends at this moment.
+"""Reads a broker's own data, also from one that refuses sends at this moment.
 
-Lives here: ``BrokerReader``: which brokers there are, and the runtime table (code 28), settings (26) and telemetry of
-one. These codes are served by the admin pair, which flow control of sends does not touch.
+Lives here: ``BrokerReader``: the list of brokers, and the runtime table (code 28), settings (26) and telemetry of one.
+The admin pair serves these codes; flow control of sends does not affect it.
 """
 
 import asyncio
@@ -25,18 +25,18 @@ from pocketmq.remoting.protocol.namesrv import ClusterInfo
 from pocketmq.remoting.telemetry import TELEMETRY_KEY, TelemetrySnapshot, decode_telemetry
 
 BROKERS_MAX: Final = 256
-"""A cluster with more is looked at in parts: give the addresses."""
+"""Check a larger cluster in parts, by address."""
 
 
 class NotAnswered(PocketMQError):
-    """A broker takes connections and does not tell its runtime information."""
+    """A broker accepts connections but does not send its runtime information."""
 
     retriable = True
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A broker to look at."""
+    """A broker to check."""
 
     name: str
     address: str
@@ -44,7 +44,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one broker told; ``error`` instead of a snapshot when it could not be read."""
+    """The data of one broker; ``error`` instead of a snapshot if it could not be read."""
 
     target: Target
     at_ms: int
@@ -54,9 +54,9 @@ class Reading:
 
 
 class BrokerReader:
-    """Asks brokers and name servers over channels of its own. ``async with BrokerReader(timeout_ms=3000) as reader``
+    """Asks brokers and name servers over its own channels. ``async with BrokerReader(timeout_ms=3000) as reader``
 
-    No heartbeat, no group: it leaves no trace in the broker's client table.
+    It sends no heartbeat and joins no group, so it leaves no trace in the broker's client table.
     """
 
     def __init__(self, *, timeout_ms: int, clock: Clock | None = None) -> None:
@@ -75,16 +75,16 @@ class BrokerReader:
         await self._pool.close()
 
     async def targets(self, namesrv: str) -> list[Target]:
-        """Return every broker that the name servers know, slaves too. Raises ``NoNameServer``."""
+        """Return every broker that the name servers know, also slaves. Raises ``NoNameServer``."""
         servers = NameServers(parse_addresses(namesrv), self._pool, self._clock)
         response = await servers.request(
             RequestCode.GET_BROKER_CLUSTER_INFO, None, timeout_ms=self._timeout_ms * len(servers.addresses)
         )
         if response.code != ResponseCode.SUCCESS:
             raise NoNameServer(
-                "the name server does not tell its brokers",
+                "the name server did not list its brokers",
                 why=f"{servers.current} answered {response.code} {response.remark}",
-                hint="give a broker: --broker HOST:PORT",
+                hint="name a broker: --broker HOST:PORT",
             )
         info = decode_body(response.body, ClusterInfo)
         found = [
@@ -95,11 +95,11 @@ class BrokerReader:
         return found[:BROKERS_MAX]
 
     async def read_all(self, targets: Sequence[Target]) -> list[Reading]:
-        """Read all at once."""
+        """Read all targets concurrently."""
         return list(await asyncio.gather(*map(self.read, targets)))
 
     async def read(self, target: Target) -> Reading:
-        """Read one; an error becomes part of the reading."""
+        """Read one target; an error becomes part of the reading."""
         try:
             channel = await self._pool.get(target.address)
             runtime = await self._runtime(channel)
@@ -108,7 +108,7 @@ class BrokerReader:
         at_ms = self._clock.now_ms()
         settings = await self._settings(channel)
         name = target.name or settings.text("broker_name") or target.address
-        told_telemetry = TELEMETRY_KEY in runtime
+        has_telemetry = TELEMETRY_KEY in runtime
         telemetry = _telemetry(runtime)
         snapshot = Snapshot(
             broker=name,
@@ -116,8 +116,8 @@ class BrokerReader:
             at_ms=at_ms,
             runtime=runtime,
             telemetry=telemetry,
-            pocketmq=channel.announcement is not None or told_telemetry,
-            telemetry_unreadable=told_telemetry and telemetry is None,
+            pocketmq=channel.announcement is not None or has_telemetry,
+            telemetry_unreadable=has_telemetry and telemetry is None,
         )
         return Reading(target, at_ms, snapshot, settings)
 
@@ -126,22 +126,22 @@ class BrokerReader:
             response = await channel.request(RequestCode.GET_BROKER_RUNTIME_INFO, None, timeout_ms=self._timeout_ms)
         except RequestTimeout as error:
             raise NotAnswered(
-                f"{channel.address} takes connections and does not answer",
+                f"{channel.address} accepts connections but does not answer",
                 why=f"no runtime information within {self._timeout_ms} ms",
                 hint="its admin thread is stuck, perhaps on the disk: see its log and the kernel log",
             ) from error
         if response.code != ResponseCode.SUCCESS:
             raise NotAnswered(
-                f"{channel.address} does not tell its runtime information",
+                f"{channel.address} did not send its runtime information",
                 why=f"it answered {response.code} {response.remark}",
                 hint="is it a broker, and not a name server?"
                 if response.code not in UNAVAILABLE_CODES
-                else "it is starting, stopping or busy with other requests: look again in a moment, and see its log",
+                else "it is starting, stopping or busy with other requests: try again in a moment, and see its log",
             )
         return decode_body(response.body, KVTable).table
 
     async def _settings(self, channel: ClientChannel) -> BrokerSettings:
-        """Return the settings; none if the broker does not tell them."""
+        """Return the settings; empty if the broker does not send them."""
         try:
             response = await channel.request(RequestCode.GET_BROKER_CONFIG, None, timeout_ms=self._timeout_ms)
         except PocketMQError:
@@ -162,29 +162,29 @@ def _telemetry(runtime: dict[str, str]) -> TelemetrySnapshot | None:
 
 
 def what_to_check(error: PocketMQError) -> tuple[str, ...]:
-    """Return what an operator should look at when a broker could not be read."""
+    """Return what an operator should check when a broker could not be read."""
     if isinstance(error, NotAnswered):
         return (error.hint,)
     why = error.why.lower()
     if "no valid frame" in why:
-        return ("the port: something else than a RocketMQ or PocketMQ server answers there",)
+        return ("the port: the server there is neither RocketMQ nor PocketMQ",)
     refused = isinstance(error.__cause__, ConnectionRefusedError) or "refused" in why or "connect call failed" in why
     if isinstance(error, ConnectFailed) and refused:
         return (
             "nothing listens there: is the broker running? (its ready line, its log)",
             "the port: brokers listen on 10911 by default, name servers on 9876",
-            "the address: a broker that listens on 127.0.0.1 is only reached from its own machine",
+            "the address: a broker that listens on 127.0.0.1 can be reached only from its own machine",
         )
     if isinstance(error, ConnectFailed) and "no answer within" in why and "request" not in why:
         return (
             "the address: does that machine answer at all (ping)?",
-            "a firewall or security group between here and there drops the connection",
-            "the broker's process stands still (stopped, swapping): look at its processor time",
+            "the network: does a firewall or security group drop the connection?",
+            "the process: does it stand still (stopped, swapping)? check its processor time",
         )
     if isinstance(error, ConnectFailed) and "not known" in why:
         return ("the name: it cannot be resolved to an address here",)
     return (
-        "the process: does it take connections but answer nothing (stopped, event loop busy)?",
+        "the process: does it accept connections without answering (stopped, event loop busy)?",
         "the port: does a RocketMQ or PocketMQ server listen there?",
-        "the limit of connections (remoting.connections_max)",
+        "the limit of connections: remoting.connections_max",
     )

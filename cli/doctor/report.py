@@ -1,6 +1,6 @@
-"""What the doctor prints about brokers: a drawing on a terminal, plain lines in a pipe.
+"""Prints the doctor's results: drawn on a terminal, plain lines in a pipe.
 
-Lives here: ``render`` (for rich), ``plain_lines``, and the exit code of a look.
+Lives here: ``render`` (for rich), ``plain_lines``, and the exit code of a check.
 """
 
 import time
@@ -29,7 +29,7 @@ def exit_code_of_rounds(rounds: Sequence[Round]) -> ExitCode:
 
 
 def headline(diagnosis: Diagnosis) -> str:
-    """Return who was looked at, when, and over which time."""
+    """Return the broker, the time, and how far back the metrics reach."""
     window = f", metrics of the last {seconds_text(diagnosis.window_s)}" if diagnosis.window_s is not None else ""
     at = time.strftime("%H:%M:%S", time.localtime(diagnosis.at_ms / 1000))
     version = f" ({diagnosis.version})" if diagnosis.version else ""
@@ -37,7 +37,7 @@ def headline(diagnosis: Diagnosis) -> str:
 
 
 def verdict(diagnosis: Diagnosis) -> str:
-    """Return one sentence on the whole."""
+    """Return one sentence on all findings."""
     if diagnosis.error:
         return "not read"
     counts = {kind: sum(each.severity is kind for each in diagnosis.findings) for kind in Severity}
@@ -50,7 +50,7 @@ def verdict(diagnosis: Diagnosis) -> str:
 
 
 def finding_lines(finding: Finding) -> Iterator[tuple[str, str]]:
-    """Yield the parts of a finding with their labels, in the order in which they are read."""
+    """Yield the parts of a finding with their labels, in reading order."""
     for line in finding.evidence:
         yield "evidence", line
     yield "cause", finding.cause
@@ -74,7 +74,7 @@ def plain_lines(rounds: Sequence[Round]) -> Iterator[str]:
         for text in diagnosis.missing:
             yield f"  {text}"
         for text in each.rates:
-            yield f"  since the look before: {text}"
+            yield f"  since the previous check: {text}"
         for text in each.gone:
             yield f"  gone: {text}"
         for finding in diagnosis.findings:
@@ -107,16 +107,16 @@ def _render_one(each: Round) -> "list[RenderableType]":
     parts: list[RenderableType] = [Text(headline(diagnosis), "bold")]
     grid = Table.grid(padding=(0, 1))
     for line in diagnosis.areas:
-        style = _LIGHT_STYLES[line.light]
-        dot = "○" if line.light is Light.NO_DATA else "●"
-        grid.add_row(Text(f"  {dot}", style), Text(line.area.value, "bold"), Text(line.text, _text_style(line.light)))
+        dot, style = ("○", "dim") if line.light is Light.NO_DATA else ("●", "")
+        light = Text(f"  {dot}", _LIGHT_STYLES[line.light])
+        grid.add_row(light, Text(line.area.value, "bold"), Text(line.text, style))
     if diagnosis.areas:
         parts.append(grid)
     worst = diagnosis.worst
     style = SEVERITY_STYLES[worst] if worst is not None and worst is not Severity.NOTE else "green"
     parts.append(Padding(Text(verdict(diagnosis), style), (0, 0, 0, 2)))
     parts += [Padding(Text(text, "dim"), (0, 0, 0, 2)) for text in diagnosis.missing]
-    parts += [Padding(Text(f"since the look before: {text}"), (0, 0, 0, 2)) for text in each.rates]
+    parts += [Padding(Text(f"since the previous check: {text}"), (0, 0, 0, 2)) for text in each.rates]
     parts += [Padding(Text(f"gone: {text}", "green"), (0, 0, 0, 2)) for text in each.gone]
     for finding in diagnosis.findings:
         style = SEVERITY_STYLES[finding.severity]
@@ -127,7 +127,3 @@ def _render_one(each: Round) -> "list[RenderableType]":
             table.add_row(Text(f"    {label}", "dim"), Text(text))
         parts += [Text(), Padding(title, (0, 0, 0, 2)), table]
     return parts
-
-
-def _text_style(light: Light) -> str:
-    return "dim" if light is Light.NO_DATA else ""

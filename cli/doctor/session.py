@@ -1,4 +1,4 @@
-"""One look after the other at the same brokers: diagnoses, and what has changed since the look before.
+"""Repeated checks of the same brokers: diagnoses, and the changes since the previous check.
 
 Lives here: ``Session`` and ``Round``.
 """
@@ -11,28 +11,28 @@ import msgspec
 
 from pocketmq.cli.doctor.broker_metrics import BrokerMetrics, BrokerSettings, Snapshot
 from pocketmq.cli.doctor.diagnosis import examine
-from pocketmq.cli.doctor.finding import Area, Diagnosis, Finding, Severity
+from pocketmq.cli.doctor.finding import Area, Diagnosis, error
 from pocketmq.cli.doctor.reader import BrokerReader, Reading, Target, what_to_check
 from pocketmq.cli.doctor.words import clean, count_text, rate_text
 
 SECOND_LOOK_S: Final = 2.0
-"""A broker without telemetry has totals only, so it is looked at twice, this far apart."""
+"""A broker without telemetry has totals only, so it is read twice, this far apart."""
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
-    """One diagnosis and how it differs from the one before; the first has no differences."""
+    """One diagnosis and its differences from the previous one; the first has none."""
 
     diagnosis: Diagnosis
     new: tuple[str, ...] = ()
-    """Keys of findings that were not there before."""
+    """Keys of findings that the previous check did not have."""
     gone: tuple[str, ...] = ()
-    """Titles of findings that are not there any more."""
+    """Titles of findings that only the previous check had."""
     rates: tuple[str, ...] = ()
-    """What has happened between the two looks."""
+    """Rates between the two checks."""
 
 
 class Session:
-    """Looks at brokers again and again. One caller at a time."""
+    """Checks brokers repeatedly. One caller at a time."""
 
     def __init__(
         self, reader: BrokerReader, targets: Sequence[Target], *, second_look_s: float = SECOND_LOOK_S
@@ -82,30 +82,29 @@ def _has_totals_only(reading: Reading) -> bool:
 
 
 def _unreachable(reading: Reading) -> Diagnosis:
-    error = reading.error
-    assert error is not None
-    text = clean(error.what if not error.why else f"{error.what}: {error.why}")
+    why = reading.error
+    assert why is not None
+    text = clean(why.what if not why.why else f"{why.what}: {why.why}")
     return Diagnosis(
         broker=clean(reading.target.name or reading.target.address),
         address=clean(reading.target.address),
         at_ms=reading.at_ms,
         error=text,
         findings=(
-            Finding(
+            error(
                 key="not-read",
                 area=Area.ADMISSION,
-                severity=Severity.ERROR,
                 title="the broker could not be read",
                 evidence=(text,),
-                cause="No runtime information came from this address.",
-                cure="Check, in this order: " + "; ".join(what_to_check(error)),
+                cause="This address sent no runtime information.",
+                cure="Check, in this order: " + "; ".join(what_to_check(why)),
             ),
         ),
     )
 
 
 def _rates(metrics: BrokerMetrics) -> list[str]:
-    """Say what has happened since the previous look."""
+    """Return the rates since the previous check."""
     took_s = metrics.since_s
     if took_s is None or metrics.previous is None:
         return []

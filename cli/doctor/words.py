@@ -1,13 +1,13 @@
-"""Numbers as words: times, sizes, shares and counts with their units.
+"""Numbers as text: times, sizes, shares and counts with their units.
 
-Lives here: the formats of every number that the doctor prints, and the cleaning of text that a peer sent.
+Lives here: the format of every number that the doctor prints, and the cleaning of a peer's text.
 """
 
 import math
 from typing import Final
 
 TEXT_LENGTH_MAX: Final = 300
-"""Text of a peer that is longer is cut: a remark is one line."""
+"""Longer text of a peer is cut: a remark is one line."""
 NO_DATA: Final = "no data"
 
 _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
@@ -51,7 +51,7 @@ def ms_text(value_ms: float) -> str:
 
 
 def us_text(value_us: float) -> str:
-    """Return a time that is given in µs."""
+    """Return a time in µs in the unit that reads best."""
     return ms_text(value_us / 1000)
 
 
@@ -105,6 +105,6 @@ def seconds_text(seconds: float) -> str:
 
 
 def clean(text: str) -> str:
-    """Return text of a peer fit for a terminal: one line, no control characters, of bounded length."""
+    """Return a peer's text fit for a terminal: one line of bounded length, without control characters."""
     line = "".join(character if character.isprintable() else " " for character in text[: TEXT_LENGTH_MAX + 1])
     return line if len(line) <= TEXT_LENGTH_MAX else line[: TEXT_LENGTH_MAX - 1] + "…"

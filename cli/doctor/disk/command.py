@@ -1,6 +1,6 @@
-"""``pocketmq doctor disk``: measure, print, say what it means.
+"""``pocketmq doctor disk``: measures, prints, explains.
 
-Lives here: progress, tables, JSON, what ends the measurement early.
+Lives here: progress, tables, JSON, the signals that end the measurement early.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ STORE_NAMES = ("commitlog", "consumequeue", "lock")
 
 
 class _Steps:
-    """Shows each step with a bar of its own; silent in a pipe."""
+    """Shows each step with its own bar; silent in a pipe."""
 
     def __init__(self) -> None:
         self._name = ""
@@ -36,7 +36,7 @@ class _Steps:
         self._done = 0
 
     def show(self, name: str, share: float) -> None:
-        """Take note of the progress of a step."""
+        """Show the progress of a step."""
         if name != self._name:
             self.close()
             self._name, self._done = name, 0
@@ -60,7 +60,7 @@ def measure_disk(directory: str, *, seconds: float, size_bytes: int, as_json: bo
     mount = find_mount(path, files)
     here = set(files.list(path))
     if all(name in here for name in STORE_NAMES):
-        print_note("a store lives here: if its broker runs, it shares the disk with this measurement")
+        print_note("this directory holds a store: if its broker runs, it shares the disk with this measurement")
     if mount is not None and "ro" in mount.options:
         _print(path, mount, None, meanings(_nothing(size_bytes), mount)[:1], as_json=as_json)
         raise typer.Exit(ExitCode.FAILED)
@@ -70,7 +70,7 @@ def measure_disk(directory: str, *, seconds: float, size_bytes: int, as_json: bo
         with _ended_by_signals():
             measured = probe.measure()
     except KeyboardInterrupt:
-        print_note("interrupted; what was written is removed")
+        print_note("interrupted; the files of the measurement are removed")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     finally:
         steps.close()

@@ -1,4 +1,4 @@
-"""What a disk's measurements mean for the settings of a store.
+"""Explains what a disk's measurements mean for the settings of a store.
 
 Lives here: ``meanings``, a pure function from measurements and mount to sentences.
 """
@@ -18,7 +18,7 @@ from pocketmq.store.config import StoreConfig
 
 IN_FLIGHT: Final = 64
 SYNC_TOO_FAST_MS: Final = 0.02
-"""No disk makes 4 KiB durable in 20 µs: memory answers, or a cache that must be trusted."""
+"""No disk makes 4 KiB durable in 20 µs: the answer comes from memory, or from a cache that you must trust."""
 CACHED_READ_MS: Final = 0.01
 SLOW_SYNC_MS: Final = 20.0
 SMALL_MESSAGE_BYTES: Final = 1024
@@ -27,7 +27,7 @@ _NETWORK: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "glusterfs", "fu
 
 
 class Meaning(msgspec.Struct, frozen=True):
-    """One sentence about a setting or a danger, and how much it matters."""
+    """A sentence about a setting or a danger, with its severity."""
 
     severity: Severity
     about: str
@@ -35,7 +35,7 @@ class Meaning(msgspec.Struct, frozen=True):
 
 
 def meanings(measured: DiskMeasurements, mount: Mount | None, config: StoreConfig | None = None) -> list[Meaning]:
-    """Return what to make of the measurements, in the order in which it matters; ``config``: the store's defaults."""
+    """Return the conclusions from the measurements, worst first; ``config``: the store's defaults."""
     defaults = config or StoreConfig()
     found = [*_mount(mount), *_sync_flush(measured), *_async_flush(measured, defaults), *_append(measured, defaults)]
     found += [*_space(measured), *_reads(measured)]
@@ -53,13 +53,13 @@ def _mount(mount: Mount | None) -> Iterator[Meaning]:
         yield Meaning(
             Severity.ERROR,
             "mount",
-            "Barriers are off (nobarrier): a sync does not reach the disk, so SYNC_FLUSH promises nothing here.",
+            "Barriers are off (nobarrier): a sync does not reach the disk, so SYNC_FLUSH guarantees nothing here.",
         )
     if mount.fs_type in ("tmpfs", "ramfs"):
         yield Meaning(
             Severity.WARNING,
             "mount",
-            f"This is {mount.fs_type}: memory. These are numbers of memory; all of it is lost with the machine.",
+            f"This is {mount.fs_type}: the numbers are those of memory, and all data is lost with the machine.",
         )
     if mount.fs_type in _NETWORK or mount.fs_type.startswith("fuse"):
         yield Meaning(
@@ -71,7 +71,7 @@ def _mount(mount: Mount | None) -> Iterator[Meaning]:
         yield Meaning(
             Severity.WARNING,
             "mount",
-            "This is a container's own layer: it ends with the container. Put the store on a volume.",
+            "This is a container's own layer, which is removed with the container. Put the store on a volume.",
         )
     if "data=writeback" in options:
         yield Meaning(
@@ -91,7 +91,7 @@ def _sync_flush(measured: DiskMeasurements) -> Iterator[Meaning]:
             Severity.WARNING,
             "SYNC_FLUSH",
             f"A sync takes {ms_text(alone.p50_ms)}: no disk is that fast. Memory or a cache answers; make sure that it "
-            "survives a loss of power, or SYNC_FLUSH promises nothing.",
+            "survives a loss of power, or SYNC_FLUSH guarantees nothing.",
         )
     rate = 1000 / alone.p50_ms
     many = rate * IN_FLIGHT
@@ -106,7 +106,7 @@ def _sync_flush(measured: DiskMeasurements) -> Iterator[Meaning]:
         "SYNC_FLUSH",
         f"Estimate from the sync alone (p50 {ms_text(alone.p50_ms)}), messages of 1 KiB: about {rate_text(rate)} with "
         f"one in flight; at most about {rate_text(many)} with {IN_FLIGHT} in flight (requests × sync rate{bound}). "
-        f"The broker's own work comes on top.{beside}",
+        f"The broker's own work adds to this.{beside}",
     )
 
 
@@ -127,7 +127,7 @@ def _async_flush(measured: DiskMeasurements, config: StoreConfig) -> Iterator[Me
         )
         severity = Severity.WARNING
     if measured.write_bytes_per_s is not None:
-        text += f" More than {bytes_text(measured.write_bytes_per_s)}/s of messages leaves more and more behind."
+        text += f" Above {bytes_text(measured.write_bytes_per_s)}/s of messages it falls further and further behind."
     yield Meaning(severity, "ASYNC_FLUSH", text)
 
 
@@ -149,7 +149,7 @@ def _append(measured: DiskMeasurements, config: StoreConfig) -> Iterator[Meaning
             )
         else:
             text += "The write-buffer pool would not help while nothing else uses this disk."
-        text += " It costs memory, and what is not committed when the process dies."
+        text += " It costs memory, and uncommitted messages are lost when the process dies."
         yield Meaning(Severity.WARNING if stalls else Severity.NOTE, "write-buffer pool", text)
     if mapped is not None and written is not None and mapped.p50_ms > 0 and written.p50_ms > 0:
         quicker, ratio = ("mapped", written.p50_ms / mapped.p50_ms)
@@ -204,6 +204,6 @@ def _reads(measured: DiskMeasurements) -> Iterator[Meaning]:
     else:
         text = (
             f"A random read of 4 KiB takes {ms_text(reads.p50_ms)} at p50, {ms_text(reads.p99_ms)} at p99 (the disk or "
-            "a cache in front of it): what a consumer far behind waits for."
+            "a cache in front of it); a consumer that is far behind waits for such reads."
         )
     yield Meaning(Severity.NOTE, "reads", text)

@@ -1,7 +1,7 @@
 """Measures the disk under a directory with the calls that the store makes.
 
 Lives here: ``DiskProbe``: sequential writes, syncs of small appends (alone and among dirty pages), appends to a map and
-by ``pwrite``, random reads. Bounded in bytes and time; what it wrote is gone when it ends, however it ends.
+by ``pwrite``, random reads. Bounded in bytes and time; its files are removed at the end, also after an error.
 """
 
 import contextlib
@@ -21,11 +21,11 @@ CHUNK_BYTES: Final = 1 << 20
 SYNC_EVERY_BYTES: Final = 16 << 20
 """A sequential write is synced this often, so that a slow disk ends a step near its time."""
 GROUP_BYTES: Final = 65_536
-"""An append group as a drain of 64 sends of 1 KiB makes it."""
+"""The append group of a drain of 64 sends of 1 KiB."""
 OPERATIONS_MAX: Final = 20_000
 FRESH_BYTES: Final = 4 << 20
 SPARE_BYTES: Final = 256 << 20
-"""What must stay free beside the measurement."""
+"""Space that must stay free beside the measurement."""
 READ_OPERATIONS_MIN: Final = 8
 
 Progress = Callable[[str, float], None]
@@ -42,7 +42,7 @@ class Times(msgspec.Struct, frozen=True):
 
 
 class DiskMeasurements(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured; None: not measured, and ``skipped`` says why."""
+    """The results; None: not measured, and ``skipped`` says why."""
 
     size_bytes: int
     free_bytes: int
@@ -53,9 +53,9 @@ class DiskMeasurements(msgspec.Struct, frozen=True, kw_only=True):
     write_bytes_per_s: float | None = None
     """Sequential, 1 MiB a call, synced every 16 MiB."""
     sync_alone: Times | None = None
-    """Append 4 KiB where zeros were written before, then sync: what SYNC_FLUSH does."""
+    """Append 4 KiB over zeros, then sync, as SYNC_FLUSH does."""
     sync_reserved: Times | None = None
-    """The same where blocks are only reserved: what ASYNC_FLUSH does."""
+    """The same in blocks that are only reserved, as ASYNC_FLUSH does."""
     sync_dirty: Times | None = None
     """As ``sync_alone``, with 1 MiB written to another file before each sync."""
     append_mapped: Times | None = None
@@ -63,7 +63,7 @@ class DiskMeasurements(msgspec.Struct, frozen=True, kw_only=True):
     append_written: Times | None = None
     """The same groups by ``pwrite``."""
     read_random: Times | None = None
-    """4 KiB each, after the cache was asked to forget the file."""
+    """4 KiB each, after the kernel was asked to drop the file from its cache."""
     skipped: tuple[str, ...] = ()
 
 
@@ -77,9 +77,9 @@ def times_of(took_ns: Sequence[int]) -> Times | None:
 
 
 class DiskProbe:
-    """One measurement. ``size_bytes`` bounds all that is written; ``seconds`` is shared out among the steps.
+    """One measurement. ``size_bytes`` bounds all writes; ``seconds`` is divided among the steps.
 
-    Raises ``CommandFailed`` when there is no such directory or no room, and ``StoreError`` for what the disk refuses.
+    Raises ``CommandFailed`` without the directory or the space, and ``StoreError`` for calls that the disk refuses.
     """
 
     def __init__(
@@ -100,10 +100,10 @@ class DiskProbe:
         self._on_progress = on_progress
         self._place = f"{directory}/.pocketmq-doctor-{os.getpid()}"
         self._skipped: list[str] = []
-        self._chunk = np.random.default_rng(1).integers(0, 256, CHUNK_BYTES, np.uint8)  # no file system can squeeze it
+        self._chunk = np.random.default_rng(1).integers(0, 256, CHUNK_BYTES, np.uint8)  # no file system can compress it
 
     def measure(self) -> DiskMeasurements:
-        """Measure; remove what was written, also when interrupted."""
+        """Measure; remove the files, also when interrupted."""
         free_bytes, total_bytes = self._check_room()
         self._files.make_dirs(self._place)
         try:
@@ -161,7 +161,7 @@ class DiskProbe:
     # ---- steps -----------------------------------------------------------------------------------------------------
 
     def _sequential(self, file: StoreFile, limit_bytes: int) -> tuple[float | None, int]:
-        """Write from the start, sync every 16 MiB; return the rate and how far it came."""
+        """Write from the start, sync every 16 MiB; return the rate and the bytes written."""
         begin_ns = self._clock.monotonic_ns()
         written = synced = 0
         for _ in self._turns("sequential writes", 0.25, limit_bytes // CHUNK_BYTES):
@@ -185,7 +185,7 @@ class DiskProbe:
         beside: StoreFile | None = None,
         beside_bytes: int = 0,
     ) -> Times | None:
-        """Append 4 KiB and sync, again and again within the room; with ``beside`` make 1 MiB dirty before each."""
+        """Append 4 KiB and sync, repeatedly within the room; with ``beside`` make 1 MiB dirty before each."""
         took_ns: list[int] = []
         count = min(room_bytes // SMALL_BYTES, OPERATIONS_MAX)
         if beside is not None:
@@ -213,13 +213,13 @@ class DiskProbe:
         return times_of(took_ns)
 
     def _reads(self, file: StoreFile, written_bytes: int) -> Times | None:
-        """Read 4 KiB at random places of what was written, each place once, after the cache forgot the file."""
+        """Read 4 KiB at random places of the file, each place once, after the cache dropped it."""
         pages = written_bytes // SMALL_BYTES
         if pages < READ_OPERATIONS_MIN:
-            self._skipped.append("random reads: too little was written to read from")
+            self._skipped.append("random reads: too few bytes were written")
             return None
         if not _forget_cached(file.path):
-            self._skipped.append("random reads: this system cannot be asked to read from the disk, not from memory")
+            self._skipped.append("random reads: this system offers no way to read from the disk instead of memory")
             return None
         places = np.random.default_rng(2).permutation(pages)[:OPERATIONS_MAX]
         out = np.empty(SMALL_BYTES, np.uint8)
@@ -233,7 +233,7 @@ class DiskProbe:
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     def _turns(self, name: str, share: float, count: int) -> Iterator[int]:
-        """Yield 0, 1, … up to ``count``, at most for this step's share of the time; the first comes in any case."""
+        """Yield 0, 1, … up to ``count``, at most for this step's share of the time; always at least one."""
         begin_ns = self._clock.monotonic_ns()
         limit_ns = max(1, int(self._seconds * share * 1e9))
         for turn in range(count):
@@ -257,7 +257,7 @@ class DiskProbe:
 
 
 def _forget_cached(path: str) -> bool:
-    """Ask the kernel to drop a synced file from its cache; True if it took the request."""
+    """Ask the kernel to drop a synced file from its cache; return whether it accepted."""
     if not hasattr(os, "posix_fadvise"):
         return False
     try:

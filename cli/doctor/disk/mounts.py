@@ -16,7 +16,7 @@ MATTERS: Final = re.compile(
     r"ro|sync|dirsync|(no)?barrier(=.*)?|data=.*|(no)?delalloc|commit=.*|discard|nobh|noatime|relatime|strictatime|dax.*|"
     r"compress.*|nodatacow|cache=.*"
 )
-"""Options that change what a write or a sync costs or promises; the others are left out."""
+"""Options that change the cost or the guarantee of a write or a sync; the others are left out."""
 
 
 class Mount(msgspec.Struct, frozen=True):

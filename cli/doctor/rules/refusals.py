@@ -1,15 +1,15 @@
 """Rules: which refusal fires, and why.
 
-Lives here: the refusals of flow control, whose metrics say more than the table of refusals does; all other causes, as
-the table has them; and what old clients make of a refusal.
+Lives here: the refusals of flow control, explained with metrics; all other causes, as the table of refusals explains
+them; and the reaction of old clients to a refusal.
 """
 
 from collections.abc import Iterator
 from typing import Final
 
 from pocketmq.cli.doctor.broker_metrics import SEND_PAIR, BrokerMetrics, Refused
-from pocketmq.cli.doctor.finding import Advice, Area, Finding, Severity
-from pocketmq.cli.doctor.rules.slow_stage import explain_wait, pool_advice, wait_limit_ms
+from pocketmq.cli.doctor.finding import Advice, Area, Finding, Severity, error, note
+from pocketmq.cli.doctor.rules.slow_stage import explain_wait, pool_advice
 from pocketmq.cli.doctor.words import bytes_text, clean, count_text, ms_text, plural
 from pocketmq.common.errors import Cause
 from pocketmq.common.refusals import CLIENTS_OWN, REFUSALS
@@ -37,7 +37,7 @@ def refusal_rules(metrics: BrokerMetrics) -> Iterator[Finding]:
 
 
 def seen(metrics: BrokerMetrics, refused: Refused) -> str:
-    """Return how often something was refused, as evidence."""
+    """Return how often requests were refused, as evidence."""
     remark = f'; the last: "{clean(refused.remark)}"' if refused.remark else ""
     return (
         f"{plural(refused.recent or 0, 'request')} refused {metrics.window}, {count_text(refused.total)} since the "
@@ -46,40 +46,29 @@ def seen(metrics: BrokerMetrics, refused: Refused) -> str:
 
 
 def _page_cache(metrics: BrokerMetrics) -> Iterator[Finding]:
+    busy = "the page cache is busy"
     kinds = {
-        "REJECTREQUEST": (
-            "refused-page-cache-reject",
-            "sends are refused at admission: the page cache is busy",
-            "reject-request",
-        ),
-        "PCBUSY_CLEAN_QUEUE": (
-            "refused-page-cache-sweep",
-            "the send queue is emptied: the page cache is busy",
-            "pcbusy",
-        ),
-        "PC_SYNCHRONIZED": (
-            "refused-page-cache-put",
-            "puts are refused: the page cache is busy",
-            "pc-synchronized",
-        ),
-        "": ("refused-page-cache", "sends are refused: the page cache is busy", "pcbusy"),
+        "REJECTREQUEST": ("-reject", f"sends are refused at admission: {busy}", "reject-request"),
+        "PCBUSY_CLEAN_QUEUE": ("-sweep", f"the send queue is emptied: {busy}", "pcbusy"),
+        "PC_SYNCHRONIZED": ("-put", f"puts are refused: {busy}", "pc-synchronized"),
+        "": ("", f"sends are refused: {busy}", "pcbusy"),
     }
     for tag, (key, title, scenario) in kinds.items():
         for refused in metrics.refused(tag, cause="page_cache_busy"):
             yield _refusal(
-                key,
+                f"refused-page-cache{key}",
                 Area.ADMISSION if tag == "REJECTREQUEST" else Area.PAGE_CACHE,
                 f"[{tag}] {title}" if tag else title,
                 (seen(metrics, refused), *page_cache_lines(metrics)),
                 REFUSALS[Cause.PAGE_CACHE_BUSY].why,
                 REFUSALS[Cause.PAGE_CACHE_BUSY].advice,
-                () if _has_pool(metrics) else (pool_advice(metrics),),
+                () if _has_pool(metrics) else pool_advice(metrics),
                 scenario,
             )
 
 
 def page_cache_lines(metrics: BrokerMetrics) -> tuple[str, ...]:
-    """Return how long the append lock is and was held, as evidence."""
+    """Return the present and the longest hold of the append lock, as evidence."""
     if metrics.telemetry is None:
         held_ms = metrics.number("pageCacheLockTimeMills")
         return () if held_ms is None else (f"append lock held now for {ms_text(held_ms)}",)
@@ -92,11 +81,13 @@ def page_cache_lines(metrics: BrokerMetrics) -> tuple[str, ...]:
 
 
 def _no_buffer(metrics: BrokerMetrics) -> Iterator[Finding]:
-    pool = metrics.telemetry.pool if metrics.telemetry is not None else None
+    pool = metrics.pool
     for refused in metrics.refusals:
         if refused.cause == "no_write_buffer":
-            lines = () if pool is None else (f"write buffers free now: {pool.available} of {pool.size}",)
-            more = lines + (() if pool is None else (f"not committed yet: {bytes_text(pool.uncommitted_bytes)}",))
+            more: tuple[str, ...] = ()
+            if pool is not None:
+                more = (f"write buffers free now: {pool.available} of {pool.size}",)
+                more += (f"not committed yet: {bytes_text(pool.uncommitted_bytes)}",)
             yield _refusal(
                 "refused-no-buffer",
                 Area.POOL,
@@ -104,18 +95,17 @@ def _no_buffer(metrics: BrokerMetrics) -> Iterator[Finding]:
                 (seen(metrics, refused), *more),
                 REFUSALS[Cause.NO_WRITE_BUFFER].why,
                 REFUSALS[Cause.NO_WRITE_BUFFER].advice,
-                (more_buffers(metrics),),
+                more_buffers(metrics),
                 REFUSALS[Cause.NO_WRITE_BUFFER].scenario,
             )
 
 
-def more_buffers(metrics: BrokerMetrics) -> Advice:
+def more_buffers(metrics: BrokerMetrics) -> tuple[Advice, ...]:
     """Return the advice to make the pool larger."""
     size = metrics.settings.number("transient_store_pool_size")
     segment_bytes = metrics.settings.number("mapped_file_size_commit_log") or 1 << 30
     return metrics.advice(
         "transient_store_pool_size",
-        "transientStorePoolSize",
         "more" if size is None or size < 1 else str(max(POOL_SIZE, size * 2)),
         f"{bytes_text(segment_bytes)} of locked memory for each buffer",
     )
@@ -129,10 +119,11 @@ def _overload(metrics: BrokerMetrics) -> Iterator[Finding]:
             yield _refusal(
                 "refused-queue-full-other",
                 Area.READS,
-                "[OVERLOAD] requests are refused: a queue other than that of sends is full",
+                "[OVERLOAD] requests are refused: a queue other than the send queue is full",
                 (seen(metrics, refused), *full),
-                "The queue in front of these workers is at its limit of requests or bytes; sends were not concerned.",
-                "Look at what these requests wait for: reads from a busy disk, or a client that asks without a pause.",
+                "The queue of these workers is at its limit of requests or bytes; sends are not affected.",
+                "Find out what these requests wait for: reads from a busy disk, or a client that sends requests "
+                "without a pause.",
             )
             continue
         why = explain_wait(metrics)
@@ -170,20 +161,20 @@ def _timeout(metrics: BrokerMetrics) -> Iterator[Finding]:
                 Area.READS,
                 f"[TIMEOUT_CLEAN_QUEUE] requests of {', '.join(map(clean, others))} waited too long",
                 (seen(metrics, refused), *(f"{clean(name)}: {swept[name]} since the start" for name in others)),
-                "They waited in their queue for longer than its limit; sends were not concerned.",
-                "Look at the slow requests of these pairs; mostly reads of old messages from a busy disk.",
+                "They waited in their queue for longer than its limit; sends are not affected.",
+                "Check the slow requests of these pairs; most are reads of old messages from a busy disk.",
             )
             continue
         why = explain_wait(metrics)
-        limit_ms = wait_limit_ms(metrics)
+        limit_ms = metrics.wait_limit_ms(SEND_PAIR)
         yield _refusal(
             "refused-timeout",
             Area.SEND_QUEUE,
             f"[TIMEOUT_CLEAN_QUEUE] sends waited {limit_ms} ms or more in the queue: "
             f"{_STAGES_IN_WORDS.get(why.stage, 'which stage is slow is not known')}",
             (seen(metrics, refused), *why.evidence),
-            f"{why.cause} Fast failure answers what has waited {limit_ms} ms, so that its client can still go to "
-            "another broker.",
+            f"{why.cause} Fast failure refuses a send after {limit_ms} ms, so that its client can still try another "
+            "broker.",
             why.cure,
             why.settings,
             REFUSALS[Cause.QUEUE_TIMEOUT].scenario,
@@ -192,15 +183,15 @@ def _timeout(metrics: BrokerMetrics) -> Iterator[Finding]:
 
 
 OF_THEIR_OWN: Final = (Cause.PAGE_CACHE_BUSY, Cause.NO_WRITE_BUFFER, Cause.QUEUE_FULL, Cause.QUEUE_TIMEOUT)
-"""Causes with a rule of their own, which looks at metrics; of all others the table of refusals says what there is."""
+"""Causes with their own rule, which reads metrics; the table of refusals explains all others."""
 _SEVERITIES: Final = {Cause.SHUTTING_DOWN: Severity.WARNING}
-"""Where it is not an ERROR, nor the NOTE of a client's mistake."""
+"""Of causes that are neither an ERROR nor a client's mistake, which is a NOTE."""
 
 
 def _others(metrics: BrokerMetrics) -> Iterator[Finding]:
     """Causes that the table of refusals explains."""
     handled = {cause.value for cause in OF_THEIR_OWN}
-    by_client = {each.cause for each in metrics.refused_requests}  # ``rules.requests`` says whose they are
+    by_client = {each.cause for each in metrics.refused_requests}  # ``rules.requests`` reports them by client
     for refused in metrics.refusals:
         if refused.cause in handled or refused.cause in by_client or refused.tag == "OVERLOAD":
             continue
@@ -212,7 +203,7 @@ def _others(metrics: BrokerMetrics) -> Iterator[Finding]:
             severity=severity if row is None else _SEVERITIES.get(row.cause, severity),
             title=f"requests are refused: {f'cause {clean(refused.cause)}' if row is None else row.what}",
             evidence=(seen(metrics, refused),),
-            cause="This version does not know the cause; the last text says more." if row is None else row.why,
+            cause="This version does not know the cause; see the last text." if row is None else row.why,
             cure="See the broker's log at the time of the last one." if row is None else row.advice,
             reference=f"pocketmq scenario {row.scenario}" if row is not None and row.scenario else "",
             concerns=(Area.ADMISSION,),
@@ -223,7 +214,7 @@ _KNOWN: Final = {row.cause.value: row for row in REFUSALS.values()}
 
 
 def _without_telemetry(metrics: BrokerMetrics) -> Iterator[Finding]:
-    """What two looks at the runtime table show, for a broker that counts no refusals by cause."""
+    """Refusals between two reads of the runtime table, for a broker that does not count them by cause."""
     if metrics.telemetry is not None or metrics.since_s is None:
         return
     failed, full = metrics.grown("putMessageFailedTimes"), metrics.grown("sendThreadPoolRefused")
@@ -233,9 +224,9 @@ def _without_telemetry(metrics: BrokerMetrics) -> Iterator[Finding]:
             Area.SEND_QUEUE,
             "[OVERLOAD] requests are refused: the send queue is full",
             (f"{plural(full, 'request')} refused within {metrics.since_s:.1f} s",),
-            "The queue in front of the send worker is at its limit.",
-            "Look at the append (page cache, disk) and at the rate of the producers. A longer queue delays the same "
-            "end.",
+            "The queue of the send worker is at its limit.",
+            "Check the append (page cache, disk) and the rate of the producers. A longer queue only delays the "
+            "refusals.",
             (),
             REFUSALS[Cause.QUEUE_FULL].scenario,
         )
@@ -245,7 +236,7 @@ def _without_telemetry(metrics: BrokerMetrics) -> Iterator[Finding]:
             Area.APPEND,
             "puts fail",
             (f"{plural(failed, 'put')} failed within {metrics.since_s:.1f} s",),
-            "The store did not take these messages. Why: no data from this broker.",
+            "The store refused these messages. No data on the reason from this broker.",
             "See the broker's store and store_error logs.",
         )
 
@@ -255,23 +246,19 @@ def _old_clients(metrics: BrokerMetrics) -> Iterator[Finding]:
     if not busy:
         return
     count = sum(each.recent or 0 for each in busy)
-    yield Finding(
+    yield note(
         key="old-clients-do-not-retry",
         area=Area.ADMISSION,
-        severity=Severity.NOTE,
         title="old RocketMQ clients do not retry code 2 (SYSTEM_BUSY)",
         evidence=(f"{plural(count, 'answer')} with code 2 {metrics.window}",),
-        cause="These refusals are made for a retry on another broker. Clients before 5.3.0 do not have code 2 in their "
-        "retry set and end the send with an exception instead.",
+        cause="These refusals are meant for a retry on another broker. Clients before 5.3.0 do not have code 2 in "
+        "their retry set and end the send with an exception instead.",
         cure="Clients from 4.9.2 on: producer.addRetryResponseCode(2). Clients from 5.3.0 on and PocketMQ's producer "
         "do it by default. For older ones a longer wait in the queue is a stopgap.",
-        settings=(
-            metrics.advice(
-                "wait_time_mills_in_send_queue",
-                "waitTimeMillsInSendQueue",
-                "1000, only while old clients are there",
-                "up to 1 s more before a client hears that it should go elsewhere, of its 3 s",
-            ),
+        settings=metrics.advice(
+            "wait_time_mills_in_send_queue",
+            "1000, only while old clients exist",
+            "up to 1 s more, of its 3 s, before a client learns that it should try elsewhere",
         ),
         reference="pocketmq scenario retry-codes",
     )
@@ -279,7 +266,7 @@ def _old_clients(metrics: BrokerMetrics) -> Iterator[Finding]:
 
 def _has_pool(metrics: BrokerMetrics) -> bool:
     if metrics.telemetry is not None:
-        return metrics.telemetry.pool is not None
+        return metrics.pool is not None
     return metrics.settings.flag("transient_store_pool_enable") is True
 
 
@@ -294,10 +281,9 @@ def _refusal(
     scenario: str = "",
     concerns: tuple[Area, ...] = (),
 ) -> Finding:
-    return Finding(
+    return error(
         key=key,
         area=area,
-        severity=Severity.ERROR,
         title=title,
         evidence=evidence,
         cause=cause,

@@ -1,6 +1,6 @@
-"""Rules: requests that are refused for what is in them, client by client.
+"""Rules: requests that are refused for their content, by client.
 
-Lives here: what it means for a client that its heartbeats, sends or pulls are refused.
+Lives here: the consequences for a client whose heartbeats, sends or pulls are refused.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ _SENDS: Final = frozenset(
         "NATIVE_APPEND",
         "NATIVE_HALF_APPEND",
         "STAGED_TRANSACTION_WRITE",
-        "NAMED_TRANSACTION_STAGE",  # as earlier versions log it
+        "NAMED_TRANSACTION_STAGE",  # the name in earlier versions
     )
 )
 _PULLS: Final = frozenset(("PULL_MESSAGE", "LITE_PULL_MESSAGE", "NATIVE_PULL"))
@@ -56,7 +56,7 @@ def request_rules(metrics: BrokerMetrics) -> Iterator[Finding]:
             evidence=tuple(_evidence(refused)),
             cause="This version does not serve this kind of request."
             if unserved
-            else "The broker refused these requests for what is in them, so a repetition is refused, too.",
+            else "The broker refuses these requests for their content, so it will refuse a repetition, too.",
             cure="See the request codes in docs/compatibility.md: an option of the client may avoid the request."
             if unserved
             else _CURES.get(refused.cause, REFUSALS[Cause.BAD_REQUEST].cure),
@@ -65,9 +65,13 @@ def request_rules(metrics: BrokerMetrics) -> Iterator[Finding]:
 
 
 def _meaning(refused: RefusedRequestCount) -> tuple[str, Severity, str]:
-    """Return the noun, how bad it is, and what becomes of the client."""
+    """Return the noun, the severity, and the consequence for the client."""
     if refused.request == "HEART_BEAT":
-        return "heartbeat", Severity.ERROR, ": these clients are no members of their groups, consumers get nothing"
+        return (
+            "heartbeat",
+            Severity.ERROR,
+            ": these clients are not members of their groups, consumers get nothing",
+        )
     if refused.request in _SENDS:
         return "send", Severity.WARNING, ": these messages were not stored"
     if refused.request in _PULLS:
@@ -81,9 +85,5 @@ def _evidence(refused: RefusedRequestCount) -> Iterator[str]:
         f"{plural(refused.last_minute, 'request')} refused in the last minute, {count_text(refused.total)} since the "
         f'start, code {refused.code}, cause {clean(refused.cause)}; the last: "{clean(refused.remark)}"'
     )
-    who = [f"from {clean(refused.remote)}"]
-    if refused.client_id:
-        who.append(f"client id {clean(refused.client_id)}")
-    if refused.group:
-        who.append(f"group {clean(refused.group)}")
-    yield f"the last: {', '.join(who)}"
+    known = (("from", refused.remote), ("client id", refused.client_id), ("group", refused.group))
+    yield f"the last: {', '.join(f'{name} {clean(value)}' for name, value in known if value or name == 'from')}"

@@ -1,4 +1,4 @@
-"""Rules: a send's way through the broker, before anything is refused.
+"""Rules: a send's way through the broker, before any refusal.
 
 Lives here: the send queue, the append and its lock, the page cache, reading requests and writing answers.
 """
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pocketmq.cli.doctor.broker_metrics import SEND_PAIR, BrokerMetrics
-from pocketmq.cli.doctor.finding import Area, Finding, Severity
+from pocketmq.cli.doctor.finding import Area, Finding, Severity, error, note, warning
 from pocketmq.cli.doctor.rules.refusals import page_cache_lines
 from pocketmq.cli.doctor.rules.slow_stage import (
     HELD_MS_MAX,
@@ -18,7 +18,6 @@ from pocketmq.cli.doctor.rules.slow_stage import (
     pool_advice,
     slowest_lines,
     stage_line,
-    wait_limit_ms,
 )
 from pocketmq.cli.doctor.words import bytes_text, count_text, ms_text, percent_text, us_text
 from pocketmq.remoting.telemetry import ALL_PAIRS, PairTelemetry
@@ -28,11 +27,11 @@ FULL_SHARE: Final = 0.5
 PAGE_CACHE_TIMEOUT_MS: Final = 1000
 """RocketMQ MessageStoreConfig.osPageCacheBusyTimeOutMills."""
 SLOW_SOCKET_US: Final = 100_000.0
-"""Reading a request or writing an answer for longer than this at p99 is the network's or the client's doing."""
+"""Reading a request or writing an answer for longer than this at p99 is due to the network or the client."""
 
 
 def send_rules(metrics: BrokerMetrics) -> Iterator[Finding]:
-    """Yield what is slow or near its limit on the way of a send."""
+    """Yield findings on slow stages and limits that are near, on the way of a send."""
     yield from _page_cache(metrics)
     yield from _queue(metrics)
     yield from _append(metrics)
@@ -49,14 +48,12 @@ def queue_share(pair: PairTelemetry) -> float:
 
 def page_cache_timeout_ms(metrics: BrokerMetrics) -> int:
     """Return the limit of a hold of the append lock."""
-    told = metrics.telemetry.page_cache.timeout_ms if metrics.telemetry is not None else 0
-    if told > 0:
-        return told
-    return metrics.settings.number("os_page_cache_busy_timeout_mills") or PAGE_CACHE_TIMEOUT_MS
+    sent = metrics.telemetry.page_cache.timeout_ms if metrics.telemetry is not None else 0
+    return max(0, sent) or metrics.settings.number("os_page_cache_busy_timeout_mills") or PAGE_CACHE_TIMEOUT_MS
 
 
 def page_cache_busy(metrics: BrokerMetrics) -> bool:
-    """Tell whether the page cache is busy at this moment."""
+    """Return whether the page cache is busy at this moment."""
     if metrics.telemetry is not None and metrics.telemetry.page_cache.busy:
         return True
     held = held_ms(metrics)
@@ -68,28 +65,27 @@ def _longest_hold_ms(metrics: BrokerMetrics) -> int | None:
 
 
 def _held_long(metrics: BrokerMetrics) -> bool:
-    """Tell whether the append lock was held for more than half of what makes the page cache busy."""
+    """Return whether the append lock was held for more than half of the limit of a busy page cache."""
     longest = _longest_hold_ms(metrics)
     return longest is not None and page_cache_timeout_ms(metrics) * FULL_SHARE < longest < HELD_MS_MAX
 
 
 def _page_cache(metrics: BrokerMetrics) -> Iterator[Finding]:
     limit_ms, held = page_cache_timeout_ms(metrics), held_ms(metrics)
-    pool_on = metrics.telemetry is not None and metrics.telemetry.pool is not None
-    advice = () if pool_on else (pool_advice(metrics),)
+    pool_on = metrics.pool is not None
+    advice = () if pool_on else pool_advice(metrics)
     cure = (
-        "Find what keeps the disk busy; do not raise the limit. "
+        "Find out what keeps the disk busy; do not raise the limit. "
         + ("" if pool_on else "The write-buffer pool takes the append off the page cache; ")
         + "faster disk, more brokers."
     )
     if page_cache_busy(metrics):
-        yield Finding(
+        yield error(
             key="page-cache-busy",
             area=Area.PAGE_CACHE,
-            severity=Severity.ERROR,
             title=f"the page cache is busy now: the append lock is held for {ms_text(held or 0)}",
             evidence=page_cache_lines(metrics),
-            cause="One append does not come back: a page fault or the kernel's write-back waits for the disk. Until it "
+            cause="One append does not return: a page fault or the kernel's write-back waits for the disk. Until it "
             "does, every send is refused.",
             cure=cure,
             settings=advice,
@@ -98,13 +94,12 @@ def _page_cache(metrics: BrokerMetrics) -> Iterator[Finding]:
         return
     longest = _longest_hold_ms(metrics)
     if longest is not None and _held_long(metrics):
-        yield Finding(
+        yield warning(
             key="page-cache-long-hold",
             area=Area.PAGE_CACHE,
-            severity=Severity.WARNING,
             title=f"an append took {ms_text(longest)} of {ms_text(limit_ms)}, above which the broker refuses sends",
             evidence=page_cache_lines(metrics),
-            cause="An append stood still under the append lock. What came after it waited as long.",
+            cause="An append stood still under the append lock. Later sends waited as long.",
             cure=cure,
             settings=advice,
             reference="pocketmq scenario pcbusy",
@@ -114,21 +109,15 @@ def _page_cache(metrics: BrokerMetrics) -> Iterator[Finding]:
 def _queue(metrics: BrokerMetrics) -> Iterator[Finding]:
     pair = metrics.pair(SEND_PAIR)
     if pair is None or metrics.refused("TIMEOUT_CLEAN_QUEUE", "OVERLOAD", "PCBUSY_CLEAN_QUEUE"):
-        return  # the refusal says it already
-    limit_ms, share = wait_limit_ms(metrics), queue_share(pair)
-    late = pair.head_wait_ms > limit_ms * FULL_SHARE
-    if share <= FULL_SHARE and not late:
+        return  # the finding on the refusal explains it
+    title = filling_title(pair, metrics.wait_limit_ms(SEND_PAIR), "send")
+    if not title:
         return
     why = explain_wait(metrics)
-    yield Finding(
+    yield warning(
         key="send-queue-filling",
         area=Area.SEND_QUEUE,
-        severity=Severity.WARNING,
-        title=(
-            f"sends wait {ms_text(pair.head_wait_ms)} of {ms_text(limit_ms)} in the queue"
-            if late
-            else f"the send queue is {percent_text(share)} full"
-        ),
+        title=title,
         evidence=(queue_line(pair), *why.evidence),
         cause=why.cause,
         cure=why.cure,
@@ -136,6 +125,14 @@ def _queue(metrics: BrokerMetrics) -> Iterator[Finding]:
         reference="pocketmq scenario timeout-clean-queue",
         concerns=why.concerns,
     )
+
+
+def filling_title(pair: PairTelemetry, limit_ms: int, what: str) -> str:
+    """Return the title for a queue that is above half of a limit; empty for another."""
+    if pair.head_wait_ms > limit_ms * FULL_SHARE:
+        return f"{what}s wait {ms_text(pair.head_wait_ms)} of {ms_text(limit_ms)} in the queue"
+    share = queue_share(pair)
+    return f"the {what} queue is {percent_text(share)} full" if share > FULL_SHARE else ""
 
 
 def queue_line(pair: PairTelemetry) -> str:
@@ -147,16 +144,15 @@ def queue_line(pair: PairTelemetry) -> str:
 
 
 def _append(metrics: BrokerMetrics) -> Iterator[Finding]:
-    """A slow append that nobody was refused for yet."""
+    """A slow append that has not caused a refusal yet."""
     append, lock = metrics.stage("append"), metrics.stage("lock_wait")
     explained = metrics.refused("TIMEOUT_CLEAN_QUEUE", "OVERLOAD")
-    wait_limit_us = wait_limit_ms(metrics) * 1000.0
+    wait_limit_us = metrics.wait_limit_ms(SEND_PAIR) * 1000.0
     if append is not None and append.p99_us >= SLOW_US and not explained:
         why = explain_wait(metrics)
-        yield Finding(
+        yield warning(
             key="append-slow",
             area=Area.APPEND,
-            severity=Severity.WARNING,
             title=f"appends are slow: p99 {us_text(append.p99_us)}",
             evidence=(stage_line(append, metrics.window), *slowest_lines(metrics, "append")),
             cause=why.cause,
@@ -165,31 +161,25 @@ def _append(metrics: BrokerMetrics) -> Iterator[Finding]:
             reference="pocketmq scenario timeout-clean-queue",
         )
     elif append is not None and append.max_us >= wait_limit_us and not explained and not _held_long(metrics):
-        yield Finding(
+        yield note(
             key="append-stalled",
             area=Area.APPEND,
-            severity=Severity.NOTE,
             title=f"an append took {us_text(append.max_us)}, most were quick: p99 {us_text(append.p99_us)}",
             evidence=(stage_line(append, metrics.window), *slowest_lines(metrics, "append")),
             cause="Now and then an append stands still: the disk or the processors were busy with something else. "
-            "Whoever waits behind one for longer than the limit of the send queue is answered as busy.",
-            cure="Watch whether it comes again (--watch 5), and what else runs on this machine then.",
+            "A send that waits behind one for longer than the limit of the send queue is answered as busy.",
+            cure="Watch whether it happens again (--watch 5), and what else runs on this machine then.",
             reference="pocketmq scenario timeout-clean-queue",
         )
     if lock is not None and lock.p99_us >= SLOW_US and not explained:
-        yield Finding(
+        yield warning(
             key="append-lock-contended",
             area=Area.APPEND,
-            severity=Severity.WARNING,
             title=f"appends wait for the append lock: p99 {ms_text(lock.p99_us / 1000)}",
             evidence=(stage_line(lock, metrics.window), *page_cache_lines(metrics)),
-            cause="Two writers want the log at the same time, and the one that has it is slow.",
-            cure="Cure the append of the holder; with one send thread nobody waits for the lock.",
-            settings=(
-                metrics.advice(
-                    "send_message_thread_pool_nums", "sendMessageThreadPoolNums", "1", "nothing: the log has one writer"
-                ),
-            ),
+            cause="Two writers need the log at the same time, and the one that holds the lock is slow.",
+            cure="Cure the holder's append; with one send thread no thread waits for the lock.",
+            settings=metrics.advice("send_message_thread_pool_nums", "1", "nothing: the log has one writer"),
         )
 
 
@@ -207,10 +197,10 @@ def _pace(metrics: BrokerMetrics) -> Iterator[Finding]:
         severity=Severity.WARNING if late else Severity.NOTE,
         title="send_drain_max = 1: RocketMQ's pace, one request for each append",
         evidence=tuple(evidence),
-        cause="Every request pays the whole cost of an append of its own. That is right for reproducing RocketMQ's "
+        cause="Every request pays the whole cost of its own append. That is right for reproducing RocketMQ's "
         "incidents, and slow otherwise.",
-        cure="Let the worker append what has gathered as one group.",
-        settings=(drain_advice(metrics),),
+        cure="Let the worker append all waiting requests as one group.",
+        settings=drain_advice(metrics),
         reference="pocketmq scenario timeout-clean-queue",
     )
 
@@ -218,24 +208,22 @@ def _pace(metrics: BrokerMetrics) -> Iterator[Finding]:
 def _sockets(metrics: BrokerMetrics) -> Iterator[Finding]:
     read, write = metrics.stage("read", ALL_PAIRS), metrics.stage("write", ALL_PAIRS)
     if read is not None and read.p99_us >= SLOW_SOCKET_US:
-        yield Finding(
+        yield note(
             key="requests-arrive-slowly",
             area=Area.ADMISSION,
-            severity=Severity.NOTE,
             title=f"requests take long to arrive: p99 {ms_text(read.p99_us / 1000)} from first to last byte",
             evidence=(stage_line(read, metrics.window),),
-            cause="Large frames over a slow network, or the broker does not read: the event loop is busy, or memory "
-            "for half-received frames is used up.",
-            cure="Compare with the network's rate; smaller batches; look at the processor time of the broker.",
+            cause="Large frames over a slow network, or the broker does not read: the event loop is busy, or the "
+            "memory for half-received frames is used up.",
+            cure="Compare with the network's rate; send smaller batches; check the processor time of the broker.",
         )
     if write is not None and write.p99_us >= SLOW_SOCKET_US:
-        yield Finding(
+        yield warning(
             key="answers-leave-slowly",
             area=Area.ADMISSION,
-            severity=Severity.WARNING,
             title=f"answers take long to leave: p99 {ms_text(write.p99_us / 1000)}",
             evidence=(stage_line(write, metrics.window), *slowest_lines(metrics, "write")),
             cause="The event loop was busy when the answers were ready; clients see this as latency although the store "
             "was quick.",
-            cure="Look at the processor time of the broker and of this machine; fewer, larger requests.",
+            cure="Check the processor time of the broker and of this machine; send fewer, larger requests.",
         )

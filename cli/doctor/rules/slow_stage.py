@@ -12,12 +12,12 @@ from pocketmq.cli.doctor.words import clean, count_text, ms_text, rate_text, us_
 from pocketmq.remoting.telemetry import StageTelemetry
 
 SLOW_US: Final = 20_000.0
-"""A worker that was held for longer than this is slow: from here on a drain without a longest wait shrinks
+"""A stage that takes longer is slow: above it a drain without a longest wait shrinks
 (docs/adr/0007-drains-and-slow-disks.md).
 """
 SHOWN_MAX: Final = 3
 HELD_MS_MAX: Final = 10_000_000
-"""From here on a hold of the append lock reads as "nobody holds it" (DefaultMessageStore.isOSPageCacheBusy)."""
+"""From here on a hold of the append lock means that it is free (DefaultMessageStore.isOSPageCacheBusy)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Explanation:
     """Why requests wait in the send queue."""
 
     stage: str
-    """``lock_wait``, ``append``, ``process``, ``queue_wait`` (nothing is slow: too much arrives) or empty: no data."""
+    """``lock_wait``, ``append``, ``process``, ``queue_wait`` (no stage is slow: too much arrives) or empty: no data."""
     evidence: tuple[str, ...]
     cause: str
     cure: str
@@ -33,7 +33,7 @@ class Explanation:
 
     @property
     def concerns(self) -> tuple[Area, ...]:
-        """The areas that are the reason, beside the queue itself."""
+        """The areas that cause the wait, beside the queue itself."""
         return (Area.APPEND,) if self.stage in ("append", "lock_wait") else ()
 
 
@@ -45,22 +45,21 @@ def stage_line(stage: StageTelemetry, window: str) -> str:
     )
 
 
-def pool_advice(metrics: BrokerMetrics) -> Advice:
+def pool_advice(metrics: BrokerMetrics) -> tuple[Advice, ...]:
     """Return the advice to switch the write-buffer pool on."""
     segment_bytes = metrics.settings.number("mapped_file_size_commit_log") or 1 << 30
     buffers = metrics.settings.number("transient_store_pool_size") or 5
     gib = max(segment_bytes, 0) * max(buffers, 0) / (1 << 30)
     return metrics.advice(
         "transient_store_pool_enable",
-        "transientStorePoolEnable",
         "true",
-        f"{gib:.1f} GiB of locked memory; only with ASYNC_FLUSH; what is in the buffers and not committed yet (about "
-        "200 ms) is lost when the process dies",
+        f"{gib:.1f} GiB of locked memory; only with ASYNC_FLUSH; uncommitted messages in the buffers (about 200 ms) "
+        "are lost when the process dies",
     )
 
 
 def slowest_lines(metrics: BrokerMetrics, *stages: str) -> tuple[str, ...]:
-    """Return the slowest requests whose slowest stage is one of these."""
+    """Return lines on the slowest requests whose slowest stage is one of these."""
     slowest = [each for each in metrics.telemetry.slowest if each.slowest_stage in stages] if metrics.telemetry else []
     slowest.sort(key=lambda each: -each.total_ms)
     return tuple(
@@ -71,23 +70,23 @@ def slowest_lines(metrics: BrokerMetrics, *stages: str) -> tuple[str, ...]:
 
 
 def explain_wait(metrics: BrokerMetrics) -> Explanation:
-    """Say what keeps the send worker, or that it is simply too much work."""
+    """Return the reason for the wait: the slow stage, or more requests than the worker can serve."""
     found = (metrics.stage("lock_wait"), metrics.stage("append"), metrics.stage("process"))
     on_the_way = [each for each in found if each is not None]
     waited = metrics.stage("queue_wait")
     evidence = [stage_line(each, metrics.window) for each in (waited, *on_the_way) if each is not None]
     held = held_ms(metrics) or 0
     if SLOW_US / 1000 <= held < HELD_MS_MAX:
-        evidence.insert(0, f"an append has held the append lock for {ms_text(held)} by now")
+        evidence.insert(0, f"an append has held the append lock for {ms_text(held)} so far")
         return _slow_append(metrics, tuple(evidence))
     if not on_the_way:
         return Explanation(
             "",
             tuple(evidence),
             "Which stage is slow: no data. No append has ended in the window, or this broker measures no stages.",
-            "Look at the time that the append lock is held (page cache), and at the disk: pocketmq doctor disk DIR.",
+            "Check how long the append lock is held (page cache), and the disk: pocketmq doctor disk DIR.",
         )
-    limit_us = wait_limit_ms(metrics) * 1000.0
+    limit_us = metrics.wait_limit_ms(SEND_PAIR) * 1000.0
     slow_ones = [each for each in on_the_way if each.p99_us >= SLOW_US or each.max_us >= limit_us]
     if not slow_ones:
         return _too_much(metrics, tuple(evidence))
@@ -97,14 +96,10 @@ def explain_wait(metrics: BrokerMetrics) -> Explanation:
         return Explanation(
             "lock_wait",
             tuple(evidence),
-            "Appends wait for one another: another writer holds the append lock for long.",
-            "Look at append: what its holder does there takes this long. One send thread is enough; a second one only "
-            "waits for the first.",
-            (
-                metrics.advice(
-                    "send_message_thread_pool_nums", "sendMessageThreadPoolNums", "1", "nothing: the log has one writer"
-                ),
-            ),
+            "Appends wait for one another: another writer holds the append lock for a long time.",
+            "Check the stage append: it is the holder's time. One send thread is enough; a second one only waits for "
+            "the first.",
+            metrics.advice("send_message_thread_pool_nums", "1", "nothing: the log has one writer"),
         )
     if slow.stage == "process":
         return Explanation(
@@ -112,7 +107,7 @@ def explain_wait(metrics: BrokerMetrics) -> Explanation:
             tuple(evidence),
             "The checks of the requests before their append are slow: very many or very large messages at once, or the "
             "processors are busy with something else.",
-            "Look at the processor time of the broker and of this machine; batches built by PocketMQ's producer are "
+            "Check the processor time of the broker and of this machine; batches built by PocketMQ's producer are "
             "checked in columns, which is ten times cheaper than one by one.",
         )
     return _slow_append(metrics, tuple(evidence))
@@ -126,30 +121,23 @@ def held_ms(metrics: BrokerMetrics) -> int | None:
 
 
 def _slow_append(metrics: BrokerMetrics, evidence: tuple[str, ...]) -> Explanation:
-    if metrics.telemetry is not None and metrics.telemetry.pool is not None:
+    if metrics.pool is not None:
         return Explanation(
             "append",
             evidence,
             "The append itself is slow, although it goes to memory: the buffers are swapped or touched for the first "
             "time, the processors are busy, or the next segment was not ready.",
-            "Look for swap and for other processes on this machine; let the buffers be locked (ulimit -l).",
+            "Check this machine for swapping and other processes; allow the buffers to be locked (ulimit -l).",
         )
     return Explanation(
         "append",
         evidence,
         "The append itself is slow: mapped writes, reads and the kernel's write-back share the page cache, so one "
-        "append can stand still while the disk is busy. Everything behind it waits.",
-        "Find what else uses the disk (measure it: pocketmq doctor disk DIR); switch the write-buffer pool on, so that "
-        "appends go to locked memory; a faster disk, or more brokers.",
-        (pool_advice(metrics),),
+        "append can stand still while the disk is busy. All later sends wait.",
+        "Find out what else uses the disk (measure it: pocketmq doctor disk DIR); enable the write-buffer pool, so "
+        "that appends go to locked memory; a faster disk, or more brokers.",
+        pool_advice(metrics),
     )
-
-
-def wait_limit_ms(metrics: BrokerMetrics) -> int:
-    """Return the longest wait in the send queue, RocketMQ's 200 ms where it is not known."""
-    pair = metrics.pair(SEND_PAIR)
-    told = pair.max_wait_ms if pair is not None and pair.max_wait_ms > 0 else None
-    return told or metrics.settings.number("wait_time_mills_in_send_queue") or 200
 
 
 def _too_much(metrics: BrokerMetrics, evidence: tuple[str, ...]) -> Explanation:
@@ -159,7 +147,7 @@ def _too_much(metrics: BrokerMetrics, evidence: tuple[str, ...]) -> Explanation:
     settings: tuple[Advice, ...] = ()
     cause = "No stage is slow: more requests arrive than the send worker can serve."
     if metrics.settings.number("send_drain_max") == 1:
-        settings = (drain_advice(metrics),)
+        settings = drain_advice(metrics)
         cause += " It takes one request at a time (RocketMQ's pace)."
         if append is not None and append.p50_us > 0:
             more += (f"one append at a time at p50 is at most {rate_text(1e6 / append.p50_us)} requests",)
@@ -168,15 +156,14 @@ def _too_much(metrics: BrokerMetrics, evidence: tuple[str, ...]) -> Explanation:
         evidence + more,
         cause,
         "Send in batches or with more in flight per connection, spread the topics over more brokers, or slow the "
-        "producers down. A longer queue only makes everybody wait longer for the same rate.",
+        "producers down. A longer queue only makes every send wait longer for the same rate.",
         settings,
     )
 
 
-def drain_advice(metrics: BrokerMetrics) -> Advice:
-    """Return the advice to let the send worker take more than one request."""
+def drain_advice(metrics: BrokerMetrics) -> tuple[Advice, ...]:
+    """Return the advice to let the send worker take several requests at once."""
     return metrics.advice(
-        "send_drain_max",
         "send_drain_max",
         "4096",
         "up to one drain of requests waits for the append of its group; the drain shrinks to 1 while appends are slow",

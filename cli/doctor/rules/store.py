@@ -1,4 +1,4 @@
-"""Rules: what happens behind the append: write buffers, flush, dispatch, space on the disk.
+"""Rules: the work behind the append: write buffers, flush, dispatch, space on the disk.
 
 Lives here: pool, flush and its cost, the fence, bytes behind, disk ratios.
 """
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pocketmq.cli.doctor.broker_metrics import NO_POOL_BUFFERS, BrokerMetrics
-from pocketmq.cli.doctor.finding import Advice, Area, Finding, Severity
+from pocketmq.cli.doctor.finding import Advice, Area, Finding, Severity, error, note, warning
 from pocketmq.cli.doctor.rules.refusals import more_buffers
 from pocketmq.cli.doctor.rules.slow_stage import slowest_lines, stage_line
 from pocketmq.cli.doctor.words import bytes_text, clean, count_text, ms_text, percent_text, us_text
@@ -15,7 +15,7 @@ from pocketmq.cli.doctor.words import bytes_text, clean, count_text, ms_text, pe
 POOL_LOW_SHARE: Final = 0.4
 """RocketMQ warns below this share of free buffers (TransientStorePool.java)."""
 SEGMENTS_AHEAD: Final = 2
-"""The segment that is written and the one that is ready behind it (RocketMQ AllocateMappedFileService)."""
+"""The current segment and the next one, prepared ahead (RocketMQ AllocateMappedFileService)."""
 FLUSH_BEHIND_BYTES: Final = 256 << 20
 DISPATCH_BEHIND_BYTES: Final = 16 << 20
 SYNC_SLOW_MS: Final = 100.0
@@ -23,13 +23,13 @@ SYNC_SLOW_MS: Final = 100.0
 DISK_CLEAN_RATIO: Final = 0.75
 DISK_FORCED_RATIO: Final = 0.85
 DISK_FULL_RATIO: Final = 0.90
-"""RocketMQ's three steps (docs/rocketmq.md, "Retention"): expired files go; files go whatever their age; puts are
-refused.
+"""RocketMQ's three steps (docs/rocketmq.md, "Retention"): expired files are deleted; files of any age are deleted;
+puts are refused.
 """
 
 
 def store_rules(metrics: BrokerMetrics) -> Iterator[Finding]:
-    """Yield what is wrong or near its limit behind the append."""
+    """Yield findings on faults and limits behind the append."""
     yield from _pool(metrics)
     yield from _fence(metrics)
     yield from _flush(metrics)
@@ -38,9 +38,9 @@ def store_rules(metrics: BrokerMetrics) -> Iterator[Finding]:
 
 
 def free_buffers(metrics: BrokerMetrics) -> tuple[int, int] | None:
-    """Return (free, all) write buffers; None if the pool is off or nothing is known."""
+    """Return the numbers of free and of all write buffers; None if the pool is off or unknown."""
     if metrics.telemetry is not None:
-        pool = metrics.telemetry.pool
+        pool = metrics.pool
         return None if pool is None else (pool.available, pool.size)
     free = metrics.number("remainTransientStoreBufferNumbs")
     if free is None or free >= NO_POOL_BUFFERS or metrics.settings.flag("transient_store_pool_enable") is False:
@@ -53,75 +53,68 @@ def _pool(metrics: BrokerMetrics) -> Iterator[Finding]:
     if buffers is None:
         return
     free, size = buffers
-    pool = metrics.telemetry.pool if metrics.telemetry is not None else None
+    pool = metrics.pool
     evidence = f"free write buffers: {free} of {size}"
     behind = pool.uncommitted_bytes if pool is not None else metrics.size_bytes("remainHowManyDataToCommit") or 0
     waiting = f"in buffers, not committed yet: {bytes_text(behind)}"
-    cure = "Find why the commit to the file is slow (pocketmq doctor disk DIR); more buffers ride out longer bursts."
+    cure = "Find out why the commit to the file is slow (pocketmq doctor disk DIR); more buffers absorb longer bursts."
     if free <= 0 or (pool is not None and pool.deficient):
-        yield Finding(
+        yield error(
             key="pool-deficient",
             area=Area.POOL,
-            severity=Severity.ERROR,
             title="no write buffer is free: sends are refused",
             evidence=(evidence, waiting),
-            cause="Buffers come back when their segment is committed; the disk takes less than producers send."
+            cause="A buffer is free again when its segment is committed; the disk takes less than producers send."
             if size > SEGMENTS_AHEAD
-            else "The segment that is written and the one prepared behind it take a buffer each: with "
-            f"{size} none is free while both are there, even when the disk is quick.",
+            else f"The current segment and the next one take a buffer each: with {size} none is free while both "
+            "exist, even when the disk is quick.",
             cure=cure if size > SEGMENTS_AHEAD else "Make the pool larger.",
-            settings=(more_buffers(metrics),),
+            settings=more_buffers(metrics),
             reference="pocketmq scenario reject-request",
         )
     elif size > 0 and free < size * POOL_LOW_SHARE:
-        yield Finding(
+        yield warning(
             key="pool-low",
             area=Area.POOL,
-            severity=Severity.WARNING,
             title=f"few write buffers are free: {free} of {size}",
             evidence=(evidence, waiting),
             cause="The commit lags behind the appends. At 0 free buffers sends are refused.",
             cure=cure,
-            settings=(more_buffers(metrics),),
+            settings=more_buffers(metrics),
             reference="pocketmq scenario reject-request",
         )
     if pool is not None and pool.size > 0 and not pool.locked:
-        yield Finding(
+        yield warning(
             key="pool-not-locked",
             area=Area.POOL,
-            severity=Severity.WARNING,
             title="the write buffers are not locked in RAM",
             evidence=(f"{pool.size} buffers, locked: no",),
-            cause="The machine does not permit the lock, so the kernel may swap a buffer, and an append then waits for "
-            "the disk again: what the pool is there to prevent.",
+            cause="The machine does not permit the lock, so the kernel may swap a buffer out, and an append then waits "
+            "for the disk, which the pool is meant to prevent.",
             cure="Raise the limit of locked memory (ulimit -l, LimitMEMLOCK= in the service) or give CAP_IPC_LOCK; "
-            "switch swap off.",
+            "disable swap.",
         )
-    yield Finding(
+    yield note(
         key="pool-price",
         area=Area.POOL,
-        severity=Severity.NOTE,
-        title="the pool is on: what is in the buffers is lost when the process dies",
+        title="the pool is on: messages in the buffers are lost when the process dies",
         evidence=(f"{waiting} (acknowledged, not in the file)",),
         cause="An append ends in memory; the commit thread writes it to the file up to 200 ms later.",
         cure="Keep it if that loss is acceptable; SYNC_FLUSH without the pool if it is not.",
-        settings=(
-            metrics.advice("commit_interval_commit_log", "commitIntervalCommitLog", "smaller", "more, smaller writes"),
-        ),
+        settings=metrics.advice("commit_interval_commit_log", "smaller", "more, smaller writes"),
         reference="pocketmq scenario pool-loss",
     )
 
 
 def _fence(metrics: BrokerMetrics) -> Iterator[Finding]:
     if metrics.telemetry is not None and metrics.telemetry.flush.fenced:
-        yield Finding(
+        yield error(
             key="log-fenced",
             area=Area.FLUSH,
-            severity=Severity.ERROR,
-            title="the log is fenced: a sync failed, and nothing is accepted until a restart",
+            title="the log is fenced: a sync failed, and sends are refused until a restart",
             evidence=(f"not durable: {bytes_text(metrics.telemetry.flush.behind_bytes)}",),
-            cause="After a failed sync the kernel may have dropped the pages, so what was written since the last good "
-            "sync may not be on disk. Acknowledging more would be a lie.",
+            cause="After a failed sync the kernel may have dropped the pages, so data written since the last good sync "
+            "may not be on the disk. The broker therefore acknowledges no more sends.",
             cure="See the store_error log and the kernel log, repair the disk, restart: recovery reads the log "
             "from the disk. Consumers can read meanwhile.",
         )
@@ -129,8 +122,8 @@ def _fence(metrics: BrokerMetrics) -> Iterator[Finding]:
 
 def flush_mode(metrics: BrokerMetrics) -> str:
     """Return ASYNC_FLUSH, SYNC_FLUSH or empty."""
-    told = metrics.telemetry.flush.mode if metrics.telemetry is not None else ""
-    return clean(told) or metrics.settings.text("flush_disk_type") or ""
+    sent = metrics.telemetry.flush.mode if metrics.telemetry is not None else ""
+    return clean(sent) or metrics.settings.text("flush_disk_type") or ""
 
 
 def _flush(metrics: BrokerMetrics) -> Iterator[Finding]:
@@ -145,22 +138,20 @@ def _flush(metrics: BrokerMetrics) -> Iterator[Finding]:
     )
     lines = (line,) if waited is None else (line, stage_line(waited, metrics.window))
     if sync_mode and waited is not None and waited.max_us >= timeout_ms * 1000:
-        yield Finding(
+        yield error(
             key="flush-timeout",
             area=Area.FLUSH,
-            severity=Severity.ERROR,
             title=f"sends waited for their sync longer than {ms_text(timeout_ms)}: FLUSH_DISK_TIMEOUT",
             evidence=(*lines, *slowest_lines(metrics, "flush_wait")),
             cause="The disk did not sync in time. The message is stored, but its receipt cannot promise that it "
             "survives a loss of power.",
-            cure="Find what else uses the disk; a disk with a protected write cache; more brokers.",
-            settings=(_flush_advice(metrics),),
+            cure="Find out what else uses the disk; use a disk with a protected write cache; more brokers.",
+            settings=_flush_advice(metrics),
         )
     elif flush.count > 0 and flush.p99_us >= SYNC_SLOW_MS * 1000:
-        yield Finding(
+        yield warning(
             key="sync-slow",
             area=Area.FLUSH,
-            severity=Severity.WARNING,
             title=f"syncs of the disk are slow: p99 {us_text(flush.p99_us)}",
             evidence=(*lines, *slowest_lines(metrics, "flush_wait")),
             cause="The disk needs this long to make written bytes durable; "
@@ -170,34 +161,32 @@ def _flush(metrics: BrokerMetrics) -> Iterator[Finding]:
                 else "with ASYNC_FLUSH sends do not wait for it, but more is lost with the machine."
             ),
             cure="Measure the disk alone: pocketmq doctor disk DIR. If it is quick, something else keeps it busy.",
-            settings=(_flush_advice(metrics),) if sync_mode else (),
+            settings=_flush_advice(metrics) if sync_mode else (),
         )
     elif sync_mode and flush.count > 0:
-        yield Finding(
+        yield note(
             key="sync-flush-cost",
             area=Area.FLUSH,
-            severity=Severity.NOTE,
             title=f"SYNC_FLUSH: each send waits for the disk, {us_text(flush.p50_us)} at p50",
             evidence=lines,
-            cause="A receipt is given once a sync has covered the message. One sync serves all that wait, so the rate "
-            "grows with the requests in flight, the latency does not fall.",
+            cause="A send gets its receipt when a sync has covered the message. One sync serves all waiting sends, so "
+            "the rate grows with the requests in flight, but the latency does not fall.",
             cure="Nothing, if messages must survive a loss of power. Send with more in flight for a higher rate.",
-            settings=(_flush_advice(metrics),),
+            settings=_flush_advice(metrics),
         )
 
 
-def _flush_advice(metrics: BrokerMetrics) -> Advice:
+def _flush_advice(metrics: BrokerMetrics) -> tuple[Advice, ...]:
     return metrics.advice(
         "flush_disk_type",
-        "flushDiskType",
         "ASYNC_FLUSH",
-        "what was acknowledged since the last flush (up to 500 ms, at most 10 s when little is written) is lost with "
+        "messages acknowledged since the last flush (up to 500 ms, at most 10 s when little is written) are lost with "
         "the machine",
     )
 
 
 def behind_bytes(metrics: BrokerMetrics) -> int | None:
-    """Return how many bytes of the log are not durable."""
+    """Return the number of bytes in the log that are not durable."""
     if metrics.telemetry is not None:
         return metrics.telemetry.flush.behind_bytes
     return metrics.size_bytes("remainHowManyDataToFlush")
@@ -206,33 +195,27 @@ def behind_bytes(metrics: BrokerMetrics) -> int | None:
 def _behind(metrics: BrokerMetrics) -> Iterator[Finding]:
     behind = behind_bytes(metrics)
     if behind is not None and behind > FLUSH_BEHIND_BYTES:
-        yield Finding(
+        yield warning(
             key="flush-behind",
             area=Area.FLUSH,
-            severity=Severity.WARNING,
             title=f"the flush is behind: {bytes_text(behind)} are not durable",
             evidence=(f"not flushed: {bytes_text(behind)} now",),
             cause="The disk writes back less than producers send. These bytes are lost with the machine; and dirty "
             "pages above the kernel's limit make appends stand still.",
-            cure="Slow the producers down or use more brokers; a faster disk. A shorter flush interval spreads the "
-            "write-back, it does not speed the disk up.",
-            settings=(
-                metrics.advice(
-                    "flush_interval_commit_log", "flushIntervalCommitLog", "200", "more syncs, each of them smaller"
-                ),
-            ),
+            cure="Slow the producers down, or use more brokers or a faster disk. A shorter flush interval spreads the "
+            "write-back, but does not speed up the disk.",
+            settings=metrics.advice("flush_interval_commit_log", "200", "more syncs, each of them smaller"),
         )
     dispatch = metrics.size_bytes("dispatchBehindBytes")
     if dispatch is not None and dispatch > DISPATCH_BEHIND_BYTES:
-        yield Finding(
+        yield warning(
             key="dispatch-behind",
             area=Area.READS,
-            severity=Severity.WARNING,
             title=f"consumers do not see the newest messages: dispatch is {bytes_text(dispatch)} behind",
             evidence=(f"stored and not visible yet: {bytes_text(dispatch)} now",),
-            cause="Messages are stored faster than their entries in the consume queues are made, or dispatch stands "
-            "still on a damaged record or a full disk.",
-            cure="Watch whether it falls (--watch 5). If it grows while nothing is sent, see the store_error log.",
+            cause="Messages are stored faster than dispatch writes their entries in the consume queues, or dispatch "
+            "stands still at a damaged record or a full disk.",
+            cure="Watch whether it falls (--watch 5). If it grows without sends, see the store_error log.",
         )
 
 
@@ -246,20 +229,20 @@ def disk_ratios(metrics: BrokerMetrics) -> dict[str, float]:
 
 
 def _keeps_everything(metrics: BrokerMetrics) -> bool:
-    """Tell whether this broker has no retention: it told its settings, and none of RocketMQ's is among them."""
+    """Return whether this broker has no retention: it sent its settings, without RocketMQ's file_reserved_time."""
     return len(metrics.settings) > 0 and metrics.settings.text("file_reserved_time") is None
 
 
 def _limit(metrics: BrokerMetrics, setting: str, lowest: int, highest: int, default: float) -> float:
-    """Return a limit of the disk in percent as a ratio; the default where the broker tells none that can be."""
+    """Return a limit of the disk in percent as a ratio; the default if the broker sent no valid one."""
     percent = metrics.settings.number(setting)
     return percent / 100 if percent is not None and lowest <= percent <= highest else default
 
 
 def _may_force(metrics: BrokerMetrics) -> bool:
-    """Tell whether the broker deletes what is younger than it shall keep; where it does not say, its default."""
-    told = metrics.settings.text("clean_file_forcibly_enable")
-    return not metrics.snapshot.pocketmq if told is None else told == "true"
+    """Return whether the broker may delete files before their time; its default if the setting is not known."""
+    sent = metrics.settings.text("clean_file_forcibly_enable")
+    return not metrics.snapshot.pocketmq if sent is None else sent == "true"
 
 
 def _disk_cause(metrics: BrokerMetrics, ratio: float, expired: float, forced: float, full: float) -> str:
@@ -298,8 +281,6 @@ def _disk(metrics: BrokerMetrics) -> Iterator[Finding]:
         title=f"the file system of the {name} is {percent_text(ratio)} full",
         evidence=tuple(f"{each}: {percent_text(share)} used" for each, share in ratios.items()),
         cause=_disk_cause(metrics, ratio, expired, forced_from, full_from),
-        cure="Free space, or keep fewer messages. Consumers go on meanwhile.",
-        settings=(
-            metrics.advice("file_reserved_time", "fileReservedTime", "fewer hours", "old messages are gone earlier"),
-        ),
+        cure="Free space, or keep fewer messages. Consumers can read meanwhile.",
+        settings=metrics.advice("file_reserved_time", "fewer hours", "messages are deleted earlier"),
     )

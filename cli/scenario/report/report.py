@@ -83,8 +83,8 @@ class Point(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True):
-    """A bar in the timeline of a phase. ``what``: the member that had the lock (``lane`` ``lock``), or whose handler ran
-    (``work``).
+    """A bar in the timeline of a phase. ``what``: the member that had the lock (``lane`` ``lock``), or whose handler
+    ran (``work``).
     """
 
     lane: str

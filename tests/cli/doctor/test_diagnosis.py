@@ -142,7 +142,7 @@ def test_refusals_before_the_window_are_no_finding() -> None:
         ("a_cause_of_tomorrow", "refused-a-cause-of-tomorrow", Severity.ERROR),
     ],
 )
-def test_failed_puts_are_told_with_their_cause(cause: str, key: str, severity: Severity) -> None:
+def test_failed_puts_are_reported_with_their_cause(cause: str, key: str, severity: Severity) -> None:
     """Every other cause too, also one that this version does not know."""
     found = diagnose(snapshot(telemetry(refusals=[refusal(cause, "text", code=14)])), settings())
     assert [(finding.key, finding.severity) for finding in found] == [(key, severity)]
@@ -180,7 +180,7 @@ def test_a_stall_that_has_not_ended_is_seen_by_the_lock() -> None:
     )
     finding = the(diagnose(snapshot(msgspec.structs.replace(told, stages=[])), settings()), "refused-timeout")
     assert "append itself is slow" in finding.cause
-    assert "an append has held the append lock for 700 ms by now" in finding.evidence
+    assert "an append has held the append lock for 700 ms so far" in finding.evidence
 
 
 def test_without_stage_times_no_stage_is_guessed() -> None:
@@ -301,7 +301,9 @@ def test_the_pool_warns_below_40_percent_and_fails_at_none(pool: PoolTelemetry, 
     assert found == expected | {"pool-price"}
 
 
-@pytest.mark.parametrize(("size", "words"), [(2, "none is free while both"), (3, "takes less than producers send")])
+@pytest.mark.parametrize(
+    ("size", "words"), [(2, "none is free while both exist"), (3, "takes less than producers send")]
+)
 def test_a_pool_that_is_too_small_is_not_blamed_on_the_disk(size: int, words: str) -> None:
     """Two segments hold a buffer each at any time, as in RocketMQ."""
     told = telemetry(pool=PoolTelemetry(size=size, available=0, locked=True, deficient=True))
@@ -314,7 +316,7 @@ def test_a_pool_that_is_too_small_is_not_blamed_on_the_disk(size: int, words: st
         (
             "HEART_BEAT",
             Severity.ERROR,
-            "12 heartbeats of C++ clients, version 63, refused: these clients are no members",
+            "12 heartbeats of C++ clients, version 63, refused: these clients are not members",
         ),
         ("SEND_MESSAGE_V2", Severity.WARNING, "12 sends of C++ clients, version 63, refused: these messages"),
         ("PULL_MESSAGE", Severity.WARNING, "12 pulls of C++ clients, version 63, refused: these consumers get nothing"),
@@ -322,7 +324,7 @@ def test_a_pool_that_is_too_small_is_not_blamed_on_the_disk(size: int, words: st
     ],
 )
 def test_a_client_that_is_refused_is_named(request_name: str, severity: Severity, words: str) -> None:
-    """Whose it is, what becomes of it, and the broker's own words; the cause alone is not told again."""
+    """The client, the consequence, and the broker's own words; no second finding for the cause alone."""
     told = telemetry(
         refused_requests=[refused_request(request=request_name)],
         refusals=[refusal("codec", "HeartbeatData refused", code=1)],
@@ -343,11 +345,11 @@ def test_a_client_that_is_refused_is_named(request_name: str, severity: Severity
 
 
 def test_clients_that_were_refused_before_the_window_are_no_finding() -> None:
-    """Someone has cured it."""
+    """The clients were cured."""
     assert found_by(telemetry(refused_requests=[refused_request(last_minute=0)])) == set()
 
 
-def test_a_request_that_nobody_serves_has_its_own_cure() -> None:
+def test_a_request_that_no_broker_serves_has_its_own_cure() -> None:
     """An option of the client may avoid it; one a second is a note all the same."""
     told = telemetry(refused_requests=[refused_request(request="QUERY_ASSIGNMENT", code=3, cause="bad_request")])
     [finding] = diagnose(snapshot(told), settings())
@@ -360,7 +362,7 @@ def test_each_client_that_is_refused_has_a_finding_of_its_own() -> None:
     assert len(found_by(telemetry(refused_requests=kinds))) == 4
 
 
-def test_whatever_is_refused_turns_the_door_red() -> None:
+def test_every_refusal_turns_admission_red() -> None:
     """The admission light shows every refusal, also one whose reason lies elsewhere; a slow append is red then, too."""
     timeout = refusal("queue_timeout", "[TIMEOUT_CLEAN_QUEUE]x")
     for stages, append in (([], Light.GREEN), ([stage("append", p99=100.0)], Light.RED)):
@@ -409,7 +411,7 @@ def test_disk_dispatch_and_held_pulls_have_limits(runtime: dict[str, Any], expec
 
 
 def test_a_broker_without_retention_is_not_said_to_delete_files() -> None:
-    """What this broker does not do is not claimed, and a setting that it does not have is not advised."""
+    """No claim that it deletes files, and no advice on a setting that it does not have."""
     told = settings()
     del told["fileReservedTime"]
     finding = diagnose(snapshot(telemetry(), commitLogDiskRatio="0.95"), told)[0]
@@ -442,19 +444,19 @@ def test_advised_settings_exist() -> None:
     assert "file_reserved_time" in names
     metrics = BrokerMetrics(snapshot(telemetry()), BrokerSettings(settings()))
     for name in names:
-        section, _, key = metrics.name_of(name, "").partition(".")
+        section, _, key = metrics.name_of(name).partition(".")
         assert key in SECTIONS[section].__struct_fields__, (section, key)
 
 
 def test_advice_that_is_followed_already_is_left_out() -> None:
-    """Nobody is told to set what is set."""
+    """No advice to set a value that is set."""
     told = telemetry(stages=[stage("lock_wait", p99=50.0)])
     finding = diagnose(snapshot(told), settings(sendMessageThreadPoolNums="1"))[0]
     assert (finding.key, finding.settings) == ("append-lock-contended", ())
 
 
-def test_advice_is_kept_for_a_broker_that_tells_no_settings() -> None:
-    """Nobody knows the present value then, and the advice says so."""
+def test_advice_is_kept_for_a_broker_that_sends_no_settings() -> None:
+    """The present value is not known then, and the advice says so."""
     told = telemetry(page_cache=PageCacheTelemetry(busy=True, lock_held_ms=2000, timeout_ms=1000))
     assert [advice.present for advice in diagnose(snapshot(told), {})[0].settings] == ["not known"]
 

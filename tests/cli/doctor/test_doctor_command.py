@@ -67,7 +67,7 @@ def test_json_and_rounds(broker: PocketBroker, run_command: RunCommand) -> None:
     assert any("messages stored" in text for text in second["brokers"][0]["rates"])
 
 
-def test_nobody_there_exits_with_4_and_says_what_to_check(broker: PocketBroker, run_command: RunCommand) -> None:
+def test_no_broker_there_exits_with_4_and_says_what_to_check(broker: PocketBroker, run_command: RunCommand) -> None:
     """A dead port; and a name server where a broker should be."""
     dead = run_command("doctor", "--broker", "127.0.0.1:1")
     assert (dead.returncode, b"nothing listens there" in dead.stdout) == (4, True)

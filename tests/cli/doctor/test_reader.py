@@ -125,7 +125,7 @@ async def test_an_answer_that_is_no_runtime_table_is_an_error() -> None:
         assert reading.error is not None
 
 
-async def test_nobody_there() -> None:
+async def test_no_broker_there() -> None:
     """A port on which nothing listens; the advice begins with the process."""
     async with java_server(rocketmq) as address:
         pass
@@ -161,7 +161,7 @@ async def test_a_name_server_that_refuses_is_said_so() -> None:
 
 
 @pytest.mark.parametrize("telemetry", ["{", "[" * 5000, '{"window_s":NaN}', '{"pairs":5}'])
-async def test_telemetry_that_cannot_be_read_is_called_so(telemetry: str) -> None:
+async def test_telemetry_that_cannot_be_decoded_is_reported(telemetry: str) -> None:
     """It is not said that the broker has none, nor that it is a RocketMQ."""
     runtime = {"table": {**RUNTIME["table"], "pocketmqTelemetry": telemetry}}
 
@@ -174,12 +174,12 @@ async def test_telemetry_that_cannot_be_read_is_called_so(telemetry: str) -> Non
     assert reading.settings is not None
     assert (reading.snapshot.telemetry, reading.snapshot.pocketmq) == (None, True)
     diagnosis = examine(reading.snapshot, reading.settings)
-    assert any("cannot be read" in each for each in diagnosis.missing)
+    assert any("cannot be decoded" in each for each in diagnosis.missing)
     assert not any("RocketMQ has no telemetry" in each for each in diagnosis.missing)
 
 
 async def test_a_busy_broker_is_not_taken_for_a_name_server() -> None:
-    """A refusal for want of capacity is told as that."""
+    """A refusal for lack of capacity is reported as such."""
     async with java_server(lambda code: (2, b"")) as address, BrokerReader(timeout_ms=3000) as reader:
         reading = await reader.read(Target("", address))
     assert reading.error is not None

@@ -21,7 +21,7 @@ BUSY = PageCacheTelemetry(busy=True, lock_held_ms=1500, timeout_ms=1000)
 
 
 class Script(BrokerReader):
-    """A reader that tells what it was given, look by look."""
+    """A reader that returns the given readings, one a check."""
 
     def __init__(self, *readings: Reading) -> None:
         super().__init__(timeout_ms=1)
@@ -61,7 +61,7 @@ async def test_a_second_look_tells_what_is_new_what_is_gone_and_the_rates() -> N
     assert third.diagnosis.findings == ()
     text = "\n".join(plain_lines([second]))
     assert "(new)" in text
-    assert "since the look before: 1,000/s messages stored" in text
+    assert "since the previous check: 1,000/s messages stored" in text
 
 
 async def test_without_telemetry_the_first_look_is_two() -> None:
@@ -82,7 +82,7 @@ async def test_a_broker_that_goes_away_is_one_error_and_comes_back() -> None:
 
 
 async def test_the_exit_code_follows_the_worst() -> None:
-    """0 without an error, 1 with one, 4 when nobody was reached; one dead broker among others is an error."""
+    """0 without an error, 1 with one, 4 when no broker was reached; one dead broker among others is an error."""
     fine, bad, dead = [
         (await Session(Script(each), [TARGET]).look())[0]
         for each in (reading(telemetry()), reading(telemetry(page_cache=BUSY)), failed(ConnectFailed("x")))

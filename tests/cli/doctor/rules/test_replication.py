@@ -53,7 +53,7 @@ def test_timeouts_that_grow_explain_flush_slave_timeout() -> None:
     now = snapshot(telemetry(), **{**MASTER, "haSlaveTimeouts": "7", "haWaiters": "3"})
     finding = the(diagnose(now, settings(), before), "slave-timeout")
     assert "FLUSH_SLAVE_TIMEOUT" in finding.title
-    assert "7 since the last look" in finding.evidence[0]
+    assert "7 since the previous check" in finding.evidence[0]
     assert "slave-timeouts-before" in {each.key for each in diagnose(now, settings())}
 
 
