@@ -3,12 +3,12 @@
     frame, frame_budget      received bytes -> frames, within a limit on memory
     codec, codec_json, codec_binary, codec_msgpack, string_map
                              frame -> request or response with its typed header, and back
-    codes, protocol/         the numbers, and what each of them carries, needs and is served by
+    codes, protocol/         the request codes; headers, bodies, permission and server of each
     fastjson                 RocketMQ's dialect of JSON
     connection, server, server_config, output, refused_requests, telemetry
-                             the side that serves: reads, hands over, writes answers
+                             the server's side: reads, hands over, writes answers
     channel, channel_pool, pending, loop
-                             the side that asks: connects, finds out whom it talks to, waits for answers
+                             the client's side: connects, identifies the server, waits for answers
 
-Nothing here knows a topic, a queue or a store: what a request does belongs to broker, name server and client.
+Nothing here knows a topic, a queue or a store: broker, name server and client carry the requests out.
 """

@@ -41,7 +41,7 @@ from pocketmq.remoting.protocol.namesrv import GetRouteInfoRequestHeader
 from pocketmq.remoting.protocol.spec import Header
 
 Done = Callable[[Response | PocketMQError], None]
-"""Called once, in the loop's thread, with the answer or the error (which is handed over, not raised)."""
+"""Called once, in the loop's thread, with the answer or the error (passed, not raised)."""
 
 
 class ChannelConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,29 +51,29 @@ class ChannelConfig(msgspec.Struct, frozen=True, kw_only=True):
     """RocketMQ's ``connectTimeoutMillis``."""
     hello_timeout_ms: int = 3_000
     hello_probe_after_ms: int = 200
-    """When ``hello`` has no answer after this, a request is sent behind it that every RocketMQ server answers: the name
-    server of 4.9 drops codes that it does not know."""
+    """If ``hello`` has no answer after this time, the channel sends a second request that every RocketMQ server
+    answers: the name server of 4.9 drops codes that it does not know."""
     frame_bytes_max: int = FRAME_BYTES_MAX
     pending_max: int = PENDING_MAX
     unwritten_bytes_max: int = 64 * 1024 * 1024
     """More outgoing bytes than this are refused with ``RemotingTooMuchRequestError``."""
     write_high_water_bytes: int = 4 * 1024 * 1024
-    """Above it ``writable`` is false, until half of it has left."""
+    """Above this ``writable`` is false, until the buffer is down to half of it."""
     expire_interval_ms: int = 50
     """How late a timeout may be noticed."""
     serialize_type: int | None = None
-    """The form of headers behind the first request, whatever the server announces: ``JSON``, ``BINARY`` or ``MSGPACK``.
-    None: msgpack where it is announced, else JSON."""
+    """The form of headers after the first request, whatever the server announces: ``JSON``, ``BINARY`` or ``MSGPACK``.
+    None: msgpack if the server announces it, else JSON."""
     linger_ms: int = 1_000
-    """How long a closed channel may still write what was added before."""
+    """How long a closed channel may still write the frames added before."""
 
 
 class ClientChannel(asyncio.BufferedProtocol):
     """One connection to one server. Use from the loop's thread only.
 
     Life: new, ``open()``, then open until ``closed``; never reopened. Every accepted request's ``done`` is called
-    exactly once. ``announcement`` is None until ``hello`` was answered, and for a server that is no PocketMQ.
-    Bounded: ``pending_max`` requests and ``unwritten_bytes_max`` bytes; beyond, ``RemotingTooMuchRequestError``.
+    exactly once. ``announcement`` is None until ``hello`` is answered, and if the server is not PocketMQ.
+    Limits: ``pending_max`` requests and ``unwritten_bytes_max`` bytes; beyond them ``RemotingTooMuchRequestError``.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class ClientChannel(asyncio.BufferedProtocol):
         self.local = ""
         self.local_host: tuple[Any, ...] = ()
         self.unmatched_count = 0
-        """Answers that nobody waited for, most of them to requests that had timed out."""
+        """Answers without a pending request, mostly to requests that had timed out."""
 
     # ---- life ------------------------------------------------------------------------------------------------------
 
@@ -146,10 +146,10 @@ class ClientChannel(asyncio.BufferedProtocol):
         )
 
     async def hello(self) -> Announcement | None:
-        """Learn what the server can do; None: no PocketMQ. Raise ``ConnectFailed``; the channel is closed then.
+        """Return what the server announces; None: it is not PocketMQ. Raise ``ConnectFailed`` and close the channel.
 
-        A PocketMQ server answers the first request first. Where the second one, the probe, is answered alone, the
-        server has dropped the first: it is no PocketMQ, and speaks JSON.
+        A PocketMQ server answers the first request first. If only the second one, the probe, is answered, the server
+        has dropped the first: it is not PocketMQ, and speaks JSON.
         """
         timeout_ms = self.config.hello_timeout_ms
         answered: asyncio.Future[None] = self._loop_of().create_future()
@@ -187,7 +187,7 @@ class ClientChannel(asyncio.BufferedProtocol):
         return self.announcement
 
     def close(self, reason: str = "closed by the client") -> None:
-        """Close after writing what was added; what is pending gets ``ConnectionLost`` before this returns."""
+        """Close after writing the frames added; pending requests get ``ConnectionLost`` before this returns."""
         if self.closed:
             return
         assert self._transport is not None
@@ -199,7 +199,7 @@ class ClientChannel(asyncio.BufferedProtocol):
             self._abort_timer = self._loop.call_later(self.config.linger_ms / 1000, self._transport.abort)
 
     async def wait_closed(self) -> None:
-        """Return when the transport is gone too."""
+        """Return once the transport is closed too."""
         if self._lost is not None:
             await asyncio.shield(self._lost)
 
@@ -217,8 +217,8 @@ class ClientChannel(asyncio.BufferedProtocol):
     ) -> None:
         """Send a request at the end of this loop turn; ``done`` gets the answer or the error.
 
-        Raise (and do not call ``done``): ``ConnectionLost`` when closed already, ``RemotingTooMuchRequestError`` when
-        full, ``FrameTooLarge``; nothing was sent then. ``done`` gets ``RequestTimeout``, ``ConnectionLost`` or
+        Raise ``ConnectionLost`` when closed already, ``RemotingTooMuchRequestError`` when full, or ``FrameTooLarge``;
+        nothing is sent then and ``done`` is not called. ``done`` gets ``RequestTimeout``, ``ConnectionLost`` or
         ``HeaderIllegal``.
         """
         output = self._checked_output("invokeAsyncImpl")
@@ -242,7 +242,7 @@ class ClientChannel(asyncio.BufferedProtocol):
         timeout_ms: int,
         extra: Mapping[str, str] | None = None,
     ) -> Response:
-        """Send a request, return its answer whatever its code. Raise what ``request_nowait`` raises or hands over."""
+        """Send a request and return its answer, whatever its code. Raise as ``request_nowait`` raises or hands over."""
         future: asyncio.Future[Response] = self._loop_of().create_future()
 
         def done(result: Response | PocketMQError) -> None:
@@ -259,7 +259,7 @@ class ClientChannel(asyncio.BufferedProtocol):
     def send_oneway(
         self, code: int, header: Header | None, body: Body = b"", *, extra: Mapping[str, str] | None = None
     ) -> None:
-        """Send a request that is not answered. Raise as ``request_nowait``."""
+        """Send a oneway request. Raise as ``request_nowait``."""
         output = self._checked_output("invokeOnewayImpl")
         opaque = self._pending.next_opaque()
         output.add(
@@ -267,7 +267,7 @@ class ClientChannel(asyncio.BufferedProtocol):
         )
 
     def respond(self, buffers: Sequence[Buffer]) -> None:
-        """Answer a request of the server; dropped when the connection is closed."""
+        """Answer a request of the server; a closed connection drops the answer."""
         if not self.closed:
             assert self._output is not None
             self._output.add(buffers)
@@ -288,7 +288,7 @@ class ClientChannel(asyncio.BufferedProtocol):
 
     @property
     def unwritten_bytes(self) -> int:
-        """Bytes that have not left yet."""
+        """Bytes not yet handed to the network."""
         if self._output is None or self._transport is None:
             return 0
         return self._output.waiting_bytes + self._transport.get_write_buffer_size()
@@ -319,7 +319,7 @@ class ClientChannel(asyncio.BufferedProtocol):
     # ---- asyncio's side --------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Be open."""
+        """Become open."""
         self._transport = cast(asyncio.Transport, transport)
         self._lost = self._loop.create_future()
         high = self.config.write_high_water_bytes
@@ -333,7 +333,7 @@ class ClientChannel(asyncio.BufferedProtocol):
         self.writable = True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell all that wait."""
+        """Fail all pending requests."""
         if self._abort_timer is not None:
             self._abort_timer.cancel()
             self._abort_timer = None
@@ -342,11 +342,11 @@ class ClientChannel(asyncio.BufferedProtocol):
             self._lost.set_result(None)
 
     def eof_received(self) -> bool:
-        """Close: the server is gone."""
+        """Close: the server has closed its end."""
         return False
 
     def pause_writing(self) -> None:
-        """Say that the server does not keep up."""
+        """Note that the server does not keep up."""
         self.writable = False
 
     def resume_writing(self) -> None:
@@ -411,7 +411,7 @@ class ClientChannel(asyncio.BufferedProtocol):
             return
         try:
             self._on_request(self, request)
-        except Exception as error:  # a bug of the caller's must not take the other requests with it
+        except Exception as error:  # one caller's bug must not fail the other requests
             self._log.error("request_handler_failed", server=self.address, error=repr(error), exc_info=error)
 
     def _garbage(self, error: BadFrame | HeaderIllegal) -> None:
@@ -478,17 +478,17 @@ class ClientChannel(asyncio.BufferedProtocol):
     # ---- what the frame budget calls -------------------------------------------------------------------------------
 
     def pause_for_budget(self) -> None:
-        """Read no more: half-received frames use too much memory."""
+        """Pause reading: half-received frames use too much memory."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_for_budget(self) -> None:
-        """Read on."""
+        """Resume reading."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def close_for_budget(self) -> None:
-        """Give up: the largest of too many half-frames."""
+        """Close: this is the largest half-frame, and there are too many."""
         self.close("its half-received frame exceeds the memory for such frames")
 
 

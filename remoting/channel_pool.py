@@ -21,7 +21,7 @@ ADDRESSES_MAX = 4_096
 
 
 class _Backoff:
-    """What is known of an address that failed."""
+    """The failed connects to one address."""
 
     __slots__ = ("delay_ms", "until_ns", "why")
 
@@ -34,7 +34,7 @@ class _Backoff:
 class ChannelPool:
     """Channels by address ("host:port"). Use from one loop's thread.
 
-    A channel that was handed out is open and has said hello, so its ``announcement`` is final. A lost channel is
+    A channel from the pool is open and has had its answer to hello, so its ``announcement`` is final. A lost channel is
     replaced by the next ``get``. After a failed connect further ``get`` calls fail at once, with ``retry_after_ms``,
     until a jittered delay (20 ms, doubling up to 2 s) has passed: a caller with other addresses tries those first.
     """
@@ -63,7 +63,7 @@ class ChannelPool:
         self._closed = False
 
     def peek(self, address: str) -> ClientChannel | None:
-        """Return the open channel to ``address``, if there is one; never connects."""
+        """Return the open channel to ``address``, if there is one; never connect."""
         channel = self._channels.get(address)
         return channel if channel is not None and not channel.closed else None
 
@@ -148,7 +148,7 @@ class ChannelPool:
         backoff.why = error.why if isinstance(error, ConnectFailed) else str(error)
 
     async def close(self) -> None:
-        """Close every channel and give up every connect."""
+        """Close every channel and cancel every connect."""
         self._closed = True
         for task in list(self._connecting.values()):
             task.cancel()

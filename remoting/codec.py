@@ -6,8 +6,8 @@
 Lives here: ``Request``, ``Response``, the four functions, the choice of the codec by the frame's type byte.
 
 In all three codecs a header has the parts code, opaque, flag, version, language, remark and the typed fields, plus
-``extra``: fields without a place in the table (a refusal's cause, RocketMQ's unknown fields). Nothing but
-``HeaderIllegal`` is raised because of a peer's bytes.
+``extra``: fields without a place in the table (a refusal's cause, RocketMQ's unknown fields). A peer's bytes raise
+only ``HeaderIllegal``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,8 +32,9 @@ Body = Buffer | Sequence[Buffer]
 """One buffer, or several in order; an ndarray goes in as ``array.data`` (uint8, contiguous)."""
 
 REQUEST_MAP_BYTES_MAX = 256 * 1024
-"""Longest JSON or binary header of a request. RocketMQ's own are below: its properties end at 32 KiB, each at worst six
-bytes of JSON. Ours: a header of 16 MiB, all small fields, would keep an event loop busy for more than a second."""
+"""Longest JSON or binary header of a request. RocketMQ's headers are shorter: its properties end at 32 KiB, at worst
+six bytes of JSON for each byte. The limit is ours: a header of 16 MiB, all small fields, would keep an event loop busy
+for more than a second."""
 REQUEST_MSGPACK_BYTES_MAX = 1024 * 1024
 """Longest msgpack header of a request. A section names a topic in fewer bytes than its records take, and a producer's
 frame ends at 1 MiB."""
@@ -43,10 +44,10 @@ _SUCCESS = int(ResponseCode.SUCCESS)
 
 
 class Request:
-    """What a peer asks. ``header`` is None where the table has none for the code.
+    """A request from a peer. ``header`` is None if the table has none for the code.
 
-    ``received_ns`` is when a server read its first byte, on its monotonic clock; ``header_bytes`` how long its header
-    was. 0 where a request was not read from a peer.
+    ``received_ns`` is when a server read its first byte, on its monotonic clock; ``header_bytes`` the length of its
+    header. Both are 0 in a request that was not read from a peer.
     """
 
     __slots__ = (
@@ -92,7 +93,7 @@ class Request:
 
 
 class Response:
-    """What a peer answers. ``header`` is typed by the request's code, or None."""
+    """A response from a peer. ``header`` is typed by the request's code, or None."""
 
     __slots__ = ("body", "code", "extra", "header", "opaque", "remark", "serialize_type", "version")
 
@@ -234,7 +235,7 @@ def decode_request(frame: Frame) -> Request:
 
 
 def _check_length(frame: Frame, header_bytes: int) -> None:
-    """Raise ``HeaderIllegal`` if the header is longer than any that a client needs."""
+    """Raise ``HeaderIllegal`` if the header is longer than a client can need."""
     kind = frame.serialize_type
     limit = REQUEST_MSGPACK_BYTES_MAX if kind == MSGPACK else REQUEST_MAP_BYTES_MAX
     if header_bytes > limit:
@@ -256,7 +257,7 @@ def decode_response(frame: Frame, request_code: int) -> Response:
 
 
 def decode_response_of(frame: Frame, code_of: Callable[[int], int | None]) -> Response | None:
-    """Return the typed answer to the request that ``code_of(opaque)`` knows, or None where it knows none.
+    """Return the typed answer to the request that ``code_of(opaque)`` knows, or None if it knows none.
 
     Raise ``WrongDirection`` for a request, else as ``decode_response``.
     """

@@ -22,7 +22,7 @@ _RESERVE = b"\0" * PREFIX_BYTES
 _LENGTHS = [_INT.pack(length) for length in range(512)]
 _NAMES_MAX = 4_096
 _name_bytes: dict[str, bytes] = {}
-"""Names of fields with their lengths, as they are written. Only this side's own names come here, and they are few."""
+"""Names of fields with their lengths, as they are written. Only this side's own names, which are few."""
 
 
 def encode_binary(code: int, opaque: int, flag: int, remark: str, fields: dict[str, str]) -> bytearray:
@@ -75,7 +75,7 @@ def decode_binary(header: Buffer) -> tuple[int, int, int, int, int, str, dict[st
 
 
 def _usual_fields(data: bytes, at: int) -> dict[str, str] | None:
-    """Return the fields from ``at`` to the end, or None if anything is odd: then ``_fields`` says what."""
+    """Return the fields from ``at`` to the end, or None if anything is malformed: then ``_fields`` names the fault."""
     end = len(data)
     text = data.decode("latin-1")  # cut as text once, where the bytes are ASCII: one object a name and value
     fields: dict[str, str] = {}

@@ -87,7 +87,7 @@ def decode_json(header: Buffer) -> tuple[int, int, int, int, int, str, dict[str,
 
 
 def _decode_lenient(header: Buffer) -> tuple[int, int, int, int, int, str, dict[str, str]]:
-    """Decode what other clients write: values that are no strings, a language as a number."""
+    """Decode the forms that other clients write: values that are not strings, a language as a number."""
     try:
         incoming = _decode(header)
     except DECODE_ERRORS as error:

@@ -1,4 +1,4 @@
-"""The msgpack header codec: PocketMQ's own, serialize type 2, and the hot path.
+"""The msgpack header codec: PocketMQ's own, serialize type 2, on the hot path.
 
     [code, opaque, flag, version, language, remark, ext]        ext: null, or the typed header as an array
     [code, opaque, flag, version, language, remark, ext, extra] extra: map of strings, only where there are any

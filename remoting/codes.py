@@ -8,7 +8,7 @@ import enum
 
 
 class RequestCode(enum.IntEnum):
-    """What a request asks for."""
+    """The kind of a request."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -123,7 +123,7 @@ class RequestCode(enum.IntEnum):
     GET_BROKER_EPOCH_CACHE = 1007  # 5.3
 
     HELLO = 30001
-    """PocketMQ: what can the server do? Answered by the remoting layer itself; RocketMQ answers "not supported"."""
+    """PocketMQ: ask what the server supports. The remoting layer answers; RocketMQ answers "not supported"."""
     NATIVE_PULL = 30011
     """PocketMQ: several queues of one broker in one request."""
     NATIVE_END_TRANSACTION = 30037
@@ -131,35 +131,35 @@ class RequestCode(enum.IntEnum):
     TRANSACTION_LIST = 30039
     """PocketMQ: the half messages that wait for a decision."""
     STAGED_TRANSACTION_END = 30040
-    """PocketMQ: prepare, commit, abort a staged transaction, or ask what became of it."""
+    """PocketMQ: prepare, commit or abort a staged transaction, or ask for its outcome."""
     GROUP_LIST = 30200
     """PocketMQ: the consumer groups a broker knows."""
     HA_STATUS = 30400
     """PocketMQ: role, epoch, offsets and replication of one broker."""
     HA_PROMISE = 30401
-    """PocketMQ: promise an epoch: take nothing from lower ones; a master fences itself."""
+    """PocketMQ: promise an epoch: accept nothing from lower ones; a master fences itself."""
     HA_PROMOTE = 30402
-    """PocketMQ: become the master of an epoch that was promised."""
+    """PocketMQ: become the master of a promised epoch."""
     HA_DEMOTE = 30403
     """PocketMQ: become a slave, or start again as one."""
     HA_HOLD = 30404
-    """PocketMQ: a master that hands over takes no sends for a while."""
+    """PocketMQ: a master that is handing over refuses sends for a while."""
     HA_EPOCH = 30410
     """PocketMQ, name server: read or claim the epoch of a broker name."""
     NATIVE_APPEND = 30310
     """PocketMQ: records as the producer built them, in sections of one (topic, queue)."""
     LOCK_LIST = 30600
-    """PocketMQ: the queue locks of ordered consumption: holder, age, expiry, token, who waits."""
+    """PocketMQ: the queue locks of ordered consumption: holder, age, expiry, token, waiting clients."""
     LOCK_RELEASE = 30601
-    """PocketMQ: an administrator takes a queue lock away."""
+    """PocketMQ: an administrator releases a queue lock."""
     NATIVE_HALF_APPEND = 30311
-    """PocketMQ: the same, as halves of transactions of the producer group; the answer has a run for each record."""
+    """PocketMQ: NATIVE_APPEND of half messages of the producer group; the answer has a run for each record."""
     STAGED_TRANSACTION_WRITE = 30312
-    """PocketMQ: the same, staged under the name of a transaction: no message before its commit."""
+    """PocketMQ: NATIVE_APPEND into a staged transaction: consumers see no message before its commit."""
 
 
 class ResponseCode(enum.IntEnum):
-    """How a request ended."""
+    """The result of a request."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -215,7 +215,7 @@ class ResponseCode(enum.IntEnum):
 
 
 class LanguageCode(enum.IntEnum):
-    """What a peer is written in."""
+    """The language that a peer is written in."""
 
     JAVA = 0
     CPP = 1
@@ -244,7 +244,7 @@ _V4_1_0_SNAPSHOT, _V5_0_0_SNAPSHOT, _V6 = 232, 412, 612
 
 
 def version_name(ordinal: int) -> str:
-    """Return RocketMQ's name of a version (``MQVersion.java``), or the number as text where that has no pattern.
+    """Return RocketMQ's name of a version (``MQVersion.java``), or the number as text if it fits no pattern.
 
     From V4_1_0_SNAPSHOT (232) on each minor version has ten patches, each with a snapshot before it.
 

@@ -50,23 +50,24 @@ _PAUSED_BY_BUDGET = 2
 _PAUSED_BY_STOP = 4
 _PAUSED_BY_TURN = 8
 _TURN_FRAMES = 64
-"""More frames than this in one read end a connection's turn, and its next reads are narrow: uvloop would read on up to
-32 times, and small frames take longer to serve than to read, so that a few floods would keep all others waiting."""
+"""More frames than this in one read end a connection's turn, and its next reads are narrow: uvloop would read up to 32
+times in a row, and small frames take longer to serve than to read, so a few flooding peers would keep all others
+waiting."""
 
 
 class RequestHandler(Protocol):
-    """What a server hands its requests to. All calls come in the loop's thread and must not block."""
+    """Serves a server's requests. All calls come in the loop's thread and must not block."""
 
     def on_request(self, connection: "Connection", request: Request) -> None:
         """Take one request; answer it now or later with ``connection.respond``. A oneway request is not answered."""
         ...
 
     def on_open(self, connection: "Connection") -> None:
-        """Learn of a new connection."""
+        """Note a new connection."""
         ...
 
     def on_close(self, connection: "Connection", reason: str) -> None:
-        """Learn that one is gone; nothing can be answered on it any more."""
+        """Note that a connection is closed; it takes no more answers."""
         ...
 
 
@@ -92,19 +93,19 @@ class ConnectionOwner(Protocol):
     refused: RefusedRequests | None
 
     def opened(self, connection: "Connection") -> bool:
-        """Count it in; False refuses it."""
+        """Count the connection; False refuses it."""
         ...
 
     def lost(self, connection: "Connection") -> None:
-        """Count it out."""
+        """Stop counting the connection."""
         ...
 
     def charge_unwritten(self, connection: "Connection", size_bytes: int) -> None:
-        """Note how many bytes of answers wait for it, and close whoever has most when all together have too many."""
+        """Note how many bytes of answers wait for the peer; above the common limit close the connection with most."""
         ...
 
     def announce(self, connection: "Connection") -> Announcement:
-        """Return what this server can do."""
+        """Return what this server announces."""
         ...
 
 
@@ -128,9 +129,9 @@ def host_text(address: Any) -> str:
 class Connection(asyncio.BufferedProtocol):
     """One peer. Loop thread only.
 
-    ``remote`` is "ip:port", ``remote_host`` the same as in a record; ``local``, ``local_host`` are this end. ``closed``
-    is true from the first moment on at which nothing can be sent any more: answers are then dropped. While
-    ``over_high_water`` is true the peer does not read, and its requests are not read either.
+    ``remote`` is "ip:port", ``remote_host`` the same as in a record; ``local``, ``local_host`` are this end. 
+    ``closed`` is true as soon as nothing can be sent any more; later answers are dropped. While ``over_high_water`` is
+    true the peer does not read its answers, and its requests are not read either.
     ``user`` belongs to the handler.
     """
 
@@ -145,8 +146,8 @@ class Connection(asyncio.BufferedProtocol):
         self._output: Output | None = None
         self._pending: PendingTable | None = None
         self._read_times = owner.read_times
-        self._half_began_ns = 0  # when the first byte of the present half-frame came
-        self._late_ns = 0  # how long the frame at hand took to arrive, if that was slow
+        self._half_began_ns = 0  # when the first byte of the present half-frame arrived
+        self._late_ns = 0  # how long the present frame took to arrive, if that was slow
         self._paused = 0
         self._announce_opaque = -1
         self._reason = ""
@@ -188,7 +189,7 @@ class Connection(asyncio.BufferedProtocol):
         self._handler.on_open(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget everything and tell the handler."""
+        """Fail the pending requests and notify the handler."""
         was_open = self._output is not None
         self.closed = True
         self._owner.budget.unregister(self._decoder)
@@ -206,11 +207,11 @@ class Connection(asyncio.BufferedProtocol):
             self._handler.on_close(self, self._reason or (str(exc) if exc else "closed by the peer"))
 
     def eof_received(self) -> bool:
-        """Close: a peer that ends its sending half is gone (as RocketMQ sees it)."""
+        """Close: a peer that shuts down its sending side counts as gone, as in RocketMQ."""
         return False
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Cut what came into frames and hand on the requests."""
+        """Cut the received bytes into frames and hand on the requests."""
         decoder = self._decoder
         begin_ns = self._clock.monotonic_ns()
         frames = decoder.buffer_updated(nbytes)
@@ -278,7 +279,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._hello(request)
             else:
                 self._handler.on_request(self, request)
-        except Exception as error:  # a handler's bug must not take the connection, or the loop, with it
+        except Exception as error:  # a handler's bug must not end the connection or the loop
             self._owner.log.error(
                 "request_handler_failed", remote=self.remote, code=request.code, error=repr(error), exc_info=error
             )
@@ -328,7 +329,7 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def _answer_error(self, opaque: int, code: int, oneway: bool, serialize_type: int, error: PocketMQError) -> None:
-        """Refuse with the fields that every refusal has: else a client would not know that nothing was stored."""
+        """Refuse with the fields that every refusal has: without them a client would not know that nothing was stored."""
         if not oneway:
             buffers = encode_response(
                 ResponseCode.SYSTEM_ERROR,
@@ -347,7 +348,7 @@ class Connection(asyncio.BufferedProtocol):
     # ---- answers out -----------------------------------------------------------------------------------------------
 
     def respond(self, buffers: Sequence[Buffer]) -> None:
-        """Send one encoded response; dropped when the connection is closed."""
+        """Send one encoded response; a closed connection drops it."""
         if self.closed:
             return
         if self._announce_opaque >= 0:
@@ -359,14 +360,14 @@ class Connection(asyncio.BufferedProtocol):
         self._output.add(buffers)
 
     def respond_all(self, responses: Iterable[Sequence[Buffer]]) -> None:
-        """Send several encoded responses in one write, at once: for a caller that has gathered all it has."""
+        """Write several encoded responses at once, for a caller that has already gathered them."""
         for buffers in responses:
             self.respond(buffers)
         if self._output is not None:
             self._output.flush()
 
     def send_oneway(self, code: int, header: Header | None = None, body: Body = b"") -> None:
-        """Send a request that the client does not answer; dropped when the connection is closed."""
+        """Send the client a oneway request; a closed connection drops it."""
         if not self.closed:
             assert self._output is not None
             opaque = self._pending_table().next_opaque()
@@ -383,7 +384,7 @@ class Connection(asyncio.BufferedProtocol):
         timeout_ms: int,
         done: Callable[[Response | PocketMQError], None],
     ) -> None:
-        """Ask the client; ``done`` gets, once, its answer, ``RequestTimeout`` (up to ``expire_interval_ms`` late) or
+        """Send the client a request; ``done`` gets, once, its answer, ``RequestTimeout`` (up to ``expire_interval_ms`` late) or
         another error."""
         pending = self._pending_table()
         if self.closed:
@@ -437,7 +438,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def unwritten_bytes(self) -> int:
-        """Answers that the peer has not taken yet."""
+        """Bytes of answers that the peer has not read yet."""
         if self._transport is None or self._output is None:
             return 0
         return self._transport.get_write_buffer_size() + self._output.waiting_bytes
@@ -478,7 +479,7 @@ class Connection(asyncio.BufferedProtocol):
         self.close(reason)
 
     def pause_for_budget(self) -> None:
-        """Read no more: half-received frames use too much memory."""
+        """Pause reading: half-received frames use too much memory."""
         self._pause(_PAUSED_BY_BUDGET)
 
     def resume_for_budget(self) -> None:
@@ -486,15 +487,15 @@ class Connection(asyncio.BufferedProtocol):
         self._resume(_PAUSED_BY_BUDGET)
 
     def close_for_budget(self) -> None:
-        """Give up: the largest of too many half-frames."""
+        """Close: this is the largest half-frame, and there are too many."""
         self._expel("frame_budget_exceeded", f"{self._decoder.charged_bytes} bytes of half a frame, and memory is full")
 
     def close_for_unwritten(self) -> None:
-        """Give up: the largest of too many backlogs."""
+        """Close: this is the largest backlog, and there are too many."""
         self._expel("answers_not_read", f"{self.charged_unwritten_bytes} bytes wait for the peer, and memory is full")
 
     def stop_reading(self) -> None:
-        """Take no further request; the server is stopping."""
+        """Read no further request; the server is stopping."""
         self._pause(_PAUSED_BY_STOP)
 
     def _pause(self, why: int) -> None:
@@ -509,7 +510,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.resume_reading()
 
     def close(self, reason: str) -> None:
-        """Drop the connection and what waits to be written."""
+        """Drop the connection and its unwritten answers."""
         if self._transport is None or self.closed:
             return
         self._reason = reason
@@ -520,13 +521,13 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def abort(self, reason: str) -> None:
-        """Drop the connection even while it is closing."""
+        """Drop the connection, even one that is closing."""
         self.close(reason)
         if self._transport is not None:
             self._transport.abort()
 
     def close_when_written(self, reason: str) -> None:
-        """Close after what waits has been written."""
+        """Close once the waiting answers are written."""
         if self._transport is None or self.closed:
             return
         self._reason = reason

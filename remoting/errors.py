@@ -7,7 +7,7 @@ from pocketmq.common.errors import BytesIllegal, Cause, PocketMQError
 
 
 class BadFrame(PocketMQError):
-    """Bytes that are no RocketMQ frame; the connection cannot be used any further."""
+    """Bytes that are not a RocketMQ frame; the connection cannot be used any further."""
 
     default_cause = Cause.CODEC
 
@@ -19,9 +19,9 @@ class FrameTooLarge(BadFrame):
 class HeaderIllegal(PocketMQError):
     """A header that cannot be read or breaks its own definition.
 
-    ``opaque`` and ``request_code`` are set where they could still be read, so that the peer can be answered;
-    ``oneway`` says that it does not wait for an answer. ``field`` is the wire name of the field at fault, if one is.
-    ``language`` and ``version`` are what the client says of itself, -1 where that could not be read.
+    ``opaque`` and ``request_code`` are set if they could still be read, so that the peer gets an answer; ``oneway``:
+    it does not wait for one. ``field`` is the wire name of the field at fault, if any. ``language`` and ``version``
+    are those the client announces, -1 if they could not be read.
     """
 
     default_cause = Cause.CODEC

@@ -19,7 +19,7 @@ _TOKEN = re.compile(rb'[ \t\r\n]*("(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s"{}\[\]:,]+)'
 
 
 def standard_json(data: bytes) -> bytes:
-    """Return ``data`` with every key as a string; values are not looked at. Raise ``BodyIllegal`` for no JSON."""
+    """Return ``data`` with every key as a string; values stay as they are. Raise ``BodyIllegal`` if it is not JSON."""
     reader = _Reader(data)
     text = reader.value(0)
     if reader.peek() is not None:
@@ -32,7 +32,7 @@ def _illegal(why: str) -> BodyIllegal:
 
 
 class _Reader:
-    """One pass over the tokens; each value comes back as standard text."""
+    """One pass over the tokens; each value is returned as standard JSON text."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -64,8 +64,8 @@ class _Reader:
         return token
 
     def _key(self, depth: int, *, in_key: bool) -> bytes:
-        """Return a key as a string. One that is an object becomes text, with a backslash before each quote: were keys
-        within keys taken, too, the text would double with every level."""
+        """Return a key as a string. One that is an object becomes text, with a backslash before each quote. Keys
+        within keys are refused: the text would double with every level."""
         if in_key and self.peek() in (b"{", b"["):
             raise _illegal(f"a whole object as a key within a key, before byte {self._at}")
         item = self.value(depth + 1, in_key=True)

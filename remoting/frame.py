@@ -18,7 +18,7 @@ from pocketmq.remoting.errors import BadFrame, FrameTooLarge
 from pocketmq.remoting.frame_budget import FrameBudget
 
 Buffer = bytes | bytearray | memoryview
-"""What can be written to a transport."""
+"""Anything a transport can write."""
 
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 """RocketMQ's ``com.rocketmq.remoting.frameMaxLength``: the largest value of the length field."""
@@ -64,8 +64,8 @@ class FrameDecoder:
     does not use it.
     Holds: an unfinished frame keeps fewer than ``frame_bytes_max + 4`` bytes, of which only the received ones are
     resident; they are charged to ``budget``.
-    ``error`` is set, to ``FrameTooLarge`` or ``BadFrame``, as soon as the first eight bytes of a frame tell; the
-    frames before it are still returned, what follows is dropped.
+    ``error`` becomes ``FrameTooLarge`` or ``BadFrame`` as soon as the first eight bytes of a frame show it; the frames
+    before it are still returned, later bytes are dropped.
     """
 
     __slots__ = (
@@ -93,7 +93,7 @@ class FrameDecoder:
         self.charged_bytes = 0
         self.error: BadFrame | None = None
         self.frame_count = 0
-        """Frames completed so far: when it stands still while ``half`` is true, a frame is slow."""
+        """Frames completed so far: if it stays the same while ``half`` is true, a frame is slow."""
 
     @property
     def half(self) -> bool:
@@ -112,7 +112,7 @@ class FrameDecoder:
         return self._window
 
     def narrow(self, yes: bool) -> None:
-        """Let a read bring ``NARROW_BYTES`` at most, or as much as fits again."""
+        """Limit a read to ``NARROW_BYTES``, or lift that limit."""
         self._window = self._scratch[:NARROW_BYTES] if yes else self._scratch
 
     def buffer_updated(self, received_bytes: int) -> list[Frame]:
@@ -199,13 +199,13 @@ class FrameDecoder:
         )
 
     def close(self) -> None:
-        """Forget what was received and give its bytes back to the budget."""
+        """Drop the received part and give its bytes back to the budget."""
         self._large = None
         self._rest = b""
         self._budget.release(self)
 
     def feed(self, data: Buffer) -> list[Frame]:
-        """Take all of ``data``: what a socket would do, in one call."""
+        """Take all of ``data`` in one call, as a socket would deliver it."""
         frames: list[Frame] = []
         view = memoryview(data)
         while view:

@@ -1,6 +1,6 @@
 """One memory budget for the half-received frames of all connections.
 
-Lives here: who holds how much, whom to pause when it is too much, whom to close when pausing did not help.
+Lives here: the bytes of each holder, the choice of the reader to pause, and of the one to close if pausing is not enough.
 """
 
 from typing import Protocol
@@ -18,23 +18,23 @@ class Reader(Protocol):
     """A connection, as the budget sees it."""
 
     def pause_for_budget(self) -> None:
-        """Read no more."""
+        """Pause reading."""
         ...
 
     def resume_for_budget(self) -> None:
-        """Read on."""
+        """Resume reading."""
         ...
 
     def close_for_budget(self) -> None:
-        """Give up this connection; its decoder is closed before this returns or soon after."""
+        """Close this connection; its decoder is closed before this returns or soon after."""
         ...
 
 
 class FrameBudget:
     """Bytes of half-received frames, over all connections of a server (or a client).
 
-    Above ``limit_bytes`` the reader with the largest half-frame is paused, at each further charge another one; the last
-    one goes on, so that something can complete. Below 7/8 of the limit the paused ones read on, smallest first. Above
+    Above ``limit_bytes`` the reader with the largest half-frame is paused, and another one at each further charge; the
+    last one goes on, so that a frame can complete. Below 7/8 of the limit the paused ones resume, smallest first. Above
     5/4 of the limit (many newcomers, each with its first read) the largest is closed.
     Holds: ``used_bytes`` is the sum of the charges.
     """
@@ -51,20 +51,20 @@ class FrameBudget:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether somebody is paused for want of memory."""
+        """Whether any reader is paused for want of memory."""
         return bool(self._paused)
 
     def register(self, holder: BudgetHolder, reader: Reader) -> None:
-        """Say who reads for ``holder``; a holder without a reader is counted but never paused."""
+        """Register the reader of ``holder``; a holder without a reader is counted but never paused."""
         self._holders[holder] = reader
 
     def unregister(self, holder: BudgetHolder) -> None:
-        """Forget a holder; its charge is given back."""
+        """Remove a holder and give its charge back."""
         self.release(holder)
         self._holders.pop(holder, None)
 
     def charge(self, holder: BudgetHolder, size_bytes: int) -> None:
-        """Set what ``holder`` has received of its unfinished frame."""
+        """Set the bytes that ``holder`` has received of its unfinished frame."""
         self.used_bytes += size_bytes - holder.charged_bytes
         holder.charged_bytes = size_bytes
         if self.used_bytes > self.limit_bytes:

@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 from pocketmq.remoting.frame import Buffer
 
 LARGE_BYTES = 64 * 1024
-"""A buffer from this size on is written as it is; smaller ones are joined."""
+"""A buffer of at least this size is written as it is; smaller ones are joined."""
 EAGER_BYTES = 256 * 1024
-"""From here on the turn's end is not waited for: one turn of uvloop reads up to 8 MiB of requests, and their answers
-must meet the high-water mark before that."""
+"""At this size the output is written without waiting for the turn's end: one turn of uvloop reads up to 8 MiB of
+requests, and their answers must reach the high-water mark before that."""
 
 
 class Output:
-    """What waits to be written to one transport. Loop thread only.
+    """Buffers that wait to be written to one transport. Loop thread only.
 
     Buffers belong to the output from ``add`` on and must not change until written.
     """
@@ -32,9 +32,9 @@ class Output:
         self._buffers: list[Buffer] = []
         self._scheduled = False
         self.waiting_bytes = 0
-        """Added and not yet handed to the transport."""
+        """Bytes added and not yet handed to the transport."""
         self.turn = 0
-        """Counts flushes: what was added in the present turn has not left yet."""
+        """Counts flushes: buffers added in the present turn are not written yet."""
 
     def add(self, buffers: Sequence[Buffer]) -> None:
         """Write ``buffers`` in this loop turn, after those added before."""
@@ -79,6 +79,6 @@ class Output:
         self._on_flush()
 
     def clear(self) -> None:
-        """Forget what waits."""
+        """Drop the waiting buffers."""
         self._buffers = []
         self.waiting_bytes = 0

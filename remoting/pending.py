@@ -28,7 +28,7 @@ class Pending:
 
 
 class PendingTable:
-    """opaque → ``Pending``, at most ``count_max`` of them; whoever takes an entry out calls its ``done``, once."""
+    """opaque → ``Pending``, at most ``count_max`` of them; the caller that takes an entry out calls its ``done``, once."""
 
     __slots__ = ("_earliest_ns", "_entries", "_opaque", "count_max")
 
@@ -72,7 +72,7 @@ class PendingTable:
         return self._entries.pop(opaque, None)
 
     def expire(self, now_ns: int) -> list[Pending]:
-        """Remove and return those whose deadline has come; looks at the entries only when one can be due."""
+        """Remove and return those whose deadline has passed; scans the entries only when one can be due."""
         if now_ns < self._earliest_ns:
             return []
         due = [opaque for opaque, entry in self._entries.items() if entry.deadline_ns <= now_ns]

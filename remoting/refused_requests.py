@@ -1,7 +1,7 @@
-"""A trace of every refused request: counted by what was asked, the answer, its cause, and the client's language and
-version; told to the log a few times a minute.
+"""A trace of every refused request: counted by request, answer, cause, and the client's language and version; logged a
+few times a minute.
 
-A client that is refused often tells nobody: one whose heartbeats are refused is a member of no group and gets nothing.
+A refused client often reports nothing: one whose heartbeats are refused is a member of no group and gets no messages.
 
 Lives here: ``RefusedRequests``, and which answers are no refusals.
 """
@@ -19,16 +19,16 @@ from pocketmq.remoting.codes import LanguageCode, RequestCode, ResponseCode, ver
 from pocketmq.remoting.telemetry import RefusedRequestCount
 
 KINDS_MAX: Final = 256
-"""Kinds kept apart; what is beyond is counted as one more."""
+"""Kinds counted apart; all others together count as one more."""
 VERSIONS_MAX: Final = 32
-"""Versions kept apart, the first ones that come; a client may announce any number."""
+"""Versions counted apart, the first ones seen; a client may announce any number."""
 TELL_INTERVAL_NS: Final = 10_000_000_000
-"""Between two events of one kind; what comes meanwhile is counted and told with the next one."""
+"""Between two events of one kind; refusals in between are counted and logged with the next event."""
 SNAPSHOT_MAX: Final = 32
-"""Kinds in a snapshot, those that came last."""
+"""Kinds in a snapshot, the most recent ones."""
 TEXT_LENGTH_MAX: Final = 300
 BODY_BYTES_MAX: Final = 64 << 10
-"""Of a longer body nothing is read to find out whose it is."""
+"""A longer body is not read to identify its client."""
 OTHER: Final = "other"
 UNKNOWN: Final = "unknown"
 
@@ -66,7 +66,7 @@ USUAL_ANSWERS: Final = frozenset(
         _C.POLLING_TIMEOUT,
     )
 )
-"""Codes with which a client that does all right lives."""
+"""Codes that a correct client meets in normal work."""
 _R = RequestCode
 LOOKS: Final = frozenset(
     int(code)
@@ -88,14 +88,14 @@ LOOKS: Final = frozenset(
         _R.GET_ROUTEINFO_BY_TOPIC,
     )
 )
-"""Somebody looks at something, and it is not there: an answer, "not online" for one."""
+"""Queries whose object may be missing: "not online" is an answer, not a refusal."""
 _NOT_THERE: Final = frozenset({Cause.BAD_REQUEST, Cause.NO_ROUTE})
 _MINUTE_S: Final = 60
 _SECOND_NS: Final = 1_000_000_000
 
 
 def is_refusal(request_code: int, code: int, cause: Cause) -> bool:
-    """Tell whether an answer with ``code`` refuses a request for a reason in the request, or a fault of ours."""
+    """Return whether an answer with ``code`` refuses a request for a reason in the request, or a fault of ours."""
     if cause in CAUSES_OF_THE_SERVER or code in USUAL_ANSWERS:
         return False
     return not (request_code in LOOKS and cause in _NOT_THERE and code != _C.REQUEST_CODE_NOT_SUPPORTED)
@@ -150,10 +150,10 @@ class _Sender(msgspec.Struct):
 
 
 class RefusedRequests:
-    """Counts refused requests and tells the log of them. Thread-safe; never blocks on a disk.
+    """Counts refused requests and logs them. Thread-safe; never blocks on a disk.
 
-    An event ``request_refused`` has the latest text and client of its kind, and ``left_out``: how many refusals of the
-    kind, since the event before it, have none.
+    An event ``request_refused`` has the latest text and client of its kind, and ``left_out``: the refusals of the kind
+    since its last event that have none.
     """
 
     def __init__(self, clock: Clock, log: EventLog) -> None:
@@ -164,7 +164,7 @@ class RefusedRequests:
         self._versions: set[int] = set()
 
     def note_request(self, request: Request, remote: str, code: int, cause: Cause, remark: str) -> None:
-        """Count the refusal of a request that could be read, unless ``is_refusal`` says that it is none."""
+        """Count the refusal of a readable request, unless ``is_refusal`` denies it."""
         if is_refusal(request.code, code, cause):
             client_id, group = _sender(request)
             self.note(
@@ -192,7 +192,7 @@ class RefusedRequests:
         client_id: str = "",
         group: str = "",
     ) -> None:
-        """Count one refusal. ``remote``: ip:port; ``language`` and ``version``: what the client's header says."""
+        """Count one refusal. ``remote``: ip:port; ``language`` and ``version``: from the client's header."""
         now_ns = self._clock.monotonic_ns()
         now_ms = self._clock.now_ms()
         with self._lock:
@@ -213,7 +213,7 @@ class RefusedRequests:
             self._tell(key, kind, left_out)
 
     def tell(self, *, all_of_them: bool = False) -> None:
-        """Tell of what was left out and is due. Any thread."""
+        """Log the refusals left out whose next event is due. Any thread."""
         now_ns = self._clock.monotonic_ns()
         due: list[tuple[_Key, _Kind, int]] = []
         with self._lock:
@@ -234,7 +234,7 @@ class RefusedRequests:
             ]
 
     def snapshot(self) -> list[RefusedRequestCount]:
-        """Return the kinds that came last, the latest first. Any thread."""
+        """Return the most recent kinds, the latest first. Any thread."""
         second = self._clock.monotonic_ns() // _SECOND_NS
         with self._lock:
             counts = [
@@ -292,7 +292,7 @@ _LANGUAGES: Final = frozenset(int(language) for language in LanguageCode)
 
 
 def _sender(request: Request) -> tuple[str, str]:
-    """Return client id and group as far as the header says them, or the body of a heartbeat that could not be read."""
+    """Return client id and group, as far as the header or the body of an unreadable heartbeat has them."""
     header: Any = request.header
     client_id = str(getattr(header, "client_id", "") or "")
     for field in ("consumer_group", "producer_group", "group"):

@@ -3,7 +3,7 @@
     server = RemotingServer(ServerConfig(), handler, announce=lambda connection: Announcement(), log=log, clock=clock)
     await server.start("127.0.0.1", 10911);  ...;  await server.stop(grace_ms=1000)
 
-Lives here: listening, counting, one look a second at all connections for what expired.
+Lives here: listening, counting, one check of all connections each second for expired ones.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ __all__ = ["Connection", "RemotingServer", "RequestHandler", "ServerConfig"]
 class RemotingServer:
     """One listening port. Use from the thread of the loop it was started in.
 
-    After ``start`` it accepts and ``port`` is known; after ``stop`` no connection is left and no timer runs.
+    After ``start`` it accepts connections and ``port`` is known; after ``stop`` no connection is left and no timer runs.
     """
 
     def __init__(
@@ -47,10 +47,10 @@ class RemotingServer:
     ) -> None:
         """``read_times`` counts, in the loop's thread, how long each frame took from its first byte until it was
         decoded and handed on; of several frames in one read each but the first counts from that read to its end.
-        ``on_slow_read(connection, request, took_ns)`` hears of frames that took more than ``slow_read_ms`` to arrive.
-        ``serves(request code)``: whether ``handler`` has an answer to it; asked where the header of a request is bad:
-        RocketMQ refuses a code that it does not serve without a look at its fields, and so do we.
-        ``refused`` counts requests whose header is refused here; without it each of them is an event.
+        ``on_slow_read(connection, request, took_ns)`` is called for frames that took more than ``slow_read_ms`` to arrive.
+        ``serves(request code)``: whether ``handler`` serves it; called if the header of a request is bad: RocketMQ
+        refuses a code that it does not serve without reading its fields, and so do we.
+        ``refused`` counts requests whose header is refused here; without it each of them is logged.
         """
         self.config = config
         self.read_times = read_times
@@ -66,7 +66,7 @@ class RemotingServer:
         self.scratch = new_scratch()
         self.connections: set[Connection] = set()
         self.unwritten_bytes = 0
-        """Sum of what the connections had to write when they last wrote."""
+        """Sum of the unwritten bytes that each connection had at its last write."""
         self.refused_count = 0
         """Connections closed at once because there were too many."""
         self.loop: asyncio.AbstractEventLoop
@@ -100,7 +100,7 @@ class RemotingServer:
         self._arm()
 
     async def stop(self, grace_ms: int = 1_000) -> None:
-        """Accept and read no more, write out what was answered for at most ``grace_ms``, then close everything."""
+        """Stop accepting and reading, write the waiting answers for at most ``grace_ms``, then close everything."""
         server = self._server
         if server is None:
             return
@@ -142,7 +142,7 @@ class RemotingServer:
         return True
 
     def lost(self, connection: Connection) -> None:
-        """Count it out."""
+        """Stop counting a connection."""
         self.connections.discard(connection)
         self.unwritten_bytes -= connection.charged_unwritten_bytes
         connection.charged_unwritten_bytes = 0
@@ -150,13 +150,13 @@ class RemotingServer:
             self._emptied.set()
 
     def charge_unwritten(self, connection: Connection, size_bytes: int) -> None:
-        """Note how many bytes of answers wait for it; above ``unwritten_bytes_max`` close whoever has most."""
+        """Note how many bytes of answers wait for it; above ``unwritten_bytes_max`` close the connection with most."""
         self.unwritten_bytes += size_bytes - connection.charged_unwritten_bytes
         connection.charged_unwritten_bytes = size_bytes
         limit = self.config.unwritten_bytes_max
         if self.unwritten_bytes <= limit:
             return
-        for each in self.connections:  # most have been read meanwhile: a charge is as old as the last write
+        for each in self.connections:  # most are read by now: a charge is as old as the last write
             each.charged_unwritten_bytes = each.unwritten_bytes
         self.unwritten_bytes = sum(each.charged_unwritten_bytes for each in self.connections)
         open_ones = [each for each in self.connections if not each.closed]
@@ -177,7 +177,7 @@ class RemotingServer:
         self.expire()
 
     def expire(self) -> None:
-        """Look at every connection once: idle, blocked and slow ones are closed. Runs by itself every second."""
+        """Check every connection once and close idle, blocked and slow ones. Runs by itself every second."""
         now_ns = self.clock.monotonic_ns()
         for connection in list(self.connections):
             connection.expire(now_ns)

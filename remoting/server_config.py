@@ -9,15 +9,15 @@ from pocketmq.remoting.frame import FRAME_BYTES_MAX, SCRATCH_BYTES
 from pocketmq.remoting.frame_budget import FRAME_BUDGET_BYTES
 
 FRAME_BYTES_MIN = 4096
-"""Below this not even a heartbeat or a route would fit."""
+"""Not even a heartbeat or a route would fit into less."""
 
 
 INT_MAX = (1 << 31) - 1
-"""Largest value: Java's int, which RocketMQ holds these in."""
+"""Largest value: a Java int, RocketMQ's type for these settings."""
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How much one peer, and all of them, may take."""
+    """Limits on one peer, and on all of them together."""
 
     connections_max: int = 10_000
     frame_bytes_max: int = FRAME_BYTES_MAX
@@ -34,7 +34,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     unwritten_bytes_max: int = 256 * 1024 * 1024
     """Unread answers of all connections together; above it the one with most of them is closed."""
     write_blocked_ms_max: int = 30_000
-    """A connection above its high-water mark for longer is closed."""
+    """A connection that stays above its high-water mark for longer is closed."""
     idle_ms_max: int = 120_000
     """RocketMQ's ``serverChannelMaxIdleTimeSeconds``."""
     client_requests_max: int = 64

@@ -21,17 +21,17 @@ from pocketmq.remoting.protocol import PROTOCOL
 from pocketmq.remoting.protocol.spec import Header
 
 Reader = Callable[[dict[str, str]], Header]
-"""Takes its fields out of the map (what is left is unknown) and returns the header, or raises ``HeaderIllegal``."""
+"""Takes its fields out of the map (the rest are unknown) and returns the header, or raises ``HeaderIllegal``."""
 Writer = Callable[[Any], dict[str, str]]
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _BOOLS = {"true": True, "false": False, "True": True, "False": False, "1": False, "0": False}
-"""The usual ones, looked up: "0" is how C++ writes false."""
+"""The usual ones; "0" is C++'s false."""
 _SMALL = {str(number): number for number in range(1024)}
-"""Most numbers of a header are ids and flags: looked up, not read."""
+"""Most numbers of a header are ids and flags: a table is faster than parsing them."""
 _NONE: dict[str, Any] = {}
 _PLAIN = (str, int, types.NoneType)
-"""Types of defaults. A list is made anew for each struct, so a map of strings must name it."""
+"""Types of defaults. Each struct gets a new list, so a map of strings must name it."""
 
 
 def camel_case(name: str) -> str:
@@ -52,7 +52,7 @@ def _illegal(header: type[Header], wire: str, why: str) -> HeaderIllegal:
 
 
 class _Field:
-    """How one field is read and written."""
+    """Reader and writer of one field."""
 
     __slots__ = ("convert", "default", "is_text", "known", "name", "required", "skip_empty", "wire", "write")
 
@@ -108,7 +108,7 @@ def _read_int(header: type[Header], wire: str, low: int, high: int) -> Callable[
 
 
 def _read_bool(text: str) -> bool:
-    """Return what Java's ``Boolean.parseBoolean`` does: all but "true", in any case, is false."""
+    """Return what Java's ``Boolean.parseBoolean`` returns: all but "true", in any case, is false."""
     return text.lower() == "true"
 
 

@@ -1,4 +1,4 @@
-"""What a broker tells about its last minute: JSON, the value of ``pocketmqTelemetry`` in its runtime info (code 28).
+"""A broker's report on its last minute: JSON, the value of ``pocketmqTelemetry`` in its runtime info (code 28).
 
 Lives here: the structs, their encoding and decoding. Every field has a default and unknown ones are skipped, so that
 nodes and tools of different versions understand each other.
@@ -17,14 +17,14 @@ ALL_PAIRS: Final = "all"
 
 
 class TelemetryUnreadable(BytesIllegal):
-    """A broker's telemetry is no JSON of this form."""
+    """A broker's telemetry is not JSON of this form."""
 
 
 class PairTelemetry(msgspec.Struct, frozen=True, kw_only=True):
     """One processor's queue. Counts are since the broker's start, sizes are of this moment.
 
-    ``max_wait_ms`` 0: no limit. ``swept``: answered by fast failure. ``drain_limit``: most requests that a worker takes
-    at once now.
+    ``max_wait_ms`` 0: no limit. ``swept``: answered by fast failure. ``drain_limit``: the most requests that a worker
+    takes at once now.
     """
 
     name: str = ""
@@ -55,7 +55,7 @@ class StageTelemetry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RefusalCount(msgspec.Struct, frozen=True, kw_only=True):
-    """Refusals of one cause since the start. ``last_ms``: wall time of the latest, 0 if none."""
+    """Refusals of one cause since the start. ``last_ms``: wall time of the latest one, 0 if none."""
 
     cause: str = ""
     code: int = 0
@@ -87,7 +87,7 @@ class RefusedRequestCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PageCacheTelemetry(msgspec.Struct, frozen=True, kw_only=True):
-    """The append lock. ``busy_episodes``: times since the start that ``busy`` became true, as far as looked."""
+    """The append lock. ``busy_episodes``: times since the start that ``busy`` was seen to become true."""
 
     busy: bool = False
     lock_held_ms: int = 0
@@ -138,7 +138,7 @@ class SlowRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TelemetrySnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it, at one moment. ``window_s``: seconds that windowed statistics cover, up to 60."""
+    """All figures of one moment. ``window_s``: seconds that windowed statistics cover, up to 60."""
 
     window_s: float = 0.0
     pairs: list[PairTelemetry] = msgspec.field(default_factory=list)

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.flow_control.refusal_stats import RefusalStats
-from pocketmq.broker.ha.ha_environment import HaEnvironment
+from pocketmq.broker.ha.ha_environment import ReplicationEnvironment
 from pocketmq.broker.metrics.observation import Observation
 from pocketmq.broker.metrics.thread_dump import ThreadDumper
 from pocketmq.broker.stats.counters import BrokerCounters
@@ -34,7 +34,7 @@ class BrokerService(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class BrokerEnvironment(HaEnvironment):
+class BrokerEnvironment(ReplicationEnvironment):
     """The inputs of one run, and the tables that outlive it."""
 
     config: BrokerConfig

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pocketmq.broker.ha.ha_environment import HaEnvironment
+from pocketmq.broker.ha.ha_environment import ReplicationEnvironment
 from pocketmq.broker.ha.ha_node import HaNode, NotPromoted
 from pocketmq.broker.ha.ha_roles import MASTER_ROLES, SLAVE, role_settings
 from pocketmq.broker.request.default_processor import Handler
@@ -22,7 +22,7 @@ class HaAdmin:
     """Handlers about replication. Admin worker thread."""
 
     node: HaNode
-    environment: HaEnvironment
+    environment: ReplicationEnvironment
 
     def handlers(self) -> Mapping[int, Handler]:
         """Return the handler of each code."""

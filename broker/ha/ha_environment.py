@@ -1,6 +1,6 @@
 """The part of a broker's environment that replication uses.
 
-Lives here: ``HaEnvironment``, ``ChangeRole``.
+Lives here: ``ReplicationEnvironment``, ``ChangeRole``.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ ChangeRole = Callable[[str, int, bool], None]
 
 
 @dataclass(slots=True, kw_only=True)
-class HaEnvironment:
+class ReplicationEnvironment:
     """Inputs of one run, and the tables that outlive it; ``assembly.environment`` adds those of the other packages."""
 
     topics: TopicTable

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.ha.ha_environment import HaEnvironment
+from pocketmq.broker.ha.ha_environment import ReplicationEnvironment
 from pocketmq.broker.ha.ha_node import HaNode
 from pocketmq.broker.ha.ha_roles import RoleOfRun, role_of_run
 from pocketmq.broker.ha.master_address import MASTER_FILE, MasterAddress
@@ -26,6 +26,7 @@ from pocketmq.common.supervised import AllSteps
 from pocketmq.store.checkpoint import StorePaths
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.disk.file_system import FileSystem
+from pocketmq.store.ha.environment import HaEnvironment
 from pocketmq.store.ha.opening import needs_recovery, open_store
 from pocketmq.store.ha.recover import recover_from_slaves
 from pocketmq.store.ha.service import HaService, port_of
@@ -48,7 +49,7 @@ def load_role(
 class Replication:
     """One run. ``open``, ``stop`` and ``closed`` block, in a worker; ``start`` and ``stop_asking`` in the loop."""
 
-    def __init__(self, node: HaNode, store: MessageStore, environment: HaEnvironment) -> None:
+    def __init__(self, node: HaNode, store: MessageStore, environment: ReplicationEnvironment) -> None:
         """``environment.reopen`` is called, in any thread, when a slave's store must be opened again."""
         self.role = role = node.role
         self.node = node
@@ -165,33 +166,27 @@ class Replication:
             return
         self._open_master(host, port)
 
-    def _open_master(self, host: str, port: int) -> None:
-        config, store_config = self.role.config, self.role.store_config
-        service = HaService(
-            store_config,
+    def _ha_environment(self) -> HaEnvironment:
+        config = self.role.config
+        return HaEnvironment(
             self._store,
             self._state,
-            cluster=config.broker_cluster_name,
-            broker_name=config.broker_name,
-            clock=self._environment.clock,
-            runner=self._environment.runner,
-            log=self._log,
-            address=f"{host}:{port}",
+            config.broker_cluster_name,
+            config.broker_name,
+            self._environment.clock,
+            self._environment.runner,
+            self._log,
         )
+
+    def _open_master(self, host: str, port: int) -> None:
+        config, store_config = self.role.config, self.role.store_config
+        environment = self._ha_environment()
+        service = HaService(environment, address=f"{host}:{port}")
         # A broker on a port that the system chose must not depend on the port beside it.
         is_any = config.listen_port == 0 and not store_config.ha_listen_port
         wanted = ANY_PORT if is_any else port_of(store_config, port)
         if needs_recovery(self._state, store_config):
-            recover_from_slaves(
-                self._store,
-                self._state,
-                cluster=config.broker_cluster_name,
-                broker_name=config.broker_name,
-                bind_address=config.bind_address,
-                port=wanted,
-                clock=self._environment.clock,
-                log=self._log,
-            )
+            recover_from_slaves(environment, config.bind_address, wanted)
             if self._state.fenced_by is not None:
                 self.node.was_fenced(self._state.fenced_by)
                 return
@@ -240,19 +235,11 @@ class Replication:
         assert self._mirror is not None
         self._mirror.load()
         self._master_file.load()
-
-        config, environment = self.role.config, self._environment
+        environment = self._environment
         self.node.slave = environment.slave_type(
-            self.role.store_config,
-            self._store,
-            self._state,
-            environment.clock,
-            environment.runner,
-            self._log,
+            self._ha_environment(),
             self._master_ha_address,
-            cluster=config.broker_cluster_name,
-            broker_name=config.broker_name,
-            broker_id=config.broker_id,
+            broker_id=self.role.config.broker_id,
             on_reopen=environment.reopen,
         )
 

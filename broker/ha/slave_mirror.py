@@ -14,7 +14,7 @@ from pocketmq.broker.delay.delay_offsets import DelayOffsets
 from pocketmq.broker.delay.delay_service import OFFSETS_FILE, TIMER_FILE, DelayProgressBody
 from pocketmq.broker.delay.timer_queue import TimerProgress
 from pocketmq.broker.group.consumer_offsets import SEPARATOR
-from pocketmq.broker.ha.ha_environment import HaEnvironment
+from pocketmq.broker.ha.ha_environment import ReplicationEnvironment
 from pocketmq.broker.persisted_table import PersistedTable, Table
 from pocketmq.common.topics import is_system_topic
 from pocketmq.store.disk.queue_paths import QUEUE_ID_MAX, QUEUE_OFFSET_MAX, topic_error
@@ -111,7 +111,7 @@ class SlaveMirror:
 
     def __init__(
         self,
-        environment: HaEnvironment,
+        environment: ReplicationEnvironment,
         store: MessageStore,
         commits: LocalCommits,
         other_files: Sequence[PersistedTable],

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from pocketmq.broker.ha.ha_environment import HaEnvironment
+from pocketmq.broker.ha.ha_environment import ReplicationEnvironment
 from pocketmq.broker.ha.off_loop import run_off_loop
 from pocketmq.broker.ha.slave_mirror import Commit, SlaveMirror
 from pocketmq.common.errors import DECODE_ERRORS, BytesIllegal, PocketMQError
@@ -72,7 +72,7 @@ class SlaveSync:
         mirror: SlaveMirror,
         tables_from: Callable[[], TablesFrom | None],
         interval_ms: int,
-        environment: HaEnvironment,
+        environment: ReplicationEnvironment,
     ) -> None:
         """``tables_from`` returns the node that streams the log now, None while none does."""
         self._mirror = mirror

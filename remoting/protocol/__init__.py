@@ -1,14 +1,14 @@
-"""The protocol: for each request code its headers, bodies, the permission that it needs, and who serves it.
+"""The protocol: for each request code its headers, its bodies, the permission that it needs, and its server.
 
-A family is a module: its header structs, its bodies, and ``SPECS``, one row a request code. In order: ``spec`` says
-what a row is made of, ``access`` what a permission is, ``body`` and ``lenient`` how JSON is written and read. Then
+A family is a module: its header structs, its bodies, and ``SPECS``, one row a request code. In order: ``spec`` defines
+a row, ``access`` a permission, ``body`` and ``lenient`` write and read JSON. Then
 ``client``, ``send``, ``pull``, ``offset``, ``topic``, ``group``, ``relay`` (running consumers), ``lock``,
 ``transaction``, ``staged``, ``broker``, ``namesrv``, ``ha``, and ``hello``, which opens a connection.
 ``PROTOCOL`` holds all rows.
 
 A new request code is a constant in ``remoting/codes.py``, a row here, and a handler. ``docs/protocol.md`` and
-``docs/compatibility.md`` take their tables from the rows. Not here: frames, the bytes of headers (``codec*``), and what
-a server does with a request.
+``docs/compatibility.md`` take their tables from the rows. Not here: frames, the bytes of headers (``codec*``), and the
+serving of requests.
 """
 
 from collections.abc import Mapping

@@ -4,7 +4,7 @@ A request has needs, each of which must be granted. A need is a resource and som
 
     needs(topic("topic", SUB | GET), group("consumer_group", SUB))
 
-The first argument says where the name of the resource stands: a field of the request header, or a ``Place``. A field
+The first argument says where to find the name of the resource: a field of the request header, or a ``Place``. A field
 may hold several names (a list, a text with commas, sections whose first item is the topic): each of them counts. An
 empty one counts for nothing. A retry topic (``%RETRY%group``) stands for its group: the same actions on the group, with
 Sub in the place of Pub.
@@ -20,7 +20,7 @@ import msgspec
 
 
 class Resource(enum.Enum):
-    """What a permission is about."""
+    """The kind of resource that a permission covers."""
 
     TOPIC = "Topic"
     GROUP = "Group"
@@ -28,7 +28,7 @@ class Resource(enum.Enum):
 
 
 class Action(enum.Flag):
-    """What somebody may do with a resource, by RocketMQ's names."""
+    """An action on a resource, by RocketMQ's names."""
 
     PUB = 1
     SUB = 2
@@ -49,15 +49,15 @@ LIST: Final = Action.LIST
 
 
 class Place(enum.Enum):
-    """Where a resource's name stands, if not in a field of the header."""
+    """The place of a resource's name, if that is not a field of the header."""
 
     BODY = "of the body"
     STORED = "of the stored messages"
-    """What the request points at: a message by its offset, a half message, staged chunks."""
+    """The topics of the messages that the request refers to: by offset, half messages, staged chunks."""
     ALL = "all"
-    """No name: the request is about every one."""
+    """No name: the request covers all resources of the kind."""
     OWN = "its own"
-    """The cluster of the server that is asked."""
+    """The cluster of the server that gets the request."""
 
 
 class Need(msgspec.Struct, frozen=True):
@@ -80,16 +80,16 @@ class Access(msgspec.Struct, frozen=True):
 
     needs: tuple[Need, ...] = ()
     by: str = ""
-    """Who may send it instead, where no user's permission is asked for."""
+    """The allowed sender, if no user's permission is needed."""
 
     def __str__(self) -> str:
         return self.by or ", ".join(map(str, self.needs))
 
 
 ANYONE: Final = Access(by="anyone")
-"""Also a client that has not yet said who it is."""
+"""Any client, also one that has not yet authenticated."""
 FROM_BROKER: Final = Access(by="the broker")
-"""A client takes it from a broker that it has connected to, and from nobody else."""
+"""A client accepts it only from a broker that it has connected to."""
 
 
 def topic(name: str | Place, actions: Action) -> Need:

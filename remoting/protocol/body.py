@@ -1,4 +1,4 @@
-"""What all bodies share: JSON, camelCase on the wire as RocketMQ writes them.
+"""The base of all bodies: JSON, with RocketMQ's camelCase names on the wire.
 
     data = encode_body(TopicRouteData(...));  route = decode_body(data, TopicRouteData)
 
@@ -20,11 +20,11 @@ from pocketmq.remoting.protocol.lenient import convert_leniently, decode_lenient
 _T = TypeVar("_T")
 LONG_MIN: Final = -(1 << 63)
 LONG_MAX: Final = (1 << 63) - 1
-"""Java's long: JSON, and with it any program, can say more."""
+"""Java's long; JSON has larger numbers."""
 
 
 class Body(msgspec.Struct, rename="camel"):
-    """What all bodies share."""
+    """The base of all bodies."""
 
 
 class MessageQueue(msgspec.Struct, rename="camel", frozen=True, order=True):
@@ -43,7 +43,7 @@ class DataVersion(Body):
     state_version: int = 0
 
     def bounded(self) -> "DataVersion":
-        """Return it with each number a Java long, which another program's may not be."""
+        """Return it with each number cut to a Java long: another program may send larger ones."""
         numbers = (self.timestamp, self.counter, self.state_version)
         return DataVersion(*(min(max(number, LONG_MIN), LONG_MAX) for number in numbers))
 
@@ -76,7 +76,7 @@ def encode_body(body: Any) -> bytes:
 
 
 def decode_body(data: Buffer, kind: type[_T]) -> _T:
-    """Return the body as ``kind``; standard JSON and fastjson's are understood, and what ``lenient`` takes. Raise
+    """Return the body as ``kind``; takes standard JSON, fastjson's dialect, and what ``lenient`` allows. Raise
     ``BodyIllegal``."""
     try:
         if issubclass(kind, QueueTable):

@@ -1,9 +1,9 @@
-"""A broker's settings, statistics and clean-ups, and what PocketMQ does not serve there.
+"""A broker's settings, statistics and clean-ups, and the requests among them that PocketMQ does not serve.
 
 Bodies: RocketMQ 4.9.8 ``protocol/body``.
 
-Access: the annotation of RocketMQ 5.3.3's header for 315. RocketMQ checks the others nowhere: what reads needs Get on
-the cluster, what changes or deletes needs Update. 50 to 53 change access itself: any account may send them to RocketMQ
+Access: the annotation of RocketMQ 5.3.3's header for 315. RocketMQ checks the others nowhere: here a read needs Get on
+the cluster, a change or deletion Update. 50 to 53 change access itself: any account may send them to RocketMQ
 4.9, here they need Update on the cluster, as 3001 to 3010 do in 5.3.3.
 """
 

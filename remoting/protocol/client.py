@@ -1,4 +1,4 @@
-"""How clients make themselves known, and learn of the other members of their group.
+"""How clients register, and learn the other members of their group.
 
 Bodies: RocketMQ 4.9.8 ``protocol/heartbeat`` and ``protocol/body``.
 
@@ -35,7 +35,7 @@ class ConsumerGroupRequestHeader(Header, frozen=True):
 
 
 class SubscriptionData(Body):
-    """What one group wants of one topic; ``sub_version`` is a wall time in ms."""
+    """The subscription of one group to one topic; ``sub_version`` is a wall time in ms."""
 
     topic: str = ""
     sub_string: str | None = "*"

@@ -4,7 +4,7 @@ Bodies: RocketMQ 4.9.8 ``protocol/body``, 5.3.3 where marked.
 
 Access: the annotations of RocketMQ 5.3.3's headers for 203, 204, 207, 208, 300, 303, 317, 328, 343, 345 and 352.
 RocketMQ checks 200, 201 and 225 nowhere: 200 and 225 need on each group what 17 needs on a topic, 201 and our
-GROUP_LIST need List on groups. RocketMQ serves 214 nowhere: nobody but an administrator needs the answer.
+GROUP_LIST need List on groups. RocketMQ serves 214 nowhere: only an administrator needs the answer.
 """
 
 from collections.abc import Sequence
@@ -174,7 +174,7 @@ class OffsetWrapper(Body):
     consumer_offset: int = 0
     last_timestamp: int = 0
     pull_offset: int = 0
-    """5.3: how far the group has pulled; PocketMQ answers the committed offset."""
+    """5.3: the offset that the group has pulled up to; PocketMQ answers the committed one."""
 
 
 class ConsumeStats(QueueTable):

@@ -1,9 +1,9 @@
-"""Replication and promotion: PocketMQ's own requests, and what RocketMQ's tools ask about replicas.
+"""Replication and promotion: PocketMQ's own requests, and those of RocketMQ's tools about replicas.
 
 Bodies: PocketMQ's own; ``HaRuntimeBody`` and ``EpochCacheBody`` are RocketMQ 5.3.3's.
 
 Access, our decision after RocketMQ's 9xx and 10xx (``ExchangeHAInfoRequestHeader`` and others: Update on the cluster):
-what reads (907, 1007, HA_STATUS) needs Get on the cluster, what moves a role or an epoch needs Update. HA_EPOCH may do
+reads (907, 1007, HA_STATUS) need Get on the cluster, changes of a role or an epoch need Update. HA_EPOCH may do
 either, so it needs Update.
 """
 
@@ -18,7 +18,7 @@ from pocketmq.remoting.protocol.spec import Header, Int, Long, Pool, Spec
 
 
 class HaPromiseRequestHeader(Header, frozen=True):
-    """HA_PROMISE: ``owner`` names the promotion that asks, ``address`` the broker that shall be master, if known."""
+    """HA_PROMISE: ``owner`` names the promotion that asks, ``address`` the future master, if known."""
 
     broker_name: str
     epoch: Long
@@ -27,8 +27,8 @@ class HaPromiseRequestHeader(Header, frozen=True):
 
 
 class HaPromiseResponseHeader(Header, frozen=True):
-    """``granted`` False: what was promised before, or the node's own epoch, is in the way. ``end_offset`` is where the
-    node's log ends now; after a granted promise only its old epoch's master can make it longer, or nobody."""
+    """``granted`` False: an earlier promise or the node's own epoch is in the way. ``end_offset`` is the present end
+    of the node's log; after a granted promise only its old epoch's master, if any, can extend it."""
 
     granted: bool
     epoch: Long
@@ -48,7 +48,7 @@ class HaPromoteRequestHeader(Header, frozen=True):
 
 
 class HaDemoteRequestHeader(Header, frozen=True):
-    """HA_DEMOTE: ``accept_loss`` lets the slave cut what its master never confirmed, this once."""
+    """HA_DEMOTE: ``accept_loss`` lets the slave cut, this once, records that its master never confirmed."""
 
     broker_name: str
     broker_id: Long
@@ -64,7 +64,7 @@ class HaHoldRequestHeader(Header, frozen=True):
 
 
 class HaHoldResponseHeader(Header, frozen=True):
-    """Where the log ends now."""
+    """The present end of the log."""
 
     end_offset: Long
 
@@ -83,7 +83,7 @@ class HaEpochRequestHeader(Header, frozen=True):
 
 
 class HaEpochResponseHeader(Header, frozen=True):
-    """``granted`` is True for a claim that holds; the rest is what the name server knows now, ``epoch`` 0: nothing."""
+    """``granted`` is True for a claim that holds; the rest is the name server's record now, ``epoch`` 0: none."""
 
     granted: bool
     epoch: Long = 0
@@ -97,7 +97,7 @@ class HaEpochResponseHeader(Header, frozen=True):
 
 
 class HaEpochBody(Body):
-    """From ``start_offset`` (physical, bytes) on ``owner`` wrote the log."""
+    """``owner`` wrote the log from ``start_offset`` (physical, bytes) on."""
 
     number: int
     owner: str
@@ -123,7 +123,7 @@ class HaStatusBody(Body):
     """One broker of a replicated name. Offsets are physical, bytes; ``role`` is what it is now.
 
     ``epoch`` and ``owner``: a master's own, or those that a slave follows. ``fenced_by_epoch`` 0: it is not fenced.
-    ``*_version`` and ``offsets_generation``: what a slave asks before it fetches the tables.
+    ``*_version`` and ``offsets_generation``: a slave compares them before it fetches the tables.
     """
 
     cluster: str = ""
@@ -133,7 +133,7 @@ class HaStatusBody(Body):
     ha_address: str = ""
     role: str = ""
     group_role: str = ""
-    """What the master of this name is or was: SYNC_MASTER or ASYNC_MASTER; empty: not known here."""
+    """The role that the master of this name has or had: SYNC_MASTER or ASYNC_MASTER; empty: not known here."""
     node_id: str = ""
     epoch: int = 0
     owner: str = ""
@@ -166,12 +166,12 @@ class HaStatusBody(Body):
 
     @property
     def last_epoch(self) -> int:
-        """The newest epoch in this node's log, 0 without one; 0 too of a slave that is not counted."""
+        """The newest epoch in this node's log; 0 without one, and for a slave that is not counted."""
         return self.epochs[-1].number if self.epochs and self.is_counted else 0
 
     @property
     def is_master(self) -> bool:
-        """Whether it leads: no slave, and not fenced."""
+        """Whether it leads: it is not a slave, and not fenced."""
         return self.role in ("SYNC_MASTER", "ASYNC_MASTER") and not self.fenced_by_epoch
 
     @property
@@ -192,7 +192,7 @@ class HaConnectionBody(Body):
 
 
 class HaClientBody(Body):
-    """A slave's own side (5.3); offsets are physical, times in ms since 1970, 0 where they are not known."""
+    """A slave's own view (5.3); offsets are physical, times in ms since 1970, 0 if unknown."""
 
     master_addr: str = ""
     transferred_byte_in_second: int = 0

@@ -1,8 +1,8 @@
-"""HELLO (30001): what a PocketMQ server can do, in the first answer on a connection.
+"""HELLO (30001): the features of a PocketMQ server, in the first answer on a connection.
 
 The connection itself answers it, before any table of handlers. RocketMQ answers "not supported", which says enough.
 
-Access, our decision: anyone, because a client learns from the answer how to prove who it is.
+Access, our decision: anyone, because the answer says how a client authenticates.
 """
 
 from typing import Final
@@ -15,7 +15,7 @@ from pocketmq.remoting.protocol.spec import Pool, Spec
 
 
 class Announcement(msgspec.Struct, frozen=True):
-    """What a PocketMQ server says about itself in its first answer (ext field ``_pmq``, as JSON)."""
+    """The features that a PocketMQ server announces in its first answer (ext field ``_pmq``, as JSON)."""
 
     serialize: tuple[int, ...] = (0, 1, 2)
     native: int = 1
@@ -37,13 +37,13 @@ class Announcement(msgspec.Struct, frozen=True):
     in_sync_replicas: int = 1
     """Copies, the master's included, that have a message before SEND_OK."""
     trace_on: bool = True
-    """Whether sends are to be traced by producers that can; RocketMQ says so in each answer."""
+    """Whether producers that can are to trace their sends; RocketMQ says so in each answer."""
     region: str = "DefaultRegion"
     """The broker's ``region_id``."""
     transactions: int = 0
-    """Version of the native end of transactions; 0: only END_TRANSACTION, without an answer to count on."""
+    """Version of the native end of transactions; 0: only END_TRANSACTION, which is not reliably answered."""
     staged_transactions: int = msgspec.field(default=0, name="named_transactions")
-    """Version of staged transactions; 0: there are none. The name on the wire is the one that it had first."""
+    """Version of staged transactions; 0: not served. The name on the wire is their first one."""
 
 
 _R = RequestCode

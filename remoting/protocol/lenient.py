@@ -1,4 +1,4 @@
-"""JSON bodies as leniently as RocketMQ takes them: what fastjson makes of a value that has another type than its field.
+"""JSON bodies as leniently as RocketMQ reads them: fastjson's conversions of a value to the type of its field.
 
 Clients that are not written in Java rely on it: Go writes tag codes as strings, C++ longs as strings and enums as
 ordinals. (fastjson 1.2.69 ``TypeUtils.castToInt``, ``castToBoolean``,
@@ -31,11 +31,11 @@ from pocketmq.remoting.frame import Buffer
 
 _T = TypeVar("_T")
 _Rule = Callable[[Any], Any]
-"""Returns a value as its field wants it; None for none; what it cannot use as it came, for msgspec to refuse."""
+"""Returns a value in its field's type; None for no value; an unusable one unchanged, for msgspec to refuse."""
 
 BYTES_MAX: Final = 1 << 20
-"""A larger body must have the types of its fields: a lenient look makes an object of every value, up to 25 bytes for
-each one received."""
+"""A larger body must have the types of its fields: lenient reading makes an object of every value, up to 25 bytes for
+each byte received."""
 
 _WHOLE = re.compile(r"[+-]?([0-9]{1,19})(\.0*)?", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?[0-9]{1,32}(\.[0-9]{0,32})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
@@ -71,7 +71,7 @@ ConsumeFromWhere = Annotated[
         }
     ),
 ]
-"""RocketMQ ``ConsumeFromWhere``; ordinals 1 to 3 are deprecated there, and still count."""
+"""RocketMQ ``ConsumeFromWhere``; ordinals 1 to 3 are deprecated there, but still valid."""
 TopicFilterType = Annotated[str, msgspec.Meta(extra={"ordinals": ("SINGLE_TAG", "MULTI_TAG")})]
 """RocketMQ ``TopicFilterType``."""
 
@@ -79,7 +79,7 @@ TopicFilterType = Annotated[str, msgspec.Meta(extra={"ordinals": ("SINGLE_TAG", 
 def decode_leniently(data: Buffer, kind: type[_T]) -> _T:
     """Return standard JSON as ``kind``. Raise what ``msgspec.json.decode`` raises.
 
-    A body whose values have the types of their fields is decoded once, and costs nothing more.
+    A body whose values have the types of their fields is decoded once, at no extra cost.
     """
     try:
         return msgspec.json.decode(data, type=kind)
@@ -127,7 +127,7 @@ def _rule(kind: inspect.Type) -> _Rule:
 
 
 def _kept(rule: _Rule, value: Any) -> Any:
-    """Return what the rule makes of an item of a collection, which has no default."""
+    """Apply the rule to an item of a collection, which has no default."""
     found = rule(value)
     return value if found is None else found
 

@@ -27,7 +27,7 @@ class LockListRequestHeader(Header, frozen=True):
 
 
 class LockReleaseRequestHeader(Header, frozen=True):
-    """LOCK_RELEASE; ``fencing_token`` names the lock that was seen: a later one is not released."""
+    """LOCK_RELEASE; ``fencing_token`` names the lock to release: a later one stays."""
 
     consumer_group: str
     topic: str
@@ -53,13 +53,13 @@ class OwnLockBatchRequestBody(LockBatchRequestBody):
     """LOCK_BATCH_MQ as a PocketMQ client asks."""
 
     fencing: bool = False
-    """The client understands tokens, and wants to hear who holds what it does not get."""
+    """The client understands tokens, and asks for the holders of the locks that it does not get."""
     watches_connection: bool = False
     """The client stops consuming when this connection breaks, so that the broker may release its locks then."""
 
 
 class RefusedLock(Body):
-    """A queue that was asked for and not given; times in ms."""
+    """A requested queue that was refused; times in ms."""
 
     queue: MessageQueue
     why: str = ""
@@ -67,9 +67,9 @@ class RefusedLock(Body):
     holder: str = ""
     holder_address: str = ""
     age_ms: int = 0
-    """Since the holder has had it."""
+    """Time since the holder got the lock."""
     expires_in_ms: int = 0
-    """Until it may be taken over, if the holder does not renew it meanwhile."""
+    """Time until another client may take it over, unless the holder renews it."""
 
 
 class OwnLockBatchResponseBody(Body):
@@ -77,18 +77,18 @@ class OwnLockBatchResponseBody(Body):
 
     lock_ok_mq_set: list[MessageQueue] = msgspec.field(name="lockOKMQSet", default_factory=list)
     fencing_tokens: list[int] = []
-    """The token of each queue of ``lock_ok_mq_set``; empty from a broker that has none."""
+    """The token of each queue of ``lock_ok_mq_set``; empty from a broker without tokens."""
     lock_max_live_time: int = 0
     """After how many ms without renewal the broker gives a lock to another client; 0: it did not say."""
     refused: list[RefusedLock] = []
 
 
 class LockWaiter(Body):
-    """A client that was refused a lock since the holder last changed; times in ms."""
+    """A client refused since the lock's holder last changed; times in ms."""
 
     client_id: str = ""
     waiting_ms: int = 0
-    """Since it was refused first."""
+    """Time since its first refusal."""
     asked_ms_ago: int = 0
     refusals: int = 0
 
@@ -104,15 +104,15 @@ class LockInfo(Body):
     age_ms: int = 0
     renewed_ms_ago: int = 0
     expires_in_ms: int = 0
-    """Negative: it has expired so long ago, and nobody has taken it since."""
+    """Negative: it expired so long ago, and no client has taken it since."""
     release_in_ms: int = -1
-    """The holder's connection is gone: released in so many ms; -1: it is there, or its end does not count."""
+    """The holder's connection is gone: the lock is released in so many ms; -1: it is open, or its end does not count."""
     fencing_token: int = 0
     waiting: list[LockWaiter] = []
 
 
 class LockTableBody(Body):
-    """LOCK_LIST: locks in the order of group, topic, queue; ``left_out`` more did not fit."""
+    """LOCK_LIST: locks sorted by group, topic and queue; ``left_out`` more did not fit."""
 
     broker_name: str = ""
     lock_max_live_time: int = 0

@@ -2,7 +2,7 @@
 
 Header structs and bodies: RocketMQ 4.9.8 ``protocol/header/namesrv``, ``protocol/route``, 5.3.3 where marked.
 
-Access: RocketMQ's name server checks nothing, but its headers say what they need, and that is taken: the annotations
+Access: RocketMQ's name server checks nothing, but its headers are annotated, and PocketMQ follows them: the annotations
 of RocketMQ 5.3.3's headers for 100 to 104, 205, 216, 217, 219, 224, 322 and 327, and
 ``DefaultAuthorizationContextBuilder`` for 105. 106 and 319 have no header and need Get on the cluster; 318, which
 changes settings, Update; the lists of topics (206, 304, 311 to 313) List on topics, as 224.
@@ -43,7 +43,7 @@ class GetRouteInfoRequestHeader(Header, frozen=True):
 
 
 class RegisterBrokerRequestHeader(Header, frozen=True):
-    """REGISTER_BROKER; ``body_crc32`` 0 is unchecked; the last fields are 5.3's."""
+    """REGISTER_BROKER; ``body_crc32`` 0 is not checked; the last fields are 5.3's."""
 
     broker_name: str
     broker_addr: str
@@ -60,7 +60,7 @@ class RegisterBrokerRequestHeader(Header, frozen=True):
 
 
 class RegisterBrokerResponseHeader(Header, frozen=True):
-    """The addresses are given to slaves only."""
+    """Only slaves get the addresses."""
 
     ha_server_addr: str = ""
     master_addr: str = ""
@@ -99,7 +99,7 @@ class KVConfigRequestHeader(Header, frozen=True):
 
 
 class GetKVConfigResponseHeader(Header, frozen=True):
-    """``value`` is missing when the key is."""
+    """Without ``value`` if the key is missing."""
 
     value: str = ""
 
@@ -151,7 +151,7 @@ class BrokerData(Body):
     broker_name: str = ""
     broker_addrs: dict[str, str] = {}
     enable_acting_master: bool = False
-    """5.x: a slave may stand in for its master. Never so here; clients written for 5.x want to read it."""
+    """5.x: a slave may stand in for its master. Always false here; clients written for 5.x expect the field."""
 
 
 class TopicRouteData(Body):

@@ -3,8 +3,8 @@
 Header structs: RocketMQ 4.9.8 ``protocol/header``, 5.3.3 where marked. Offsets count messages.
 
 Access: RocketMQ 5.3.3 ``DefaultAuthorizationContextBuilder`` for 14 and 15, the annotations of the headers for 29 to
-32, 222, 308 and 314 (which names the group that is written, not the one that is read). RocketMQ checks 43 and 45
-nowhere: they show the progress of every group, so they need Get on the cluster. 220 goes to clients. Nobody serves 13.
+32, 222, 308 and 314 (which names the group written, not the one read). RocketMQ checks 43 and 45
+nowhere: they show the progress of every group, so they need Get on the cluster. 220 goes to clients. 13 is not served anywhere.
 """
 
 from typing import Final
@@ -40,7 +40,7 @@ class UpdateConsumerOffsetRequestHeader(Header, frozen=True):
     commit_offset: Long
     bname: str = ""
     fencing_token: Long | None = None
-    """PocketMQ: the lock under which an ordered queue was consumed; one that is over refuses the commit."""
+    """PocketMQ: the lock under which an ordered queue was consumed; the commit is refused if that lock has ended."""
 
 
 class SearchOffsetRequestHeader(Header, frozen=True):

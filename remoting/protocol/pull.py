@@ -4,7 +4,7 @@ Header structs: RocketMQ 4.9.8 ``PullMessageRequestHeader`` and its neighbors, 5
 
 Access: RocketMQ 5.3.3 ``DefaultAuthorizationContextBuilder`` for 11 and 12, the annotations of the headers for 33 and
 321. RocketMQ checks 361 nowhere: it needs what 11 needs. 33 names a topic in RocketMQ 5 alone, and a client could name
-another one: the topic of the message that was found counts. NATIVE_PULL needs what 11 needs, for each queue.
+another one: the topic of the message found counts. NATIVE_PULL needs what 11 needs, for each queue.
 """
 
 from collections.abc import Mapping
@@ -110,7 +110,7 @@ class QueryConsumeQueueRequestHeader(Header, frozen=True):
 
 
 class ConsumeQueueData(Body):
-    """One entry of a consume queue; ``eval``: whether it passes the group's filter by tags."""
+    """One entry of a consume queue; ``eval``: whether it passes the group's tag filter."""
 
     physic_offset: int
     physic_size: int

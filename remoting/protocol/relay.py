@@ -1,4 +1,4 @@
-"""What an administrator asks of a running consumer, through its broker.
+"""An administrator's requests to a running consumer, through its broker.
 
 Bodies: RocketMQ 4.9.8 ``ConsumerRunningInfo`` and its parts; the JSON of tables whose keys are queues.
 
@@ -57,7 +57,7 @@ class ConsumeMessageDirectlyRequestHeader(Header, frozen=True):
 
 
 class ProcessQueueInfo(Body):
-    """What a consumer has in hand of one queue; times in ms since 1970."""
+    """A consumer's messages in progress of one queue; times in ms since 1970."""
 
     commit_offset: int = 0
     cached_msg_min_offset: int = 0
@@ -113,7 +113,7 @@ class ConsumerRunningInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def decode(data: bytes | memoryview) -> "ConsumerRunningInfo":
-        """Read what a client answered; raise ``BodyIllegal``."""
+        """Read a client's answer; raise ``BodyIllegal``."""
         raw = _decode_object(data, "ConsumerRunningInfo")
         try:
             return ConsumerRunningInfo(

@@ -75,7 +75,7 @@ class NativeAppendResponseHeader(Header, frozen=True):
 
 
 class ReplyMessageRequestHeader(Header, frozen=True):
-    """PUSH_REPLY_MESSAGE_TO_CLIENT: the send fields and where the reply was stored."""
+    """PUSH_REPLY_MESSAGE_TO_CLIENT: the send fields and the place of the stored reply."""
 
     producer_group: str
     topic: str
@@ -105,7 +105,7 @@ class ConsumerSendMsgBackRequestHeader(Header, frozen=True):
     max_reconsume_times: Int | None = None
     bname: str = ""
     last_error: str = ""
-    """Ours: why the consumer did not finish it; other brokers skip it."""
+    """Ours: why the consumer did not finish the message; other brokers skip the field."""
 
 
 class RecallMessageRequestHeader(Header, frozen=True):

@@ -1,4 +1,4 @@
-"""What one row of the protocol says about a request code.
+"""The parts of one row of the protocol, which describes a request code.
 
 A header is an array-like struct: its field order is the msgpack wire format (append new fields at the end, with a
 default). Its names on RocketMQ's wire (string maps of the JSON and binary codecs) are the field names in camelCase
@@ -21,13 +21,13 @@ Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Header(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What all headers share."""
+    """The base of all headers."""
 
     wire_names: ClassVar[Mapping[str, str]] = {}
 
 
 class Raw(enum.Enum):
-    """A body that is no JSON object of a struct."""
+    """A body that is not a struct's JSON object."""
 
     MESSAGE = "message body"
     BATCH = "messages of a batch"
@@ -39,7 +39,7 @@ class Raw(enum.Enum):
 
 
 class Pool(enum.Enum):
-    """Who serves a request: a pair of queue and threads of the broker, by RocketMQ's name, or another place."""
+    """The server of a request: a pair of queue and threads of the broker, by RocketMQ's name, or another place."""
 
     SEND = "SendMessageThread"
     PULL = "PullMessageThread"
@@ -50,7 +50,7 @@ class Pool(enum.Enum):
     REPLY = "ProcessReplyMessageThread"
     END_TRANSACTION = "EndTransactionThread"
     STAGED = "NamedTransactionThread"
-    """A label of metrics, and so it keeps its first name."""
+    """A metrics label, so it keeps its first name."""
     ADMIN = "AdminBrokerThread"
     CONNECTION = "connection"
     """The server's connection answers it, at a broker and at a name server."""
@@ -62,7 +62,7 @@ class Pool(enum.Enum):
 
     @property
     def is_of_broker(self) -> bool:
-        """Whether a pair of the broker serves it."""
+        """Whether a pair of the broker serves the request."""
         return self.value.endswith("Thread")
 
 

@@ -3,7 +3,7 @@
 Bodies: RocketMQ 4.9.8 ``TopicConfig`` and its tables.
 
 Access: the annotations of RocketMQ 5.3.3's headers for 17, 18, 21, 202, 215 and 351. Its header of 21 names no
-resource, so that RocketMQ checks nothing in effect: here 21 needs List on topics, and so does 305, which has no header.
+resource, so RocketMQ in effect checks nothing: here 21 needs List on topics, and so does 305, which has no header.
 RocketMQ serves 22 and 23 nowhere.
 """
 
@@ -79,7 +79,7 @@ class TopicList(Body):
 
 
 class TopicOffset(Body):
-    """What one queue holds; ``last_update_timestamp`` in ms."""
+    """The offsets of one queue; ``last_update_timestamp`` in ms."""
 
     min_offset: int = 0
     max_offset: int = 0

@@ -2,9 +2,9 @@
 
 Header structs: RocketMQ 4.9.8 ``EndTransactionRequestHeader`` and its neighbors.
 
-Access: RocketMQ 5.3.3 ``DefaultAuthorizationContextBuilder`` for 37, the annotation of the header for 323. Both name a
-topic only if the client likes: here the topic of the half message counts. NATIVE_END_TRANSACTION needs what 37 needs
-for each half, TRANSACTION_LIST Get on the cluster, because it shows every group's. 39 goes to clients.
+Access: RocketMQ 5.3.3 ``DefaultAuthorizationContextBuilder`` for 37, the annotation of the header for 323. In both the
+topic is optional: here the topic of the half message counts. NATIVE_END_TRANSACTION needs what 37 needs
+for each half, TRANSACTION_LIST Get on the cluster, because it shows the transactions of all groups. 39 goes to clients.
 """
 
 from typing import Final
@@ -80,7 +80,7 @@ class OpenTransaction(Body):
 
 
 class TransactionList(Body):
-    """TRANSACTION_LIST; ``next_offset`` is where the next request goes on, -1 at the end."""
+    """TRANSACTION_LIST; ``next_offset`` is where the next request continues, -1 at the end."""
 
     transactions: list[OpenTransaction] = []
     total: int = 0

@@ -2,59 +2,59 @@
 
 Lives here: ``SlaveConnection``: the handshake, acknowledgements, the stream, heartbeats, the end.
 
-Two workers. The receiver blocks in the socket and takes acknowledgements. The sender streams to a slave that lacks
-much. To one that keeps up, the thread that has appended sends by itself (``push``): handing a small group to another
-thread cost more than sending it (bench/own/replication.py).
+Two workers. The receiver blocks in the socket and takes acknowledgements. The sender streams to a slave that is far
+behind. To a slave that keeps up, the appending thread sends itself (``push``): handing a small group to another thread
+cost more than sending it (bench/own/replication.py).
 """
 
 import threading
 from typing import Final, Protocol
 
-from pocketmq.common.clock import Clock
 from pocketmq.common.crc import crc32
 from pocketmq.common.errors import PocketMQError
-from pocketmq.common.runner import Runner, Worker
+from pocketmq.common.runner import Worker
 from pocketmq.store.ha import rocketmq_protocol, wire
-from pocketmq.store.ha.transfer import LogSource, LogTransfer, Pumped
+from pocketmq.store.ha.environment import HaEnvironment
+from pocketmq.store.ha.transfer import LogTransfer, Pumped
 from pocketmq.store.ha.transport import Transport
 from pocketmq.store.ha.wire import Ack, HaProtocolError, Hello, Refused, Welcome
 
 HANDSHAKE_MS: Final = 5000
-"""A peer that has not said what it is by then is sent away."""
+"""A peer that has not completed its handshake by then is disconnected."""
 RECEIVE_WAIT_MS: Final = 1000.0
 BLOCKED_WAIT_MS: Final = 100.0
 BATCHES_PER_STEP: Final = 8
 PUSH_BYTES_MAX: Final = 256 << 10
+"""More than this is left to the sender: the appending thread must not copy for long."""
 PAUSE_MS_MIN: Final = 2.0
-"""Shorter rests are not worth the wake-up."""
+"""Shorter pauses are not worth the wake-up."""
 _NS_PER_S: Final = 1_000_000_000
-"""More than this is left to the sender: the thread that appends must not copy for long."""
 _NS_PER_MS: Final = 1_000_000
 
 
 class Master(Protocol):
-    """What a connection needs of the service. Called from its workers."""
+    """The part of the service that a connection calls, from its workers."""
 
     confirmed_offset: int
 
     def hello(self, connection: "SlaveConnection", hello: Hello) -> Welcome | Refused:
-        """Decide about a slave; a welcome has reserved its place."""
+        """Accept or refuse a slave; a welcome has reserved its place."""
         ...
 
     def rocketmq_report(self, connection: "SlaveConnection", offset: int) -> int:
-        """Return where a slave of RocketMQ's is served from. Raises ``HaProtocolError`` when it may not follow."""
+        """Return the start offset of a RocketMQ slave. Raises ``HaProtocolError`` when it may not follow."""
         ...
 
     def joined(self, connection: "SlaveConnection") -> None:
-        """Take note that the stream begins."""
+        """Handle the begin of the stream."""
         ...
 
     def acked(self, connection: "SlaveConnection") -> None:
-        """Take note that ``ack_offset`` has moved."""
+        """Handle a moved ``ack_offset``."""
         ...
 
     def ended(self, connection: "SlaveConnection", why: str, refused: bool) -> None:
-        """Take note that the connection is over; once for each."""
+        """Handle the end of the connection; called once."""
         ...
 
 
@@ -65,19 +65,8 @@ class SlaveConnection:
     decoder's buffer and one batch. ``ack_offset`` is -1 until the stream begins.
     """
 
-    def __init__(
-        self,
-        number: int,
-        transport: Transport,
-        master: Master,
-        log: LogSource,
-        clock: Clock,
-        *,
-        batch_bytes: int,
-        bytes_per_s: int,
-        heartbeat_ms: int,
-        housekeeping_ms: int,
-    ) -> None:
+    def __init__(self, number: int, transport: Transport, master: Master, environment: HaEnvironment) -> None:
+        config = environment.store.config
         self.number = number
         self.peer = transport.peer
         self.node_id = ""
@@ -87,43 +76,42 @@ class SlaveConnection:
         self.ack_offset = -1
         self.flushed_offset = -1
         self.echo_ms = 0
-        self.connected_ns = clock.monotonic_ns()
+        self.connected_ns = environment.clock.monotonic_ns()
         self.is_ended = False
         self.was_in_sync = False
-        """What the service said of it last."""
+        """Its last state in the service's log."""
         self.is_counted = False
         """Whether its acknowledgements count for SEND_OK."""
         self.try_from_ns = 0
-        """A slave that is not counted yet may be asked to connect again, to be counted, from then on."""
+        """From when on an uncounted slave may be asked to connect again, to be counted."""
         self._transport = transport
         self._master = master
-        self._log = log
-        self._clock = clock
-        self._batch_bytes = min(batch_bytes, wire.BODY_BYTES_MAX)
-        self._bytes_per_s = bytes_per_s  # 0: no limit
-        self._paced_ns = 0  # until then what is sent stays within the limit
-        self._heartbeat_ns = heartbeat_ms * _NS_PER_MS
-        self._housekeeping_ns = housekeeping_ms * _NS_PER_MS
+        self._runner = environment.runner
+        self._log = environment.store.log
+        self._clock = environment.clock
+        self._batch_bytes = min(config.ha_transfer_batch_size, wire.BODY_BYTES_MAX)
+        self._bytes_per_s = config.max_ha_transfer_byte_in_second  # 0: no limit
+        self._paced_ns = 0  # until then sent bytes stay within the limit
+        self._heartbeat_ns = config.ha_send_heartbeat_interval * _NS_PER_MS
+        self._housekeeping_ns = config.ha_housekeeping_interval * _NS_PER_MS
         self._received_ns = self._sent_ns = self.connected_ns
         self._first = bytearray()
         self._decoder: wire.FrameDecoder | None = None
         self._reports: rocketmq_protocol.ReportDecoder | None = None
-        self._start_offset = -1  # of the welcome, until the slave agrees
+        self._start_offset = -1  # of the welcome, until the slave confirms it
         self._transfer: LogTransfer | None = None
         self._send_lock = threading.Lock()  # held over reads of hot pages and sends that do not wait
         self._is_tail = False
         self._failed = ""
-        self._refused = True  # until it has become a slave
-        self._runner: Runner | None = None
+        self._refused = True  # until the stream begins
         self._receiver: Worker | None = None
         self._sender: Worker | None = None
 
     # ---- life
 
-    def start(self, runner: Runner) -> None:
+    def start(self) -> None:
         """Start the receiver."""
-        self._runner = runner
-        self._receiver = runner.start(f"ha-receive-{self.number}", self.receive_step)
+        self._receiver = self._runner.start(f"ha-receive-{self.number}", self.receive_step)
 
     def fail(self, why: str) -> None:
         """End the connection for a reason, from any thread; the receiver does the rest."""
@@ -134,13 +122,13 @@ class SlaveConnection:
             self._receiver.wake()
 
     def cut(self, why: str) -> None:
-        """Do ``fail``; when it returns nothing is sent any more."""
+        """Do ``fail``; after it returns, nothing more is sent."""
         self.fail(why)
         with self._send_lock:
             pass
 
     def stop(self) -> None:
-        """End the workers; not from one of them."""
+        """Stop the workers; not from one of them."""
         self._transport.cut()
         for worker in (self._sender, self._receiver):
             if worker is not None:
@@ -156,17 +144,15 @@ class SlaveConnection:
             self._transport.close()
             self._master.ended(self, self._failed or why, self._refused)
 
-    # ---- what is known
-
     @property
     def sent_bytes(self) -> int:
-        """Bytes of the log that were sent."""
+        """Sent bytes of the log."""
         return 0 if self._transfer is None else self._transfer.sent_bytes
 
     # ---- receiving
 
     def receive_step(self) -> float | None:
-        """Take what the peer sent, or wait a moment for it. The receiver's step."""
+        """Handle received bytes, or wait a moment for some. The receiver's step."""
         if self.is_ended:
             return None
         try:
@@ -206,14 +192,14 @@ class SlaveConnection:
                     self._choose_protocol()
 
     def _check_time(self) -> float:
-        """Return how many ms the peer may go on saying nothing. Raises ``HaProtocolError`` when it is over."""
+        """Return how many ms the peer may stay silent. Raises ``HaProtocolError`` when the time is over."""
         now_ns = self._clock.monotonic_ns()
         if self._transfer is None:
             left_ns = self.connected_ns + HANDSHAKE_MS * _NS_PER_MS - now_ns
             why = f"no handshake within {HANDSHAKE_MS} ms"
         else:
             left_ns = self._received_ns + self._housekeeping_ns - now_ns
-            why = f"nothing came for {self._housekeeping_ns // _NS_PER_MS} ms"
+            why = f"nothing received for {self._housekeeping_ns // _NS_PER_MS} ms"
         if left_ns <= 0:
             raise HaProtocolError("HA connection closed", why=why)
         return max(1.0, left_ns / _NS_PER_MS)
@@ -255,7 +241,7 @@ class SlaveConnection:
         self._send_all(wire.encode_welcome(answer))
 
     def _send_all(self, frame: bytes) -> None:
-        """Send a frame of the handshake; nobody else sends yet."""
+        """Send a frame of the handshake; no other thread sends yet."""
         left = memoryview(frame)
         while left:
             left = left[self._transport.send([left]) :]
@@ -267,13 +253,13 @@ class SlaveConnection:
         if transfer is None:
             if ack.offset != self._start_offset:
                 raise HaProtocolError(
-                    "HA connection closed", why=f"the slave starts at {ack.offset}, not at {self._start_offset}"
+                    "HA connection closed", why=f"the slave starts at {ack.offset} instead of {self._start_offset}"
                 )
             self._begin(ack.offset)
         elif not self.ack_offset <= ack.offset <= transfer.sent_offset:
             raise HaProtocolError(
                 "HA connection closed",
-                why=f"an acknowledgement of {ack.offset} after {self.ack_offset}, with {transfer.sent_offset} sent",
+                why=f"the slave acknowledges {ack.offset} after {self.ack_offset}, with {transfer.sent_offset} sent",
             )
 
     def _take_ack(self, ack: Ack) -> None:
@@ -301,7 +287,6 @@ class SlaveConnection:
         self._master.acked(self)
 
     def _begin(self, offset: int) -> None:
-        assert self._runner is not None
         encode = self._data_head if self.protocol == "pocketmq" else self._rocketmq_head
         self.ack_offset = offset
         self._transfer = LogTransfer(self._log, self._transport, self._batch_bytes, encode, offset)
@@ -320,9 +305,9 @@ class SlaveConnection:
         return rocketmq_protocol.encode_head(offset, len(body))
 
     def push(self) -> None:
-        """Send what was just committed, from the thread that did; at most ``PUSH_BYTES_MAX``, never waiting.
+        """Send newly committed bytes from the committing thread; at most ``PUSH_BYTES_MAX``, without waiting.
 
-        Does nothing while the sender is at work: it looks again before it rests.
+        Does nothing while the sender is at work: it checks again before it sleeps.
         """
         if not self._is_tail:
             return
@@ -344,7 +329,7 @@ class SlaveConnection:
             self._send_lock.release()
 
     def send_step(self) -> float | None:
-        """Stream what the slave lacks, or send a heartbeat when it is due. The sender's step."""
+        """Stream missing bytes to the slave, or send a heartbeat when it is due. The sender's step."""
         transfer = self._transfer
         if transfer is None or self.is_ended:
             return None
@@ -362,7 +347,7 @@ class SlaveConnection:
                         self._heartbeat(transfer)
                         self._sent_ns = now_ns
                     self._is_tail = not self._failed
-                    if transfer.lag_bytes > 0:  # committed since; its thread may have seen that we were at work
+                    if transfer.lag_bytes > 0:  # committed since, by a thread that may have found this one at work
                         self._is_tail = False
                         return 0
         except (PocketMQError, OSError) as error:
@@ -376,7 +361,7 @@ class SlaveConnection:
         return max(1.0, (self._sent_ns + self._heartbeat_ns - now_ns) / _NS_PER_MS)
 
     def _pause_ms(self, sent_bytes: int, begin_ns: int, now_ns: int) -> float:
-        """Return how long to rest, so that a slave that catches up leaves the sends their share of disk and cores."""
+        """Return how long to pause, so that a slave that catches up leaves disk and cores to the sends."""
         if not self._bytes_per_s:
             return 0
         self._paced_ns = max(self._paced_ns, begin_ns) + sent_bytes * _NS_PER_S // self._bytes_per_s

@@ -1,10 +1,10 @@
-"""Who wrote which part of a log: the table by which two logs find out how far they are the same.
+"""The epochs of a log: a table of its writers, by which two logs compute how far they are the same.
 
 Lives here: ``Epoch``, ``EpochTable`` (a value without I/O), the common end of two logs.
 
-One writer opens an epoch at the end of its log and alone writes until the next one is opened; a follower takes the
-entry over with the bytes. So whoever has an entry has, below its start, the same bytes as everybody else who has it,
-and two logs whose last shared entry is E agree up to the point where the first of them leaves E.
+One writer opens an epoch at the end of its log and is the only writer until the next one is opened; a follower copies
+the entry with the bytes. So all logs that share an entry have the same bytes below its start, and two logs whose last
+shared entry is E agree up to the point where the first of them leaves E.
 """
 
 from collections.abc import Iterable
@@ -16,20 +16,20 @@ from pocketmq.common.errors import DECODE_ERRORS, BytesIllegal, Cause
 from pocketmq.store.errors import StoreError
 
 EPOCHS_MAX: Final = 512
-"""Entries of a table; the oldest go first. Logs that are more than that many openings apart share none."""
+"""Maximum number of entries; the oldest are dropped. Logs more than that many openings apart share none."""
 OWNER_CHARS_MAX: Final = 64
 NUMBER_MAX: Final = (1 << 53) - 1
 OFFSET_MAX: Final = (1 << 63) - 1
 
 
 class BadEpochs(StoreError, BytesIllegal):
-    """Epochs that no table can hold: from a stranger, a broken peer or a damaged file."""
+    """Epochs that cannot form a table: from a foreign or broken peer, or a damaged file."""
 
     default_cause = Cause.CORRUPT
 
 
 class Epoch(msgspec.Struct, frozen=True, array_like=True):
-    """From ``start_offset`` (physical, bytes) on ``owner`` wrote the log. ``owner`` names one run of one node."""
+    """``owner`` wrote the log from ``start_offset`` (physical, bytes) on. ``owner`` names one run of one node."""
 
     number: int
     owner: str
@@ -37,15 +37,15 @@ class Epoch(msgspec.Struct, frozen=True, array_like=True):
 
 
 class EpochTable:
-    """The epochs of one log, oldest first; never changed, its methods return new ones.
+    """The epochs of one log, oldest first; immutable, its methods return new tables.
 
-    Holds: numbers grow strictly, start offsets never fall, at most ``EPOCHS_MAX`` entries.
+    Holds: numbers increase, start offsets never decrease, at most ``EPOCHS_MAX`` entries.
     """
 
     __slots__ = ("entries",)
 
     def __init__(self, entries: Iterable[Epoch] = ()) -> None:
-        """Raises ``BadEpochs`` unless ``entries`` make a table."""
+        """Raises ``BadEpochs`` unless ``entries`` form a table."""
         self.entries: tuple[Epoch, ...] = tuple(entries)
         if len(self.entries) > EPOCHS_MAX:
             raise BadEpochs("epochs refused", why=f"{len(self.entries)} entries, at most {EPOCHS_MAX}")
@@ -63,16 +63,16 @@ class EpochTable:
 
     @classmethod
     def from_rows(cls, rows: Any) -> "EpochTable":
-        """Read what ``to_rows`` returned, or what a peer says is that. Raises ``BadEpochs``."""
+        """Read the rows of ``to_rows``, perhaps from a peer. Raises ``BadEpochs``."""
         try:
             entries = msgspec.convert(rows, list[Epoch])
         except DECODE_ERRORS as error:
             raise BadEpochs("epochs refused", why=str(error)) from error
         return cls(entries)
 
-    def to_rows(self) -> list[list[int | str]]:
-        """Return the table as [[number, owner, start offset]], for messages and files."""
-        return [[entry.number, entry.owner, entry.start_offset] for entry in self.entries]
+    def to_rows(self) -> list[tuple[int, str, int]]:
+        """Return the table as (number, owner, start offset) rows, for messages."""
+        return [(entry.number, entry.owner, entry.start_offset) for entry in self.entries]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, EpochTable) and self.entries == other.entries
@@ -97,13 +97,13 @@ class EpochTable:
         return self.entries[-1].number if self.entries else 0
 
     def opened(self, epoch: Epoch) -> "EpochTable":
-        """Return the table with ``epoch`` behind the last entry. Raises ``BadEpochs`` if it does not follow it."""
+        """Return the table with ``epoch`` after the last entry. Raises ``BadEpochs`` if it does not follow it."""
         return EpochTable([*self.entries[-(EPOCHS_MAX - 1) :], epoch])
 
     def cut(self, end_offset: int) -> "EpochTable":
-        """Return what is true of a log that ends at ``end_offset``: no entry that starts behind it.
+        """Return the table of a log that ends at ``end_offset``: without entries that start beyond it.
 
-        One that starts exactly there stays: all that comes before it is there.
+        An entry that starts exactly there stays: all bytes before it are there.
         """
         kept = [entry for entry in self.entries if entry.start_offset <= end_offset]
         return self if len(kept) == len(self.entries) else EpochTable(kept)
@@ -117,7 +117,7 @@ class EpochTable:
 def common_end(mine: EpochTable, my_end: int, theirs: EpochTable, their_end: int) -> int | None:
     """Return the offset up to which two logs are certainly the same; None if their tables share no entry.
 
-    Entries behind the end of their log do not count.
+    Entries beyond the end of their log do not count.
     """
     mine, theirs = mine.cut(my_end), theirs.cut(their_end)
     places = {entry: index for index, entry in enumerate(theirs.entries)}

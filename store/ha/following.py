@@ -1,8 +1,8 @@
-"""What a slave makes of its master's WELCOME.
+"""A slave's decision about its master's WELCOME.
 
-Lives here: ``judge_welcome``: follow, begin elsewhere, cut, give the log up, or refuse. No I/O.
+Lives here: ``judge_welcome``: follow, begin elsewhere, cut, drop the log, or refuse. No I/O.
 
-The slave computes everything itself: a master that is wrong about the common history must not cost it a byte.
+The slave computes everything itself: it must not lose a byte to a master that is wrong about the common history.
 """
 
 import enum
@@ -21,14 +21,14 @@ class WelcomeRefused(StoreError):
 
 
 class Step(enum.Enum):
-    """What to do first."""
+    """The slave's first action."""
 
     FOLLOW = "follow"
     START_AT = "start_at"
     CUT = "cut"
     DROP = "drop"
     SERVE = "serve"
-    """The master recovers: it asks for bytes, none are taken."""
+    """The master recovers: it asks for bytes and sends none."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -43,7 +43,7 @@ class Decision:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class SlaveView:
-    """The slave's log. What is below ``confirmed_offset`` somebody may have been told is safe."""
+    """The slave's log. Bytes below ``confirmed_offset`` may have been confirmed to a producer."""
 
     epochs: EpochTable
     min_offset: int
@@ -54,12 +54,12 @@ class SlaveView:
 
 
 def judge_welcome(welcome: Welcome, view: SlaveView) -> Decision:
-    """Return what to do. Raises ``WelcomeRefused``, and ``BadEpochs`` for a table that is none."""
+    """Return the slave's decision. Raises ``WelcomeRefused``, and ``BadEpochs`` for an invalid table."""
     if welcome.segment_bytes != view.segment_bytes:
         raise WelcomeRefused(
             "slave does not follow",
             why=f"the master's segments have {welcome.segment_bytes} bytes, the slave's {view.segment_bytes}",
-            hint="set store.mapped_file_size_commit_log alike on both",
+            hint="set store.mapped_file_size_commit_log to the same value on both",
         )
     theirs = EpochTable.from_rows(welcome.epochs)
     end = view.end_offset
@@ -74,27 +74,27 @@ def judge_welcome(welcome: Welcome, view: SlaveView) -> Decision:
                 "slave does not follow",
                 why=f"its log [{view.min_offset}, {end}) shares no epoch with the master's",
                 hint="if the master is right, start the slave with an empty store directory, or once with "
-                "store.accept_loss=true, which gives its log up",
+                "store.accept_loss=true, which drops its log",
             )
-        return Decision(Step.DROP, welcome.min_offset, theirs, "no common epoch, and the loss is accepted")
+        return Decision(Step.DROP, welcome.min_offset, theirs, "the logs share no epoch, and the loss is accepted")
     if common < end and common < view.confirmed_offset and not view.accept_loss:
         raise WelcomeRefused(
             "slave does not follow",
-            why=f"the master's log is the same only up to {common}, and what this slave has up to "
+            why=f"the master's log is the same only up to {common}, and this slave's messages up to "
             f"{min(end, view.confirmed_offset)} may have been confirmed to producers",
             hint="see in pocketmq ha status which node has the newest log, and promote that one; if these bytes may be "
             "lost: pocketmq ha demote --accept-loss, or store.accept_loss=true",
         )
     if common < welcome.min_offset:
-        return Decision(Step.DROP, welcome.min_offset, theirs, "the master's retention was faster")
+        return Decision(Step.DROP, welcome.min_offset, theirs, "the master has removed the bytes that follow")
     if welcome.start_offset != common:
         raise WelcomeRefused(
             "slave does not follow",
-            why=f"the master would go on at {welcome.start_offset}, the logs are the same up to {common}",
-            hint="this is a bug of one of the two, or one is too new for the other",
+            why=f"the master would continue at {welcome.start_offset}, but the logs are the same up to {common}",
+            hint="one of the two has a bug, or is too new for the other",
         )
     if common < end:
-        return Decision(Step.CUT, common, theirs, "the logs differ behind it")
+        return Decision(Step.CUT, common, theirs, "the logs differ from there on")
     return Decision(Step.FOLLOW, end, theirs)
 
 
@@ -105,7 +105,7 @@ def _judge_empty(welcome: Welcome, view: SlaveView, theirs: EpochTable) -> Decis
     if start != welcome.min_offset or start % view.segment_bytes:
         raise WelcomeRefused(
             "slave does not follow",
-            why=f"the master would start an empty slave at {start}, its oldest byte is at {welcome.min_offset}",
-            hint="this is a bug of one of the two, or one is too new for the other",
+            why=f"the master would start an empty slave at {start}, but its oldest byte is at {welcome.min_offset}",
+            hint="one of the two has a bug, or is too new for the other",
         )
     return Decision(Step.START_AT, start, theirs, "the master's oldest segment")

@@ -1,9 +1,9 @@
 """Group transfer: sends that wait for slaves, each with its own deadline.
 
-Lives here: ``GroupTransfer``: who waits, who is served by a confirmation, who is told that its time is over.
+Lives here: ``GroupTransfer``: the waiting sends, the confirmation that serves them, the watcher of their deadlines.
 
-RocketMQ's service of this name tests its waiters one behind the other, each for up to its whole timeout, so that one
-stalled slave turned seconds into hours for those behind (docs/replication.md). Here nobody stands behind anybody.
+RocketMQ's service of this name tests its waiters one after the other, each for up to its whole timeout, so that one
+stalled slave turned seconds into hours for the later ones (docs/replication.md). Here no send waits for another one.
 """
 
 from collections.abc import Callable
@@ -18,8 +18,8 @@ from pocketmq.store.waiters import Done, Waiters
 class GroupTransfer:
     """Waiters for replication; one per drain of sends.
 
-    Counters: ``served``, ``timeouts``, ``not_available``. ``confirmed()`` returns how far enough slaves are now,
-    ``is_slave_ok(end_offset)`` whether enough follow closely to wait for; both are called in any thread, and are quick.
+    Counters: ``served``, ``timeouts``, ``not_available``. ``confirmed()`` returns the offset that enough slaves have
+    confirmed, ``is_slave_ok(end_offset)`` whether enough are close enough to wait for; both are quick, for any thread.
     Callbacks run in the thread that brought the confirmation, in the watcher, or at once in ``wait``.
     """
 
@@ -42,21 +42,21 @@ class GroupTransfer:
         self._is_slave_ok = is_slave_ok
         self._log = log
         self._watcher: Worker | None = None
-        self._watcher_sleeps = True  # until it is woken; else it looks again before any deadline that is added now
+        self._watcher_sleeps = True  # until woken; else it checks again before any deadline that is added now
 
     def start(self, runner: Runner) -> None:
         """Start the watcher of deadlines."""
         self._watcher = runner.start("ha-group-transfer", self.watch, first_after_ms=None)
 
     def stop(self) -> None:
-        """End the watcher; who still waits is told FLUSH_SLAVE_TIMEOUT."""
+        """End the watcher; waiting sends get FLUSH_SLAVE_TIMEOUT."""
         if self._watcher is not None:
             self._watcher.stop()
             self._watcher = None
         self._call(self.waiters.leave_all(), PutStatus.FLUSH_SLAVE_TIMEOUT)
 
     def fence(self) -> None:
-        """Acknowledge nothing any more: who waits, and who comes, is told SERVICE_NOT_AVAILABLE."""
+        """Acknowledge nothing from now on: waiting and new sends get SERVICE_NOT_AVAILABLE."""
         self.is_fenced = True
         self._call(self.waiters.leave_all(), PutStatus.SERVICE_NOT_AVAILABLE)
 
@@ -77,26 +77,25 @@ class GroupTransfer:
             if self._watcher_sleeps and self._watcher is not None:
                 self._watcher_sleeps = False
                 self._watcher.wake()
-            if self.is_fenced:  # fenced since the first look: the fence may have missed this one
+            if self.is_fenced:  # fenced since the first check: the fence may have missed this waiter
                 self.fence()
                 return
-            confirmed = self._confirmed()  # so may a confirmation
+            confirmed = self._confirmed()  # a confirmation may have missed it as well
             if confirmed >= end_offset:
                 self.release(confirmed)
 
     def release(self, confirmed_offset: int) -> None:
-        """Tell those who waited for ``confirmed_offset`` or less."""
+        """Answer the sends that waited for ``confirmed_offset`` or less."""
         served = self.waiters.release(confirmed_offset)
         if served:
             self.served += len(served)
             self._call(served, PutStatus.SERVICE_NOT_AVAILABLE if self.is_fenced else PutStatus.PUT_OK)
 
     def watch(self) -> float | None:
-        """Tell those whose deadline is over; return the ms until the next look.
+        """Answer the sends whose deadline has passed; return the ms until the next check.
 
-        All wait equally long, so a deadline that is added later is never before the one that is slept for, nor before
-        now + timeout: with that as longest sleep no send has to wake it. After a sleep in which nobody came it sleeps
-        until it is woken.
+        All wait equally long, so a deadline added later is never before the one awaited, nor before now + timeout: with
+        that as the longest sleep no send has to wake the watcher. When no send waits, it sleeps until it is woken.
         """
         now_ns = self._clock.monotonic_ns()
         expired = self.waiters.expire(now_ns)

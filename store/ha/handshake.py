@@ -33,14 +33,14 @@ class MasterView:
 
 @dataclass(slots=True, frozen=True)
 class HigherEpoch:
-    """What a slave's HELLO told about who leads now."""
+    """A newer epoch, learned from a slave's HELLO."""
 
     epoch: int
     owner: str
 
 
 def check_group(hello: Hello, view: MasterView) -> Refused | None:
-    """Refuse a node that does not belong to this master's group, or whose log cannot be the same file for file."""
+    """Refuse a node of another group, or one whose log cannot match this one file by file."""
     for what, theirs, ours, code in (
         ("cluster", hello.cluster, view.cluster, RefusalCode.OTHER_CLUSTER),
         ("broker name", hello.broker_name, view.broker_name, RefusalCode.OTHER_BROKER_NAME),
@@ -48,7 +48,7 @@ def check_group(hello: Hello, view: MasterView) -> Refused | None:
         ("checksum", hello.crc, CRC_NAME, RefusalCode.OTHER_CHECKSUM),
     ):
         if theirs != ours:
-            return _refused(code, f"the slave's {what} is {theirs}, the master's {ours}: set both alike")
+            return _refused(code, f"the slave's {what} is {theirs}, the master's {ours}: set both to the same value")
     if hello.node_id == view.node_id or not hello.node_id:
         return _refused(
             RefusalCode.SAME_NODE,
@@ -61,9 +61,9 @@ def check_group(hello: Hello, view: MasterView) -> Refused | None:
 
 
 def answer_hello(hello: Hello, view: MasterView) -> tuple[Welcome | Refused, HigherEpoch | None]:
-    """Return what to say to a slave, and the epoch above the master's own that it told of, if it belongs to the group.
+    """Return the answer to a slave, and an epoch above the master's own if a slave of the group reports one.
 
-    Whoever reports such an epoch is refused, and the master must fence itself.
+    A slave that reports such an epoch is refused, and the master must fence itself.
     """
     refused = check_group(hello, view)
     if refused is not None:
@@ -78,8 +78,8 @@ def answer_hello(hello: Hello, view: MasterView) -> tuple[Welcome | Refused, Hig
         return _refused(
             RefusalCode.DIFFERENT_LOG,
             f"the slave's log [{hello.min_offset}, {hello.end_offset}) shares no epoch with the master's: it is the "
-            "log of another broker, or one of the two was replaced; start the slave with an empty store if it is this "
-            "master that has the messages",
+            "log of another broker, or one of the two was replaced; if this master has the right messages, start the "
+            "slave with an empty store",
         ), None
     refused, higher = _judge_epochs(hello, view, table)
     if refused is not None:
@@ -95,8 +95,8 @@ def answer_hello(hello: Hello, view: MasterView) -> tuple[Welcome | Refused, Hig
     if len(view.other_slaves) >= view.slaves_max:
         return _refused(
             RefusalCode.TOO_MANY_SLAVES,
-            f"{len(view.other_slaves)} slaves follow, and no more than {view.slaves_max} may: raise total_replicas on "
-            "every node of the group (promotion counts on it)",
+            f"{len(view.other_slaves)} slaves follow, and at most {view.slaves_max} may: raise total_replicas on "
+            "every node of the group (promotion depends on it)",
         ), None
     restart = False
     cut_to: int | None = None
@@ -109,7 +109,7 @@ def answer_hello(hello: Hello, view: MasterView) -> tuple[Welcome | Refused, Hig
         start = common
         cut_to = common if common < hello.end_offset else None
     return Welcome(
-        epochs=[(entry.number, entry.owner, entry.start_offset) for entry in view.epochs.entries],
+        epochs=view.epochs.to_rows(),
         epoch=last.number,
         owner=last.owner,
         role=view.role,
@@ -128,7 +128,7 @@ def answer_hello(hello: Hello, view: MasterView) -> tuple[Welcome | Refused, Hig
 
 
 def _judge_epochs(hello: Hello, view: MasterView, table: EpochTable) -> tuple[Refused | None, HigherEpoch | None]:
-    """Refuse when the slave has promised, or follows, an epoch that is not below ours and not ours."""
+    """Refuse a slave that has promised, or follows, an epoch at or above ours that is not ours."""
     last = view.epochs.last
     assert last is not None
     known = [hello.promised]

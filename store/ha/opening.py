@@ -1,7 +1,7 @@
 """Opening the store of a node that replicates.
 
-Lives here: what the state of replication orders to be done to the log at a start, and when a master must ask its slaves
-before it leads (``needs_recovery``).
+Lives here: the changes to the log that the state of replication orders at a start, and the condition under which a
+master must ask its slaves before it leads (``needs_recovery``).
 """
 
 from collections.abc import Callable
@@ -15,8 +15,8 @@ from pocketmq.store.opening import OpenPlan
 
 
 def needs_recovery(state: HaState, config: StoreConfig) -> bool:
-    """Tell whether a master may have lost what its slaves have: it had slaves, did not stop cleanly, and since then the
-    machine was started anew (or it keeps appends in write buffers, which die with the process).
+    """Return whether a master may have lost bytes that its slaves have: it had slaves, did not stop cleanly, and the
+    machine has rebooted since then (or it keeps appends in write buffers, which die with the process).
     """
     if not state.slaves or state.clean or config.broker_role == "SLAVE":
         return False
@@ -24,7 +24,7 @@ def needs_recovery(state: HaState, config: StoreConfig) -> bool:
 
 
 def open_plan(state: HaState, config: StoreConfig) -> OpenPlan:
-    """Return what to do to the log at this start. ``state`` is loaded, ``config`` has the role that counts."""
+    """Return the changes to the log at this start. ``state`` is loaded, ``config`` has the role in force."""
     another_has_it = config.broker_role == "SLAVE" or needs_recovery(state, config)
     return OpenPlan(cut_to=state.cut_to, drop=state.drop, cut_at_damage=another_has_it)
 
@@ -35,10 +35,10 @@ def open_store(
     log: EventLog,
     progress: Callable[[int, int], None] | None = None,
 ) -> RecoveryReport:
-    """Open the store as the state of replication orders, and note that it was done.
+    """Open the store as the state of replication orders, and record that it was done.
 
-    A master then calls ``recover.recover_from_slaves`` if ``needs_recovery`` says so, and only then opens its epoch.
-    Raises what ``MessageStore.open`` raises; after an error the order stands.
+    A master then calls ``recover.recover_from_slaves`` if ``needs_recovery`` returns True, and only then opens its
+    epoch. Raises the errors of ``MessageStore.open``; after an error the order stands.
     """
     report = store.open(progress, plan=partial(open_plan, state, store.config))
     end = store.log.appended_offset
@@ -46,5 +46,5 @@ def open_store(
         log.warning("slave_log_was_cut", end_offset=end, dropped=state.drop, accepted_loss=state.accept_loss)
         state.cut_done(end)
     elif store.config.broker_role == "SLAVE":
-        state.set_epochs(state.epochs.cut(end))  # a power loss took the beginning of an epoch: it does not have it
+        state.set_epochs(state.epochs.cut(end))  # after a power loss the log may end before its newest epoch begins
     return report

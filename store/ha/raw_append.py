@@ -1,10 +1,10 @@
-"""A slave's appends: the bytes of its master's log, as they come, into the own log.
+"""A slave's appends: received bytes of its master's log into its own log.
 
-Lives here: ``RawAppender``: which of the bytes are whole records, what waits for its rest, where damage that the master
-has kept ends; the hand-over to the dispatcher.
+Lives here: ``RawAppender``: finding whole records, keeping incomplete ones, copying damage that the master has kept,
+handing records to the dispatcher.
 
 Only whole records, and whole blank ends of segments, enter the log. So its end is always a boundary between records,
-and reads, dispatch and acknowledgements never see half a record; the beginning of one waits in memory for its rest.
+and reads, dispatch and acknowledgements never see half a record; an incomplete one waits in memory for its rest.
 """
 
 import struct
@@ -30,7 +30,7 @@ from pocketmq.store.message_store import MessageStore
 from pocketmq.store.recovery.log_scan import store_time_of
 
 RECORD_BYTES_MAX: Final = 64 << 20
-"""Longest record or blank end that is waited for; a longer one counts as damage."""
+"""Largest record or blank end; a larger one counts as damage."""
 _UNDISPATCHED_GROUPS_MAX: Final = 64
 _HEAD: Final = struct.Struct(">II20xQ")  # size, magic, physical offset
 assert _HEAD.size == PHYSICAL_OFFSET_AT + 8
@@ -40,9 +40,8 @@ Bytes = NDArray[np.uint8]
 
 
 class RawAppender:
-    """Appends what follows the log's end. One thread calls it, and nobody else appends to the store.
+    """Appends the bytes that follow the log's end. One thread calls it, and nothing else appends to the store.
 
-    ``expected_offset``: where the next bytes must begin: behind those that wait for their rest.
     Memory: less than ``RECORD_BYTES_MAX`` and one call's bytes.
     """
 
@@ -55,23 +54,23 @@ class RawAppender:
 
     @property
     def expected_offset(self) -> int:
-        """Where the next bytes must begin."""
+        """Where the next bytes must begin: after those that wait for their rest."""
         return self._store.log.appended_offset + len(self._waiting)
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes that are in no file yet: the beginning of a record, or what a sick disk has refused."""
+        """Bytes that are in no file yet: an incomplete record, or bytes refused by a failing disk."""
         return len(self._waiting)
 
     def forget_waiting(self) -> None:
-        """Drop the beginning of a record: its bytes come again."""
+        """Drop an incomplete record: the master will send its bytes again."""
         self._waiting = np.empty(0, np.uint8)
 
     def take(self, offset: int, body: memoryview) -> None:
-        """Append what is complete of ``body``, which continues at ``offset``, and keep the rest in memory.
+        """Append the whole records of ``body``, which continues at ``offset``, and keep the rest in memory.
 
-        ``body`` may be overwritten when this returns. Raises ``StoreError`` when the log takes nothing; the bytes then
-        wait, and ``retry`` tries again.
+        ``body`` may be overwritten when this returns. Raises ``StoreError`` when the log accepts nothing; the bytes
+        then wait, and ``retry`` tries again.
         """
         assert offset == self.expected_offset
         if len(self._waiting):
@@ -88,11 +87,11 @@ class RawAppender:
                 self._waiting = self._waiting.copy()
 
     def retry(self) -> None:
-        """Append what is complete of the bytes that wait. Raises ``StoreError`` as ``take`` does."""
+        """Append the whole records among the waiting bytes. Raises ``StoreError`` as ``take`` does."""
         self._append_whole()
 
     def probe(self) -> None:
-        """Raise ``StoreError`` if the log would take nothing now, as far as that is known without writing."""
+        """Raise ``StoreError`` if the log would refuse an append now, as far as that is known without writing."""
         fenced = self._store.log.fence_error
         if fenced is not None:
             raise fenced
@@ -131,7 +130,7 @@ class RawAppender:
                 self._waiting = self._waiting[size:]
                 self._damage_ended()
             elif _may_be_record(view, at, size, magic, segment_end):
-                return  # its rest is still to come
+                return  # its rest is still missing
             else:
                 length = _next_record(view, at, at + len(view) == segment_end)
                 if length == 0:
@@ -139,7 +138,7 @@ class RawAppender:
                 self._append_damage(at, length)
 
     def _append_damage(self, at: int, length: int) -> None:
-        """Append bytes that are no record: the master has kept damage, and its offsets must stay what they are."""
+        """Append bytes that are no record: the master has kept damage, and offsets must stay the same."""
         end = at + length
         if self._damage_start < 0:
             self._damage_start = at
@@ -154,8 +153,8 @@ class RawAppender:
             self._damage_start = -1
 
     def dispatch(self) -> None:
-        """Make visible to consumers what was appended since the last call: after the acknowledgement, which is more
-        urgent. In this thread, unless the dispatch worker is at work.
+        """Make records appended since the last call visible to consumers; called after the acknowledgement, which is
+        more urgent. In this thread, unless the dispatch worker is at work.
         """
         dispatcher = self._store.dispatcher
         parts, self._undispatched = self._undispatched, []
@@ -163,13 +162,13 @@ class RawAppender:
             for part in parts:
                 dispatcher.feed(RecordGroup.from_log(part))
         except CorruptRecord:
-            pass  # the dispatcher reads it from the log, and says what it skips
+            pass  # the dispatcher reads it from the log, and logs the bytes it skips
         dispatcher.feed_queue.announce(self._store.log.committed_offset)
         dispatcher.dispatch_here()
 
 
 def _whole_records(view: memoryview, at: int) -> tuple[int, int]:
-    """Return where the last whole record in ``view``, which is at offset ``at``, ends, and where it starts."""
+    """Return where the last whole record in ``view`` (at offset ``at`` of the log) ends, and where it starts."""
     position = last = 0
     length = len(view)
     unpack = _HEAD.unpack_from
@@ -192,7 +191,7 @@ def _own_offset(view: memoryview, position: int) -> int:
 
 
 def _may_be_record(view: memoryview, at: int, size: int, magic: int, segment_end: int) -> bool:
-    """Tell whether ``view`` can be the beginning of a record that ends behind it."""
+    """Return whether ``view`` can be the beginning of a record that ends beyond it."""
     if magic not in (MAGIC_V1, MAGIC_V2) or size <= len(view):
         return False
     if not RECORD_BYTES_MIN <= size <= min(RECORD_BYTES_MAX, segment_end - at - BLANK_BYTES_MIN):
@@ -201,7 +200,7 @@ def _may_be_record(view: memoryview, at: int, size: int, magic: int, segment_end
 
 
 def _next_record(view: memoryview, at: int, is_segment_rest: bool) -> int:
-    """Return how many bytes at the start of ``view`` are certainly no record; 0: more must come first."""
+    """Return how many bytes at the start of ``view`` are certainly no record; 0: more bytes are needed."""
     data = view.tobytes()
     found = data.find(_MAGIC_START, MAGIC_AT + 1)
     while found >= 0 and found - MAGIC_AT + PHYSICAL_OFFSET_AT + 8 <= len(data):

@@ -1,35 +1,32 @@
-"""A master asks its slaves for what it lost.
+"""A restarted master fetches lost bytes from its slaves.
 
-After a power loss under asynchronous flush a slave's log may be longer than its master's. A master that led on from its
-own end would give those offsets to other messages, and what was confirmed would be gone. So it first listens on its
-HA port, asks the slaves that followed it, appends what the most advanced of them has beyond its own end, and only then
+After a power loss under asynchronous flush a slave's log may be longer than its master's. A master that continued from
+its own end would give those offsets to other messages, and confirmed messages would be lost. So it first listens on its
+HA port, asks its former slaves, appends the bytes that the most advanced of them has beyond its own end, and only then
 opens its epoch.
 
 Lives here: ``recover_from_slaves``, ``HaRecoveryNeeded``.
 
-How many slaves must answer under SYNC_MASTER: so many of those that followed that one of them has everything that was
-confirmed, because fewer are left than confirm (``in_sync_replicas - 1``). One under ASYNC_MASTER: it promises nothing.
+How many slaves must answer under SYNC_MASTER: so many that one of them has every confirmed message, because those
+missing are too few to confirm one (``in_sync_replicas - 1``). One under ASYNC_MASTER, which promises nothing.
 """
 
 from collections.abc import Callable
 from typing import Final
 
-from pocketmq.common.clock import Clock
 from pocketmq.common.crc import crc32
-from pocketmq.common.events import EventLog
 from pocketmq.store.errors import StoreError
 from pocketmq.store.ha import wire
+from pocketmq.store.ha.environment import HaEnvironment
 from pocketmq.store.ha.epochs import BadEpochs, EpochTable, common_end
 from pocketmq.store.ha.handshake import MasterView, check_group
 from pocketmq.store.ha.raw_append import RawAppender
-from pocketmq.store.ha.state import HaState
 from pocketmq.store.ha.transport import Listener, Transport, TransportError, listen
 from pocketmq.store.ha.wire import Fetched, HaProtocolError, Hello, Welcome
-from pocketmq.store.message_store import MessageStore
 
 ACCEPT_MS: Final = 20.0
 GRACE_MS: Final = 1000
-"""When enough slaves have answered, the others get so much longer."""
+"""Extra time for the other slaves after enough have answered."""
 HANDSHAKE_MS: Final = 5000
 FETCH_SILENCE_MS: Final = 5000
 PEERS_MAX: Final = 16
@@ -37,7 +34,7 @@ _NS_PER_MS: Final = 1_000_000
 
 
 class HaRecoveryNeeded(StoreError):
-    """A master must not lead before slaves have told what it lost, and too few of them answered."""
+    """A master must not lead before its slaves have returned what it lost, and too few of them answered."""
 
 
 class _Peer:
@@ -52,7 +49,7 @@ class _Peer:
         self.epochs = EpochTable()
 
     def receive_hello(self) -> bool:
-        """Take what came; return whether HELLO is whole. Raises ``HaProtocolError``, ``TransportError``."""
+        """Take received bytes; return whether HELLO is complete. Raises ``HaProtocolError``, ``TransportError``."""
         missing = len(wire.PREAMBLE) - len(self.first)
         if missing:
             part = memoryview(bytearray(missing))
@@ -81,29 +78,19 @@ class _Peer:
 
 
 class _Recovery:
-    def __init__(
-        self,
-        store: MessageStore,
-        state: HaState,
-        cluster: str,
-        broker_name: str,
-        listener: Listener,
-        clock: Clock,
-        log: EventLog,
-    ) -> None:
-        self.store = store
-        self.state = state
-        self.cluster = cluster
-        self.broker_name = broker_name
+    def __init__(self, environment: HaEnvironment, listener: Listener) -> None:
+        self.environment = environment
+        self.store = environment.store
+        self.state = environment.state
+        self.clock = environment.clock
+        self.log = environment.log
         self.listener = listener
-        self.clock = clock
-        self.log = log
-        config = store.config
-        self.known = state.slaves
+        config = self.store.config
+        self.known = self.state.slaves
         synchronous = config.broker_role == "SYNC_MASTER"
         self.needed = max(1, len(self.known) - config.in_sync_replicas + 2) if synchronous else 1
-        self.end_offset = store.log.appended_offset
-        self.epochs = state.epochs.cut(self.end_offset)
+        self.end_offset = self.store.log.appended_offset
+        self.epochs = self.state.epochs.cut(self.end_offset)
         self.peers: list[_Peer] = []
         self.answers: dict[str, _Peer] = {}
         self.higher = (0, "")
@@ -113,7 +100,7 @@ class _Recovery:
             peer.transport.close()
 
     def listen(self) -> None:
-        """Take HELLOs until enough slaves have answered, or the time is over, or somebody else leads."""
+        """Take HELLOs until enough slaves have answered, or the time is over, or another node leads."""
         deadline_ns = self.clock.monotonic_ns() + self.store.config.ha_recover_wait_ms * _NS_PER_MS
         while self.higher == (0, ""):
             now_ns = self.clock.monotonic_ns()
@@ -152,8 +139,8 @@ class _Recovery:
         assert hello is not None
         log, config, last = self.store.log, self.store.config, self.epochs.last
         view = MasterView(
-            cluster=self.cluster,
-            broker_name=self.broker_name,
+            cluster=self.environment.cluster,
+            broker_name=self.environment.broker_name,
             node_id=self.state.node_id,
             role=config.broker_role,
             segment_bytes=log.segment_bytes,
@@ -182,7 +169,7 @@ class _Recovery:
             self.higher = (number, owner)
             return
         welcome = Welcome(
-            epochs=[(entry.number, entry.owner, entry.start_offset) for entry in self.epochs.entries],
+            epochs=self.epochs.to_rows(),
             epoch=self.state.promised_epoch,
             owner=self.state.promised_owner,
             role=config.broker_role,
@@ -208,7 +195,7 @@ class _Recovery:
         )
 
     def fetch(self) -> None:
-        """Append what those who answered have beyond the own end, the most advanced first."""
+        """Append the bytes that answering slaves have beyond this log's end, the most advanced slave first."""
         peers = [peer for peer in self.peers if peer.hello is not None and self._has_more(peer.hello, peer.epochs)]
         peers.sort(key=lambda peer: (peer.epochs.last_number, peer.hello.end_offset if peer.hello else 0), reverse=True)
         for peer in peers:
@@ -246,7 +233,7 @@ class _Recovery:
                 raise TransportError("HA connection closed", why="the slave has closed it")
             if count is None:
                 if now_ns - silent_since_ns >= FETCH_SILENCE_MS * _NS_PER_MS:
-                    raise TransportError("HA connection closed", why=f"nothing came for {FETCH_SILENCE_MS} ms")
+                    raise TransportError("HA connection closed", why=f"nothing received for {FETCH_SILENCE_MS} ms")
                 continue
             silent_since_ns = now_ns
             peer.decoder.received(count)
@@ -267,7 +254,7 @@ class _Recovery:
         end = fetched.offset + len(fetched.body)
         segment_bytes = self.store.log.segment_bytes
         if len(fetched.body) == 0:
-            raise TransportError("HA connection closed", why=f"the slave has nothing at {fetched.offset} any more")
+            raise TransportError("HA connection closed", why=f"the slave no longer has offset {fetched.offset}")
         if crc32(fetched.body) != fetched.crc:
             raise HaProtocolError("HA connection closed", why=f"the CRC of [{fetched.offset}, {end}) differs")
         if (
@@ -277,12 +264,12 @@ class _Recovery:
         ):
             raise HaProtocolError(
                 "HA connection closed",
-                why=f"the slave sent [{fetched.offset}, {end}), and {appender.expected_offset} comes next",
+                why=f"the slave sent [{fetched.offset}, {end}) instead of {appender.expected_offset}",
             )
         appender.take(fetched.offset, fetched.body)
 
     def judge(self) -> None:
-        """Raise ``HaRecoveryNeeded`` unless enough of those who followed have answered, and were heard out."""
+        """Raise ``HaRecoveryNeeded`` unless enough former slaves have answered, and returned all they have."""
         end = self.store.log.appended_offset
         heard = [
             peer
@@ -308,27 +295,22 @@ class _Recovery:
 
 
 def recover_from_slaves(
-    store: MessageStore,
-    state: HaState,
-    *,
-    cluster: str,
-    broker_name: str,
+    environment: HaEnvironment,
     bind_address: str,
     port: int,
-    clock: Clock,
-    log: EventLog,
     open_listener: Callable[[str, int], Listener] = listen,
 ) -> int:
-    """Append to an open store, before its master leads, what its slaves have beyond its end; return how many bytes.
+    """Append to an open store, before its master leads, the bytes that slaves have beyond its end; return how many.
 
     Listens on the HA port meanwhile, so call it before ``HaService.open_port``. Blocks for at most
     ``ha_recover_wait_ms`` and the transfer; not for the event loop. When a slave has promised a newer epoch to another
     node, this one is fenced instead (``HaState.fence``) and ``open_epoch`` will refuse. Raises ``HaRecoveryNeeded``,
     ``StoreError``, ``ConfigError`` (the port).
     """
+    store, log = environment.store, environment.log
     start = store.log.appended_offset
     listener = open_listener(bind_address, max(0, port))
-    recovery = _Recovery(store, state, cluster, broker_name, listener, clock, log)
+    recovery = _Recovery(environment, listener)
     log.warning(
         "master_asks_slaves",
         end_offset=start,
@@ -339,7 +321,7 @@ def recover_from_slaves(
     try:
         recovery.listen()
         if recovery.higher != (0, ""):
-            state.fence(*recovery.higher)
+            environment.state.fence(*recovery.higher)
             log.error("fenced_by_slave", epoch=recovery.higher[0], owner=recovery.higher[1])
             return 0
         recovery.fetch()

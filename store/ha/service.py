@@ -1,6 +1,6 @@
-"""The master's side of replication: the HA port, the slaves, what they have confirmed.
+"""The master's side of replication: the HA port, the slaves and their confirmations.
 
-Lives here: ``HaService``: accepts, decides, counts confirmations, notes who follows, fences, tells its status.
+Lives here: ``HaService``: accepts slaves, counts confirmations, records the followers, fences, reports its status.
 """
 
 import threading
@@ -10,34 +10,32 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from pocketmq.common.clock import Clock
 from pocketmq.common.errors import ConfigError, PocketMQError
-from pocketmq.common.events import EventLog
-from pocketmq.common.runner import Runner, Worker
+from pocketmq.common.runner import Worker
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.ha import rocketmq_protocol
 from pocketmq.store.ha.connection import SlaveConnection
+from pocketmq.store.ha.environment import HaEnvironment
 from pocketmq.store.ha.epochs import Epoch, EpochTable
 from pocketmq.store.ha.group_transfer import GroupTransfer
 from pocketmq.store.ha.handshake import MasterView, answer_hello
 from pocketmq.store.ha.members import COUNT_WITHIN_BYTES, Members
-from pocketmq.store.ha.state import FencedBy, HaState
+from pocketmq.store.ha.state import FencedBy
 from pocketmq.store.ha.status import HaStatus, SlaveStatus
 from pocketmq.store.ha.transport import Listener, host_of, listen
 from pocketmq.store.ha.wire import HaProtocolError, Hello, RefusalCode, Refused, Welcome
-from pocketmq.store.message_store import MessageStore
 from pocketmq.store.waiters import Done
 
 ASYNC_SLAVES_MAX: Final = 16
-"""Most slaves of a master that does not wait for them."""
+"""Maximum number of slaves of a master that does not wait for them."""
 PEERS_MAX: Final = 40
-"""Most connections, strangers that have not said who they are included."""
+"""Maximum number of connections, including those before their handshake."""
 ACCEPT_WAIT_MS: Final = 500.0
 NOTE_EVERY_NS: Final = 1_000_000_000
 COUNT_AGAIN_NS: Final = 3_000_000_000
-"""How long a slave that could not be counted, because name servers did not answer, only gets the log."""
-TELL_EVERY_NS: Final = 1_000_000_000
-"""At most this often a connection beyond ``PEERS_MAX`` is told of."""
+"""How long a slave that could not be counted, because name servers did not answer, receives the log uncounted."""
+REPORT_EVERY_NS: Final = 1_000_000_000
+"""Refused connections beyond ``PEERS_MAX`` are logged at most this often."""
 _NS_PER_MS: Final = 1_000_000
 
 
@@ -45,51 +43,37 @@ class HaService:
     """Serves slaves, from ``start`` to ``stop``. One run is one epoch.
 
     Thread-safe. ``wait``, ``is_slave_ok``, ``committed`` and ``status`` never block and touch no disk; the rest is for
-    workers. ``on_fenced`` is called once, in the thread that noticed.
+    workers. ``on_fenced`` is called once, in the thread that detects the fence.
     """
 
     transfer_class: ClassVar[type[GroupTransfer]] = GroupTransfer
-    """How sends wait; ``pocketmq scenario slave-readonly`` puts RocketMQ's way here, in processes of its own."""
+    """How sends wait; ``pocketmq scenario slave-readonly`` sets RocketMQ's way here, in its own processes."""
 
-    def __init__(
-        self,
-        config: StoreConfig,
-        store: MessageStore,
-        state: HaState,
-        *,
-        cluster: str,
-        broker_name: str,
-        clock: Clock,
-        runner: Runner,
-        log: EventLog,
-        address: str = "",
-    ) -> None:
-        """``state`` must be loaded; ``config.broker_role`` is the role of this run; ``address`` is where this broker
-        serves clients, host:port: slaves are told."""
-        assert config.broker_role != "SLAVE", "a slave serves nobody"
+    def __init__(self, environment: HaEnvironment, *, address: str = "") -> None:
+        """``address``: where this broker serves clients, host:port; slaves get it with the welcome."""
+        config = environment.store.config
+        assert config.broker_role != "SLAVE", "a slave serves no other slave"
         self.is_synchronous = config.broker_role == "SYNC_MASTER"
-        self.confirmed_offset = state.confirmed_offset
-        """The highest offset that enough slaves had at some time. Never goes back."""
+        self.confirmed_offset = environment.state.confirmed_offset
+        """The highest offset that enough slaves have ever confirmed. Never decreases."""
         self.on_fenced: Callable[[FencedBy], None] | None = None
         self.refused = 0
+        self._environment = environment
         self._config = config
-        self._store = store
-        self._state = state
-        self._cluster = cluster
-        self._broker_name = broker_name
+        self._store = environment.store
+        self._state = environment.state
         self._address = address
-        self._clock = clock
-        self._runner = runner
-        self._log = log
+        self._clock = environment.clock
+        self._log = environment.log
         self._fallbehind_bytes = config.ha_slave_fallbehind_max
         self._slaves_needed = config.in_sync_replicas - 1
         self._count_within_bytes = min(self._fallbehind_bytes, COUNT_WITHIN_BYTES)
-        self.members = Members(state, config.total_replicas, config.in_sync_replicas, log)
+        self.members = Members(environment)
         self._rocketmq_networks = config.rocketmq_slave_networks()
         self._listener: Listener | None = None
         self._worker: Worker | None = None
         self._lock = threading.Lock()  # never held over I/O
-        self._hello_lock = threading.Lock()  # held over I/O: one slave is welcomed after the other
+        self._hello_lock = threading.Lock()  # held over I/O: slaves are welcomed one at a time
         self._numbers = 0
         self._peers: set[SlaveConnection] = set()
         self._slaves: dict[str, SlaveConnection] = {}  # by node id, welcomed
@@ -98,18 +82,20 @@ class HaService:
         self._confirmed_now = -1  # by those connected at present
         self._to_reap: deque[SlaveConnection] = deque()
         self._note_from_ns = 0
-        self._tell_from_ns = 0
+        self._report_from_ns = 0
         self._beyond = 0
         self._is_note_failing = False
         self._epoch: Epoch | None = None
         self._epochs = EpochTable()
         self._fenced_by: FencedBy | None = None
-        self.transfer = self.transfer_class(clock, config.slave_timeout, self._confirmed, self.is_slave_ok, log)
+        self.transfer = self.transfer_class(
+            self._clock, config.slave_timeout, lambda: self._confirmed_now, self.is_slave_ok, self._log
+        )
 
     # ---- life
 
     def open_port(self, bind_address: str, port: int, open_listener: Callable[[str, int], Listener] = listen) -> int:
-        """Listen, without serving anybody yet; return the port. ``port`` -1 lets the system choose. Raises
+        """Listen, without serving connections yet; return the port. ``port`` -1 lets the system choose. Raises
         ``ConfigError``."""
         assert self._listener is None
         self._listener = open_listener(bind_address, max(0, port))
@@ -128,13 +114,13 @@ class HaService:
         assert self._listener is not None, "open_port comes first"
         log = self._store.log
         if not len(self._state.epochs) and log.committed_offset > 0:
-            # Messages from before this store was replicated: without an epoch of their own a slave that has copied only
-            # some of them would share none with the master, and be taken for a stranger.
+            # Messages from before this store was replicated: without an epoch for them, a slave that has copied only
+            # some would share no epoch with the master and be refused.
             self._state.set_epochs(EpochTable([Epoch(1, self._state.new_owner(), 0)]))
         if self.is_synchronous:
             rule, count_max = self.members.rule, self.members.count_max
             if self._state.needs_new_members(rule, count_max):
-                log.flush()  # those that may be forgotten are not asked for it any more
+                log.flush()  # slaves that lose their place are no longer asked for it
             self._epoch = self._state.open_epoch(log.committed_offset, rule=rule, count_max=count_max)
         else:
             self._epoch = self._state.open_epoch(log.committed_offset)
@@ -146,14 +132,14 @@ class HaService:
             start_offset=self._epoch.start_offset,
             role=self._config.broker_role,
         )
-        self.transfer.start(self._runner)
+        self.transfer.start(self._environment.runner)
         self._store.replicas = self
         log.on_committed.append(self.committed)
-        self._worker = self._runner.start("ha-service", self.step)
+        self._worker = self._environment.runner.start("ha-service", self.step)
         return self._epoch
 
     def stop(self) -> None:
-        """End all connections and the port. Sends that wait are told FLUSH_SLAVE_TIMEOUT. Twice does nothing."""
+        """Close all connections and the port. Waiting sends get FLUSH_SLAVE_TIMEOUT. A second call does nothing."""
         listener, self._listener = self._listener, None
         if listener is None:
             return
@@ -176,7 +162,7 @@ class HaService:
         self._reap()
         self.transfer.stop()
 
-    # ---- what the store asks (Replicas)
+    # ---- called by the store (Replicas)
 
     @property
     def is_fenced(self) -> bool:
@@ -188,13 +174,13 @@ class HaService:
         self.transfer.wait(end_offset, done)
 
     def committed(self) -> None:
-        """Send on what was committed; called by whoever committed it."""
+        """Forward newly committed bytes, in the thread that committed them."""
         for connection in self._streams:
             connection.push()
 
     def is_slave_ok(self, end_offset: int) -> bool:
-        """Tell whether enough connected slaves lack less than ``ha_slave_fallbehind_max`` of ``end_offset`` (RocketMQ
-        HAService.isSlaveOK; here per live connection, and as many as ``in_sync_replicas`` needs).
+        """Return whether enough connected slaves are less than ``ha_slave_fallbehind_max`` behind ``end_offset``
+        (RocketMQ HAService.isSlaveOK; here per live connection, and as many as ``in_sync_replicas`` needs).
         """
         needed = self._slaves_needed
         for connection in self._counted:
@@ -204,17 +190,14 @@ class HaService:
                     return True
         return needed <= 0
 
-    def _confirmed(self) -> int:
-        return self._confirmed_now
-
     # ---- the worker
 
     def step(self) -> float | None:
-        """Accept a connection, give back those that ended, note who follows."""
+        """Accept a connection, release ended ones, record the followers."""
         listener = self._listener
         if listener is None:
             return None
-        self._reap()  # first: without free descriptors nothing is accepted, and these give some back
+        self._reap()  # first: accepting needs free descriptors, and this releases some
         self._note()
         try:
             transport = listener.accept(ACCEPT_WAIT_MS)
@@ -228,41 +211,31 @@ class HaService:
                 is_full = len(self._peers) >= PEERS_MAX or self.is_fenced
                 if not is_full:
                     self._numbers += 1
-                    connection = SlaveConnection(
-                        self._numbers,
-                        transport,
-                        self,
-                        self._store.log,
-                        self._clock,
-                        batch_bytes=self._config.ha_transfer_batch_size,
-                        bytes_per_s=self._config.max_ha_transfer_byte_in_second,
-                        heartbeat_ms=self._config.ha_send_heartbeat_interval,
-                        housekeeping_ms=self._config.ha_housekeeping_interval,
-                    )
+                    connection = SlaveConnection(self._numbers, transport, self, self._environment)
                     self._peers.add(connection)
             if is_full:
                 transport.close()
-                self._tell_beyond(transport.peer)
+                self._report_refused(transport.peer)
             else:
-                connection.start(self._runner)
+                connection.start()
         return 0
 
     def _reap(self) -> None:
         while self._to_reap:
             self._to_reap.popleft().stop()
 
-    def _tell_beyond(self, peer: str) -> None:
+    def _report_refused(self, peer: str) -> None:
         self.refused += 1
         self._beyond += 1
         now_ns = self._clock.monotonic_ns()
-        if now_ns >= self._tell_from_ns:
-            self._tell_from_ns = now_ns + TELL_EVERY_NS
+        if now_ns >= self._report_from_ns:
+            self._report_from_ns = now_ns + REPORT_EVERY_NS
             why = "this master was replaced" if self.is_fenced else f"more than {PEERS_MAX} connections"
             self._log.warning("ha_connection_refused", peer=peer, why=why, connections=self._beyond)
             self._beyond = 0
 
     def _note(self, force: bool = False) -> None:
-        """Remember who follows and what is confirmed, about once a second."""
+        """Record the followers and the confirmed offset, about once a second."""
         now_ns = self._clock.monotonic_ns()
         if now_ns < self._note_from_ns and not force:
             return
@@ -283,8 +256,8 @@ class HaService:
             in_sync = end - connection.ack_offset < self._fallbehind_bytes
             if in_sync != connection.was_in_sync:
                 connection.was_in_sync = in_sync
-                tell = self._log.info if in_sync else self._log.warning
-                tell(
+                report = self._log.info if in_sync else self._log.warning
+                report(
                     "slave_in_sync" if in_sync else "slave_fell_behind",
                     node_id=connection.node_id,
                     peer=connection.peer,
@@ -292,10 +265,10 @@ class HaService:
                     fallbehind_max_bytes=self._fallbehind_bytes,
                 )
 
-    # ---- what connections report (Master)
+    # ---- called by connections (Master)
 
     def hello(self, connection: SlaveConnection, hello: Hello) -> Welcome | Refused:
-        """Decide about a slave; see ``handshake``."""
+        """Accept or refuse a slave; see ``handshake``."""
         with self._hello_lock:
             answer = self._answer(connection, hello)
             if not isinstance(answer, Welcome):
@@ -319,7 +292,7 @@ class HaService:
             return answer
 
     def _answer(self, connection: SlaveConnection, hello: Hello) -> Welcome | Refused:
-        """Judge a slave; one that is welcomed has its place."""
+        """Judge a slave; an accepted one has its place reserved."""
         log = self._store.log
         slaves_max = self._config.total_replicas - 1 if self.is_synchronous else ASYNC_SLAVES_MAX
         while True:
@@ -329,11 +302,11 @@ class HaService:
                 before = self._slaves.get(hello.node_id)
                 others = {node: other for node, other in self._slaves.items() if node != hello.node_id}
                 learners = [other for other in others.values() if not other.is_counted]
-                if self.members.has(hello.node_id):  # its place is its own, whoever has come meanwhile
+                if self.members.has(hello.node_id):  # a counted slave keeps its place, whichever others have joined
                     others = {node: other for node, other in others.items() if other.is_counted}
                 view = MasterView(
-                    cluster=self._cluster,
-                    broker_name=self._broker_name,
+                    cluster=self._environment.cluster,
+                    broker_name=self._environment.broker_name,
                     node_id=self._state.node_id,
                     role=self._config.broker_role,
                     segment_bytes=log.segment_bytes,
@@ -353,19 +326,19 @@ class HaService:
                 is_over = len(self._slaves) > slaves_max
             if before is None or before is connection or isinstance(answer, Refused):
                 break
-            before.fail("the slave has connected again")  # its old connection may not have noticed its end yet
+            before.fail("the slave has connected again")  # the old connection may not have noticed its end yet
             self._forget(before)
         if higher is not None:
             self.fence(higher.epoch, higher.owner, "")
         if isinstance(answer, Welcome) and is_over:
             for learner in learners:
-                learner.fail("the slave whose place it would have taken is back")
+                learner.fail("the slave whose place it was to take is back")
                 self._forget(learner)
         return answer
 
     def _change_members(self, connection: SlaveConnection, offset: int) -> bool:
-        """Open an epoch in which a slave is counted that was not so far, in the place of one that is away; return
-        whether that could be done. See ``members``.
+        """Open an epoch that counts this slave in place of an absent one; return whether that succeeded. See
+        ``members``.
         """
         node_id = connection.node_id
         with self._lock:
@@ -374,9 +347,9 @@ class HaService:
         reserved = self.members.reserve(node_id, gone)
         if reserved is None:
             return False
-        # What those who go have confirmed nobody is asked for any more after a loss of power.
+        # After a power loss, removed slaves are no longer asked for what they confirmed: it must be on this disk.
         self._store.log.flush()
-        for other in others:  # they must have the epoch before they get a byte behind its beginning
+        for other in others:  # they must have the epoch before they receive a byte beyond its start
             other.cut("a new epoch begins, with another slave: connect again")
             self._forget(other)
         epoch = self._state.open_members(*reserved, self._store.log.committed_offset, kept | {node_id: offset})
@@ -390,12 +363,12 @@ class HaService:
             epoch=epoch.number,
             owner=epoch.owner,
             start_offset=epoch.start_offset,
-            hint="a node that was replaced is not promoted without --force: it lacks what is confirmed from now on",
+            hint="do not promote a replaced node (it takes --force): it lacks messages confirmed from now on",
         )
         return True
 
     def rocketmq_report(self, connection: SlaveConnection, offset: int) -> int:
-        """Let a slave of RocketMQ's follow if its address is allowed."""
+        """Let a RocketMQ slave follow if its address is allowed."""
         host = host_of(connection.peer)
         if host is None or not any(host in network for network in self._rocketmq_networks):
             raise HaProtocolError(
@@ -407,7 +380,7 @@ class HaService:
         if not log.min_offset <= start <= log.committed_offset:
             raise HaProtocolError(
                 "HA connection closed",
-                why=f"a report of {offset}, and the log is [{log.min_offset}, {log.committed_offset})",
+                why=f"the slave reports offset {offset}, but the log is [{log.min_offset}, {log.committed_offset})",
             )
         with self._lock:
             count = sum(other.protocol == "rocketmq" for other in self._streams)
@@ -416,7 +389,7 @@ class HaService:
         return start
 
     def joined(self, connection: SlaveConnection) -> None:
-        """Count a slave from here on."""
+        """Add a slave whose stream begins."""
         with self._lock:
             if self._slaves.get(connection.node_id) is connection or connection.protocol == "rocketmq":
                 self._streams = (*self._streams, connection)
@@ -435,12 +408,12 @@ class HaService:
         )
 
     def acked(self, connection: SlaveConnection) -> None:
-        """Serve those who wait for what is confirmed now."""
+        """Answer the sends that waited for the offset confirmed now."""
         if not connection.is_counted:
             lacks_bytes = self._store.log.committed_offset - connection.ack_offset
             may_try = connection.protocol == "pocketmq" and self._clock.monotonic_ns() >= connection.try_from_ns
             if may_try and 2 * lacks_bytes < self._count_within_bytes:
-                connection.fail("it has caught up: its next connection is counted")
+                connection.fail("the slave has caught up: its next connection is counted")
             return
         with self._lock:
             self._recount()
@@ -449,7 +422,7 @@ class HaService:
             self.transfer.release(confirmed)
 
     def _recount(self) -> None:
-        """Find what enough of the connected slaves have. Under the lock."""
+        """Compute the offset that enough connected slaves have. Under the lock."""
         needed = max(1, self._slaves_needed)
         if len(self._counted) < needed:
             self._confirmed_now = -1
@@ -460,7 +433,7 @@ class HaService:
             self.confirmed_offset = self._confirmed_now
 
     def ended(self, connection: SlaveConnection, why: str, refused: bool) -> None:
-        """Count a slave no more; say why it left."""
+        """Remove a slave; log why it left."""
         self._forget(connection)
         with self._lock:
             self._peers.discard(connection)
@@ -488,14 +461,14 @@ class HaService:
             self._counted = tuple(other for other in self._counted if other is not connection)
             self._recount()
 
-    # ---- the end of a reign
+    # ---- fencing
 
     def fence(self, epoch: int, owner: str, address: str) -> bool:
-        """Promise a higher epoch to another node and acknowledge nothing from here on; return whether that could be
-        promised (False: it is not newer than what is promised, nothing has changed). Durable before True is returned.
+        """Promise a higher epoch to another node and acknowledge nothing from now on; return whether the promise was
+        made (False: it is not newer than the last one, nothing has changed). Durable before True is returned.
 
-        Writes to disk. Raises ``StoreError``: the promise could not be kept; this node acknowledges nothing then
-        either, until it is started again.
+        Writes to disk. Raises ``StoreError`` when the promise could not be written; this node then acknowledges nothing
+        until it is restarted.
         """
         try:
             if not self._state.fence(epoch, owner, address):
@@ -529,10 +502,10 @@ class HaService:
         if self.on_fenced is not None:
             self.on_fenced(by)
 
-    # ---- what is seen
+    # ---- status
 
     def status(self) -> HaStatus:
-        """Return what the master knows of its slaves."""
+        """Return what the master knows about its slaves."""
         end = self._store.log.committed_offset
         now_ns, now_ms = self._clock.monotonic_ns(), self._clock.now_ms()
         counted = set(self._counted)
@@ -584,6 +557,8 @@ def port_of(config: StoreConfig, broker_port: int) -> int:
     port = config.ha_listen_port or broker_port + 1
     if port > 65_535:
         raise ConfigError(
-            "HA port not opened", why=f"{port} is no port", hint="set store.ha_listen_port, or a lower broker port"
+            "HA port not opened",
+            why=f"{port} is above 65535",
+            hint="set store.ha_listen_port, or a lower broker port",
         )
     return port

@@ -1,11 +1,11 @@
 """A slave: follows its master's log.
 
-Lives here: ``HaSlave``: connecting, the handshake, taking the stream, acknowledging, promises, what it does when its
-disk or its master is sick.
+Lives here: ``HaSlave``: connecting, the handshake, taking the stream, acknowledging, promises, the reaction to a
+failing disk or master.
 
-One worker, which blocks in the socket: a received group is appended, acknowledged, then dispatched, in one thread and
-without a hop. A slave whose disk refuses bytes gives its connection up, so that the master sees at once that it is not
-there, and connects again only when the disk has taken what it refused.
+One worker, which blocks in the socket: it appends a received group, acknowledges it, then dispatches it, in one thread
+and without a hop. A slave whose disk refuses bytes closes its connection, so that the master notices at once, and
+connects again only after the disk has taken the refused bytes.
 """
 
 import threading
@@ -15,29 +15,26 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 import numpy as np
 
-from pocketmq.common.clock import Clock
 from pocketmq.common.crc import crc32
 from pocketmq.common.errors import PocketMQError
-from pocketmq.common.events import EventLog
-from pocketmq.common.runner import Runner, Worker
-from pocketmq.store.config import StoreConfig
+from pocketmq.common.runner import Worker
 from pocketmq.store.errors import OffsetOutOfRange, StoreError
 from pocketmq.store.ha import wire
+from pocketmq.store.ha.environment import HaEnvironment
 from pocketmq.store.ha.epochs import BadEpochs, EpochTable
 from pocketmq.store.ha.following import Decision, SlaveView, Step, WelcomeRefused, judge_welcome
 from pocketmq.store.ha.raw_append import RawAppender
-from pocketmq.store.ha.state import GroupRule, HaState
+from pocketmq.store.ha.state import GroupRule
 from pocketmq.store.ha.transport import Transport, TransportError, connect
 from pocketmq.store.ha.wire import Ack, Data, Fetch, HaProtocolError, Heartbeat, Message, Refused, Welcome
-from pocketmq.store.message_store import MessageStore
 
 CONNECT_MS: Final = 3000
 HANDSHAKE_MS: Final = 5000
 RECEIVE_WAIT_MS: Final = 500.0
-"""Longest wait in the socket: then the clock is looked at."""
+"""Longest wait in the socket before the clock is checked."""
 RETRY_MS_MIN: Final = 100
 RETRY_MS_MAX: Final = 5000
-"""Between two tries to connect (RocketMQ HAClient waits 5 s)."""
+"""Longest pause between two connection attempts (RocketMQ HAClient waits 5 s)."""
 SICK_RETRY_MS: Final = 1000
 NOTE_CONFIRMED_NS: Final = 1_000_000_000
 FETCHED_BYTES: Final = 1 << 20
@@ -53,8 +50,8 @@ class Connect(Protocol):
 
 
 class FollowedMaster(NamedTuple):
-    """The node whose log a slave follows now: ``epoch`` and ``owner`` of the stream, and the ``address`` at which it
-    says that it serves clients, empty if it does not say."""
+    """The node whose log a slave follows: ``epoch`` and ``owner`` of the stream, and the ``address`` at which it serves
+    clients, empty if unknown."""
 
     epoch: int
     owner: str
@@ -62,11 +59,11 @@ class FollowedMaster(NamedTuple):
 
 
 class SlaveSideStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What a slave says of itself. Offsets and sizes are bytes.
+    """A slave's own status. Offsets and sizes are bytes.
 
-    ``connected``: it follows, its acknowledgements may count. ``behind_ms``: how much older its newest message is than
-    the master's clock when that sent last, 0 when it has everything, -1 while it does not know. ``waits_for_restart``:
-    its log must be cut, for which the store is opened anew.
+    ``connected``: it follows, its acknowledgements may count. ``behind_ms``: the age of its newest message at the
+    master's last heartbeat or data, by the master's clock; 0 when it has everything, -1 while unknown.
+    ``waits_for_restart``: its log must be cut, for which the store is opened again.
     """
 
     master_address: str
@@ -94,29 +91,21 @@ class HaSlave:
 
     def __init__(
         self,
-        config: StoreConfig,
-        store: MessageStore,
-        state: HaState,
-        clock: Clock,
-        runner: Runner,
-        log: EventLog,
+        environment: HaEnvironment,
         master_address: Callable[[], str],
         *,
-        cluster: str,
-        broker_name: str,
         broker_id: int,
         on_reopen: Callable[[], None],
         connect: Connect = connect,
     ) -> None:
         """``master_address()`` is the master's HA address, host:port, or empty while it is not known; must be quick."""
-        self._store = store
-        self._state = state
-        self._clock = clock
-        self._runner = runner
-        self._log = log
+        config = environment.store.config
+        self._environment = environment
+        self._store = environment.store
+        self._state = environment.state
+        self._clock = environment.clock
+        self._log = environment.log
         self._master_address = master_address
-        self._cluster = cluster
-        self._broker_name = broker_name
         self._broker_id = broker_id
         self._on_reopen = on_reopen
         self._connect_to = connect
@@ -124,10 +113,10 @@ class HaSlave:
         self._ack_policy = config.slave_ack_policy
         self._heartbeat_ns = config.ha_send_heartbeat_interval * _NS_PER_MS
         self._housekeeping_ns = config.ha_housekeeping_interval * _NS_PER_MS
-        self._appender = RawAppender(store, log)
+        self._appender = RawAppender(self._store, self._log)
         self._worker: Worker | None = None
         self._stopping = False
-        self._take_lock = threading.Lock()  # held over appends and promises: none happens within the other
+        self._take_lock = threading.Lock()  # held over appends and promises, which exclude each other
         self._transport: Transport | None = None
         self._decoder = wire.FrameDecoder(wire.FROM_MASTER)
         self._address = ""
@@ -139,7 +128,7 @@ class HaSlave:
         self._waits_for_restart = False
         self._sick: StoreError | None = None
         self._last_error = ""
-        self._told = ""
+        self._reported = ""
         self._differs_from: GroupRule | None = None
         self._retry_ms = RETRY_MS_MIN
         self._received_ns = self._sent_ns = self._connected_ns = 0
@@ -155,10 +144,10 @@ class HaSlave:
 
     def start(self) -> None:
         """Start following."""
-        self._worker = self._runner.start("ha-slave", self.step)
+        self._worker = self._environment.runner.start("ha-slave", self.step)
 
     def stop(self) -> None:
-        """End the connection and the worker. Twice does nothing."""
+        """End the connection and the worker. A second call does nothing."""
         self._stopping = True
         transport, worker = self._transport, self._worker
         if transport is not None:
@@ -168,20 +157,19 @@ class HaSlave:
             worker.stop()
         self._disconnect("stopped")
 
-    # ---- seen from outside
+    # ---- promises and status
 
     @property
     def confirmed_offset(self) -> int:
-        """What is below it is never cut without an operator's word: somebody may have been told SEND_OK."""
+        """Bytes below it are never cut without an operator's consent: a producer may have received SEND_OK for them."""
         end = self._store.log.appended_offset
         return end if self._state.acks_confirm else max(self._state.confirmed_offset, self._announced)
 
     def promise(self, epoch: int, owner: str) -> bool:
-        """Promise an epoch; return whether that could be promised. Durable before True is returned.
+        """Promise an epoch; return whether the promise was made. Durable before True is returned.
 
-        From then on nothing of an older epoch enters the log or is acknowledged: where the log ends afterwards, it ends
-        until the epoch's owner adds to it. Waits for an append under way; not for the event loop. Raises
-        ``StoreError``.
+        From then on nothing of an older epoch enters the log or is acknowledged: only the epoch's owner can extend the
+        log. Waits for an append under way; not for the event loop. Raises ``StoreError``.
         """
         with self._take_lock:
             if not self._state.promise(epoch, owner):
@@ -194,12 +182,12 @@ class HaSlave:
 
     @property
     def followed(self) -> FollowedMaster | None:
-        """The master whose log comes in now; None while there is none. Never blocks."""
+        """The master that this slave follows now, or None. Never blocks."""
         followed = self._followed
         return followed if self._following else None
 
     def status(self) -> SlaveSideStatus:
-        """Return how it goes. Never blocks."""
+        """Return the slave's status. Never blocks."""
         log = self._store.log
         end, master_end = log.committed_offset, self._master_end
         behind = max(0, master_end - end)
@@ -228,7 +216,7 @@ class HaSlave:
     # ---- the worker
 
     def step(self) -> float | None:
-        """Connect, or take what came, or wait a moment for it."""
+        """Connect, or handle received bytes, or wait a moment for some."""
         if self._stopping or self._waits_for_restart:
             return None
         try:
@@ -256,11 +244,11 @@ class HaSlave:
         log, state = self._store.log, self._state
         end = log.appended_offset
         hello = wire.Hello(
-            cluster=self._cluster,
-            broker_name=self._broker_name,
+            cluster=self._environment.cluster,
+            broker_name=self._environment.broker_name,
             broker_id=self._broker_id,
             node_id=state.node_id,
-            epochs=[(entry.number, entry.owner, entry.start_offset) for entry in state.epochs.cut(end).entries],
+            epochs=state.epochs.cut(end).to_rows(),
             end_offset=end,
             min_offset=self._min_offset(),
             segment_bytes=log.segment_bytes,
@@ -289,7 +277,7 @@ class HaSlave:
         count = transport.receive_into(self._decoder.buffer(), RECEIVE_WAIT_MS)
         now_ns = self._clock.monotonic_ns()
         if count == 0:
-            raise TransportError("HA connection closed", why=f"the master {self._address} has closed it")
+            raise TransportError("HA connection closed", why=f"by the master {self._address}")
         if count is None:
             self._check_time(now_ns)
             return
@@ -308,7 +296,7 @@ class HaSlave:
                 self._appender.dispatch()
         if self._following and now_ns - self._noted_ns >= NOTE_CONFIRMED_NS:
             self._note_confirmed(now_ns)
-            if now_ns - self._connected_ns >= RETRY_MS_MAX * _NS_PER_MS:  # it lasts: the next break is a new one
+            if now_ns - self._connected_ns >= RETRY_MS_MAX * _NS_PER_MS:  # stable: the next break starts afresh
                 self._retry_ms = RETRY_MS_MIN
 
     def _check_time(self, now_ns: int) -> None:
@@ -324,7 +312,7 @@ class HaSlave:
             self._acknowledge(always=True)
 
     def _take(self, message: Message) -> bool:
-        """Do what a message asks for; return whether something was appended."""
+        """Handle a message; return whether it appended something."""
         if isinstance(message, Data):
             self._take_data(message)
             return True
@@ -334,7 +322,7 @@ class HaSlave:
         elif isinstance(message, Welcome):
             self._take_welcome(message)
         elif isinstance(message, Refused):
-            self._tell("slave_refused_by_master", f"{message.code}: {message.text}")
+            self._report("slave_refused_by_master", f"{message.code}: {message.text}")
             raise TransportError("HA connection closed", why=f"the master refuses: {message.code}: {message.text}")
         elif isinstance(message, Fetch):
             self._serve_fetch(message)
@@ -356,11 +344,11 @@ class HaSlave:
         try:
             decision = judge_welcome(welcome, view)
         except WelcomeRefused as error:
-            self._tell("slave_refuses_master", str(error))
+            self._report("slave_refuses_master", str(error))
             raise
         if decision.step is Step.SERVE:
             if not state.may_follow(welcome.epoch, welcome.owner):
-                why = f"the master recovers in epoch {welcome.epoch}, and {state.promised_epoch} was promised"
+                why = f"the master recovers in epoch {welcome.epoch}, but epoch {state.promised_epoch} was promised"
                 raise TransportError("HA connection closed", why=why)
             self._decoder.kinds = _SERVING
             self._log.info("master_recovers", master=self._address, end_offset=end, master_end=welcome.end_offset)
@@ -368,14 +356,14 @@ class HaSlave:
         confirms = welcome.role == "SYNC_MASTER" and welcome.in_sync_replicas == 2
         confirms = confirms and (welcome.counted or state.acks_confirm)
         with self._take_lock:
-            # A cut still needs to know what this slave's acknowledgements meant to its former master.
+            # A cut still depends on what this slave's acknowledgements meant to its former master.
             confirms_now = confirms if decision.step in (Step.FOLLOW, Step.START_AT) else state.acks_confirm
             group = GroupRule(welcome.role, welcome.in_sync_replicas, welcome.total_replicas)
             if not state.follow(
                 welcome.epoch, welcome.owner, acks_confirm=confirms_now, group=group, counted=welcome.counted
             ):
                 why = f"epoch {state.promised_epoch} was promised to {state.promised_owner}"
-                self._tell("slave_refuses_master", f"{self._address} has epoch {welcome.epoch}: {why}")
+                self._report("slave_refuses_master", f"{self._address} has epoch {welcome.epoch}: {why}")
                 raise TransportError("HA connection closed", why=f"the master has epoch {welcome.epoch}, but {why}")
             if decision.step in (Step.CUT, Step.DROP):
                 self._order(decision, view)
@@ -390,7 +378,7 @@ class HaSlave:
             self._is_synchronous = welcome.role == "SYNC_MASTER"
             self._following = True
         self._decoder.kinds = frozenset({wire.DATA, wire.HEARTBEAT})
-        self._last_error = self._told = ""
+        self._last_error = self._reported = ""
         self._connects += 1
         self._heard(welcome.end_offset, welcome.confirm_offset, 0)
         self._log.info(
@@ -416,11 +404,11 @@ class HaSlave:
                 total_replicas=own[1],
                 master_in_sync_replicas=group.in_sync_replicas,
                 master_total_replicas=group.total_replicas,
-                what_to_do="set them as on the master: after a promotion this node's own count",
+                what_to_do="set them as on the master: after a promotion this node's own settings apply",
             )
 
     def _order(self, decision: Decision, view: SlaveView) -> None:
-        """Have the log cut, or given up, by a new start of the store."""
+        """Order the next start of the store to cut or drop the log."""
         if decision.step is Step.CUT:
             self._state.order_cut(decision.offset)
             self._log.warning(
@@ -453,7 +441,7 @@ class HaSlave:
         segment_bytes = self._store.log.segment_bytes
         if crc32(data.body) != data.crc:
             raise HaProtocolError(
-                "HA connection closed", why=f"[{data.offset}, {end}) was changed on its way: its CRC differs"
+                "HA connection closed", why=f"[{data.offset}, {end}) was corrupted in transit: its CRC differs"
             )
         if data.offset // segment_bytes != (end - 1) // segment_bytes:
             raise HaProtocolError("HA connection closed", why=f"[{data.offset}, {end}) crosses the end of a segment")
@@ -463,7 +451,7 @@ class HaSlave:
             if data.offset != self._appender.expected_offset:
                 raise HaProtocolError(
                     "HA connection closed",
-                    why=f"the master sends {data.offset}, the slave's log goes on at {self._appender.expected_offset}",
+                    why=f"the master sends {data.offset}, but the slave expects {self._appender.expected_offset}",
                 )
             self._adopt_epochs(end)
             self._appender.take(data.offset, data.body)
@@ -471,8 +459,8 @@ class HaSlave:
         self._heard(data.master_end, data.confirm_offset, data.now_ms)
 
     def _adopt_epochs(self, end: int) -> None:
-        """Take over the epochs that begin within what is about to be appended, durably: a log must never hold bytes of
-        an epoch that its table does not name.
+        """Adopt, durably, the epochs that begin before ``end``, before their bytes are appended: a log must never hold
+        bytes of an epoch that its table does not name.
         """
         epochs = self._master_epochs
         if self._state.epochs.last_number < epochs.last_number:
@@ -484,7 +472,7 @@ class HaSlave:
             self._announced = max(self._announced, min(confirm_offset, self._store.log.appended_offset))
 
     def _acknowledge(self, *, always: bool = False) -> None:
-        """Tell the master what is held as the policy says, if that is more than it knows."""
+        """Acknowledge what this slave holds according to its policy, if the master does not know it yet."""
         log = self._store.log
         if self._ack_policy == "FLUSHED":
             if log.flushed_offset < log.committed_offset:
@@ -520,7 +508,7 @@ class HaSlave:
     # ---- a master that recovers
 
     def _serve_fetch(self, fetch: Fetch) -> None:
-        """Send what the master asks for, as far as this log has it."""
+        """Send the requested range, as far as this log has it."""
         log = self._store.log
         at, end = max(fetch.from_offset, 0), min(fetch.to_offset, log.committed_offset)
         if at < log.min_offset:
@@ -532,17 +520,17 @@ class HaSlave:
                 log.read_into(at, body)
                 self._send(wire.encode_fetched_head(at, crc32(body.data), len(body)) + body.tobytes())
                 at += len(body)
-        except OffsetOutOfRange:  # retention was faster
+        except OffsetOutOfRange:  # retention has removed it
             pass
         if at < fetch.to_offset:
             self._send(wire.encode_fetched_head(at, 0, 0))
 
-    # ---- trouble
+    # ---- failures
 
-    def _tell(self, event: str, why: str) -> None:
-        """Say it once, not at each try."""
-        if why != self._told:
-            self._told = why
+    def _report(self, event: str, why: str) -> None:
+        """Log it once, not at each attempt."""
+        if why != self._reported:
+            self._reported = why
             self._log.error(event, master=self._address, why=why)
 
     def _failed(self, error: StoreError) -> None:
@@ -555,16 +543,16 @@ class HaSlave:
                 "slave_disk_failed",
                 error=str(error),
                 end_offset=self._store.log.appended_offset,
-                what_to_do="the master waits for this slave no more; it follows again by itself when its disk works, "
+                what_to_do="the master no longer waits for this slave; it follows again by itself when its disk works, "
                 "but after a failed sync only after a restart",
             )
         self._sick = error
         self._retry_ms = SICK_RETRY_MS
         self._disconnect(str(error))
-        self._appender.dispatch()  # what it took before the disk failed
+        self._appender.dispatch()  # bytes appended before the disk failed
 
     def _try_disk(self) -> None:
-        """Append what the disk refused, or raise again."""
+        """Append the bytes that the disk refused, or raise again."""
         self._appender.retry()
         self._state.check_writable()
         self._appender.dispatch()

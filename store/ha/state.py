@@ -1,10 +1,10 @@
-"""What a node must not forget about replication, in ``<store>/pocketmq/ha.json``.
+"""The durable state of a node's replication, in ``<store>/pocketmq/ha.json``.
 
-Lives here: ``HaState``: the epoch table, promises, the role that a promotion gave, the fence, who followed, and their
-file. Every answer given on its ground is durable first.
+Lives here: ``HaState``: the epoch table, promises, the role set by a promotion, the fence, the followers, and their
+file. The state is durable before any answer is based on it.
 
-The file is JSON with its own CRC-32, replaced as a whole (``.tmp``, sync, rename, sync of the directory); what it said
-before stays beside it as ``ha.json.bak``, for people: an older promise must never be believed by itself.
+The file is JSON with its own CRC-32, replaced as a whole (``.tmp``, sync, rename, sync of the directory). The previous
+content stays beside it as ``ha.json.bak``, for operators only: the node itself must never trust an older promise.
 """
 
 import posixpath
@@ -25,7 +25,7 @@ from pocketmq.store.ha.epochs import OWNER_CHARS_MAX, Epoch, EpochTable
 
 STATE_VERSION: Final = 1
 SLAVES_MAX: Final = 64
-"""Followers that are remembered; the one that is furthest behind goes first."""
+"""Maximum number of remembered followers; the one furthest behind is forgotten first."""
 NOTE_SLAVES_EVERY_NS: Final = 5_000_000_000
 """Acknowledged offsets are written at most this often, new followers at once: each write syncs beside the log's own
 syncs, and only the text of an error depends on the offsets."""
@@ -35,13 +35,13 @@ _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 
 
 class HaFenced(StoreError):
-    """This node has promised a newer epoch to another one and must not lead any more."""
+    """This node has promised a newer epoch to another one and must not lead."""
 
     default_cause = Cause.NOT_MASTER
 
 
 class FencedBy(msgspec.Struct, frozen=True):
-    """Who replaced this master: the epoch, its owner, and the owner's address if it was told (else empty)."""
+    """The node that replaced this master: its epoch, its owner name, and its address if known (else empty)."""
 
     epoch: int
     owner: str
@@ -49,7 +49,7 @@ class FencedBy(msgspec.Struct, frozen=True):
 
 
 class GroupRule(NamedTuple):
-    """What a master asks for before SEND_OK: its role, and how many copies of how many."""
+    """A master's condition for SEND_OK: its role, and how many copies of how many."""
 
     role: str
     in_sync_replicas: int
@@ -57,7 +57,7 @@ class GroupRule(NamedTuple):
 
 
 class RememberedRole(NamedTuple):
-    """What ``set_role`` changes: see the fields of ``HaState``."""
+    """The fields that ``set_role`` changes; see ``HaState``."""
 
     role: str
     broker_id: int
@@ -99,10 +99,10 @@ class _File(msgspec.Struct):
 
 
 class HaState:
-    """The durable state of one node. Reads never block; what changes it writes the file: not for the event loop.
+    """The durable state of one node. Reads never block; changes write the file: not for the event loop.
 
-    Thread-safe. A method that raised ``StoreError`` has changed nothing that anybody may rely on: a promise that could
-    not be written was not made.
+    Thread-safe. A method that raises ``StoreError`` has changed nothing: a promise that could not be written was not
+    made.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class HaState:
     def load(self) -> None:
         """Read the file, or make the state of a node that never replicated. May be called again.
 
-        Raises ``CorruptStore`` for a file that is there and cannot be read, or was there: guessing could break a
+        Raises ``CorruptStore`` when the file is unreadable, or gone although its backup exists: guessing could break a
         promise.
         """
         self.present_boot_id = _boot_id(self._file_system)
@@ -135,7 +135,7 @@ class HaState:
                 data = self._file_system.read_all(self.path)
             except FileNotFoundError:
                 if self._file_system.exists(f"{self.path}.bak"):
-                    raise self._unreadable("it is gone, and what it said before is still there") from None
+                    raise self._unreadable("it is missing, but its backup exists") from None
                 self._make_directory()
                 self._change(_Content(node_id=self._random_bytes(8).hex()))
                 return
@@ -153,14 +153,14 @@ class HaState:
             self._written = data
 
     def _make_directory(self) -> None:
-        """Make the store's directories, durably: a file in a directory whose name is lost is lost."""
+        """Make the store's directories, durably: when a directory's name is lost, so are its files."""
         files, own = self._file_system, self._own_directory
         files.make_dirs(own)
         root = posixpath.dirname(own)
         files.sync_dir(root)
         try:
             files.sync_dir(posixpath.dirname(root))
-        except StorePermission:  # not ours to read: whoever made the store's directory there had to sync it
+        except StorePermission:  # not readable for us: the creator of the store's directory had to sync it
             pass
 
     def _unreadable(self, why: str) -> CorruptStore:
@@ -171,7 +171,7 @@ class HaState:
             "start as a slave with an empty store directory, so that no promise is broken",
         )
 
-    # ---- what is known
+    # ---- reading the state
 
     @property
     def node_id(self) -> str:
@@ -180,22 +180,22 @@ class HaState:
 
     @property
     def epochs(self) -> EpochTable:
-        """The epochs of the log. After a power loss it may name some that start behind the log's end: ``cut`` it."""
+        """The epochs of the log. After a power loss some may start beyond the log's end: ``cut`` the table."""
         return self._epochs
 
     @property
     def promised_epoch(self) -> int:
-        """Nothing is taken from, or confirmed to, epochs below it."""
+        """The newest promised epoch: nothing is taken from, or confirmed to, lower ones."""
         return self._content.promised_epoch
 
     @property
     def promised_owner(self) -> str:
-        """Whose that epoch is; empty before the first promise."""
+        """The owner of ``promised_epoch``; empty before the first promise."""
         return self._content.promised_owner
 
     @property
     def role(self) -> str:
-        """The role that a promotion or demotion gave, which wins over the config; empty: what the config says."""
+        """The role set by a promotion or demotion, which overrides the config; empty: the config's role."""
         return self._content.role
 
     @property
@@ -205,33 +205,33 @@ class HaState:
 
     @property
     def fenced_by(self) -> FencedBy | None:
-        """Who replaced this master; None if nobody has."""
+        """The node that replaced this master, or None."""
         return self._content.fenced_by
 
     @property
     def slaves(self) -> dict[str, int]:
-        """{node id: offset acknowledged last} of those who followed this master; a copy."""
+        """{node id: last acknowledged offset} of this master's followers; a copy."""
         return dict(self._content.slaves)
 
     @property
     def confirmed_offset(self) -> int:
-        """What is below it must stay: somebody may have been told SEND_OK. Never above what was confirmed, but perhaps
-        seconds old.
+        """Bytes below it must stay: a producer may have received SEND_OK for them. Never above the confirmed offset,
+        but perhaps seconds old.
         """
         return self._content.confirmed_offset
 
     @property
     def acks_confirm(self) -> bool:
         """Whether this slave's own acknowledgements were enough for SEND_OK (synchronous master, two in-sync replicas):
-        then all that is in its log counts as confirmed.
+        then its whole log counts as confirmed.
         """
         return self._content.acks_confirm
 
     @property
     def group(self) -> GroupRule | None:
-        """What the master that was followed last asks for before SEND_OK; None before the first one.
+        """The condition for SEND_OK of the master followed last; None before the first one.
 
-        A promotion counts on it: this node's own settings may be others.
+        A promotion relies on it, because this node's own settings may differ.
         """
         content = self._content
         if not content.group_total:
@@ -240,7 +240,7 @@ class HaState:
 
     @property
     def counted(self) -> bool:
-        """Whether the master that was followed last counts this slave; one that it does not must not be promoted."""
+        """Whether the master followed last counts this slave; an uncounted slave must not be promoted."""
         return self._content.counted
 
     @property
@@ -250,48 +250,48 @@ class HaState:
 
     @property
     def cut_to(self) -> int | None:
-        """Where the next opening of the store must end the log; None: where it ends."""
+        """The offset to which the next opening of the store must cut the log; None: no cut."""
         return None if self._content.cut_to < 0 else self._content.cut_to
 
     @property
     def drop(self) -> bool:
-        """Whether the next opening of the store must give up the whole log."""
+        """Whether the next opening of the store must drop the whole log."""
         return self._content.drop
 
     @property
     def accept_loss(self) -> bool:
-        """Whether an operator has agreed that this slave's next cut may take what was confirmed."""
+        """Whether an operator has agreed that this slave's next cut may remove confirmed messages."""
         return self._content.accept_loss
 
     @property
     def same_boot(self) -> bool:
-        """Whether the machine certainly runs since the last run as a master: what that wrote is there, even if it was
-        killed, because the page cache has it.
+        """Whether the machine has certainly not rebooted since the last run as a master: everything that run wrote is
+        there, even if it was killed, because the page cache has it.
         """
         return self.present_boot_id != "" and self.present_boot_id == self._content.boot_id
 
     def is_own(self, owner: str) -> bool:
-        """Tell whether an epoch's owner is a run of this node."""
+        """Return whether an epoch's owner is a run of this node."""
         return owner.startswith(f"{self.node_id}.")
 
     def new_owner(self) -> str:
-        """Return a name for one run of this node, as an owner of epochs."""
+        """Return a new owner name for one run of this node."""
         return f"{self.node_id}.{self._random_bytes(4).hex()}"
 
     def may_follow(self, epoch: int, owner: str) -> bool:
-        """Tell whether the promises allow to take data from, and acknowledge to, ``owner`` in ``epoch``."""
+        """Return whether the promises allow taking data from, and acknowledging to, ``owner`` in ``epoch``."""
         content = self._content
         return epoch > content.promised_epoch or (epoch == content.promised_epoch and owner == content.promised_owner)
 
     # ---- promises and epochs
 
     def promise(self, epoch: int, owner: str) -> bool:
-        """Promise to take nothing from lower epochs, and from this one only if it is ``owner``'s; return whether that
-        could be promised. Durable before True is returned. Twice the same is True.
+        """Promise to take nothing from lower epochs, and from this one only if it is ``owner``'s; return whether the
+        promise was made. Durable before True is returned. Repeating a promise returns True.
 
-        Promising itself (``is_own``) is how a candidate starts: ``open_epoch`` will open exactly this epoch. A fence
-        stands until the promotion is ordered (``set_role``): a candidate whom too few others followed must not lead
-        after its next start. Raises ``StoreError`` when the disk does; nothing was promised then.
+        A candidate starts by promising an epoch to itself (``is_own``): ``open_epoch`` will open exactly this epoch. A
+        fence stands until the promotion is ordered (``set_role``): a candidate that too few others followed must not
+        lead after its next start. Raises ``StoreError`` when the disk does; then nothing was promised.
         """
         if not (0 < epoch <= EPOCH_PROMISED_MAX and 0 < len(owner) <= OWNER_CHARS_MAX):
             return False
@@ -302,8 +302,8 @@ class HaState:
             return True
 
     def fence(self, epoch: int, owner: str, address: str = "") -> bool:
-        """Promise ``epoch`` to another node that replaces this master, and remember who; return whether that is newer
-        than what is promised (if not, nothing changes). Durable before True is returned.
+        """Promise ``epoch`` to the node that replaces this master, and record that node; return whether the epoch is
+        newer than the last promise (if not, nothing changes). Durable before True is returned.
         """
         if not (0 < epoch <= EPOCH_PROMISED_MAX and 0 < len(owner) <= OWNER_CHARS_MAX) or self.is_own(owner):
             return False
@@ -315,10 +315,10 @@ class HaState:
             return True
 
     def needs_new_members(self, rule: str, count_max: int) -> bool:
-        """Tell whether the epoch that a master opens now must be one with a new set of counted slaves.
+        """Return whether a master must now open its epoch with a new set of counted slaves.
 
-        ``rule`` says how many copies SEND_OK takes, of how many: a slave that was counted under another one, or one of
-        more than ``count_max``, may lack what the others have confirmed.
+        ``rule``: how many copies of how many SEND_OK takes. A slave counted under another rule, or one of more than
+        ``count_max``, may lack messages that the others have confirmed.
         """
         content = self._content
         return content.members_changed or bool(
@@ -337,9 +337,9 @@ class HaState:
     def open_epoch(self, start_offset: int, *, rule: str = "", count_max: int = SLAVES_MAX) -> Epoch:
         """Open this run's epoch at ``start_offset``, the end of the log, and promise it to ourselves.
 
-        The epoch that this node was promoted to, if it was not opened yet, else the next number with a new owner; if
+        The epoch that this node was promoted to, if not yet opened; else the next number with a new owner; if
         ``needs_new_members``, the next one with a new set of counted slaves, for which all below ``start_offset`` must
-        be durable. From here on ``clean`` is false until ``mark_clean``. Durable when it returns. Raises ``HaFenced``
+        be durable. From now on ``clean`` is false until ``mark_clean``. Durable when it returns. Raises ``HaFenced``
         when the newest promise is another node's, and ``StoreError``.
         """
         with self._lock:
@@ -349,7 +349,7 @@ class HaState:
             number, owner = content.promised_epoch, content.promised_owner
             highest = max(self._epochs.last_number, content.opened_epoch)
             is_new = self.needs_new_members(rule, count_max)
-            if number <= highest:  # opened before: its number never stands for two places in the log
+            if number <= highest:  # opened before: one number must never stand for two places in the log
                 number, owner = next_members(highest) if is_new else highest + 1, self.new_owner()
             epoch = Epoch(number, owner, start_offset)
             confirmed = content.confirmed_offset
@@ -372,8 +372,8 @@ class HaState:
             return epoch
 
     def reserve_members(self) -> tuple[int, str]:
-        """Return number and owner for an epoch with a new set of counted slaves; the number is never used for another
-        one. Durable when it returns. Raises ``HaFenced`` and ``StoreError``.
+        """Return number and owner for an epoch with a new set of counted slaves; the number is never used again.
+        Durable when it returns. Raises ``HaFenced`` and ``StoreError``.
         """
         with self._lock:
             content = self._content
@@ -383,10 +383,10 @@ class HaState:
             return number, self.new_owner()
 
     def open_members(self, number: int, owner: str, start_offset: int, slaves: dict[str, int]) -> Epoch:
-        """Open the epoch of ``reserve_members``, in which ``slaves`` {node id: offset} are counted and no others.
+        """Open the epoch of ``reserve_members``, in which only ``slaves`` {node id: offset} are counted.
 
-        All below ``start_offset`` must be durable, and nobody may have bytes behind it: who follows must take over the
-        epoch with them. Durable when it returns. Raises ``HaFenced`` and ``StoreError``.
+        All below ``start_offset`` must be durable, and no slave may have bytes beyond it: followers must adopt the
+        epoch together with its bytes. Durable when it returns. Raises ``HaFenced`` and ``StoreError``.
         """
         with self._lock:
             self._check_leads()
@@ -397,13 +397,13 @@ class HaState:
             return epoch
 
     def is_reserved(self, epoch: int, owner: str) -> bool:
-        """Tell whether ``epoch`` is one of the log, or one that this node has reserved and not opened yet."""
+        """Return whether ``epoch`` is in the log's table, or reserved by this node and not yet opened."""
         if any((entry.number, entry.owner) == (epoch, owner) for entry in self._epochs.entries):
             return True
         return self.is_own(owner) and self._epochs.last_number < epoch <= self._content.opened_epoch
 
     def set_epochs(self, epochs: EpochTable) -> None:
-        """Take over the table of the master that is followed, as far as the own log reaches. Durable when it returns.
+        """Adopt the master's table, as far as this log reaches. Durable when it returns.
 
         Call it before bytes of a new epoch are appended, and after a cut.
         """
@@ -414,10 +414,10 @@ class HaState:
     def follow(
         self, epoch: int, owner: str, *, acks_confirm: bool, group: GroupRule | None = None, counted: bool = True
     ) -> bool:
-        """Promise a master its epoch and note whether our acknowledgements alone confirm, or do not count at all, and
-        its ``group`` rule; False as ``promise``.
+        """Promise a master its epoch and record whether our acknowledgements alone confirm, or do not count at all, and
+        its ``group`` rule; return False as ``promise`` does.
 
-        Who followed this node when it was a master itself is forgotten: its log is another one's from here on.
+        Forgets the followers that this node had as a master: from now on its log is another node's.
         """
         if not (0 < epoch <= EPOCH_PROMISED_MAX and 0 < len(owner) <= OWNER_CHARS_MAX):
             return False
@@ -437,12 +437,12 @@ class HaState:
             self._change(changed)
             return True
 
-    # ---- the rest
+    # ---- role, followers, cuts
 
     def set_role(self, role: str, broker_id: int) -> None:
-        """Remember the role that a promotion or demotion gave; empty takes the override back.
+        """Record the role set by a promotion or demotion; empty removes the override.
 
-        A slave is not fenced any more: it follows; nor is a master that has promised itself the newest epoch: it was
+        This ends the fence of a slave, which follows, and of a master that has promised itself the newest epoch: it was
         promoted. Durable when it returns.
         """
         with self._lock:
@@ -459,31 +459,31 @@ class HaState:
 
     @property
     def tables_due(self) -> bool:
-        """Whether a promoted master has yet to look whether its tables have all that its log has."""
+        """Whether a promoted master has yet to check its tables against its log."""
         return self._content.tables_due
 
     def tables_done(self) -> None:
-        """Note that the tables were put right, and written. Durable when it returns."""
+        """Record that the tables were corrected and written. Durable when it returns."""
         with self._lock:
             self._change(self._changed(tables_due=False))
 
     @property
     def remembered_role(self) -> RememberedRole:
-        """What ``take_back`` needs to undo a ``set_role``."""
+        """The values with which ``take_back`` undoes a ``set_role``."""
         content = self._content
         return RememberedRole(
             content.role, content.broker_id, content.fenced_by, content.accept_loss, content.tables_due
         )
 
     def take_back(self, before: RememberedRole) -> None:
-        """Undo ``set_role`` and ``order_accept_loss``: the role could not be taken. Promises stand. Call ``load`` first
-        when another run has used the file. Durable when it returns.
+        """Undo ``set_role`` and ``order_accept_loss`` when the role could not be taken. Promises stand. Call ``load``
+        first when another run has used the file. Durable when it returns.
         """
         with self._lock:
             self._change(self._changed(**before._asdict()))
 
     def note_slaves(self, acks: dict[str, int]) -> None:
-        """Remember who follows and how far each has acknowledged; who left stays, with what it had.
+        """Record the followers and their acknowledged offsets; followers that left keep their last offset.
 
         New followers are durable when it returns; offsets alone are written every few seconds.
         """
@@ -499,14 +499,14 @@ class HaState:
                 self._change(self._changed(slaves=merged))
 
     def note_acks(self, acks: dict[str, int]) -> None:
-        """Do ``note_slaves`` for those of ``acks`` that follow already."""
+        """Do ``note_slaves`` for the known followers in ``acks``."""
         known = self._content.slaves
         self.note_slaves({node: offset for node, offset in acks.items() if node in known})
 
     def forget_slaves(self, keep: set[str]) -> None:
-        """Forget followers other than ``keep``: nothing is fetched from them, or waited for, at the next start.
+        """Forget followers other than ``keep``: the next start fetches nothing from them and does not wait for them.
 
-        The next epoch has a new set of counted slaves: others may take their places from there on.
+        The next epoch has a new set of counted slaves: others may take the free places.
         """
         with self._lock:
             slaves = {node: offset for node, offset in self._content.slaves.items() if node in keep}
@@ -514,28 +514,28 @@ class HaState:
                 self._change(self._changed(slaves=slaves, members_changed=True))
 
     def note_confirmed(self, offset: int) -> None:
-        """Remember what was confirmed; call it about once a second, and at the end. A lower offset changes nothing."""
+        """Record the confirmed offset; call it about once a second, and at the end. A lower offset changes nothing."""
         with self._lock:
             if offset > self._content.confirmed_offset:
                 self._change(self._changed(confirmed_offset=offset))
 
     def order_cut(self, offset: int) -> None:
-        """Have the next opening of the store cut the log to ``offset`` (``opening``). Durable when it returns."""
+        """Order the next opening of the store to cut the log to ``offset`` (``opening``). Durable when it returns."""
         with self._lock:
             self._change(self._changed(cut_to=offset))
 
     def order_drop(self) -> None:
-        """Have the next opening of the store give up the whole log. Durable when it returns."""
+        """Order the next opening of the store to drop the whole log. Durable when it returns."""
         with self._lock:
             self._change(self._changed(drop=True))
 
     def order_accept_loss(self) -> None:
-        """Let the next cut take what was confirmed, this once. Durable when it returns."""
+        """Let the next cut, and only that one, remove confirmed messages. Durable when it returns."""
         with self._lock:
             self._change(self._changed(accept_loss=True))
 
     def cut_done(self, end_offset: int) -> None:
-        """Note that the ordered cut was made: the log ends at ``end_offset`` and has the epochs up to there."""
+        """Record that the ordered cut was made: the log and its epochs end at ``end_offset``."""
         with self._lock:
             epochs = self._epochs.cut(end_offset)
             if self._content.drop:
@@ -551,7 +551,7 @@ class HaState:
             self._file_system.replace(self.path, self._written)
 
     def mark_clean(self) -> None:
-        """Note that this run as a master ended with everything durable."""
+        """Record that this run as a master ended with everything durable."""
         with self._lock:
             self._change(self._changed(clean=True))
 
@@ -565,7 +565,7 @@ class HaState:
         self._epochs = epochs
 
     def _change(self, content: _Content) -> None:
-        """Make ``content`` durable, then the state. After an error of the disk the old state goes on."""
+        """Make ``content`` durable, then current. After a disk error the old state stays in force."""
         inner = msgspec.json.encode(content)
         data = b'{"ha":%b,"crc32":%d}\n' % (inner, crc32(inner))
         if data != self._written:
@@ -577,7 +577,7 @@ class HaState:
 
 
 def _boot_id(file_system: FileSystem) -> str:
-    """Return which start of this machine this is; empty where the system does not tell."""
+    """Return the id of this boot of the machine; empty where the system has none."""
     try:
         file = file_system.open(_BOOT_ID, writable=False)
         try:

@@ -1,4 +1,4 @@
-"""What a master says of its slaves: structs for commands, metrics and logs.
+"""A master's status and its slaves': structs for commands, metrics and logs.
 
 Lives here: ``HaStatus``, ``SlaveStatus``.
 """
@@ -11,9 +11,9 @@ from pocketmq.store.ha.state import FencedBy
 class SlaveStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One connected slave. Offsets and sizes are bytes.
 
-    ``behind_ms``: how old the newest data is that it has confirmed, 0 when it has everything; -1 when that is unknown
-    (RocketMQ's protocol does not tell). ``is_in_sync``: its confirmations count, and it lacks less than
-    ``ha_slave_fallbehind_max``.
+    ``behind_ms``: the age of the newest data it has confirmed, 0 when it has everything; -1 when unknown (RocketMQ's
+    protocol does not carry it). ``is_in_sync``: its confirmations count, and it is less than
+    ``ha_slave_fallbehind_max`` behind.
     """
 
     node_id: str

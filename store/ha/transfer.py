@@ -1,6 +1,6 @@
-"""Bytes of the log onto one connection, from any offset on.
+"""Sends the log over one connection, from any offset.
 
-Lives here: ``LogTransfer``: what is sent next, in which pieces, what the socket has not taken yet.
+Lives here: ``LogTransfer``: the next bytes to send, their pieces, and those that the socket has not taken yet.
 """
 
 import enum
@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from pocketmq.store.ha.transport import Transport
 
 FIRST_BUFFER_BYTES: Final = 64 << 10
-"""Memory of a connection that keeps up; the whole batch only for one that has to catch up."""
+"""Buffer of a connection that keeps up; one that has to catch up gets a whole batch."""
 
 EncodeHead = Callable[[int, memoryview], bytes]
 """The head of a frame, from the offset and the bytes of its body."""
 
 
 class LogSource(Protocol):
-    """The part of ``CommitLog`` that is sent."""
+    """The reads of ``CommitLog`` that a transfer needs."""
 
     segment_bytes: int
     committed_offset: int
@@ -39,18 +39,18 @@ class Pumped(enum.Enum):
     """How a call of ``pump`` ended."""
 
     DONE = "done"
-    """Everything committed is with the system."""
+    """The system has taken everything committed."""
     MORE = "more"
-    """There is more, and the socket takes it."""
+    """There is more, and the socket accepts it."""
     BLOCKED = "blocked"
-    """The socket takes nothing at the moment."""
+    """The socket accepts nothing at the moment."""
 
 
 class LogTransfer:
-    """Sends [start, committed end) in frames of at most ``batch_bytes`` that never cross the border of a segment.
+    """Sends [start, committed end) in frames of at most ``batch_bytes`` that never cross the end of a segment.
 
-    One thread at a time. Memory: one batch, whatever the slave lacks; it is read from the log again when the socket has
-    taken the one before. ``sent_offset``: what is framed up to here; ``sent_bytes`` counts bodies.
+    One thread at a time. Memory: one batch, however far behind the slave is; the next one is read from the log when the
+    socket has taken the previous one. ``sent_offset``: end of the framed bytes; ``sent_bytes`` counts bodies.
     """
 
     def __init__(
@@ -67,12 +67,12 @@ class LogTransfer:
 
     @property
     def lag_bytes(self) -> int:
-        """How much of the log is not framed yet."""
+        """Committed bytes not framed yet."""
         return self._log.committed_offset - self.sent_offset
 
     def pump(self, batches_max: int) -> Pumped:
-        """Send up to so many batches, without waiting. Raises ``TransportError``, ``OffsetOutOfRange`` (retention was
-        faster), DiskError."""
+        """Send up to ``batches_max`` batches, without waiting. Raises ``TransportError``, ``OffsetOutOfRange``
+        (retention has removed them), DiskError."""
         log = self._log
         for _ in range(batches_max):
             if self._pending and not self._send_pending():
@@ -87,8 +87,8 @@ class LogTransfer:
         return Pumped.MORE if log.committed_offset > self.sent_offset else Pumped.DONE
 
     def send_frame(self, frame: bytes) -> None:
-        """Send a frame without a body behind what is under way; dropped when the socket takes nothing, for then the
-        peer has enough to read. Raises ``TransportError``."""
+        """Send a frame without a body after the bytes under way; drop it when the socket accepts nothing, because the
+        peer then has enough to read. Raises ``TransportError``."""
         if not self._pending:
             self._send([memoryview(frame)])
 
@@ -99,7 +99,7 @@ class LogTransfer:
         self._log.read_into(offset, body)
         view = body.data
         head = memoryview(self._encode_head(offset, view))
-        self.sent_offset = offset + size  # before the slave can have it: another thread checks its answer against this
+        self.sent_offset = offset + size  # before the slave can have it: another thread checks its ACK against this
         self.sent_bytes += size
         self._send([head, view])
 
@@ -113,7 +113,7 @@ class LogTransfer:
                 taken -= len(part)
 
     def _send_pending(self) -> bool:
-        """Send what the socket did not take; return whether that is all gone."""
+        """Send the bytes that the socket did not take; return whether none are left."""
         parts, self._pending = self._pending, []
         self._send(parts)
         return not self._pending

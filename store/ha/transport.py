@@ -1,8 +1,8 @@
-"""The connection between master and slave as an argument, and the port where connections come in.
+"""The connection between master and slave, and the port that accepts it.
 
 Lives here: ``Transport`` and ``Listener`` as protocols, their sockets, ``connect`` and ``listen``.
 
-Calls block at most for the time they are given, so they belong into workers of a ``Runner``, never into the event loop.
+Calls block for at most the given time, so they belong in workers of a ``Runner``, never in the event loop.
 """
 
 import ipaddress
@@ -18,32 +18,32 @@ BACKLOG: Final = 16
 
 
 class TransportError(PocketMQError):
-    """A connection between master and slave could not be made, or broke."""
+    """A connection between master and slave failed or broke."""
 
     retriable = True
     default_cause = Cause.CONNECTION
 
 
 class Transport(Protocol):
-    """One connection. One thread receives, one at a time sends; any thread may ``cut``."""
+    """One connection. One thread receives, one thread at a time sends; any thread may ``cut``."""
 
     peer: str
     """The other side's address, host:port."""
 
     def receive_into(self, buffer: memoryview, wait_ms: float) -> int | None:
-        """Receive what is there; return how many bytes, 0 when the peer has closed, None when nothing came in time.
+        """Receive available bytes; return how many, 0 when the peer has closed, None when none arrived in time.
         Raises ``TransportError``."""
         ...
 
     def send(self, parts: Sequence[bytes | memoryview]) -> int:
-        """Send, without waiting, what fits of ``parts`` back to back; return how many bytes.
+        """Send, without waiting, as much of ``parts`` back to back as fits; return how many bytes.
 
         Raises ``TransportError``.
         """
         ...
 
     def wait_writable(self, wait_ms: float) -> bool:
-        """Wait until ``send`` takes something again; return False if it does not in time."""
+        """Wait until ``send`` accepts bytes again; return False if it does not in time."""
         ...
 
     def cut(self) -> None:
@@ -51,29 +51,29 @@ class Transport(Protocol):
         ...
 
     def close(self) -> None:
-        """Cut, and give the descriptor back. Only the receiving thread calls it."""
+        """Cut, and release the descriptor. Only the receiving thread calls it."""
         ...
 
 
 class Listener(Protocol):
-    """A port where connections come in."""
+    """A port that accepts connections."""
 
     port: int
 
     def accept(self, wait_ms: float) -> Transport | None:
-        """Return the next connection, None when none came in time. Raises ``TransportError`` (no descriptors left)."""
+        """Return the next connection, None when none arrived in time. Raises ``TransportError`` (no descriptors)."""
         ...
 
     def close(self) -> None:
-        """Give the port back; a blocked ``accept`` returns."""
+        """Release the port; a blocked ``accept`` returns."""
         ...
 
 
 class SocketTransport:
     """A ``Transport`` over TCP.
 
-    The socket is in blocking mode with a receive timeout of the system's: one call a receive, where Python's own
-    timeouts cost a ``poll`` more. Sends use MSG_DONTWAIT.
+    The socket is in blocking mode with a receive timeout of the system: one call per receive, where Python's own
+    timeouts cost an extra ``poll``. Sends use MSG_DONTWAIT.
     """
 
     __slots__ = ("_socket", "_wait_ms", "peer")
@@ -85,7 +85,7 @@ class SocketTransport:
         self._wait_ms = 0.0
         try:
             name = connected.getpeername()
-        except OSError:  # gone already: the first receive says so
+        except OSError:  # gone already: the first receive reports it
             name = ("?", 0)
         self.peer = f"[{name[0]}]:{name[1]}" if ":" in str(name[0]) else f"{name[0]}:{name[1]}"
 
@@ -120,7 +120,7 @@ class SocketTransport:
         try:
             poll.register(self._socket, select.POLLOUT)
             return bool(poll.poll(max(0.0, wait_ms)))
-        except (OSError, ValueError):  # closed meanwhile: the next send says so
+        except (OSError, ValueError):  # closed meanwhile: the next send reports it
             return True
 
     def cut(self) -> None:
@@ -186,7 +186,7 @@ def listen(bind_address: str, port: int) -> SocketListener:
 
 
 def connect(address: str, timeout_ms: float) -> SocketTransport:
-    """Connect to host:port. Raises ``TransportError``, also for an address that is none."""
+    """Connect to host:port. Raises ``TransportError``, also for an invalid address."""
     host, _, port = address.rpartition(":")
     try:
         return SocketTransport(
@@ -197,7 +197,7 @@ def connect(address: str, timeout_ms: float) -> SocketTransport:
 
 
 def host_of(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Return the address in a ``Transport.peer``, an IPv4 one also where it is written as IPv6; None if it is none."""
+    """Return the address in a ``Transport.peer`` (IPv4 even if mapped into IPv6); None if it is invalid."""
     try:
         address = ipaddress.ip_address(peer.rpartition(":")[0].strip("[]").partition("%")[0])
     except ValueError:

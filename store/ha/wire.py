@@ -1,11 +1,11 @@
-"""The protocol between a slave and its master on the HA port: frames in bytes, bytes in frames.
+"""The protocol between a slave and its master on the HA port.
 
-Lives here: every message, its encoding, the checks of what a peer sent, ``FrameDecoder``. No I/O.
+Lives here: every message, its encoding, the checks of received messages, ``FrameDecoder``. No I/O.
 
 One TCP connection, opened by the slave. It begins with ``PREAMBLE``, whose first byte makes it a negative number, which
 is never an offset in RocketMQ's protocol. Then frames in both directions, all numbers big-endian:
 
-    u32 length of what follows | u8 kind | u32 crc32 of the 5 bytes before and of the payload but its body | payload
+    u32 length of the rest | u8 kind | u32 crc32 of the 5 bytes before and of the payload without its body | payload
 
 ==========  ===============  ==============================================================================
 kind        direction        payload
@@ -20,9 +20,9 @@ FETCH       master -> slave  u64 from_offset, to_offset (a master in recovery)
 FETCHED     slave -> master  u64 offset | u32 crc32 of body | body; an empty body: the slave has no more
 ==========  ===============  ==============================================================================
 
-A body never crosses the border of a segment; blank ends of segments are sent like all else. The stream starts when the
-slave has answered WELCOME with an ACK of exactly ``start_offset``: its log then ends there. Each body continues where
-the one before it ended.
+A body never crosses the end of a segment; blank ends of segments are sent as well. The stream starts when the slave has
+answered WELCOME with an ACK of exactly ``start_offset``: its log then ends there. Each body continues where the one
+before it ended.
 """
 
 import struct
@@ -34,7 +34,7 @@ import msgspec
 from pocketmq.common.errors import DECODE_ERRORS, Cause, PocketMQError
 
 PREAMBLE: Final = b"\xffPMQHA\x00\x01"
-"""What a slave sends first; the last byte is the version."""
+"""A slave's first bytes; the last one is the version."""
 BODY_BYTES_MAX: Final = 8 << 20
 HANDSHAKE_BYTES_MAX: Final = 1 << 20
 """Largest HELLO, WELCOME or REFUSED."""
@@ -56,7 +56,7 @@ FETCHED: Final = 8
 _HEAD: Final = struct.Struct(">IB")
 _CHECK: Final = struct.Struct(">I")
 _BESIDE_PAYLOAD: Final = 1 + _CHECK.size
-"""What the length counts beside the payload."""
+"""Bytes that the length counts besides the payload."""
 _DATA: Final = struct.Struct(">QQQQI")
 _HEARTBEAT: Final = struct.Struct(">QQQ")
 _ACK: Final = struct.Struct(">QQQ")
@@ -79,9 +79,9 @@ _SIZES: Final[dict[int, tuple[int, int]]] = {
     FETCH: (_FETCH.size, _FETCH.size),
     FETCHED: (_FETCHED.size, _FETCHED.size + BODY_BYTES_MAX),
 }
-"""Bytes of each kind's payload, at least and at most."""
+"""Minimum and maximum payload bytes of each kind."""
 _FIXED_BYTES: Final[dict[int, int]] = {DATA: _DATA.size, FETCHED: _FETCHED.size}
-"""What a body follows, which has a CRC of its own."""
+"""The fixed part before a body, which has a CRC of its own."""
 
 EpochRow = tuple[int, str, int]
 """(number, owner, start offset) of one epoch."""
@@ -94,7 +94,7 @@ class HaProtocolError(PocketMQError):
 
 
 class RefusalCode:
-    """Why a master sends a slave away: the closed list of ``Refused.code``."""
+    """Why a master refuses a slave: the closed list of ``Refused.code``."""
 
     OTHER_CLUSTER: Final = "other_cluster"
     OTHER_BROKER_NAME: Final = "other_broker_name"
@@ -106,7 +106,7 @@ class RefusalCode:
     LARGER_OFFSET: Final = "larger_offset"
     TOO_MANY_SLAVES: Final = "too_many_slaves"
     HIGHER_EPOCH: Final = "higher_epoch"
-    """The slave knows an epoch above the master's: the master is not the master any more."""
+    """The slave knows an epoch above the master's: the master was replaced."""
     PROMISED_TO_OTHER: Final = "promised_to_other"
     """The slave has promised this epoch's number to another node."""
     FENCED: Final = "fenced"
@@ -115,7 +115,7 @@ class RefusalCode:
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
-    """What a slave says of itself. ``promised``: (epoch, owner) it has promised, (0, "") for none."""
+    """A slave's introduction. ``promised``: the (epoch, owner) it has promised, (0, "") for none."""
 
     cluster: str
     broker_name: str
@@ -131,15 +131,15 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a master answers.
+    """A master's answer to HELLO.
 
-    ``epochs`` is its whole table, the last one is the present epoch (``epoch``, ``owner``). ``common_offset``: up to
-    here the two logs are the same. ``cut_to``: the slave must first cut its log to this offset, then ``start_offset``
-    is the same. ``restart``: the slave must give up its whole log and begin an empty one at ``start_offset``, the
-    master's oldest byte. ``recovering``: no stream follows, the master sends FETCH for what it may have lost.
-    ``counted`` False: it gets the log, but its acknowledgements do not count yet, and it must not be promoted.
-    ``address``: where the master serves clients, host:port; the slave asks it there for tables. Empty: an older master,
-    which does not say.
+    ``epochs`` is its whole table, the last one is the present epoch (``epoch``, ``owner``). ``common_offset``: the
+    offset up to which the two logs are the same. ``cut_to``: the slave must first cut its log to this offset, then
+    ``start_offset`` is the same. ``restart``: the slave must drop its whole log and begin an empty one at
+    ``start_offset``, the master's oldest byte. ``recovering``: no stream follows, the master sends FETCH for bytes that
+    it may have lost. ``counted`` False: the slave gets the log, but its acknowledgements do not count yet, and it must
+    not be promoted. ``address``: where the master serves clients, host:port; the slave fetches tables there. Empty: an
+    older master, which does not send it.
     """
 
     epochs: list[EpochRow]
@@ -162,7 +162,7 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """Why the master sends the slave away. ``code``: see ``RefusalCode``; ``text``: what happened and what to do."""
+    """The master refuses the slave. ``code``: see ``RefusalCode``; ``text``: what happened and what to do."""
 
     code: str
     text: str
@@ -180,7 +180,7 @@ class Data(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """The master lives, and how far it is."""
+    """A sign of life, with the end of the master's log."""
 
     master_end: int
     confirm_offset: int
@@ -188,7 +188,7 @@ class Heartbeat(NamedTuple):
 
 
 class Ack(NamedTuple):
-    """The slave holds everything below ``offset`` as its policy says, and on disk what is below ``flushed_offset``."""
+    """The slave holds all below ``offset`` as its policy requires, and all below ``flushed_offset`` on disk."""
 
     offset: int
     flushed_offset: int
@@ -225,8 +225,8 @@ def _framed(kind: int, payload: bytes) -> bytes:
 
 
 def _checked(head: bytes, fixed: bytes) -> bytes:
-    """Return both with their check between them: TCP's own is 16 bits, and a middlebox makes it anew. A bit of an ACK
-    that changes on its way would confirm what no slave has.
+    """Return both with their check between them: TCP's own has 16 bits, and a middlebox recomputes it. A flipped bit in
+    an ACK would confirm bytes that no slave has.
     """
     return head + _CHECK.pack(zlib.crc32(fixed, zlib.crc32(head))) + fixed
 
@@ -249,7 +249,7 @@ def encode_refused(refused: Refused) -> bytes:
 def encode_data_head(
     offset: int, master_end: int, confirm_offset: int, now_ms: int, crc: int, body_bytes: int
 ) -> bytes:
-    """Return everything of a DATA frame but its body, which goes behind it."""
+    """Return a DATA frame without its body, which follows it."""
     assert 0 < body_bytes <= BODY_BYTES_MAX
     head = _HEAD.pack(_BESIDE_PAYLOAD + _DATA.size + body_bytes, DATA)
     return _checked(head, _DATA.pack(offset, master_end, confirm_offset, now_ms, crc))
@@ -271,7 +271,7 @@ def encode_fetch(fetch: Fetch) -> bytes:
 
 
 def encode_fetched_head(offset: int, crc: int, body_bytes: int) -> bytes:
-    """Return everything of a FETCHED frame but its body, which goes behind it."""
+    """Return a FETCHED frame without its body, which follows it."""
     assert 0 <= body_bytes <= BODY_BYTES_MAX
     return _checked(_HEAD.pack(_BESIDE_PAYLOAD + _FETCHED.size + body_bytes, FETCHED), _FETCHED.pack(offset, crc))
 
@@ -279,15 +279,15 @@ def encode_fetched_head(offset: int, crc: int, body_bytes: int) -> bytes:
 class FrameDecoder:
     """Turn received bytes into messages. Does no I/O, copies no body.
 
-    ``buffer()`` gives where to receive into, ``received`` says how much came, ``next`` returns whole messages. What a
-    peer sent is checked from the head of a frame on: kind, size, then every number. The buffer starts at 64 KiB, and
-    grows only to hold the frame whose checked head is there. A body is good until the next ``buffer()``.
+    ``buffer()`` returns memory to receive into, ``received`` takes the number of received bytes, ``next`` returns whole
+    messages. Every frame is checked from its head on: kind, size, then every number. The buffer starts at 64 KiB, and
+    grows only to hold a frame whose head was checked. A body is valid until the next ``buffer()``.
     """
 
     FIRST_BYTES: Final = 64 << 10
 
     def __init__(self, kinds: frozenset[int]) -> None:
-        """``kinds``: what the peer may send now; change ``kinds`` when that changes."""
+        """``kinds``: the frames that the peer may send now; change ``kinds`` when that changes."""
         self.kinds = kinds
         self._buffer = bytearray(self.FIRST_BYTES)
         self._start = 0
@@ -295,11 +295,11 @@ class FrameDecoder:
 
     @property
     def pending_bytes(self) -> int:
-        """Received and not yet returned."""
+        """Received bytes not yet returned as messages."""
         return self._end - self._start
 
     def buffer(self) -> memoryview:
-        """Return free memory, never empty. Bodies that ``next`` returned are overwritten from here on."""
+        """Return free memory, never empty. Bodies that ``next`` returned may be overwritten from now on."""
         start, end = self._start, self._end
         if start == end:
             self._start = self._end = 0
@@ -314,7 +314,7 @@ class FrameDecoder:
         return memoryview(self._buffer)[self._end :]
 
     def received(self, count: int) -> None:
-        """Say that ``count`` bytes were put at the start of ``buffer()``."""
+        """Take over ``count`` bytes that were put at the start of ``buffer()``."""
         assert 0 <= count <= len(self._buffer) - self._end
         self._end += count
 
@@ -337,7 +337,7 @@ class FrameDecoder:
         return out
 
     def _frame_bytes(self) -> int:
-        """Return how many bytes the frame at the start has, as far as is known. Its head was checked by ``next``."""
+        """Return the size of the first frame, as far as known. ``next`` has checked its head."""
         if self._end - self._start < HEAD_BYTES:
             return HEAD_BYTES
         length, kind = _HEAD.unpack_from(self._buffer, self._start)
@@ -346,7 +346,7 @@ class FrameDecoder:
 
     def _check_head(self, length: int, kind: int) -> None:
         if kind not in self.kinds:
-            raise HaProtocolError("HA connection closed", why=f"a frame of kind {kind} is not due here")
+            raise HaProtocolError("HA connection closed", why=f"a frame of kind {kind} is not allowed here")
         low, high = _SIZES[kind]
         size = length - _BESIDE_PAYLOAD
         if not low <= size <= high:
@@ -355,8 +355,8 @@ class FrameDecoder:
             )
 
     def next(self) -> Message | None:
-        """Return the next whole message, None if bytes are missing. Raises ``HaProtocolError``, also from a head alone;
-        the connection must be closed then."""
+        """Return the next whole message, None if bytes are missing. Raises ``HaProtocolError``, even for an incomplete
+        frame with a bad head; then the connection must be closed."""
         start = self._start
         if self._end - start < HEAD_BYTES:
             return None
@@ -370,7 +370,7 @@ class FrameDecoder:
         view = memoryview(self._buffer)
         check = zlib.crc32(view[at:fixed_end], zlib.crc32(view[start : start + HEAD_BYTES]))
         if check != _CHECK.unpack_from(self._buffer, start + HEAD_BYTES)[0]:
-            raise _bad(f"a frame of kind {kind} was changed on its way: its CRC differs")
+            raise _bad(f"a frame of kind {kind} was corrupted in transit: its CRC differs")
         self._start = end
         return self._decode(kind, at, end)
 
@@ -411,7 +411,7 @@ class FrameDecoder:
                 return _checked_welcome(_WELCOME.decode(payload))
             refused = _REFUSED.decode(payload)
         except DECODE_ERRORS as error:
-            raise _bad(f"a frame of kind {kind} that is no such message: {error}") from error
+            raise _bad(f"a frame of kind {kind} cannot be decoded: {error}") from error
         return Refused(code=refused.code[:NAME_CHARS_MAX], text=refused.text[:4096])
 
 
@@ -432,13 +432,13 @@ def _check_names(**names: str) -> None:
 
 
 def _check_epochs(rows: list[EpochRow]) -> None:
-    """Numbers ascend, starts do not go back."""
+    """Raise unless numbers ascend and starts do not decrease."""
     if len(rows) > EPOCHS_MAX:
         raise _bad(f"{len(rows)} epochs, more than {EPOCHS_MAX}")
     last_number, last_start = -1, 0
     for number, owner, start in rows:
         if not last_number < number <= OFFSET_MAX or not last_start <= start <= OFFSET_MAX:
-            raise _bad(f"epoch {number} at {start} behind epoch {last_number} at {last_start}")
+            raise _bad(f"epoch {number} at {start} after epoch {last_number} at {last_start}")
         _check_names(owner=owner)
         last_number, last_start = number, start
 

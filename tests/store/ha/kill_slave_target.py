@@ -13,6 +13,7 @@ from pocketmq.common.events import NullLog
 from pocketmq.common.runner import ThreadRunner
 from pocketmq.store.checkpoint import StorePaths
 from pocketmq.store.disk.os_file_system import OsFileSystem
+from pocketmq.store.ha.environment import HaEnvironment
 from pocketmq.store.ha.opening import open_store
 from pocketmq.store.ha.slave import HaSlave
 from pocketmq.store.ha.state import HaState
@@ -28,15 +29,8 @@ def main(directory: str, port: str) -> None:
     store = MessageStore(config, clock=clock, runner=runner, log=log)
     open_store(store, state, log)
     slave = HaSlave(
-        store.config,
-        store,
-        state,
-        clock,
-        runner,
-        log,
+        HaEnvironment(store, state, "C", "b", clock, runner, log),
         lambda: f"127.0.0.1:{port}",
-        cluster="C",
-        broker_name="b",
         broker_id=1,
         on_reopen=lambda: os._exit(3),  # a log that must be cut: there is no reason for it here
     )

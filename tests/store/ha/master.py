@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 
 from pocketmq.store.append_result import PutStatus
+from pocketmq.store.ha.environment import HaEnvironment
 from pocketmq.store.ha.service import HaService
 from pocketmq.store.ha.state import HaState
 from tests.store.ha.transports import MemoryListener, ScriptedSlave
@@ -19,16 +20,7 @@ class Master(Stepped):
         super().__init__(root, None, **({"broker_role": "SYNC_MASTER"} | changes))
         self.state = HaState(self.store.file_system, self.store.paths, self.clock, random.Random(seed).randbytes)
         self.state.load()
-        self.ha = HaService(
-            self.store.config,
-            self.store,
-            self.state,
-            cluster="C",
-            broker_name="b",
-            clock=self.clock,
-            runner=self.runner,
-            log=self.log,
-        )
+        self.ha = HaService(HaEnvironment(self.store, self.state, "C", "b", self.clock, self.runner, self.log))
         self.listener = MemoryListener()
         self.ha.open_port("", 0, lambda address, port: self.listener)
         self.epoch = self.ha.start()

@@ -16,6 +16,7 @@ from pocketmq.store.append_result import PutStatus
 from pocketmq.store.checkpoint import StorePaths
 from pocketmq.store.disk.file_system import FileSystem
 from pocketmq.store.disk.os_file_system import OsFileSystem
+from pocketmq.store.ha.environment import HaEnvironment
 from pocketmq.store.ha.opening import needs_recovery, open_store
 from pocketmq.store.ha.recover import recover_from_slaves
 from pocketmq.store.ha.service import HaService
@@ -134,6 +135,7 @@ class Node:
         self.store = MessageStore(config, file_system=self.files, clock=self.clock, runner=self.runner, log=self.log)
         self.store.store_host = HOST
         self.state.present_boot_id = self.boot
+        self.environment = HaEnvironment(self.store, self.state, "C", "b", self.clock, self.runner, self.log)
         open_store(self.store, self.state, self.log)
         try:
             self._start()
@@ -145,17 +147,7 @@ class Node:
         listener = PumpedListener()
         listener.pump = self.pump
         self.network.listeners[self.name] = listener
-        return recover_from_slaves(
-            self.store,
-            self.state,
-            cluster="C",
-            broker_name="b",
-            bind_address="",
-            port=0,
-            clock=self.clock,
-            log=self.log,
-            open_listener=lambda bind_address, port: listener,
-        )
+        return recover_from_slaves(self.environment, "", 0, lambda bind_address, port: listener)
 
     def let_others_work(self, wait_ms: float) -> None:
         drive(*self.others, rounds=1)
@@ -166,15 +158,8 @@ class Node:
         self.slave: HaSlave | None = None
         if self.role == "SLAVE":
             self.slave = HaSlave(
-                self.store.config,
-                self.store,
-                self.state,
-                self.clock,
-                self.runner,
-                self.log,
+                self.environment,
                 lambda: self.master,
-                cluster="C",
-                broker_name="b",
                 broker_id=1,
                 on_reopen=self._wants_reopen,
                 connect=self.network.connect,
@@ -183,16 +168,7 @@ class Node:
         else:
             if needs_recovery(self.state, self.store.config):
                 self.recovered_bytes = self._recover_bytes()
-            self.service = HaService(
-                self.store.config,
-                self.store,
-                self.state,
-                cluster="C",
-                broker_name="b",
-                clock=self.clock,
-                runner=self.runner,
-                log=self.log,
-            )
+            self.service = HaService(self.environment)
             listener = PumpedListener()
             self.service.open_port("", 0, lambda bind_address, port: listener)
             self.network.listeners[self.name] = listener

@@ -85,7 +85,7 @@ def test_a_master_that_is_wrong_about_the_start_is_not_believed() -> None:
     """A start below or above what is common is refused: it would cost bytes, or leave others' bytes."""
     epochs = table([0, 300], "a")
     for start in (0, 299, 350):
-        with pytest.raises(WelcomeRefused, match="go on at"):
+        with pytest.raises(WelcomeRefused, match="continue at"):
             judge_welcome(welcome_of(epochs, 400, start), view_of(epochs, 320))
     assert judge_welcome(welcome_of(epochs, 400, 320), view_of(epochs, 320)).step is Step.FOLLOW
 

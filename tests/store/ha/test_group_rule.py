@@ -39,5 +39,5 @@ def test_a_state_that_was_removed_is_not_made_anew(tmp_path: Path) -> None:
     state = state_of(tmp_path)
     state.promise(1_000_000, "b.1")
     (tmp_path / "pocketmq" / "ha.json").unlink()
-    with pytest.raises(CorruptStore, match="it is gone"):
+    with pytest.raises(CorruptStore, match="it is missing"):
         state_of(tmp_path)

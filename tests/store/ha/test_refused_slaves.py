@@ -161,7 +161,7 @@ def test_a_slave_that_starts_elsewhere_is_sent_away(tmp_path: Path) -> None:
     slave = master.slave()
     slave.ack(1)
     master.settle()
-    assert "the slave starts at 1, not at 0" in master.refusals[0]
+    assert "the slave starts at 1 instead of 0" in master.refusals[0]
     master.close()
 
 
@@ -178,7 +178,7 @@ def test_a_connection_that_brings_nothing_is_closed(tmp_path: Path) -> None:
     assert not master.events("slave_disconnected")
     master.clock.advance_ms(20_000)
     master.settle()
-    assert "nothing came for 20000 ms" in str(master.events("slave_disconnected")[0]["why"])
+    assert "nothing received for 20000 ms" in str(master.events("slave_disconnected")[0]["why"])
     master.close()
 
 

@@ -77,5 +77,5 @@ def test_a_report_outside_of_the_log_is_refused(tmp_path: Path, offset: int) -> 
     slave = ScriptedSlave(master.listener, "10.0.0.7:5000")
     report(slave, offset)
     master.settle()
-    assert f"a report of {offset}" in master.refusals[0]
+    assert f"slave reports offset {offset}" in master.refusals[0]
     master.close()

@@ -12,6 +12,7 @@ from pocketmq.common.logs import CapturedLog
 from pocketmq.common.runner import ThreadRunner
 from pocketmq.store.append_result import PutStatus
 from pocketmq.store.ha import wire
+from pocketmq.store.ha.environment import HaEnvironment
 from pocketmq.store.ha.service import HaService, port_of
 from pocketmq.store.ha.state import HaState
 from pocketmq.store.ha.transport import connect
@@ -368,7 +369,7 @@ def test_the_same_over_real_sockets_and_threads(tmp_path: Path) -> None:
     store.open()
     state = HaState(store.file_system, store.paths, clock, random.Random(1).randbytes)
     state.load()
-    ha = HaService(config, store, state, cluster="C", broker_name="b", clock=clock, runner=runner, log=log)
+    ha = HaService(HaEnvironment(store, state, "C", "b", clock, runner, log))
     port = ha.open_port("127.0.0.1", -1)
     ha.start()
     for _ in range(30):

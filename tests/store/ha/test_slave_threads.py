@@ -17,6 +17,7 @@ from pocketmq.common.runner import ThreadRunner
 from pocketmq.store.append_result import PutStatus
 from pocketmq.store.checkpoint import StorePaths
 from pocketmq.store.disk.os_file_system import OsFileSystem
+from pocketmq.store.ha.environment import HaEnvironment
 from pocketmq.store.ha.opening import open_store
 from pocketmq.store.ha.service import HaService
 from pocketmq.store.ha.slave import HaSlave
@@ -35,32 +36,19 @@ class Running:
         self.clock, self.runner, self.log = SystemClock(), ThreadRunner(), CapturedLog()
         self.reopened = threading.Event()
         self.master_state, self.master = self._open(root / "master", "SYNC_MASTER")
-        self.service = HaService(
-            self.master.config,
-            self.master,
-            self.master_state,
-            cluster="C",
-            broker_name="b",
-            clock=self.clock,
-            runner=self.runner,
-            log=self.log,
-        )
+        self.service = HaService(self._environment(self.master, self.master_state))
         self.port = self.service.open_port("127.0.0.1", -1)
         self.service.start()
         self.slave_state, self.slave_store = self._open(root / "slave", "SLAVE")
         self.slave = HaSlave(
-            self.slave_store.config,
-            self.slave_store,
-            self.slave_state,
-            self.clock,
-            self.runner,
-            self.log,
+            self._environment(self.slave_store, self.slave_state),
             lambda: f"127.0.0.1:{self.port}",
-            cluster="C",
-            broker_name="b",
             broker_id=1,
             on_reopen=self.reopened.set,
         )
+
+    def _environment(self, store: MessageStore, state: HaState) -> HaEnvironment:
+        return HaEnvironment(store, state, "C", "b", self.clock, self.runner, self.log)
 
     def _open(self, root: Path, role: str) -> tuple[HaState, MessageStore]:
         files = OsFileSystem()
