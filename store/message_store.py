@@ -351,6 +351,14 @@ class MessageStore:
         queue = self.consume_queues.get(topic, queue_id)
         return 0 if queue is None else queue.min_offset
 
+    def first_offset(self, topic: str, queue_id: int) -> int:
+        """Return the offset of a queue's first message that the log still has, 0 for a queue that does not exist.
+
+        ``min_offset`` follows the log's start only when a round of retention has ended. May read files.
+        """
+        queue = self.consume_queues.get(topic, queue_id)
+        return 0 if queue is None else queue.first_from(self.log.min_offset)
+
     def max_offset(self, topic: str, queue_id: int) -> int:
         """Return the offset behind a queue's last visible message, 0 for one that does not exist."""
         queue = self.consume_queues.get(topic, queue_id)

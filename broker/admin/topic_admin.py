@@ -148,7 +148,7 @@ class TopicAdmin:
         return encode_answer(task.request, header=OffsetResponseHeader(max(0, offset)))
 
     def _min_offset(self, task: Task) -> Buffers:
-        offset = self.store.min_offset(*self._queue(task))
+        offset = self.store.first_offset(*self._queue(task))
         return encode_answer(task.request, header=OffsetResponseHeader(max(0, offset)))
 
     def _offset_by_time(self, task: Task) -> Buffers:
@@ -158,5 +158,5 @@ class TopicAdmin:
 
     def _earliest_time(self, task: Task) -> Buffers:
         topic, queue_id = self._queue(task)
-        time = self.store.store_time(topic, queue_id, self.store.min_offset(topic, queue_id))
+        time = self.store.store_time(topic, queue_id, self.store.first_offset(topic, queue_id))
         return encode_answer(task.request, header=TimestampResponseHeader(time))

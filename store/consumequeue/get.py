@@ -79,8 +79,9 @@ def get_message(
     """Return the messages of a queue from ``offset`` on: at most ``max_messages`` and, after the first, ``max_bytes``.
 
     ``tags_codes`` None: all messages; else those whose tags code is among them, out of the next 800 entries (or
-    ``max_messages``, if more). Reads files: not for the event loop. Ends before a record that is not what its entry
-    promises; raises ``CorruptRecord`` when that is the first one, and what the disk raises.
+    ``max_messages``, if more). ``min_offset`` of the result lies above every message that the log no longer had.
+    Reads files: not for the event loop. Ends before a record that is not what its entry promises; raises
+    ``CorruptRecord`` when that is the first one, and what the disk raises.
     """
     if queue is None:
         return GetResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE)
@@ -101,6 +102,9 @@ def get_message(
     scan = max_messages if tags_codes is None else max(SCAN_ENTRIES_MIN, max_messages)
     entries = queue.read(offset, max(1, scan))
     if len(entries) == 0:
+        min_offset = queue.min_offset
+        if offset < min_offset:  # retention has raised it meanwhile
+            return GetResult(GetMessageStatus.OFFSET_TOO_SMALL, min_offset, min_offset, max_offset)
         return GetResult(GetMessageStatus.OFFSET_FOUND_NULL, queue.next_file_offset(offset), min_offset, max_offset)
     offsets = entries["offset"].astype(np.int64)
     sizes = entries["size"].astype(np.int64)
@@ -114,9 +118,12 @@ def get_message(
         matched = np.flatnonzero(wanted)
         offsets, sizes = offsets[matched], sizes[matched]
 
-    for _ in range(2):  # retention may remove a segment between the look at its limit and the read
+    while True:  # again when retention has removed a segment between the look at the log's start and the read
         log_min_offset = log_source.min_offset
-        gone = int(np.searchsorted(offsets, log_min_offset)) if len(offsets) and offsets[0] < log_min_offset else 0
+        gone = 0
+        if len(offsets) and offsets[0] < log_min_offset:  # the queue's min offset follows the log's start later
+            gone = int(np.searchsorted(offsets, log_min_offset))
+            min_offset = max(min_offset, queue.first_from(log_min_offset))
         if gone == len(offsets):
             was_there = len(offsets) > 0
             return GetResult(
@@ -151,9 +158,6 @@ def get_message(
             body,
             int(offsets[last - 1]) + int(sizes[last - 1]),
         )
-    return GetResult(
-        GetMessageStatus.MESSAGE_WAS_REMOVING, offset + len(entries), min_offset, max_offset, physical_end=physical_end
-    )
 
 
 def _is_in(codes: Int64s, wanted: frozenset[int]) -> NDArray[np.bool_]:

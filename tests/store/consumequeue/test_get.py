@@ -102,7 +102,7 @@ def test_a_get_is_what_a_loop_gives(
     log.min_offset = removed * 1024 if removed * 1024 < log.committed_offset else 0
     codes = None if tags is None else frozenset(map(tags_code, tags))
     got = get_message(queue, log, offset, max_messages=max_messages, max_bytes=max_bytes, tags_codes=codes)
-    assert (got.min_offset, got.max_offset) == (queue.min_offset, queue.max_offset)
+    assert got.max_offset == queue.max_offset
     if offset >= queue.max_offset:
         assert got.status in (
             GetMessageStatus.NO_MESSAGE_IN_QUEUE,
@@ -116,6 +116,10 @@ def test_a_get_is_what_a_loop_gives(
     assert got.sizes.dtype == ">u4"
     assert got.next_begin_offset == next_offset
     assert (got.status is GetMessageStatus.FOUND) == bool(records)
+    scanned = queue.read(offset, max_messages if codes is None else 800)
+    wanted = np.ones(len(scanned), bool) if codes is None else np.isin(scanned["tags_code"], list(codes))
+    was_removed = bool((scanned["offset"][wanted] < log.min_offset).any())
+    assert got.min_offset == (queue.first_from(log.min_offset) if was_removed else 0)
 
 
 def some_log(count: int = 10, queue_id: int = 0) -> MemoryLog:
@@ -185,6 +189,36 @@ def test_records_removed_during_the_read_are_passed() -> None:
     log.read_into = remove_first  # type: ignore[method-assign]
     got = get_message(queue, log, 0, max_messages=5, max_bytes=1 << 20)
     assert (got.status, got.count, got.next_begin_offset) == (GetMessageStatus.FOUND, 3, 5)
+
+
+def test_records_that_are_there_are_never_passed() -> None:
+    """However often retention takes a segment between the look and the read."""
+    log = some_log(10)
+    queue = queue_of(log)
+    read_into = log.read_into
+
+    def remove_one(offset: int, out: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> None:
+        log.min_offset = int(queue.read(min(log.reads + 1, 4), 1)["offset"][0])
+        read_into(offset, out)
+
+    log.read_into = remove_one  # type: ignore[method-assign]
+    got = get_message(queue, log, 0, max_messages=6, max_bytes=1 << 20)
+    assert (got.status, got.count, got.next_begin_offset, got.min_offset) == (GetMessageStatus.FOUND, 2, 6, 4)
+
+
+def test_a_min_offset_that_rises_during_a_get_leads_to_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not to the next file, over messages that are there."""
+    log = some_log(10)
+    queue = queue_of(log)
+    read = ConsumeQueue.read
+
+    def raise_min(self: ConsumeQueue, offset: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+        self.min_offset = 4
+        return read(self, offset, count)
+
+    monkeypatch.setattr(ConsumeQueue, "read", raise_min)
+    got = get_message(queue, log, 2, max_messages=5, max_bytes=1 << 20)
+    assert (got.status, got.next_begin_offset, got.min_offset) == (GetMessageStatus.OFFSET_TOO_SMALL, 4, 4)
 
 
 def test_a_missing_file_leads_to_the_next(tmp_path: Path) -> None:
