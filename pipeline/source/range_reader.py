@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from pocketmq.client.arrow.arrow import concat_batches, empty_batch, records_to_arrow
 from pocketmq.client.connection.instance import ClientInstance
 from pocketmq.client.connection.rebalance import MessageQueue
@@ -22,6 +24,7 @@ from pocketmq.pipeline.errors import BrokerAway, DataLost
 from pocketmq.pipeline.source.identity import topic_identity
 from pocketmq.pipeline.source.notes import Waiting, tell
 from pocketmq.pipeline.source.positions import Positions, QueueRange
+from pocketmq.remoting.codes import ResponseCode
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -107,27 +110,26 @@ class _Reader:
                 continue
             waiting.succeeded(loop.time())
             result = answer.queues[0]
+            start, position = position, result.next_offset
             if not len(answer.body):
-                if result.min_offset > position:  # that the topic was made anew says more than that messages are gone
-                    loop.run_until_complete(self._check_identity(wanted))
-                self._judge_gap(wanted, position, result)
-                is_missing = result.next_offset <= position and result.min_offset <= position
-                if is_missing:  # for a moment it may be so: another broker of the name answered, which lags behind
+                position = max(position, result.min_offset)
+                if result.code == ResponseCode.PULL_NOT_FOUND or result.next_offset <= start:
+                    # This may pass: another broker of the name answered, which lags behind or refers to its master.
                     missing_since_s = missing_since_s or loop.time()
                     if (loop.time() - missing_since_s) * 1000 < min(MISSING_WAIT_MS, plan.wait_ms):
+                        position = start
                         yield empty_batch(plan.columns)
                         loop.run_until_complete(asyncio.sleep(RETRY_S))
                         continue
-                    loop.run_until_complete(self._check_identity(wanted))
-                    self._judge_missing(wanted, position, result)
-                    position = wanted.end
-                    continue
+                    position = lost_end = position if position > start else wanted.end
+                else:
+                    lost_end = position if subscription is None else result.min_offset
+                self._report_lost(loop, wanted, range(start, min(lost_end, wanted.end)), result)
             missing_since_s = 0.0
-            position = max(result.next_offset, result.min_offset if not len(answer.body) else 0)
             if position < wanted.end:
                 self._ahead = loop.create_task(self._pull(queue, position, wanted.end, subscription))
             if len(answer.body):
-                yield from self._batches(answer, wanted, subscription)
+                yield from self._batches(loop, answer, start, wanted, subscription)
 
     def _wait(
         self, loop: asyncio.AbstractEventLoop, waiting: Waiting, wanted: QueueRange, error: PocketMQError
@@ -142,33 +144,33 @@ class _Reader:
         yield empty_batch(self._plan.columns)
         loop.run_until_complete(asyncio.sleep(RETRY_S))
 
-    def _judge_gap(self, wanted: QueueRange, position: int, result: QueueResult) -> None:
-        """Judge messages that retention took: offsets below the first that is there."""
-        end = min(result.min_offset, wanted.end)
-        if end <= position:
+    def _report_lost(
+        self, loop: asyncio.AbstractEventLoop, wanted: QueueRange, lost: Sequence[int], result: QueueResult
+    ) -> None:
+        """Raise ``DataLost`` for offsets (ascending, of one range) that a pull passed without their messages; without
+        ``failOnDataLoss`` print how many.
+        """
+        if not len(lost):
             return
-        if self._plan.fail_on_data_loss:
+        loop.run_until_complete(self._check_identity(wanted))  # the better error, if the topic is another one now
+        offsets = f"offsets {lost[0]} to {lost[-1]}"
+        were_removed = lost[-1] < result.min_offset
+        now = f"(the queue now begins at {result.min_offset} and ends before {result.max_offset})"
+        if not self._plan.fail_on_data_loss:
+            what = "were removed" if were_removed else f"are not there {now}"
+            tell(f"{_where(wanted)}: {len(lost)} messages lost: {offsets} {what}")
+        elif were_removed:
             raise DataLost(
                 "messages are gone",
-                why=f"{_where(wanted)}: offsets {position} to {end - 1} were removed by retention before they were "
-                "read",
+                why=f"{_where(wanted)}: {offsets} were removed by retention before they were read",
                 hint="keep messages longer than queries need, or set failOnDataLoss=false to go on behind the gap",
             )
-        tell(f"{_where(wanted)}: {end - position} messages lost: offsets {position} to {end - 1} were removed")
-
-    def _judge_missing(self, wanted: QueueRange, position: int, result: QueueResult) -> None:
-        """Judge messages that were there when the query was planned: the queue now ends before them."""
-        if self._plan.fail_on_data_loss:
+        else:
             raise DataLost(
                 "messages are missing",
-                why=f"{_where(wanted)}: nothing at {position}, though the queue was said to reach {wanted.end} "
-                f"(now {result.min_offset} to {result.max_offset})",
-                hint="was the broker's store replaced by an older one? Or set failOnDataLoss=false",
+                why=f"{_where(wanted)}: {len(lost)} messages at {offsets} are not there {now}",
+                hint="was the broker's store replaced by an older one, or damaged? Or set failOnDataLoss=false",
             )
-        tell(
-            f"{_where(wanted)}: {wanted.end - position} messages lost: offsets {position} to {wanted.end - 1} are no "
-            f"longer there (now {result.min_offset} to {result.max_offset})"
-        )
 
     async def _check_identity(self, wanted: QueueRange) -> PocketMQError | None:
         """Raise ``DataLost`` unless the topic is the planned one; return an error that may pass."""
@@ -214,32 +216,41 @@ class _Reader:
             return error
 
     def _batches(
-        self, answer: PullResult, wanted: QueueRange, subscription: Subscription | None
+        self,
+        loop: asyncio.AbstractEventLoop,
+        answer: PullResult,
+        start: int,
+        wanted: QueueRange,
+        subscription: Subscription | None,
     ) -> "Iterator[RecordBatch]":
-        """Yield one answer's rows, at most ``batch_rows`` at a time, none behind the range."""
+        """Yield the rows of one answer to a pull from ``start``, at most ``batch_rows`` at a time, none behind the
+        range; report the messages that it lacks.
+        """
         import pyarrow
         from pyarrow import compute
 
         columns = self._plan.columns
-        # a limit counts messages that match, and RocketMQ's pull knows none: both may bring messages behind the range
+        result = answer.queues[0]
+        passed = range(start, min(result.next_offset, wanted.end))
+        # a limit counts messages that match, and RocketMQ's pull has none: both may bring messages behind the range
         is_unbounded = subscription is not None or answer.sizes is None
+        needs_offsets = is_unbounded or answer.count != len(passed)
         helpers = tuple(
             name
-            for name, is_needed in (
-                ("tags", subscription is not None),
-                ("queue_offset", is_unbounded),
-            )
+            for name, is_needed in (("tags", subscription is not None), ("queue_offset", needs_offsets))
             if is_needed and name not in columns
         )
         batch = records_to_arrow(answer.body, answer.sizes, answer.broker_name, columns + helpers)
-        if subscription is not None:  # the broker compared hashes, which may collide
-            import pyarrow
-
-            batch = batch.filter(
+        if subscription is not None:
+            self._report_lost(loop, wanted, range(start, min(result.min_offset, wanted.end)), result)
+            batch = batch.filter(  # the broker compared hashes, which may collide
                 compute.is_in(
                     batch.column("tags"), value_set=pyarrow.array(sorted(subscription.tags), pyarrow.string())
                 )
             )
+        elif needs_offsets:
+            lost = np.setdiff1d(np.arange(start, passed.stop), batch.column("queue_offset").to_numpy())
+            self._report_lost(loop, wanted, lost.tolist(), result)
         if is_unbounded:
             batch = batch.filter(
                 compute.less(batch.column("queue_offset"), pyarrow.scalar(wanted.end, pyarrow.int64()))
