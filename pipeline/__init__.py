@@ -16,7 +16,7 @@ __all__ = ["register"]
 
 
 def register(spark: "SparkSession") -> None:
-    """Make ``format("pocketmq")`` and ``format("pocketmq-log")`` known to a session; once a session."""
+    """Register ``format("pocketmq")`` and ``format("pocketmq-log")``; once per session."""
     from pocketmq.pipeline.registration import register_all
 
     register_all(spark)

@@ -1,25 +1,22 @@
-"""What the connector refuses.
-
-Lives here: its exceptions.
-"""
+"""Exceptions of the connector."""
 
 from pocketmq.common.errors import Cause, PocketMQError
 
 
 class OptionIllegal(PocketMQError):
-    """An option is unknown, missing, or has a value that means nothing."""
+    """An option is unknown, missing, or has an invalid value."""
 
     default_cause = Cause.CONFIG
 
 
 class SchemaIllegal(PocketMQError):
-    """The schema that the user gave names a column that messages do not have, or gives it another type."""
+    """The user's schema has a column that messages do not have, or gives it another type."""
 
     default_cause = Cause.CONFIG
 
 
 class DataLost(PocketMQError):
-    """Messages that a query was to read are gone: retention was faster, or the topic was made anew."""
+    """Messages that a query was to read are gone: removed by retention, damaged, or of a topic created again."""
 
     default_cause = Cause.BAD_REQUEST
 

@@ -1,9 +1,9 @@
 """Finding a Java that Spark can start.
 
-Lives here: ``find_java``, ``use_java``, and what to say where there is none. Imports nothing of Spark.
+Lives here: ``find_java``, ``use_java``. Imports nothing of Spark.
 
-Spark takes JAVA_HOME, else ``java`` from PATH, and fails with a stack trace of its own where that one is too old or
-missing. Here the usual places are looked through, too, and what is found is put into JAVA_HOME.
+Spark takes JAVA_HOME, else ``java`` from PATH, and fails with a stack trace if that one is too old or missing. This
+module searches the usual places, too, and sets JAVA_HOME.
 """
 
 import os
@@ -19,7 +19,7 @@ from pocketmq.common.errors import Cause, PocketMQError
 JAVA_MIN: Final = 17
 """Spark 4 needs Java 17 or later."""
 VECTOR_MODULE: Final = "jdk.incubator.vector"
-"""Spark's launcher asks for this module; runtimes cut down for embedding lack it."""
+"""Spark's launcher needs this module; reduced runtimes for embedding lack it."""
 INSTALL_COMMAND: Final = "apt-get install openjdk-17-jre-headless"
 USUAL_PLACES: Final = (
     "/usr/lib/jvm/*",
@@ -43,7 +43,7 @@ class JavaMissing(PocketMQError):
 def find_java(environment: MutableMapping[str, str] | None = None) -> Path:
     """Return the home of a Java 17 or later: JAVA_HOME's, that of PATH, or one in the usual places.
 
-    Raises ``JavaMissing``, which names what was found instead and what to install.
+    Raises ``JavaMissing``, which names the unsuitable ones and the package to install.
     """
     refused: list[str] = []
     for home in _candidates(os.environ if environment is None else environment):
@@ -59,7 +59,7 @@ def find_java(environment: MutableMapping[str, str] | None = None) -> Path:
 
 
 def use_java() -> Path:
-    """Find a Java and set JAVA_HOME of this process to it, so that Spark starts this one. Raises ``JavaMissing``."""
+    """Find a Java and set JAVA_HOME of this process, so that Spark uses it. Raises ``JavaMissing``."""
     home = find_java()
     os.environ["JAVA_HOME"] = str(home)
     return home
@@ -78,7 +78,7 @@ def why_unfit(home: Path) -> str:
 
 
 def _candidates(environment: MutableMapping[str, str]) -> Iterator[Path]:
-    """Yield homes that hold a ``bin/java``, the most wanted first, each once."""
+    """Yield homes with a ``bin/java``, each once, in order of preference."""
     seen: set[Path] = set()
     for home in _places(environment):
         real = home.resolve()
@@ -99,7 +99,7 @@ def _places(environment: MutableMapping[str, str]) -> Iterator[Path]:
 
 
 def _release(home: Path) -> tuple[int, str]:
-    """Return the major version and the modules that the file ``release`` tells; 0 and nothing without it."""
+    """Return the major version and the modules from the file ``release``; 0 and nothing without it."""
     try:
         text = (home / "release").read_text(errors="replace")
     except OSError:
@@ -109,7 +109,7 @@ def _release(home: Path) -> tuple[int, str]:
 
 
 def _asked(home: Path) -> int:
-    """Return the major version that ``java -version`` tells; 0 if it does not start."""
+    """Return the major version that ``java -version`` prints; 0 if it does not start."""
     command = [str(home / "bin" / "java"), "-version"]
     try:
         said = subprocess.run(command, capture_output=True, text=True, timeout=VERSION_WAIT_S, check=False)

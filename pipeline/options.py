@@ -1,6 +1,6 @@
-"""Options of the formats: read, checked, explained.
+"""Options of the formats.
 
-Lives here: ``Options``, a reader for Spark's map of strings that knows which names there are.
+Lives here: ``Options``, which reads and checks Spark's map of strings.
 """
 
 import difflib
@@ -12,7 +12,7 @@ from pocketmq.common.errors import DECODE_ERRORS
 from pocketmq.pipeline.errors import OptionIllegal
 
 SPARK_OPTIONS: Final = frozenset({"path", "checkpointlocation", "queryname", "outputmode", "mode", "header"})
-"""What Spark itself puts among a source's options."""
+"""Options that Spark itself adds."""
 TRUE: Final = frozenset({"true", "1", "yes"})
 FALSE: Final = frozenset({"false", "0", "no"})
 
@@ -20,7 +20,7 @@ FALSE: Final = frozenset({"false", "0", "no"})
 class Options:
     """The options of one read or write. Names are case-insensitive, as everywhere in Spark.
 
-    Raises ``OptionIllegal`` for a name that is not in ``known``, with the nearest one that is.
+    Raises ``OptionIllegal`` for a name that is not in ``known``, with the nearest known name.
     """
 
     def __init__(self, given: Mapping[str, str], known: Iterable[str]) -> None:
@@ -39,7 +39,7 @@ class Options:
         return name.lower() in self._values
 
     def text(self, name: str, default: str | None = None) -> str:
-        """Return an option as it is; without ``default`` it must be there."""
+        """Return an option's text; without ``default`` it must be given."""
         value = self._values.get(name.lower(), default)
         if value is None or (default is None and not value.strip()):
             raise OptionIllegal("option missing", why=name, hint=f'.option("{name}", …)')
@@ -80,7 +80,7 @@ class Options:
         return value
 
     def exactly_one(self, *names: str) -> str:
-        """Return which one of these options is given; raise unless it is exactly one."""
+        """Return the one of these options that is given; raise for none or several."""
         found = [name for name in names if name in self]
         if len(found) != 1:
             what = "none of them" if not found else " and ".join(found)
@@ -88,7 +88,7 @@ class Options:
         return found[0]
 
     def at_most_one(self, *names: str) -> str | None:
-        """Return which one of these options is given, None for none; raise for more."""
+        """Return the one of these options that is given, None without; raise for several."""
         found = [name for name in names if name in self]
         if len(found) > 1:
             raise OptionIllegal("bad options", why=" and ".join(found) + " contradict each other", hint="give one")

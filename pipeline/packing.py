@@ -20,7 +20,7 @@ SUFFIXES: Final = frozenset({".py", ".typed"})
 def package_zip(path: str | Path) -> str:
     """Write ``pocketmq`` as it is imported here into a zip file; return its absolute path.
 
-    For ``SparkContext.addPyFile`` and ``--py-files``. A file at ``path`` is replaced.
+    For ``SparkContext.addPyFile`` and ``--py-files``. Replaces a file at ``path``.
     """
     target = Path(path).resolve()
     root = Path(pocketmq.__path__[0])
@@ -33,7 +33,7 @@ def package_zip(path: str | Path) -> str:
 
 
 def _files(root: Path, below: Path) -> list[Path]:
-    """Return the files of the package, relative to it; links to folders (an editable installation) are followed."""
+    """Return the files of the package, relative to it; follows links to folders (of an editable installation)."""
     found: list[Path] = []
     for each in (root / below).iterdir():
         if each.is_dir() and each.name != "__pycache__":

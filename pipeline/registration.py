@@ -1,4 +1,4 @@
-"""Making the formats known to a Spark session.
+"""Registration of the formats with a Spark session.
 
 Lives here: ``register_all``.
 """
@@ -20,9 +20,8 @@ STREAM_FOLDER: Final = "streaming_job"
 def register_all(spark: SparkSession) -> None:
     """Register both formats; a second call replaces the first.
 
-    Spark starts its Python workers with ``python3`` from the path unless PYSPARK_PYTHON says otherwise, which in a
-    virtual environment that is not activated is one without this package. On ``local`` masters this interpreter is
-    taken.
+    Without PYSPARK_PYTHON, Spark starts its Python workers with ``python3`` from PATH, which lacks this package if the
+    virtual environment is not activated. On ``local`` masters the workers use this interpreter instead.
     """
     context = getattr(spark, "sparkContext", None)  # Spark Connect has none: its server's Python is set up there
     if context is not None:
@@ -34,12 +33,12 @@ def register_all(spark: SparkSession) -> None:
 
 
 def _show_files_to_streams(directory: str) -> None:
-    """Let the process that plans a stream find what ``--py-files`` and ``addPyFile`` brought.
+    """Let the process that plans a stream find the files of ``--py-files`` and ``addPyFile``.
 
-    Spark (4.3) tells that process to look into a folder ``streaming_job`` of the driver's files, which it never makes:
-    without this link a package that is shipped as a file works in batch queries only.
+    Spark (4.3) points that process to a folder ``streaming_job`` in the driver's files, but never creates it: without
+    this link a package shipped as a file works in batch queries only.
     """
-    if not os.path.isabs(directory):  # Spark's word for: there is none
+    if not os.path.isabs(directory):  # Spark's value for none
         return
-    with contextlib.suppress(OSError):  # there already, or not ours to write: then as Spark does it
+    with contextlib.suppress(OSError):  # it exists, or the directory is not writable: as without this function
         os.symlink(".", os.path.join(directory, STREAM_FOLDER))

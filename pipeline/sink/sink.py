@@ -2,10 +2,10 @@
 
 Lives here: the classes that Spark calls.
 
-Tasks stage their rows at the brokers, invisible; the driver commits: all of a job or a micro-batch appears, or nothing.
-The transaction is (query, micro-batch) or (job): a micro-batch that Spark writes again, because the driver died between
-the commit and its own checkpoint, is known to the brokers and changes nothing. The identity is the id of the query,
-which its checkpoint keeps: a new checkpoint is a new query, and none of its rows are taken for old ones.
+Tasks stage their rows at the brokers, invisible; the driver commits all rows of a job or a micro-batch, or none. The
+transaction is (query, micro-batch) or (job): when Spark writes a micro-batch again, because the driver died between the
+commit and its checkpoint, the brokers recognize it and change nothing. The checkpoint keeps the id of the query: a new
+checkpoint is a new query, and its rows are new ones.
 """
 
 import uuid
@@ -28,19 +28,15 @@ BATCH_ID = "streaming.sql.batchId"
 """Spark's local properties of a task (StreamExecution, MicroBatchExecution)."""
 
 
-class WriteMisplaced(OptionIllegal):
-    """A write was asked for that a topic cannot do."""
-
-
 @dataclass
 class PartMessage(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The message of a task to the driver."""
 
     part: StagedWrite
 
 
 class TopicWriter(DataSourceArrowWriter):
-    """A batch write. Made in the driver, copied into each task."""
+    """A batch write. Created in the driver, copied into each task."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         _refuse_overwrite(overwrite)
@@ -56,12 +52,12 @@ class TopicWriter(DataSourceArrowWriter):
         commit_parts(self._plan, self._plan.transactional_id, self._plan.version, _parts(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Drop what the tasks that ended have staged; the others have dropped it themselves, or it expires."""
+        """Drop the rows of tasks that ended; other tasks have dropped theirs, or these expire."""
         abort_parts(self._plan, _parts(messages))
 
 
 class TopicStreamWriter(DataSourceStreamArrowWriter):
-    """A streaming write. Made anew for each micro-batch, in tasks and in the driver's helper processes."""
+    """A streaming write. Created for each micro-batch, in tasks and in the driver's helper processes."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         _refuse_overwrite(overwrite)
@@ -81,7 +77,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
                 commit_parts(self._plan, self._plan.transactional_id, batchId, [])
             return
         if len(identities) > 1 or next(iter(identities))[1] != batchId:
-            raise WriteMisplaced(
+            raise OptionIllegal(
                 "not committed",
                 why=f"tasks wrote for {sorted(identities)}, Spark commits micro-batch {batchId}",
                 hint="report this as a bug of the sink",
@@ -89,8 +85,8 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         commit_parts(self._plan, parts[0].transactional_id, batchId, parts)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Drop what the tasks that ended have staged. What is committed stays: Spark aborts also after a commit of
-        which it does not know that it succeeded.
+        """Drop the rows of tasks that ended. Committed rows stay: Spark also aborts after a commit whose success it
+        does not know.
         """
         abort_parts(self._plan, _parts(messages))
 
@@ -99,7 +95,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         query = None if context is None else context.getLocalProperty(QUERY_ID)
         batch = None if context is None else context.getLocalProperty(BATCH_ID)
         if not query or batch is None:
-            raise WriteMisplaced(
+            raise OptionIllegal(
                 "not written",
                 why=f"Spark did not say which query and micro-batch this is ({QUERY_ID}, {BATCH_ID})",
                 hint="continuous processing is not supported; use a trigger by processing time or availableNow",
@@ -109,13 +105,13 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
 
 def _refuse_overwrite(overwrite: bool) -> None:
     if overwrite:
-        raise WriteMisplaced(
+        raise OptionIllegal(
             "cannot be written", why="a topic cannot be overwritten", hint='.mode("append"), outputMode("append")'
         )
 
 
 def _attempt() -> str:
-    """Return an id for this try that no other has, of this or another run."""
+    """Return an id that no other attempt has, of this or another run."""
     context = TaskContext.get()
     task = "" if context is None else f"{context.partitionId()}-{context.taskAttemptId()}-"
     return task + uuid.uuid4().hex[:16]

@@ -1,4 +1,4 @@
-"""What a sink is told: its options and the columns it gets, checked before a job begins.
+"""A sink's options and columns, checked before a job begins.
 
 Lives here: ``SinkPlan``.
 """
@@ -35,8 +35,8 @@ DEFAULT_GROUP: Final = "pocketmq-spark-sink"
 BROKER_WAIT_MS: Final = 300_000
 KEEP_HOURS: Final = 720
 BATCH_KEEP_HOURS: Final = 1
-"""Of a batch write without ``txnAppId``: nobody can repeat it but Spark itself, within the job. Where brokers know too
-many transactional ids, the oldest of these make room for new ones."""
+"""Of a batch write without ``txnAppId``: only Spark repeats it, within the job. When brokers know too many
+transactional ids, the oldest of these make room for new ones."""
 KEEP_HOURS_MAX: Final = 24 * 365
 ID_CHARS_MAX: Final = 200
 
@@ -58,7 +58,7 @@ KAFKA_COLUMNS: Final = {
 
 @dataclass(slots=True, frozen=True)
 class SinkPlan:
-    """How rows are written; plain data, it travels with tasks. ``topic`` None: a column says it."""
+    """How rows are written; plain data, sent with tasks. ``topic`` None: taken from a column."""
 
     namesrv: str
     topic: str | None
@@ -72,12 +72,12 @@ class SinkPlan:
     version: int
     """Of a batch write."""
     gone: tuple[str, ...] = ()
-    """Brokers that never come back."""
+    """Brokers that will never return."""
     fail_on_data_loss: bool = True
 
     @classmethod
     def of(cls, options: Options, schema: StructType, *, streaming: bool) -> "SinkPlan":
-        """Check and read options and columns. Raises ``OptionIllegal``, ``SchemaIllegal``."""
+        """Read and check options and columns. Raises ``OptionIllegal``, ``SchemaIllegal``."""
         topic = options.text("topic", "") or None
         if topic is not None:
             try:
@@ -99,13 +99,15 @@ class SinkPlan:
                 raise OptionIllegal("bad options", why=f"{option} means nothing with transactional=false")
         if "txnVersion" in options and streaming:
             raise OptionIllegal(
-                "bad option", why="txnVersion in a stream: the number of the micro-batch is taken", hint="leave it out"
+                "bad option",
+                why="txnVersion in a stream, which takes the number of the micro-batch",
+                hint="leave it out",
             )
         if not streaming and ("txnVersion" in options) != ("txnAppId" in options):
             raise OptionIllegal(
                 "bad options",
                 why="a batch write takes txnAppId and txnVersion together",
-                hint="give each run of the job its own, growing txnVersion; a run that is repeated keeps it",
+                hint="give each run of the job its own, growing txnVersion; a repeated run keeps it",
             )
         keep_hours = KEEP_HOURS
         if not streaming and not transactional_id:
@@ -126,7 +128,7 @@ class SinkPlan:
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
-    """Raise ``SchemaIllegal`` for a column that is unknown, missing, or of a type that cannot be sent."""
+    """Raise ``SchemaIllegal`` for a column that is unknown, missing, or of the wrong type."""
     for field in schema.fields:
         wanted = COLUMNS.get(field.name)
         if wanted is None:

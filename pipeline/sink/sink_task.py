@@ -1,6 +1,6 @@
-"""What a task and the driver of a sink do with brokers.
+"""Requests of a sink to brokers.
 
-Lives here: ``write_rows`` (a task), ``commit_parts``, ``abort_parts`` (the driver). Each opens its own client.
+Lives here: ``write_rows`` (in a task), ``commit_parts``, ``abort_parts`` (in the driver). Each opens its own client.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
 GIVE_UP_MS: Final = 5000
-"""How long a task that failed tries to drop what it has staged; what stays expires."""
+"""How long a failed task tries to drop its staged rows; the rest expires."""
 
 ResultT = TypeVar("ResultT")
 
@@ -32,8 +32,8 @@ ResultT = TypeVar("ResultT")
 def write_rows(
     plan: SinkPlan, transactional_id: str, version: int, attempt: str, turn: int, batches: "Iterable[RecordBatch]"
 ) -> StagedWrite:
-    """Write the rows of a task; return what the driver commits. Raises what rows and brokers raise; then what was
-    staged is dropped, as far as brokers can be reached.
+    """Write the rows of a task; return the staged write for the driver's commit. On an error, drop the staged rows from
+    all reachable brokers, and raise it.
     """
     if not plan.transactional:
         return _write_plain(plan, StagedWrite(transactional_id, version, attempt), turn, batches)
@@ -65,7 +65,7 @@ def write_rows(
 
 
 def commit_parts(plan: SinkPlan, transactional_id: str, version: int, parts: list[StagedWrite]) -> bool:
-    """Commit what tasks have staged; False, with a warning in the log, if an earlier run of the same had committed."""
+    """Commit the staged rows; False, with a warning in the log, if an earlier run has committed the transaction."""
     if not plan.transactional:
         return True
 
@@ -77,8 +77,8 @@ def commit_parts(plan: SinkPlan, transactional_id: str, version: int, parts: lis
                 transactional_id=transactional_id,
                 version=version,
                 rows_dropped=sum(part.rows for part in parts),
-                why="an earlier run had committed it; so it looks, too, when a checkpoint was copied, or two queries "
-                "have one txnAppId",
+                why="an earlier run had committed it; it looks the same if a checkpoint was copied, or if two queries "
+                "share one txnAppId",
             )
         return is_new
 
@@ -86,7 +86,7 @@ def commit_parts(plan: SinkPlan, transactional_id: str, version: int, parts: lis
 
 
 def abort_parts(plan: SinkPlan, parts: list[StagedWrite]) -> None:
-    """Drop what tasks have staged; brokers that cannot be reached drop it by age."""
+    """Drop the staged rows; unreachable brokers drop them by age."""
     if not plan.transactional or not any(part.chunks for part in parts):
         return
 
@@ -109,7 +109,7 @@ def _with_client(plan: SinkPlan, work: Callable[[StagedTransactions], Awaitable[
 
 
 def _write_plain(plan: SinkPlan, part: StagedWrite, turn: int, batches: "Iterable[RecordBatch]") -> StagedWrite:
-    """Send rows as messages at once: in columns to PocketMQ, as messages to RocketMQ."""
+    """Send rows without a transaction: as columns to PocketMQ, as messages to RocketMQ."""
     loop = asyncio.new_event_loop()
     transactions = StagedTransactions(plan.group, plan.namesrv, wait_ms=plan.wait_ms)
     target = AppendTarget(transactions.instance, transactions.patience, plan.group)
@@ -152,7 +152,7 @@ def _chained(first: "RecordBatch", rest: "Iterator[RecordBatch]") -> "Iterator[R
 
 
 async def _send_messages(plan: SinkPlan, part: StagedWrite, batches: "Iterator[RecordBatch]") -> StagedWrite:
-    """Send rows to a RocketMQ broker, as its own producers do."""
+    """Send rows to a RocketMQ broker as its producers do."""
     count = 0
     async with Producer(plan.group, plan.namesrv, send_msg_timeout_ms=max(1000, min(plan.wait_ms, 60_000))) as producer:
         for batch in batches:

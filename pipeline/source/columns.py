@@ -1,4 +1,4 @@
-"""The columns of a topic's table, and what a user's own schema may say about them.
+"""The columns of a topic's table, and the check of a user's own schema.
 
 Lives here: names, Spark types, the default schema, ``check_schema``.
 """
@@ -55,15 +55,10 @@ def check_schema(schema: StructType) -> tuple[str, ...]:
             near = difflib.get_close_matches(field.name.lower(), TYPES, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]}?" if near else "columns: " + ", ".join(TYPES)
             raise SchemaIllegal("schema refused", why=f"messages have no column {field.name}", hint=hint)
-        if _plain(field.dataType) != _plain(wanted):
+        if field.dataType.simpleString() != wanted.simpleString():  # without nullability
             raise SchemaIllegal(
                 "schema refused",
                 why=f"{field.name} is {wanted.simpleString()}, not {field.dataType.simpleString()}",
                 hint="read it as it is and cast it in the query",
             )
     return tuple(field.name for field in schema.fields)
-
-
-def _plain(kind: DataType) -> str:
-    """Return a type without its nullability."""
-    return kind.simpleString()

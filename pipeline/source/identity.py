@@ -1,6 +1,6 @@
-"""Which topic a name stands for: the identity that a broker gives a topic when it is made.
+"""The identity that a broker gives a topic when it is created.
 
-Lives here: asking a broker for it.
+Lives here: ``topic_identity``, which asks a broker for it.
 """
 
 import msgspec
@@ -17,9 +17,9 @@ class _TopicIdentity(msgspec.Struct):
 
 
 async def topic_identity(instance: ClientInstance, topic: str, broker: str) -> str:
-    """Return the identity of a topic on a broker; empty where the broker gives none (RocketMQ's).
+    """Return the identity of a topic on a broker; empty if the broker gives none (RocketMQ).
 
-    Raises what the connection raises, and ``BrokerAnswerError`` for a topic that is not there.
+    Raises errors of the connection, and ``BrokerAnswerError`` for a topic that does not exist.
     """
     connection = await instance.connection(broker, timeout_ms=instance.options.api_timeout_ms)
     response = await connection.channel.request(

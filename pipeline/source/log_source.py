@@ -2,9 +2,9 @@
 
 Lives here: the source, its tasks, and the count of what is damaged.
 
-Works on a live broker's directory, on a backup, and on one that RocketMQ 4.9 or 5.3 wrote. A task walks a part of one
-file of the commit log; what is no good record is skipped and told on standard error of the task, with a count;
-``failOnDamage`` makes it an error.
+Works on a live broker's directory, on a backup, and on stores of RocketMQ 4.9 or 5.3. A task walks a part of one file
+of the commit log; damaged ranges are skipped and reported on the task's standard error, with a count; with
+``failOnDamage`` they are an error.
 """
 
 import sys
@@ -95,16 +95,13 @@ class LogReader(DataSourceReader):
         """Cut the log into parts. Raises ``NotAStore``, ``EmptyStore``."""
         reader = StoreReader.open(self._path)
         try:
-            self._judge_files(reader.layout.missing)
+            missing = reader.layout.missing  # files between others, which no task reads
+            if missing:
+                size = sum(end - start for start, end in missing)
+                self._report_damage(f"no file for {size} bytes of the log from {missing[0][0]} on")
             return [PartPartition(part) for part in reader.ranges(self._part_bytes)]
         finally:
             reader.close()
-
-    def _judge_files(self, missing: list[tuple[int, int]]) -> None:
-        """Tell of files that are missing between others; no task reads there."""
-        if missing:
-            start = missing[0][0]
-            self._tell_damage(f"no file for {sum(e - s for s, e in missing)} bytes of the log from {start} on")
 
     def read(self, partition: InputPartition) -> "Iterator[RecordBatch]":
         """Read in a task."""
@@ -122,10 +119,13 @@ class LogReader(DataSourceReader):
                     yield batch.slice(at, self._batch_rows)
         finally:
             reader.close()
-        self._judge(findings)
+        bad = [each for each in findings if each.kind == "damage"]
+        if bad:
+            size = sum(each.end - each.start for each in bad)
+            self._report_damage(f"{len(bad)} damaged ranges, {size} bytes, first at {bad[0].start}: {bad[0].why}")
 
     def _chosen(self, columns: RecordColumns) -> RecordColumns:
-        """Return the records that the filters let through, packed."""
+        """Return the records that pass the filters, packed."""
         wanted = self._wanted
         keep = np.ones(len(columns), np.bool_)
         if wanted.topics is not None or wanted.topic_prefix:
@@ -141,24 +141,16 @@ class LogReader(DataSourceReader):
             keep &= (columns.queue_offsets >= wanted.offset_low) & (columns.queue_offsets < wanted.offset_high)
         return columns if keep.all() else columns.take(np.flatnonzero(keep))
 
-    def _judge(self, findings: list[Finding]) -> None:
-        bad = [each for each in findings if each.kind == "damage"]
-        if not bad:
-            return
-        size = sum(each.end - each.start for each in bad)
-        text = f"{len(bad)} damaged ranges, {size} bytes, first at {bad[0].start}: {bad[0].why}"
-        self._tell_damage(text)
-
-    def _tell_damage(self, text: str) -> None:
+    def _report_damage(self, text: str) -> None:
         if self._fails:
-            raise DataLost("the log is damaged", why=text, hint="look with pocketmq log verify, or failOnDamage=false")
+            raise DataLost("the log is damaged", why=text, hint="run pocketmq log verify, or set failOnDamage=false")
         print(f"pocketmq-log: skipped {text}", file=sys.stderr, flush=True)
 
 
 class PushingLogReader(LogReader):
-    """A store of which a query's filters say what need not become rows; see ``source.PushingTopicReader``."""
+    """A store, read without records that a query's filters exclude; see ``source.PushingTopicReader``."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
-        """Take from the filters which records need not become rows; Spark applies all of them to the rows."""
+        """Skip records that the filters exclude; Spark applies all filters to the rows."""
         self._wanted = self._bounds.narrowed(wanted_by(filters))
         yield from filters

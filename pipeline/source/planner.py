@@ -1,6 +1,6 @@
-"""What the driver asks brokers: which queues there are, how far they reach, which topic it is.
+"""The driver's requests to brokers: queues, their bounds, and the identities of topics.
 
-Lives here: ``Planner``: one client with a loop of its own, called from Spark's synchronous methods.
+Lives here: ``Planner``: one client with its own loop, called from Spark's synchronous methods.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from pocketmq.common.record_columns import RecordColumns, parse_columns
 from pocketmq.common.topics import is_dlq_topic, is_retry_topic, is_system_topic
 from pocketmq.pipeline.errors import BrokerAway, OptionIllegal
 from pocketmq.pipeline.source.identity import topic_identity
-from pocketmq.pipeline.source.notes import Waiting, tell
+from pocketmq.pipeline.source.notes import Waiting, print_note
 from pocketmq.pipeline.source.positions import Positions, QueueKey
 from pocketmq.remoting.codes import ResponseCode
 
@@ -33,22 +33,22 @@ ResultT = TypeVar("ResultT")
 
 
 class TopicUnknown(PocketMQError):
-    """A named topic does not exist; waiting would not help."""
+    """A topic does not exist; waiting would not help."""
 
     default_cause = Cause.NO_ROUTE
 
 
 class QueuesAway(PocketMQError):
-    """Queues that a query stands in are in no route now."""
+    """A route lacks queues that a query reads."""
 
     retriable = True
     default_cause = Cause.NO_ROUTE
 
 
 class Planner:
-    """Answers of brokers for the driver. Errors that may pass are waited out for ``wait_ms``, then ``BrokerAway``.
+    """Answers of brokers for the driver. Retries retriable errors for ``wait_ms``, then raises ``BrokerAway``.
 
-    Not for several threads. ``close`` ends the connections.
+    Not thread-safe. ``close`` closes the connections.
     """
 
     def __init__(self, namesrv: str, group: str, wait_ms: int) -> None:
@@ -60,7 +60,7 @@ class Planner:
         self._wire: PullWire
 
     def close(self) -> None:
-        """End the connections and the loop."""
+        """Close the connections and the loop."""
         if self._loop.is_closed():
             return
         if self._instance is not None:
@@ -69,7 +69,7 @@ class Planner:
         self._loop.close()
 
     def topics_like(self, pattern: str) -> list[str]:
-        """Return the topics whose whole name fits a regular expression; the brokers' own never do."""
+        """Return the topics whose whole name matches a regular expression, without system topics."""
         try:
             compiled = re.compile(pattern)
         except re.error as error:
@@ -86,8 +86,8 @@ class Planner:
     def queues(self, topics: Iterable[str], expected: Iterable[QueueKey] = ()) -> list[QueueKey]:
         """Return the readable queues of topics. Raises ``TopicUnknown``.
 
-        ``expected``: queues that a running query stands in. A broker that dies takes its queues out of the route, and
-        so they are waited for like an answer; they are not gone.
+        ``expected``: queues that a running query reads. When a broker dies, its queues leave the route: the planner
+        waits for them as for an answer.
         """
         known = set(expected)
 
@@ -101,7 +101,7 @@ class Planner:
                         raise TopicUnknown(
                             f"topic {topic} not found",
                             why=str(error),
-                            hint="check the name and namesrv; pocketmq topic list shows what there is",
+                            hint="check the name and namesrv; pocketmq topic list shows all topics",
                         ) from error
                     raise QueuesAway(str(error)) from error
                 found += [QueueKey(topic, queue.broker_name, queue.queue_id) for queue in route.read_queues]
@@ -118,7 +118,7 @@ class Planner:
         return self._run(ask, "routes of the topics")
 
     def identities(self, keys: Iterable[QueueKey]) -> dict[tuple[str, str], str]:
-        """Return the identity of each topic on each broker; empty where the broker gives none (RocketMQ)."""
+        """Return the identity of each topic on each broker; empty if the broker gives none (RocketMQ)."""
         wanted = sorted({(key.topic, key.broker) for key in keys})
 
         async def ask(instance: ClientInstance) -> dict[tuple[str, str], str]:
@@ -128,7 +128,7 @@ class Planner:
         return self._run(ask, "identities of the topics")
 
     def bounds(self, keys: Iterable[QueueKey]) -> dict[QueueKey, tuple[int, int]]:
-        """Return the first offset of each queue and the one behind its last."""
+        """Return the first offset of each queue and the offset behind its last."""
         chosen = list(keys)
 
         async def ask(instance: ClientInstance) -> dict[QueueKey, tuple[int, int]]:
@@ -140,9 +140,9 @@ class Planner:
         return self._run(ask, "bounds of the queues")
 
     def first_at(self, keys: Iterable[QueueKey], timestamp_ms: int) -> dict[QueueKey, int]:
-        """Return the first offset stored at or after a time, the end of the queue where there is none.
+        """Return the first offset stored at or after a time; the end of the queue without one.
 
-        A broker's search gives the nearest message, on either side, so that the neighbors are asked for, too.
+        A broker's search returns the nearest message on either side of the time, hence the look at its store time.
         """
         chosen = list(keys)
         bounds = self.bounds(chosen)
@@ -162,7 +162,7 @@ class Planner:
         return found
 
     def store_times(self, offsets: dict[QueueKey, int]) -> dict[QueueKey, int]:
-        """Return when single messages were stored, in ms; those that are gone are left out."""
+        """Return the store times of single messages in ms, without messages that are gone."""
 
         async def ask(instance: ClientInstance) -> dict[QueueKey, int]:
             async def one(key: QueueKey, offset: int) -> int | None:
@@ -178,8 +178,9 @@ class Planner:
         return self._run(ask, "store times")
 
     def mean_bytes(self, start: Positions) -> float:
-        """Return about how many bytes a record has, from the first records of each queue behind ``start``; at least
-        1."""
+        """Return an estimate of the bytes of a record, at least 1, from the first records of some queues behind
+        ``start``.
+        """
 
         async def ask(instance: ClientInstance) -> float:
             def sample(key: QueueKey, offset: int) -> Awaitable[list[PullResult]]:
@@ -201,8 +202,9 @@ class Planner:
         return max(1.0, self._run(ask, "sizes of records"))
 
     def commit(self, positions: Positions) -> None:
-        """Store a group's offsets at the brokers, for screens that show its lag; nothing reads them back, and so a
-        failure is told and stops nothing."""
+        """Store a group's offsets at the brokers, for displays of its lag. Nothing reads them back, so a failure is
+        reported and stops nothing.
+        """
 
         async def store() -> None:
             await self._started()
@@ -213,7 +215,7 @@ class Planner:
         try:
             self._loop.run_until_complete(store())
         except PocketMQError as error:
-            tell(f"offsets of group {self._group} not stored: {error}")
+            print_note(f"offsets of group {self._group} not stored: {error}")
 
     # ---- inside
 

@@ -4,7 +4,7 @@ Lives here: ``QueueKey``, ``Positions`` with the JSON that checkpoints keep, adm
 micro-batch goes), and the cut into tasks.
 
 The JSON: ``{"v": 1, "topics": {topic: {broker: {"id": identity, "queues": {"0": offset}}}}}``. The identity changes
-when a topic is deleted and made anew; a broker of RocketMQ has none, and then it is empty.
+when a topic is deleted and created again; it is empty for RocketMQ's brokers, which have none.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ from pocketmq.pipeline.errors import DataLost, OptionIllegal
 
 VERSION: Final = 1
 TASK_ROWS: Final = 100_000
-"""A task for fewer rows than this costs more than it reads (measured: a Python task of Spark takes about 10 ms)."""
+"""A task costs more than it gains below this (measured: Spark needs about 10 ms for a Python task)."""
 TASKS_MIN: Final = 2
 
 
@@ -39,7 +39,7 @@ class QueueRange:
 
     @property
     def count(self) -> int:
-        """How many offsets."""
+        """Number of offsets."""
         return self.end - self.start
 
 
@@ -51,7 +51,7 @@ class Positions:
     identities: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what Spark keeps."""
+        """Return the JSON that Spark stores in checkpoints."""
         topics: dict[str, dict[str, Any]] = {}
         for (topic, broker), identity in sorted(self.identities.items()):
             topics.setdefault(topic, {})[broker] = {"id": identity, "queues": {}}
@@ -62,7 +62,7 @@ class Positions:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Positions":
-        """Read a checkpoint's offset. Raises ``OptionIllegal`` for what this version does not understand."""
+        """Read a checkpoint's JSON. Raises ``OptionIllegal`` if this version cannot read it."""
         try:
             if value["v"] != VERSION:
                 raise OptionIllegal(
@@ -79,25 +79,25 @@ class Positions:
         except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
             raise OptionIllegal(
                 "checkpoint refused",
-                why=f"its offset is none of ours: {error!r}",
+                why=f"its offset was not written by this source: {error!r}",
                 hint="a checkpoint belongs to one source; use a new checkpointLocation",
             ) from error
         return positions
 
     def check_identities(self, now: Mapping[tuple[str, str], str]) -> None:
-        """Raise ``DataLost`` for a topic that was made anew since. An identity that one side does not know passes."""
+        """Raise ``DataLost`` for a topic that was deleted and created again. Unknown identities pass."""
         for (topic, broker), identity in self.identities.items():
             current = now.get((topic, broker), "")
             if identity and current and identity != current:
                 raise DataLost(
-                    "topic was made anew",
-                    why=f"{topic} on {broker} is not the one that the checkpoint stands in ({identity}, now {current})",
+                    "topic was created again",
+                    why=f"{topic} on {broker} is not the topic of the checkpoint ({identity}, now {current})",
                     hint="its old messages are gone: start with a new checkpointLocation",
                 )
 
 
 def ranges_between(start: Positions, end: Positions) -> list[QueueRange]:
-    """Return what lies between; queues that are new in ``end`` begin at their first offset there (see ``planner``)."""
+    """Return the ranges between two positions; queues only in ``end`` have none (see ``TopicStreamReader``)."""
     return [
         QueueRange(*key, start.offsets.get(key, last), last)
         for key, last in sorted(end.offsets.items())
@@ -106,9 +106,9 @@ def ranges_between(start: Positions, end: Positions) -> list[QueueRange]:
 
 
 def admit(start: Mapping[QueueKey, int], ends: Mapping[QueueKey, int], rows_max: int) -> dict[QueueKey, int]:
-    """Return how far to go with at most ``rows_max`` rows: each queue in proportion to what it has, none left out.
+    """Return the end of a micro-batch of at most ``rows_max`` rows, each queue's share in proportion to its rows.
 
-    As Spark's Kafka source does; what is lost by rounding goes to the queues in order, so that the sum is exact.
+    As in Spark's Kafka source; rows lost by rounding go to the queues in order, so that the sum is exact.
     """
     waiting = {key: max(0, end - start.get(key, end)) for key, end in ends.items()}
     total = sum(waiting.values())
@@ -126,9 +126,9 @@ def admit(start: Mapping[QueueKey, int], ends: Mapping[QueueKey, int], rows_max:
 
 
 def cut(ranges: Iterable[QueueRange], tasks_wanted: int) -> list[list[QueueRange]]:
-    """Return the work of each task: about equal shares of rows, ranges split where they must be, brokers not mixed.
+    """Return the work of each task: about equal shares of rows, ranges split where necessary, one broker per task.
 
-    ``tasks_wanted`` 0: as many as the rows are worth.
+    ``tasks_wanted`` 0: choose by the number of rows.
     """
     by_broker: dict[str, list[QueueRange]] = {}
     for each in ranges:

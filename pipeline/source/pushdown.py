@@ -1,6 +1,6 @@
-"""What a query's filters allow not to be read.
+"""Bounds on what a query reads, from its filters.
 
-Lives here: ``Wanted``: bounds drawn from Spark's filters, and ranges cut down to them.
+Lives here: ``Wanted`` (the bounds), ``wanted_by`` (filters to bounds).
 """
 
 from collections.abc import Callable, Iterable
@@ -29,7 +29,7 @@ _LEGAL_TAG: Final = frozenset("|* \t\n")
 
 @dataclass(slots=True, frozen=True)
 class Wanted:
-    """Messages outside of this fulfil not all filters. None: anything. Ends are exclusive."""
+    """Bounds: no message outside matches the filters. None: unbounded. Ends are exclusive."""
 
     topics: frozenset[str] | None = None
     topic_prefix: str = ""
@@ -42,7 +42,7 @@ class Wanted:
     time_high_ms: int = _UNBOUNDED
 
     def takes(self, key: QueueKey) -> bool:
-        """Tell whether a queue can have such messages."""
+        """Return whether a queue can have such messages."""
         return (
             self.takes_topic(key.topic)
             and (self.brokers is None or key.broker in self.brokers)
@@ -50,24 +50,23 @@ class Wanted:
         )
 
     def takes_topic(self, topic: str) -> bool:
-        """Tell whether a topic can have such messages."""
+        """Return whether a topic can have such messages."""
         return (self.topics is None or topic in self.topics) and topic.startswith(self.topic_prefix)
 
     @property
     def has_time(self) -> bool:
-        """Tell whether times are bounded."""
+        """Whether times are bounded."""
         return self.time_low_ms > 0 or self.time_high_ms < _UNBOUNDED
 
     @property
     def tag_expression(self) -> str:
-        """Return the subscription that brokers shall filter by, empty for none; a tag that cannot be written so is not
-        pushed."""
+        """The subscription for brokers to filter by; empty for none, or if a tag cannot be written in one."""
         if not self.tags or any(_LEGAL_TAG & set(tag) for tag in self.tags):
             return ""
         return " || ".join(sorted(self.tags))
 
     def narrowed(self, other: "Wanted") -> "Wanted":
-        """Return what fulfils both; of two topic prefixes the longer one."""
+        """Return the bounds of both; of two topic prefixes the longer one."""
         return Wanted(
             topics=_both(self.topics, other.topics),
             topic_prefix=max(self.topic_prefix, other.topic_prefix, key=len),
@@ -91,13 +90,13 @@ class Wanted:
 
 
 def wanted_by(filters: Iterable[Filter]) -> Wanted:
-    """Return what all filters together allow; those that say nothing about reading are passed over."""
+    """Return the bounds of all filters together; filters that bound nothing are ignored."""
     wanted = Wanted()
     for each in filters:
         attribute: tuple[str, ...] = getattr(each, "attribute", ())
         rule = _RULES.get(attribute[0]) if len(attribute) == 1 else None
         if rule is not None:
-            wanted = rule(wanted, each)
+            wanted = wanted.narrowed(rule(each))
     return wanted
 
 
@@ -113,32 +112,14 @@ def _values(each: Filter) -> frozenset[Any] | None:
     return frozenset(each.value) if isinstance(each, In) else None
 
 
-def _common(known: frozenset[Any] | None, each: Filter) -> frozenset[Any] | None:
+def _topic(each: Filter) -> Wanted:
+    return Wanted(topic_prefix=each.value) if isinstance(each, StringStartsWith) else Wanted(topics=_values(each))
+
+
+def _tags(each: Filter) -> Wanted:
     values = _values(each)
-    if values is None:
-        return known
-    return values if known is None else known & values
-
-
-def _topic(wanted: Wanted, each: Filter) -> Wanted:
-    if isinstance(each, StringStartsWith) and each.value.startswith(wanted.topic_prefix):
-        return replace(wanted, topic_prefix=each.value)
-    return replace(wanted, topics=_common(wanted.topics, each))
-
-
-def _broker(wanted: Wanted, each: Filter) -> Wanted:
-    return replace(wanted, brokers=_common(wanted.brokers, each))
-
-
-def _queue_id(wanted: Wanted, each: Filter) -> Wanted:
-    return replace(wanted, queue_ids=_common(wanted.queue_ids, each))
-
-
-def _tags(wanted: Wanted, each: Filter) -> Wanted:
-    values = _values(each)
-    if values is None or None in values or "" in values:  # messages without a tag have the empty one
-        return wanted
-    return replace(wanted, tags=_common(wanted.tags, each))
+    # messages without a tag have the empty one
+    return Wanted() if values is None or None in values or "" in values else Wanted(tags=values)
 
 
 def _bounds(each: Filter, number: Callable[[Any], int]) -> tuple[int, int]:
@@ -154,14 +135,14 @@ def _bounds(each: Filter, number: Callable[[Any], int]) -> tuple[int, int]:
     return min(numbers), max(numbers) + 1
 
 
-def _offset(wanted: Wanted, each: Filter) -> Wanted:
+def _offset(each: Filter) -> Wanted:
     low, high = _bounds(each, int)
-    return replace(wanted, offset_low=max(wanted.offset_low, low), offset_high=min(wanted.offset_high, high))
+    return Wanted(offset_low=low, offset_high=high)
 
 
-def _time(wanted: Wanted, each: Filter) -> Wanted:
+def _time(each: Filter) -> Wanted:
     low, high = _bounds(each, _ms)
-    return replace(wanted, time_low_ms=max(wanted.time_low_ms, low), time_high_ms=min(wanted.time_high_ms, high))
+    return Wanted(time_low_ms=low, time_high_ms=high)
 
 
 def _ms(value: datetime) -> int:
@@ -169,10 +150,10 @@ def _ms(value: datetime) -> int:
     return int(moment.timestamp() * 1000)
 
 
-_RULES: Final[dict[str, Callable[[Wanted, Filter], Wanted]]] = {
+_RULES: Final[dict[str, Callable[[Filter], Wanted]]] = {
     "topic": _topic,
-    "broker": _broker,
-    "queue_id": _queue_id,
+    "broker": lambda each: Wanted(brokers=_values(each)),
+    "queue_id": lambda each: Wanted(queue_ids=_values(each)),
     "queue_offset": _offset,
     "tags": _tags,
     "store_timestamp": _time,

@@ -1,15 +1,14 @@
-"""What a task does: read ranges of queues through the broker, as Arrow batches.
+"""The work of a task: reading ranges of queues through the broker, as Arrow batches.
 
 Lives here: ``read_ranges``.
 
-Memory: one pull is decoded while the next one is under way, so a task holds about three times ``pullBytes`` whatever
-the size of the topic. While a broker is away, empty batches are yielded now and then: a task that does not yield
-cannot be cancelled.
+Memory: one pull is decoded while the next is under way, so a task holds about three times ``pullBytes`` whatever the
+size of the topic. While a broker is away, the task yields empty batches: one that does not yield cannot be cancelled.
 """
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -22,7 +21,7 @@ from pocketmq.client.pull.subscription import Subscription, parse_subscription
 from pocketmq.common.errors import PocketMQError
 from pocketmq.pipeline.errors import BrokerAway, DataLost
 from pocketmq.pipeline.source.identity import topic_identity
-from pocketmq.pipeline.source.notes import Waiting, tell
+from pocketmq.pipeline.source.notes import Waiting, print_note
 from pocketmq.pipeline.source.positions import Positions, QueueRange
 from pocketmq.remoting.codes import ResponseCode
 
@@ -31,12 +30,12 @@ if TYPE_CHECKING:
 
 RETRY_S: Final = 0.25
 MISSING_WAIT_MS: Final = 5_000
-"""How long a message that was there at planning may be missing before that is believed."""
+"""How long a planned message may be missing before it counts as lost."""
 
 
 @dataclass(slots=True, frozen=True)
 class ReadPlan:
-    """How a task reads; plain data, it travels with the task."""
+    """How a task reads; plain data, sent with the task."""
 
     namesrv: str
     group: str
@@ -53,12 +52,12 @@ def read_ranges(
 ) -> "Iterator[RecordBatch]":
     """Yield the messages of ``ranges`` in order.
 
-    ``identities``: which topic the ranges were planned for, by (topic, broker); empty where nobody knows. Raises
-    ``DataLost``, ``BrokerAway`` and what brokers refuse.
+    ``identities``: the identity of each planned topic, by (topic, broker); empty if unknown. Raises ``DataLost``,
+    ``BrokerAway`` and refusals of brokers.
     """
     loop = asyncio.new_event_loop()
     instance = ClientInstance(plan.namesrv)
-    reader = _Reader(plan, instance, identities)
+    reader = _Reader(plan, instance, identities, PullWire(instance, plan.group))
     try:
         loop.run_until_complete(instance.start())
         for each in ranges:
@@ -68,14 +67,14 @@ def read_ranges(
         loop.close()
 
 
+@dataclass(slots=True)
 class _Reader:
-    def __init__(self, plan: ReadPlan, instance: ClientInstance, identities: Mapping[tuple[str, str], str]) -> None:
-        self._plan = plan
-        self._instance = instance
-        self._identities = identities
-        self._wire = PullWire(instance, plan.group)
-        self._ahead: asyncio.Task[PullResult | PocketMQError] | None = None
-        self._routed: set[str] = set()
+    _plan: ReadPlan
+    _instance: ClientInstance
+    _identities: Mapping[tuple[str, str], str]
+    _wire: PullWire
+    _ahead: asyncio.Task[PullResult | PocketMQError] | None = None
+    _routed: set[str] = field(default_factory=set)
 
     async def stop(self) -> None:
         ahead, self._ahead = self._ahead, None
@@ -85,12 +84,12 @@ class _Reader:
         await self._instance.stop()
 
     def read(self, loop: asyncio.AbstractEventLoop, wanted: QueueRange) -> "Iterator[RecordBatch]":
-        """Yield one range. The topic is the planned one before the first row is given and after the last was read."""
+        """Yield one range. Checks that the topic is the planned one before the first row and after the last."""
         plan = self._plan
         queue = MessageQueue(wanted.topic, wanted.broker, wanted.queue_id)
         subscription = parse_subscription(wanted.topic, plan.tags, 0) if plan.tags else None
         position = wanted.start
-        waiting = Waiting(f"{_where(wanted)}", plan.wait_ms)
+        waiting = Waiting(_where(wanted), plan.wait_ms)
         missing_since_s = 0.0
         checks_left = 2
         while position < wanted.end or checks_left:
@@ -134,7 +133,7 @@ class _Reader:
     def _wait(
         self, loop: asyncio.AbstractEventLoop, waiting: Waiting, wanted: QueueRange, error: PocketMQError
     ) -> "Iterator[RecordBatch]":
-        """Wait a little for a broker that is away; raise ``BrokerAway`` when that has lasted too long."""
+        """Wait a moment for a broker that is away; raise ``BrokerAway`` after ``brokerWaitMs``."""
         if waiting.failed(loop.time(), error):
             raise BrokerAway(
                 f"{wanted.broker} is away",
@@ -158,12 +157,12 @@ class _Reader:
         now = f"(the queue now begins at {result.min_offset} and ends before {result.max_offset})"
         if not self._plan.fail_on_data_loss:
             what = "were removed" if were_removed else f"are not there {now}"
-            tell(f"{_where(wanted)}: {len(lost)} messages lost: {offsets} {what}")
+            print_note(f"{_where(wanted)}: {len(lost)} messages lost: {offsets} {what}")
         elif were_removed:
             raise DataLost(
                 "messages are gone",
                 why=f"{_where(wanted)}: {offsets} were removed by retention before they were read",
-                hint="keep messages longer than queries need, or set failOnDataLoss=false to go on behind the gap",
+                hint="keep messages longer than queries need, or set failOnDataLoss=false to continue behind the gap",
             )
         else:
             raise DataLost(
@@ -173,7 +172,7 @@ class _Reader:
             )
 
     async def _check_identity(self, wanted: QueueRange) -> PocketMQError | None:
-        """Raise ``DataLost`` unless the topic is the planned one; return an error that may pass."""
+        """Raise ``DataLost`` unless the topic is the planned one; return a retriable error."""
         planned = self._identities.get((wanted.topic, wanted.broker), "")
         if not planned:
             return None
@@ -198,7 +197,7 @@ class _Reader:
     async def _pull(
         self, queue: MessageQueue, position: int, end: int, subscription: Subscription | None
     ) -> PullResult | PocketMQError:
-        """Return what one pull brings, or the error that may pass; others are raised."""
+        """Return the answer to one pull, or a retriable error; others are raised."""
         try:
             await self._route(queue.topic)
             results = await self._wire.pull(

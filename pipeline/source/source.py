@@ -60,14 +60,14 @@ BROKER_WAIT_MS: Final = 300_000
 
 
 class PocketMQSource(DataSource):
-    """Spark's name for it is ``pocketmq``. Options: docs/spark.md."""
+    """The format ``pocketmq``. Options: docs/spark.md."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
 
     @classmethod
     def name(cls) -> str:
-        """Return what ``format`` takes."""
+        """Return the name of the format."""
         return "pocketmq"
 
     def schema(self) -> StructType:
@@ -96,7 +96,7 @@ class PocketMQSource(DataSource):
 
 
 class RangesPartition(InputPartition):
-    """The work of one task, and which topics it was planned for."""
+    """The work of one task, and the identities of its topics."""
 
     def __init__(self, ranges: Sequence[QueueRange], identities: Mapping[tuple[str, str], str]) -> None:
         super().__init__(None)
@@ -105,7 +105,7 @@ class RangesPartition(InputPartition):
 
 
 def _read(plan: ReadPlan, partition: InputPartition) -> "Iterator[RecordBatch]":
-    """Return the rows of a task; Spark runs a plan without tasks with None."""
+    """Return the rows of a task; Spark runs an empty plan with None."""
     if isinstance(partition, RangesPartition):
         return read_ranges(plan, partition.ranges, partition.identities)
     return iter(())
@@ -117,7 +117,7 @@ def _planner(options: Options) -> Planner:
 
 
 def _plan(options: Options, columns: tuple[str, ...], tags: str = "") -> ReadPlan:
-    """Return how tasks read; ``tags`` from filters, which the option only narrows if there are none."""
+    """Return how tasks read. ``tags``: from filters; empty: those of the option."""
     return ReadPlan(
         namesrv=options.text("namesrv"),
         group=options.text("group", DEFAULT_GROUP),
@@ -131,7 +131,7 @@ def _plan(options: Options, columns: tuple[str, ...], tags: str = "") -> ReadPla
 
 
 def parse_tags_option(options: Options) -> str:
-    """Return the option ``tags`` (``a || b``), checked; empty without it."""
+    """Return the checked option ``tags`` (``a || b``); empty without it."""
     text = options.text("tags", "")
     if text:
         try:
@@ -152,14 +152,13 @@ class TopicReader(DataSourceReader):
         self._end = Bound.of(options, "ending", LATEST)
         self._wanted = Wanted()
         self._tasks = options.number("minPartitions", 0, 0, 1_000_000)
-        _plan(options, self._columns)  # an option that means nothing is refused now, not in a task
-        if self._start.word == LATEST:
-            raise OptionIllegal("bad option", why="startingOffsets=latest in a batch query reads nothing")
-        if self._end.word == EARLIEST:
-            raise OptionIllegal("bad option", why="endingOffsets=earliest in a batch query reads nothing")
+        _plan(options, self._columns)  # refuses bad options now, not in a task
+        for name, word, empty in (("starting", self._start.word, LATEST), ("ending", self._end.word, EARLIEST)):
+            if word == empty:
+                raise OptionIllegal("bad option", why=f"{name}Offsets={word} in a batch query reads nothing")
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Ask the brokers how far the queues reach, and cut what lies between the bounds into tasks."""
+        """Ask the brokers for the bounds of the queues, and cut the wanted ranges into tasks."""
         planner = _planner(self._options)
         try:
             keys = [key for key in self._choice.queues(planner) if self._wanted.takes(key)]
@@ -176,7 +175,7 @@ class TopicReader(DataSourceReader):
     def _narrow(
         self, planner: Planner, keys: list[QueueKey], starts: dict[QueueKey, int], ends: dict[QueueKey, int]
     ) -> None:
-        """Move the bounds to the times that the query's filters ask for."""
+        """Narrow the bounds to the times of the query's filters."""
         if self._wanted.time_low_ms > 0:
             for key, offset in planner.first_at(keys, self._wanted.time_low_ms).items():
                 starts[key] = max(starts[key], offset)
@@ -190,20 +189,20 @@ class TopicReader(DataSourceReader):
 
 
 class PushingTopicReader(TopicReader):
-    """A topic of which a query's filters say what need not be read (option ``pushFilters``).
+    """A topic, read without ranges that a query's filters exclude (option ``pushFilters``).
 
-    Off by default, because Spark (4.2 and 4.3) keeps what was pushed with the DataFrame: a second query on the same
-    one, without filters, gets the rows of the first. Safe where each query calls ``load`` anew (docs/adr/0008).
+    Off by default, because Spark (4.2 and 4.3) keeps pushed filters with the DataFrame: a second query on the same
+    DataFrame, without filters, gets the rows of the first. Safe if each query calls ``load`` again (docs/adr/0008).
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
-        """Take from the filters what need not be read; Spark applies all of them to the rows."""
+        """Narrow the reading to the filters; Spark applies all of them to the rows."""
         self._wanted = wanted_by(filters)
         yield from filters
 
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A topic as it grows. The first five methods run in one process beside the driver, ``read`` in tasks."""
+    """A topic as a stream. All methods but ``read``, which tasks call, run in one process beside the driver."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
@@ -219,13 +218,13 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         _plan(options, self._columns)
         self._planner: Planner | None = None
         self._target: Positions | None = None
-        """Where ``Trigger.AvailableNow`` ends."""
+        """The end of a query with ``Trigger.AvailableNow``."""
         self._seen: Positions | None = None
-        """What the last look at the brokers found."""
+        """The ends of the queues when last asked."""
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return where a new query begins."""
-        planner = self._asking()
+        """Return the start of a new query."""
+        planner = self._connected()
         keys = self._choice.queues(planner)
         return Positions(self._start.place(planner, keys), planner.identities(keys)).to_json()
 
@@ -236,21 +235,21 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxBytes(self._bytes_max) if self._bytes_max else ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return how far the next micro-batch goes."""
+        """Return the end of the next micro-batch."""
         begin = Positions.from_json(start)
         end = self._target
-        if end is None or begin.offsets.keys() - end.offsets.keys():  # at the start a broker was away, say: wait for it
+        if end is None or begin.offsets.keys() - end.offsets.keys():  # a broker was away at the start, say: wait for it
             end = self._latest(begin.offsets)
             self._target = end if self._target is not None else None
         begin.check_identities(end.identities)
         self._check_ends(begin, end)
-        for key in end.offsets.keys() - begin.offsets.keys():  # a queue that was added begins at its first message
-            begin.offsets[key] = self._asking().bounds([key])[key][0]
+        for key in end.offsets.keys() - begin.offsets.keys():  # an added queue begins at its first message
+            begin.offsets[key] = self._connected().bounds([key])[key][0]
         rows_max = 0
         if isinstance(limit, ReadMaxRows):
             rows_max = limit.max_rows
         elif isinstance(limit, ReadMaxBytes):
-            rows_max = max(1, int(limit.max_bytes / self._asking().mean_bytes(begin)))
+            rows_max = max(1, int(limit.max_bytes / self._connected().mean_bytes(begin)))
         offsets = admit(begin.offsets, end.offsets, rows_max) if rows_max else dict(end.offsets)
         for key, offset in begin.offsets.items():
             offsets[key] = max(offset, offsets.get(key, offset))  # never back, also without failOnDataLoss
@@ -258,12 +257,12 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Positions(offsets, {**end.identities, **begin.identities, **known}).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return how far the topics reached when last looked at, for the query's progress."""
+        """Return the ends of the topics when last asked, for the query's progress."""
         known = self._target or self._seen
         return None if known is None else known.to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Remember where the topics end now; the query ends there."""
+        """Let the query end where the topics end now."""
         self._target = self._latest()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -271,7 +270,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin, stop = Positions.from_json(start), Positions.from_json(end)
         missing = [key for key in stop.offsets if key not in begin.offsets]
         if missing:
-            lows = self._asking().bounds(missing)
+            lows = self._connected().bounds(missing)
             begin.offsets.update({key: min(lows[key][0], stop.offsets[key]) for key in missing})
         tasks = cut(ranges_between(begin, stop), self._tasks)
         return [RangesPartition(task, {**begin.identities, **stop.identities}) for task in tasks]
@@ -281,9 +280,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(_plan(self._options, self._columns), partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Store the offsets as those of ``group``, where one is named: for screens that show lag, nothing else."""
+        """Store the offsets for the option ``group``, if given: for displays of lag, nothing else."""
         if self._commits:
-            self._asking().commit(Positions.from_json(end))
+            self._connected().commit(Positions.from_json(end))
 
     def stop(self) -> None:
         """Close the connections."""
@@ -291,20 +290,20 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if planner is not None:
             planner.close()
 
-    def _asking(self) -> Planner:
+    def _connected(self) -> Planner:
         if self._planner is None:
             self._planner = _planner(self._options)
         return self._planner
 
     def _latest(self, expected: Iterable[QueueKey] = ()) -> Positions:
-        planner = self._asking()
+        planner = self._connected()
         keys = self._choice.queues(planner, expected)
         bounds = planner.bounds(keys)
         self._seen = Positions({key: bounds[key][1] for key in keys}, planner.identities(keys))
         return self._seen
 
     def _check_ends(self, begin: Positions, end: Positions) -> None:
-        """Raise ``DataLost`` where a queue now ends before the checkpoint, or is gone."""
+        """Raise ``DataLost`` for a queue that is gone or ends before the checkpoint."""
         if not self._fails:
             return
         for key, offset in begin.offsets.items():

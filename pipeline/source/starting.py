@@ -1,6 +1,6 @@
-"""Where a query begins and ends, as its options say.
+"""Where a query begins and ends, from its options.
 
-Lives here: which queues are chosen (``subscribe``, ``subscribePattern``, ``assign``), ``Bound`` (earliest, latest,
+Lives here: ``Choice`` of queues (``subscribe``, ``subscribePattern``, ``assign``), ``Bound`` (earliest, latest,
 offsets, times).
 """
 
@@ -17,14 +17,13 @@ EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 _LATEST_NUMBER: Final = -1
 _EARLIEST_NUMBER: Final = -2
-"""Spark's Kafka source writes these into JSON offsets."""
+"""As in JSON offsets of Spark's Kafka source."""
 CHOICES: Final = ("subscribe", "subscribePattern", "assign")
 
 
 @dataclass(slots=True, frozen=True)
 class Choice:
-    """Which queues: topics by name or pattern, or queues one by one (topic → queue ids; of every broker that has
-    it)."""
+    """The chosen queues: topics by name or pattern, or queues one by one (topic → queue ids, on every broker)."""
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
@@ -32,7 +31,7 @@ class Choice:
 
     @classmethod
     def of(cls, options: Options) -> "Choice":
-        """Read the options; exactly one of the three is there."""
+        """Read the options; exactly one of the three must be given."""
         name = options.exactly_one(*CHOICES)
         if name == "subscribe":
             topics = tuple(dict.fromkeys(part.strip() for part in options.text(name).split(",") if part.strip()))
@@ -51,7 +50,7 @@ class Choice:
         return cls(topics=tuple(chosen), queue_ids=chosen)
 
     def queues(self, planner: Planner, expected: Iterable[QueueKey] = ()) -> list[QueueKey]:
-        """Return the queues that there are now; see ``Planner.queues``."""
+        """Return the present queues; see ``Planner.queues``."""
         topics = self.topics or sorted({*planner.topics_like(self.pattern), *(key.topic for key in expected)})
         keys = planner.queues(topics, expected)
         if not self.queue_ids:
@@ -68,7 +67,7 @@ class Choice:
 
 @dataclass(slots=True, frozen=True)
 class Bound:
-    """Where to begin or end: a word, a time for all, or offsets or times queue by queue with a word for the others."""
+    """A start or end: a word, a time for all queues, or offsets or times by queue with a word for the others."""
 
     word: str
     timestamp_ms: int | None = None

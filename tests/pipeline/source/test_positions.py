@@ -42,7 +42,7 @@ def test_a_topic_made_anew_is_an_error() -> None:
     positions = Positions({QueueKey("t", "b", 0): 5}, {("t", "b"): "one"})
     positions.check_identities({("t", "b"): "one"})
     positions.check_identities({("t", "b"): ""})
-    with pytest.raises(DataLost, match="made anew"):
+    with pytest.raises(DataLost, match="created again"):
         positions.check_identities({("t", "b"): "two"})
 
 

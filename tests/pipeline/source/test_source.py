@@ -183,7 +183,7 @@ def test_a_topic_made_anew_stops_the_stream(broker: PocketBroker, spark: SparkSe
     assert stream(spark, broker, "anew", tmp_path).exception() is None
     asyncio.run(again())
     query = stream(spark, broker, "anew", tmp_path)
-    assert "made anew" in str(query.exception())
+    assert "created again" in str(query.exception())
 
 
 def test_a_store_is_a_table_without_its_broker(broker: PocketBroker, spark: SparkSession, table: DataFrame) -> None:
