@@ -168,7 +168,7 @@ class PersistedTable:
         self._log.error(
             "config_file_damaged",
             path=self.path,
-            error="another program has changed it",
+            error="it has changed since this broker wrote or read it",
             taken="the table in memory",
             kept_as=self._set_aside(),
             what_to_do="stop the broker before you edit its files; if you did not edit it, check the disk",
