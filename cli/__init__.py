@@ -1,14 +1,14 @@
 """One command, ``pocketmq``.
 
     main        puts the subcommands together, turns errors into exit codes
-    daemon      standalone, broker, namesrv, cluster: processes that serve
+    daemon      standalone, broker, namesrv, cluster: the servers
     messages    produce, consume, request, message, trace, dlq, transaction, retry-store
     admin       topic, group, lock, ha
     log         a store directory without a broker
-    doctor      why a broker refuses, and what its disk allows
+    doctor      why a broker refuses sends, and how fast its disk is
     scenario    the incidents of production in real processes
     bench       how fast this machine is
 
-The modules beside them are shared: options, output, exit codes, times, message formats. Commands speak through the
-SDK (``client.admin``); heavy imports happen inside a command, so that ``--help`` stays fast.
+The other modules are shared: options, output, exit codes, times, message formats. Commands use the SDK
+(``client.admin``); heavy imports happen inside a command, so that ``--help`` stays fast.
 """

@@ -1,6 +1,6 @@
-"""What the exit code of ``pocketmq`` says.
+"""The exit codes of ``pocketmq``.
 
-Lives here: the codes, which error means which, and the text about them in ``pocketmq --help``.
+Lives here: the codes, the code of each error, and their text in ``pocketmq --help``.
 """
 
 import enum
@@ -22,20 +22,20 @@ class ExitCode(enum.IntEnum):
 
 EXIT_CODES_HELP: Final = (
     "Exit codes: 0 ok; 1 failed; 2 wrong usage or setting; 3 the daemon cannot start (port or store in use, no such "
-    "directory); 4 no name server or broker was reached; 130 interrupted."
+    "directory); 4 no name server or broker can be reached; 130 interrupted."
 )
 
 
 class CannotStart(PocketMQError):
-    """A daemon cannot start: something it needs is taken or missing."""
+    """A daemon cannot start: a port, a file or a directory is in use or missing."""
 
 
 class CommandFailed(PocketMQError):
-    """A command could not do its work, for a reason outside of PocketMQ."""
+    """A command failed for a reason outside of PocketMQ."""
 
 
 def exit_code_of(error: PocketMQError) -> ExitCode:
-    """Return the code for an error that ended a command."""
+    """Return the exit code for an error that ended a command."""
     if isinstance(error, CannotStart):
         return ExitCode.CANNOT_START
     if isinstance(error, ConfigError) or error.cause is Cause.CONFIG:

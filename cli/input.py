@@ -1,6 +1,6 @@
-"""What ``pocketmq produce`` reads: lines of files or of standard input, as they come.
+"""The input of ``pocketmq produce``: lines of files or of standard input, as they arrive.
 
-Lives here: ``LineSplitter``, ``InputFile`` (reads without holding up the loop), ``LineParser`` (line → message).
+Lives here: ``LineSplitter``, ``InputFile`` (reads without blocking the loop), ``LineParser`` (line → message).
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from pocketmq.common.message import Message
 
 READ_BYTES: Final = 1 << 18
 LINE_BYTES_MAX: Final = 16 << 20
-"""Beyond this a line is not a message, whatever the broker allows."""
+"""A longer line is not a message, whatever the broker allows."""
 
 
 class InputFailed(PocketMQError):
-    """A file cannot be read, or a line of it is no message."""
+    """A file cannot be read, or one of its lines is not a message."""
 
 
 class LineSplitter:
@@ -48,7 +48,7 @@ class LineSplitter:
         return [line.removesuffix(b"\r") for line in lines]
 
     def finish(self) -> list[bytes]:
-        """Return the last line if it had no end."""
+        """Return the last line if it has no line end."""
         rest, self._rest = bytes(self._rest), bytearray()
         return [rest.removesuffix(b"\r")] if rest else []
 
@@ -58,9 +58,9 @@ class LineSplitter:
 
 
 class InputFile:
-    """One file, or standard input for ``-``. ``size_bytes`` is None where it cannot be known (a pipe, a terminal).
+    """One file, or standard input for ``-``. ``size_bytes`` is None where it is not known (a pipe, a terminal).
 
-    A pipe is waited for by the loop, not by a thread, so that Ctrl-C ends the wait.
+    The loop waits for a pipe, not a thread, so that Ctrl-C ends the wait.
     """
 
     def __init__(self, path: str) -> None:
@@ -74,7 +74,7 @@ class InputFile:
         self.size_bytes = status.st_size if stat.S_ISREG(status.st_mode) else None
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield what can be read, as soon as it can be read, up to the end."""
+        """Yield the input in chunks, each as soon as it can be read, up to the end."""
         loop = asyncio.get_running_loop()
         try:
             while True:
@@ -96,7 +96,7 @@ class InputFile:
         ready = asyncio.Event()
         try:
             loop.add_reader(self._descriptor, ready.set)
-        except OSError:  # epoll takes no regular files and no /dev/null: those never wait
+        except OSError:  # epoll refuses regular files and /dev/null: reading them never waits
             self._waits = False
             return
         try:

@@ -1,4 +1,4 @@
-"""The command ``pocketmq``: puts the subcommands together and turns errors into exit codes.
+"""The command ``pocketmq``: combines the subcommands and turns errors into exit codes.
 
 Lives here: ``main`` (the entry point), the root options.
 """
@@ -25,7 +25,7 @@ from pocketmq.common.errors import PocketMQError
 
 @dataclass(slots=True)
 class RootOptions:
-    """What was given before the subcommand."""
+    """The options before the subcommand."""
 
     debug: bool = False
 
@@ -39,7 +39,7 @@ def _show_version(value: bool) -> None:
 
 
 def build_app(root: RootOptions) -> typer.Typer:
-    """Return the whole command; what the user gives before the subcommand ends up in ``root``."""
+    """Return the whole command; options before the subcommand are stored in ``root``."""
     app = typer.Typer(
         name="pocketmq",
         help="A durable, ordered message broker in pure Python with RocketMQ's semantics.",
@@ -95,7 +95,7 @@ def main() -> None:
             raise
         print_error(error)
         sys.exit(exit_code_of(error))
-    except OSError as error:  # the output cannot be written: a full disk, a terminal that is gone
+    except OSError as error:  # the output cannot be written: a full disk, a closed terminal
         if root.debug:
             raise
         print_error(CommandFailed("the command failed", why=error.strerror or str(error)))

@@ -6,7 +6,7 @@ Lives here: the fields and escapes of a format string, compiled once; ``json_lin
     {body_hex} {body_base64} {size} {flag} {sys_flag} {reconsume_times} {born_timestamp} {born_time} {born_host}
     {store_timestamp} {store_time} {store_host} {sharding_key} {properties} {property:NAME}
 
-``*_timestamp`` are ms since 1970, ``*_time`` the same as text in UTC. ``{body}`` is written as it is, byte by byte.
+``*_timestamp`` are ms since 1970, ``*_time`` the same as text in UTC. ``{body}`` is written unchanged, byte by byte.
 Escapes: ``\n \t \r \0 \\ \xHH``; ``{{`` and ``}}`` stand for braces.
 """
 
@@ -89,7 +89,7 @@ class MessageFormat:
         self._parts = parts
 
     def render(self, message: ReceivedMessage) -> bytes:
-        """Return the message as the format says, nothing appended."""
+        """Return the formatted message, without a separator."""
         return b"".join([part(message) for part in self._parts])
 
 
@@ -135,7 +135,7 @@ def _field(name: str, argument: str | None) -> Part:
     if name not in FIELDS or argument is not None:
         shown = f"{{{name}:{argument}}}" if argument else f"{{{name}}}"
         fields = ", ".join([*FIELDS, "property:NAME"])
-        raise ConfigError("bad format string", why=f"no field {shown}", hint=f"there are {fields}")
+        raise ConfigError("bad format string", why=f"no field {shown}", hint=f"the fields are {fields}")
     return FIELDS[name]
 
 

@@ -1,4 +1,4 @@
-"""Options that more than one command takes.
+"""Options that several commands share.
 
 Lives here: their names, help texts and defaults, once.
 """
@@ -11,10 +11,14 @@ DEFAULT_NAMESRV = "127.0.0.1:9876"
 
 Namesrv = Annotated[
     str,
-    typer.Option("--namesrv", envvar="POCKETMQ_NAMESRV", metavar="HOST:PORT[;…]", help="Name servers to ask."),
+    typer.Option("--namesrv", envvar="POCKETMQ_NAMESRV", metavar="HOST:PORT[;…]", help="Name servers."),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+YesInPipe = Annotated[
+    bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; without a terminal it never asks.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-TimeoutMs = Annotated[int, typer.Option("--timeout-ms", min=1, help="Give up a request after so many ms.")]
+TimeoutMs = Annotated[int, typer.Option("--timeout-ms", min=1, help="Timeout of a request in ms.")]
 
 Config = Annotated[
     str | None,
@@ -27,10 +31,11 @@ Set = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="One setting, e.g. store.flush_disk_type=SYNC_FLUSH; repeatable."),
 ]
 DataDir = Annotated[
-    str | None, typer.Option("--data-dir", "-d", metavar="DIR", help="Where the log lives.  [default: ./pocketmq-data]")
+    str | None,
+    typer.Option("--data-dir", "-d", metavar="DIR", help="Store directory.  [default: ./pocketmq-data]"),
 ]
 Host = Annotated[
-    str | None, typer.Option("--host", help="Address to listen on and to tell clients.  [default: 127.0.0.1]")
+    str | None, typer.Option("--host", help="Address to listen on and to announce to clients.  [default: 127.0.0.1]")
 ]
 NamesrvPort = Annotated[
     int | None, typer.Option("--namesrv-port", min=0, max=65535, help="0: any free port.  [default: 9876]")

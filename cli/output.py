@@ -1,4 +1,4 @@
-"""What the command prints: results on standard output, everything else on standard error.
+"""The output of the command: results on standard output, everything else on standard error.
 
 Lives here: tables (drawn on a terminal, tab-separated in a pipe), JSON, times, errors with their hint, progress bars.
 """
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 PROGRESS_AFTER_S: Final = 1.0
-"""What is done within a second needs no bar."""
+"""Work of less than a second needs no bar."""
 REDRAW_S: Final = 0.1
 
 
 def open_standard_files() -> None:
-    """Let descriptors 0, 1 and 2 that were closed (``>&-``) lead to nowhere.
+    """Open ``/dev/null`` as descriptor 0, 1 or 2 where it was closed (``>&-``).
 
-    Otherwise the next file or socket gets their number: uvloop then aborts the process, and a log file would receive
-    what is printed.
+    Otherwise the next file or socket gets its number: uvloop then aborts the process, and a log file would receive the
+    output.
     """
     for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
@@ -41,7 +41,7 @@ def open_standard_files() -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str = "") -> None:
-    """Print rows: a drawn table on a terminal; in a pipe one line a row, tab-separated, with a head line."""
+    """Print rows: a drawn table on a terminal; in a pipe tab-separated lines with a header."""
     if sys.stdout.isatty():
         from rich.console import Console
         from rich.table import Table
@@ -60,19 +60,27 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, tit
         print("\t".join(_plain(value) for value in row))
 
 
+def print_rows(columns: Sequence[str], rows: Sequence[Sequence[object]], as_json: bool, *, title: str = "") -> None:
+    """Print rows as a table, or as a JSON list of objects."""
+    if as_json:
+        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+    else:
+        print_table(columns, rows, title=title)
+
+
 def print_json(value: object) -> None:
     """Print one JSON document on one line."""
     print(msgspec.json.encode(value).decode())
 
 
 def print_note(text: str) -> None:
-    """Tell a person something that is no result: on standard error, only if that is a terminal."""
+    """Print a note, which is not a result: on standard error, only if that is a terminal."""
     if sys.stderr.isatty():
         print(text, file=sys.stderr)
 
 
 def print_progress(progress: object) -> None:
-    """Say how far a wait is: a line on standard error, also in a pipe, for a log has to say what took so long."""
+    """Print the progress of a wait: a line on standard error, also in a pipe, since a log must show the reason."""
     print(progress, file=sys.stderr, flush=True)
 
 
@@ -92,6 +100,11 @@ def print_error(error: PocketMQError) -> None:
     Console(stderr=True, highlight=False).print(text, soft_wrap=True)
 
 
+def printable(text: str, keep: str = "") -> str:
+    """Return text without control characters: a message must not move the cursor of a terminal."""
+    return "".join(char if char.isprintable() or char in keep else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
 def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.2f}"
@@ -106,7 +119,7 @@ def _plain(value: object) -> str:
 
 
 class ProgressBar:
-    """A bar on standard error for what takes longer than a second; silent in a pipe. ``total`` None: count and rate."""
+    """A bar on standard error after the first second; silent in a pipe. ``total`` None: count and rate."""
 
     def __init__(self, title: str, total: int | None, *, unit: str = "messages", wanted: bool = True) -> None:
         self._title = title
@@ -120,7 +133,7 @@ class ProgressBar:
         self._task: TaskID | None = None
 
     def advance(self, count: int = 1) -> None:
-        """Count what was done; draw at most ten times a second."""
+        """Add to the count; draw at most ten times a second."""
         self._count += count
         if not self._wanted:
             return
@@ -168,7 +181,7 @@ class ProgressBar:
 
 @contextlib.contextmanager
 def quiet_broken_pipe() -> Iterator[None]:
-    """End quietly when the reader of standard output has gone (``| head``): what it wanted, it has."""
+    """End quietly when the reader of standard output has gone (``| head``): it has all it wanted."""
     try:
         yield
         sys.stdout.flush()

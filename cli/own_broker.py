@@ -1,4 +1,4 @@
-"""A ``pocketmq standalone`` in a process of its own, for as long as somebody needs it: ``bench``, examples, tests.
+"""A ``pocketmq standalone`` in its own process, for ``bench``, examples and tests.
 
 Lives here: ``OwnBroker``.
 """
@@ -17,15 +17,15 @@ from typing import Final, Self
 from pocketmq.cli.exit_codes import CannotStart
 
 READY_LINE: Final = re.compile(r"ready(?: namesrv=(\S+))?(?: broker=(\S+))?(?: \w+=\S+)*\n")
-"""What a daemon prints when it serves."""
+"""The line that a daemon prints when it serves."""
 _STOP_S = 30.0
 
 
 class OwnBroker:
-    """Name server and broker on free ports of 127.0.0.1 with a store of their own.
+    """Name server and broker on free ports of 127.0.0.1 with their own store.
 
-    The store is removed at the end unless ``data_dir`` is given. ``kill`` ends it as a crash would; ``start`` may
-    follow. Raises ``CannotStart`` with what the process said on standard error.
+    The store is removed at the end unless ``data_dir`` is given. ``kill`` ends the process as a crash would; ``start``
+    may follow. Raises ``CannotStart`` with the standard error of the process.
     """
 
     def __init__(self, *, data_dir: Path | None = None, arguments: Sequence[str] = ()) -> None:
@@ -60,15 +60,15 @@ class OwnBroker:
                 process.stdout.close()
                 self._process = None
                 errors.seek(0)
-                raise CannotStart("the broker did not start", why=errors.read(4096).strip() or "it said nothing")
+                raise CannotStart("the broker did not start", why=errors.read(4096).strip() or "it wrote no error")
         self.namesrv, self.address = match[1] or self.namesrv, match[2] or ""
 
     def stop(self) -> int:
-        """End it cleanly and return its exit code; kill it if it does not end in time."""
+        """End the process cleanly and return its exit code; kill it if that takes more than 30 s."""
         return self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it as ``kill -9`` does."""
+        """End the process as ``kill -9`` does."""
         self._end(signal.SIGKILL)
 
     def _end(self, number: signal.Signals) -> int:

@@ -1,6 +1,6 @@
 """``pocketmq pipeline NAME``: jobs on topics that run in Spark.
 
-Lives here: which jobs there are.
+Lives here: the list of jobs.
 """
 
 from typing import Final

@@ -1,22 +1,25 @@
-"""Runs the body of a command: the loop, interrupts, what a pipe that closed means.
+"""Runs the body of a command: event loop, interrupts, closed pipes; builds groups of subcommands.
 
-Lives here: ``run_async``.
+Lives here: ``run_async``, ``run_admin``, ``build_group``.
 """
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
 from pocketmq.cli.exit_codes import ExitCode
 from pocketmq.cli.output import quiet_broken_pipe
 
+if TYPE_CHECKING:
+    from pocketmq.client.admin.admin import Admin
+
 T = TypeVar("T")
 
 
 def run_async(body: Coroutine[Any, Any, T]) -> T | None:
-    """Run ``body`` in a fresh loop; Ctrl-C cancels it and ends the command with 130, a closed pipe ends it quietly."""
+    """Run ``body`` in a new loop; Ctrl-C cancels it and ends the command with 130, a closed pipe ends it quietly."""
     from pocketmq.remoting.loop import new_event_loop
 
     try:
@@ -25,3 +28,23 @@ def run_async(body: Coroutine[Any, Any, T]) -> T | None:
     except KeyboardInterrupt:
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     return None
+
+
+def run_admin(namesrv: str, body: Callable[["Admin"], Coroutine[Any, Any, None]]) -> None:
+    """Run ``body`` as ``run_async`` does, with an ``Admin`` of the cluster behind these name servers."""
+
+    async def connected() -> None:
+        from pocketmq.client.admin.admin import Admin
+
+        async with Admin(namesrv) as admin:
+            await body(admin)
+
+    run_async(connected())
+
+
+def build_group(help_text: str, **commands: Callable[..., None]) -> typer.Typer:
+    """Return a group of subcommands; ``accept_loss`` is named ``accept-loss``."""
+    app = typer.Typer(help=help_text, no_args_is_help=True)
+    for name, command in commands.items():
+        app.command(name.replace("_", "-"))(command)
+    return app

@@ -1,11 +1,12 @@
-"""What ``--from``, ``--to``, ``--delay`` and ``--deliver-at`` may say: a word, a time, or how long.
+"""The values of ``--from``, ``--to``, ``--delay`` and ``--deliver-at``: a word, a time, or a duration.
 
-Lives here: ``parse_start``, ``parse_delay``, ``parse_time``.
+Lives here: ``parse_start``, ``parse_bound``, ``parse_delay``, ``parse_time``.
 """
 
 import datetime
 import math
 import re
+import time
 
 from pocketmq.common.errors import ConfigError
 
@@ -19,7 +20,7 @@ _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 def parse_start(text: str, now_ms: int) -> str | int:
     """Return one of ``WORDS``, or ms since 1970.
 
-    Those come from ``2026-11-21T07:00:00Z`` (UTC if no zone is given), ``1763708400000``, or ``15m`` (that long ago).
+    The text may be ``2026-11-21T07:00:00Z`` (UTC without a zone), ``1763708400000``, or ``15m`` (that long ago).
     Raise ``ConfigError`` for anything else.
     """
     if text in WORDS:
@@ -35,6 +36,16 @@ def parse_start(text: str, now_ms: int) -> str | int:
     return max(0, found)
 
 
+def parse_bound(name: str, text: str) -> int | None:
+    """Return the ms since 1970 of a time option, None if it was not given. Raise ``ConfigError`` for a word."""
+    if not text:
+        return None
+    when = parse_start(text, time.time_ns() // 1_000_000)
+    if isinstance(when, str):
+        raise ConfigError(f"bad {name}", why=repr(text), hint="write 2026-11-21T07:00:00Z, ms since 1970, or 15m (ago)")
+    return when
+
+
 def parse_delay(text: str) -> int:
     """Return the ms of ``500ms``, ``30s``, ``15m``, ``2h`` or ``3d``. Raise ``ConfigError`` for anything else."""
     match = _AGO.fullmatch(text)
@@ -44,7 +55,7 @@ def parse_delay(text: str) -> int:
 
 
 def parse_time(text: str) -> int:
-    """Return the ms since 1970 of ``2026-11-21T07:00:00Z`` (UTC if no zone is given) or ``1763708400000``, rounded up.
+    """Return the ms since 1970 of ``2026-11-21T07:00:00Z`` (UTC without a zone) or ``1763708400000``, rounded up.
     Raise ``ConfigError`` for anything else.
     """
     if text.isascii() and text.isdecimal() and len(text) <= 15:

@@ -1,6 +1,6 @@
-"""What the members of a group do right now: ``pocketmq group describe --running``.
+"""The present work of a group's members: ``pocketmq group describe --running``.
 
-Lives here: asking each member through a broker, and the rows that are printed.
+Lives here: the request to each member through a broker, and the printed rows.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MEMBERS_MAX = 200
 LOCK_WAITS = "waits_for_lock"
-"""How the names of queues begin that wait for their lock, among what a PocketMQ member says of itself."""
+"""Prefix of a queue that waits for its lock, in the user information of a PocketMQ member."""
 
 COLUMNS = ("client", "topic", "broker", "queue_id", "in_hand", "mib", "committed", "locked", "handled/s", "failed/s")
 
@@ -24,7 +24,7 @@ COLUMNS = ("client", "topic", "broker", "queue_id", "in_hand", "mib", "committed
 async def ask_members(
     admin: "Admin", group: str, client_ids: Sequence[str]
 ) -> dict[str, "ConsumerRunningInfo | PocketMQError"]:
-    """Return what each member answered, or why it did not; at most 200 are asked."""
+    """Return the answer of each member, or its error; at most 200 are asked."""
 
     async def ask(client_id: str) -> "ConsumerRunningInfo | PocketMQError":
         try:
@@ -37,7 +37,7 @@ async def ask_members(
 
 
 def rows_of(client_id: str, info: "ConsumerRunningInfo") -> list[tuple[object, ...]]:
-    """Return one row a queue that the member reads."""
+    """Return one row for each queue that the member reads."""
     rows: list[tuple[object, ...]] = []
     for queue, state in sorted(info.mq_table.items()):
         status = info.status_table.get(queue.topic)
@@ -59,7 +59,7 @@ def rows_of(client_id: str, info: "ConsumerRunningInfo") -> list[tuple[object, .
 
 
 def print_running(answers: "dict[str, ConsumerRunningInfo | PocketMQError]") -> None:
-    """Print a table, and to standard error who did not answer, who is paused and which handlers run longest."""
+    """Print a table, and on standard error members without an answer, paused ones, and the longest handler calls."""
     rows: list[tuple[object, ...]] = []
     for client_id, info in answers.items():
         if isinstance(info, PocketMQError):
@@ -74,7 +74,7 @@ def print_running(answers: "dict[str, ConsumerRunningInfo | PocketMQError]") -> 
 
 
 def running_json(answers: "dict[str, ConsumerRunningInfo | PocketMQError]") -> list[dict[str, object]]:
-    """Return the same for programs."""
+    """Return the same as JSON data."""
     result: list[dict[str, object]] = []
     for client_id, info in answers.items():
         if isinstance(info, PocketMQError):

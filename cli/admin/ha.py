@@ -1,6 +1,6 @@
 """``pocketmq ha status | promote | demote | accept-loss``.
 
-Lives here: options and what is printed.
+Lives here: options and output.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -9,15 +9,16 @@ import typer
 
 from pocketmq.cli import options
 from pocketmq.cli.output import print_json, print_note, print_table
-from pocketmq.cli.run import run_async
+from pocketmq.cli.run import build_group, run_admin, run_async
 
 if TYPE_CHECKING:
+    from pocketmq.client.admin.admin import Admin
     from pocketmq.client.admin.ha_admin import Group, HaAdmin
     from pocketmq.remoting.protocol.ha import HaStatusBody
 
-BrokerName = Annotated[str, typer.Argument(metavar="BROKER_NAME", help="Name that master and slaves share.")]
+BrokerName = Annotated[str, typer.Argument(metavar="BROKER_NAME", help="The common name of master and slaves.")]
 At = Annotated[
-    str, typer.Option("--at", metavar="HOST:PORT", help="The broker itself; without it, the only one that fits.")
+    str, typer.Option("--at", metavar="HOST:PORT", help="Address of the broker.  [default: the only one that fits]")
 ]
 COLUMNS: Final = (
     "broker", "id", "address", "state", "epoch", "end_offset", "behind_bytes", "behind_s", "in_sync", "remark"
@@ -27,32 +28,26 @@ RESTART_MS: Final = 60_000
 
 def build_app() -> typer.Typer:
     """Return the group of subcommands."""
-    app = typer.Typer(help="Show and change who is master and who follows (docs/replication.md).", no_args_is_help=True)
-    app.command()(status)
-    app.command()(promote)
-    app.command()(demote)
-    app.command("accept-loss")(accept_loss)
-    return app
+    help_text = "Show and change which broker is master and which are slaves (docs/replication.md)."
+    return build_group(help_text, status=status, promote=promote, demote=demote, accept_loss=accept_loss)
 
 
 def status(
     broker_name: Annotated[
-        str, typer.Argument(metavar="[BROKER_NAME]", help="Only this name; without it all that name servers know.")
+        str, typer.Argument(metavar="[BROKER_NAME]", help="Only this name.  [default: all names of the name servers]")
     ] = "",
     at: At = "",
     as_json: options.Json = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
-    """Show masters and slaves: epoch, how far each is, who counts for SEND_OK, who was replaced."""
+    """Show masters and slaves: epoch, offset, lag, which slaves count for SEND_OK, which masters were replaced."""
 
-    async def body() -> None:
-        from pocketmq.client.admin.admin import Admin
+    async def body(admin: "Admin") -> None:
         from pocketmq.client.admin.ha_admin import HaAdmin
 
-        async with Admin(namesrv) as admin:
-            ha = HaAdmin(admin)
-            names = [broker_name] if broker_name else await ha.broker_names()
-            groups = [await ha.group(name, [at] if at else []) for name in names]
+        ha = HaAdmin(admin)
+        names = [broker_name] if broker_name else await ha.broker_names()
+        groups = [await ha.group(name, [at] if at else []) for name in names]
         if as_json:
             print_json([group_json(group) for group in groups])
             return
@@ -62,34 +57,35 @@ def status(
             for line in remarks(group):
                 print_note(line)
 
-    run_async(body())
+    run_admin(namesrv, body)
 
 
 def promote(
     broker_name: BrokerName,
-    to: Annotated[str, typer.Option("--to", metavar="HOST:PORT", help="This broker, not the most advanced.")] = "",
+    to: Annotated[
+        str, typer.Option("--to", metavar="HOST:PORT", help="Promote this broker, not the most advanced.")
+    ] = "",
     force: Annotated[
-        bool, typer.Option("--force", help="Even if confirmed messages may be lost by it; see docs/replication.md.")
+        bool, typer.Option("--force", help="Even if that may lose confirmed messages; see docs/replication.md.")
     ] = False,
     role: Annotated[
-        str, typer.Option("--role", help="SYNC_MASTER or ASYNC_MASTER.  [default: what the old master was]")
+        str, typer.Option("--role", help="SYNC_MASTER or ASYNC_MASTER.  [default: the old master's role]")
     ] = "",
     as_json: options.Json = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
-    """Make a slave the master. While the old master runs nothing is lost, sends are refused meanwhile, and it follows.
+    """Make a slave the master. While the old master runs no message is lost; sends are refused meanwhile, and the old
+    master becomes a slave.
 
-    After the master has gone: so many nodes must promise that no confirmed message can be missing, and the most
-    advanced one of them leads.
+    After the loss of the master: enough nodes must promise to guarantee that no confirmed message is missing, and the
+    most advanced of them becomes the master.
     """
 
-    async def body() -> None:
-        from pocketmq.client.admin.admin import Admin
+    async def body(admin: "Admin") -> None:
         from pocketmq.client.admin.ha_admin import HaAdmin
         from pocketmq.client.admin.promotion import promote as run
 
-        async with Admin(namesrv) as admin:
-            done = await run(HaAdmin(admin), broker_name, to=to, force=force, role=role.upper(), tell=print_note)
+        done = await run(HaAdmin(admin), broker_name, to=to, force=force, role=role.upper(), tell=print_note)
         result = {
             "broker": broker_name,
             "master": done.master.address,
@@ -105,7 +101,7 @@ def promote(
         else:
             print_table(tuple(result), [tuple(result.values())])
 
-    run_async(body())
+    run_admin(namesrv, body)
 
 
 def demote(
@@ -115,19 +111,19 @@ def demote(
         int | None, typer.Option("--broker-id", min=1, help="Id as a slave.  [default: a free one]")
     ] = None,
     accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="Cut what the new master does not have, even if it was confirmed.")
+        bool, typer.Option("--accept-loss", help="Cut messages that the new master does not have, even confirmed ones.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Even the master that leads: then nobody takes sends.")
+        bool, typer.Option("--force", help="Even the current master: then no broker takes sends.")
     ] = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
-    """Let a master that was replaced follow the new one. What it alone has, and nobody was promised, is cut."""
+    """Make a replaced master a slave of the new one. Messages that it alone has, and never confirmed, are cut."""
     run_async(_demote(broker_name, at, broker_id or 0, accept_loss, force, namesrv, "master that was replaced"))
 
 
 def accept_loss(broker_name: BrokerName, at: At = "", namesrv: options.Namesrv = options.DEFAULT_NAMESRV) -> None:
-    """Let a slave that refuses to follow cut its log, this once, although the cut messages were confirmed."""
+    """Let a slave that refuses to follow cut its log once, although the cut messages were confirmed."""
     run_async(_demote(broker_name, at, 0, True, False, namesrv, "slave that does not follow"))
 
 
@@ -146,7 +142,7 @@ async def _demote(
         await ha.demote(chosen.address, broker_name, new_id, accept_loss=accepts_loss, force=force)
         print_note(f"{chosen.address} starts again as slave {new_id} of {broker_name}")
         now = await _wait_slave(ha, chosen.address)
-    follows = now.master_address if now.is_connected else "nobody yet"
+    follows = now.master_address if now.is_connected else "no master yet"
     print_table(
         ("broker", "address", "role", "id", "end_offset", "follows"),
         [(broker_name, now.address, now.role, now.broker_id, now.end_offset, follows)],
@@ -156,7 +152,7 @@ async def _demote(
 async def _wait_slave(ha: "HaAdmin", address: str) -> "HaStatusBody":
     from pocketmq.client.admin.ha_admin import HaFailed
 
-    now = await ha.wait_for(address, RESTART_MS, lambda status: status.role == "SLAVE", "the new start as a slave")
+    now = await ha.wait_for(address, RESTART_MS, lambda status: status.role == "SLAVE", "the restart as a slave")
     try:
         return await ha.wait_for(address, 5_000, lambda status: status.is_connected, "following")
     except HaFailed:
@@ -164,7 +160,7 @@ async def _wait_slave(ha: "HaAdmin", address: str) -> "HaStatusBody":
 
 
 def _chosen(group: "Group", at: str, wanted: str) -> "HaStatusBody":
-    """Return the broker that is meant; raises ``HaFailed`` where that is not clear."""
+    """Return the chosen broker; raise ``HaFailed`` if none or several fit."""
     from pocketmq.client.admin.ha_admin import HaFailed
 
     if at:
@@ -188,11 +184,11 @@ def _free_id(group: "Group") -> int:
     return next(number for number in range(1, len(used) + 2) if number not in used)
 
 
-# ---- what is shown
+# ---- output
 
 
 def state_of(node: "HaStatusBody", leader: "HaStatusBody | None") -> str:
-    """Return what a broker is, in a word or two."""
+    """Return the state of a broker in a word or two."""
     if node.is_fenced:
         return "FENCED"
     if node.role != "SLAVE":
@@ -207,7 +203,7 @@ def _remark(node: "HaStatusBody") -> str:
 
 
 def group_rows(group: "Group") -> list[tuple[Any, ...]]:
-    """Return the rows of one broker name: the leader, the others, slaves that only the leader sees, the silent."""
+    """Return the rows of one broker name: leader, others, slaves that only the leader sees, silent brokers."""
     leader = group.leader
     seen = {} if leader is None else {slave.node_id: slave for slave in leader.slaves}
     rows: list[tuple[Any, ...]] = []
@@ -259,7 +255,7 @@ def group_rows(group: "Group") -> list[tuple[Any, ...]]:
 
 
 def remarks(group: "Group") -> list[str]:
-    """Return what an operator should do, a sentence each."""
+    """Return the steps that an operator should take, a sentence each."""
     leader = group.leader
     lines: list[str] = []
     if leader is None and group.nodes:

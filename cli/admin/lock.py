@@ -1,6 +1,6 @@
 """``pocketmq lock list | release``: why an ordered queue stands still, and what to do when its holder is gone.
 
-Lives here: options, what is printed, the question before a release.
+Lives here: options, output, the question before a release.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,10 +9,11 @@ import typer
 
 from pocketmq.cli import options
 from pocketmq.cli.output import print_json, print_note, print_table
-from pocketmq.cli.run import run_async
+from pocketmq.cli.run import build_group, run_admin, run_async
 from pocketmq.common.errors import Cause, PocketMQError
 
 if TYPE_CHECKING:
+    from pocketmq.client.admin.admin import Admin
     from pocketmq.client.admin.lock_admin import QueueLockStatus
 
 COLUMNS = (
@@ -31,17 +32,15 @@ COLUMNS = (
 
 
 class NoSuchLock(PocketMQError):
-    """There is no lock of that queue."""
+    """There is no lock on that queue."""
 
     default_cause = Cause.BAD_REQUEST
 
 
 def build_app() -> typer.Typer:
     """Return the group of subcommands."""
-    app = typer.Typer(help="Queue locks of ordered consumption: who has which, since when.", no_args_is_help=True)
-    app.command("list")(list_locks)
-    app.command()(release)
-    return app
+    help_text = "Queue locks of ordered consumption: which client holds which, since when."
+    return build_group(help_text, list=list_locks, release=release)
 
 
 def list_locks(
@@ -50,42 +49,40 @@ def list_locks(
     as_json: options.Json = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
-    """List the locks: holder, age, time since the last renewal, time until it expires, fencing token, who waits.
+    """List the locks: holder, age, time since the last renewal, time until expiry, fencing token, waiting clients.
 
-    An expired lock is taken over by the next client that asks for it.
+    The next client that asks for an expired lock gets it.
     """
 
-    async def body() -> None:
-        from pocketmq.client.admin.admin import Admin
+    async def body(admin: "Admin") -> None:
         from pocketmq.client.admin.lock_admin import queue_locks
 
-        async with Admin(namesrv) as admin:
-            locks, left_out = await queue_locks(admin, group=group, topic=topic)
+        locks, left_out = await queue_locks(admin, group=group, topic=topic)
         if as_json:
             print_json({"locks": [_as_json(lock) for lock in locks], "left_out": left_out})
             return
         print_table(COLUMNS, [_row(lock) for lock in locks])
         if left_out:
-            print_note(f"{left_out:,} more are not shown: name a group or a topic")
+            print_note(f"{left_out:,} more are not shown: choose a group or a topic")
         waiting = [lock for lock in locks if lock.info.waiting]
         if waiting:
-            print_note(f"{len(waiting)} queues stand still for clients that wait for them")
+            print_note(f"{len(waiting)} queues stand still while clients wait for their locks")
 
-    run_async(body())
+    run_admin(namesrv, body)
 
 
 def release(
     group: Annotated[str, typer.Option("--group", "-g", help="Consumer group.")],
     topic: Annotated[str, typer.Option("--topic", "-t", help="Topic.")],
     queue_id: Annotated[int, typer.Option("--queue", "-q", min=0, help="Queue id.")],
-    broker: Annotated[str, typer.Option("--broker", "-b", help="Broker, where several have the topic.")] = "",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    broker: Annotated[str, typer.Option("--broker", "-b", help="Broker, if several have the topic.")] = "",
+    yes: options.Yes = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
-    """Take a queue's lock away from its holder, so that the client that waits gets it now.
+    """Take a queue's lock away from its holder, so that the waiting client gets it now.
 
-    For a holder that is gone for good. One that is alive, but cut off, goes on with the message in its hands; its
-    commits are refused from then on.
+    For a holder that will not return. One that is alive, but cut off, finishes the message in its hands; its commits
+    are refused from then on.
     """
 
     from pocketmq.client.admin.admin import Admin
@@ -93,7 +90,7 @@ def release(
 
     found: list[QueueLockStatus] = []
 
-    async def look() -> None:
+    async def find() -> None:
         async with Admin(namesrv) as admin:
             locks, _ = await queue_locks(admin, group=group, topic=topic)
         found.extend(each for each in locks if each.queue.queue_id == queue_id)
@@ -102,16 +99,16 @@ def release(
         async with Admin(namesrv) as admin:
             await release_lock(admin, lock)
 
-    run_async(look())
+    run_async(find())
     brokers = {each.queue.broker_name: each for each in found if broker in ("", each.queue.broker_name)}
     if not brokers:
         raise NoSuchLock(
             "no such lock",
-            why=f"nobody of {group} has queue {queue_id} of {topic}",
-            hint="pocketmq lock list shows what there is",
+            why=f"no client of {group} holds queue {queue_id} of {topic}",
+            hint="pocketmq lock list shows all locks",
         )
     if len(brokers) > 1:
-        raise typer.BadParameter(f"several brokers have it: {', '.join(brokers)}", param_hint="--broker")
+        raise typer.BadParameter(f"several brokers have this lock: {', '.join(brokers)}", param_hint="--broker")
     [lock] = brokers.values()
     if not yes:
         typer.confirm(_question(lock), abort=True)
@@ -176,7 +173,7 @@ def _as_json(lock: "QueueLockStatus") -> dict[str, Any]:
 
 
 def seconds(time_ms: int) -> str:
-    """Return a time as people read it: ``0.4 s``, ``54 s``, ``12 min``, ``3.5 h``."""
+    """Return a time in the unit that reads best: ``0.4 s``, ``54 s``, ``12 min``, ``3.5 h``."""
     value = time_ms / 1000
     if value < 10:
         return f"{value:.1f} s"

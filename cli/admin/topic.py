@@ -1,114 +1,104 @@
 """``pocketmq topic list | create | describe | delete``.
 
-Lives here: options and what is printed.
+Lives here: options and output.
 """
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pocketmq.cli import options
-from pocketmq.cli.output import print_json, print_note, print_table, time_text
-from pocketmq.cli.run import run_async
+from pocketmq.cli.output import print_json, print_note, print_rows, print_table, time_text
+from pocketmq.cli.run import build_group, run_admin
 from pocketmq.common.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pocketmq.client.admin.admin import Admin
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 
 
 def build_app() -> typer.Typer:
     """Return the group of subcommands."""
-    app = typer.Typer(help="List, create, describe and delete topics.", no_args_is_help=True)
-    app.command("list")(list_topics)
-    app.command()(create)
-    app.command()(describe)
-    app.command()(delete)
-    return app
+    help_text = "List, create, describe and delete topics."
+    return build_group(help_text, list=list_topics, create=create, describe=describe, delete=delete)
 
 
 def list_topics(
-    system: Annotated[bool, typer.Option("--all", help="Also RocketMQ's own topics.")] = False,
+    system: Annotated[bool, typer.Option("--all", help="Include RocketMQ's own topics.")] = False,
     as_json: options.Json = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
-    """List the topics that the name server knows, with queues, permission and messages."""
+    """List the topics of the name server with their queues, permission and messages."""
 
-    async def body() -> None:
-        from pocketmq.client.admin.admin import Admin
+    async def body(admin: "Admin") -> None:
         from pocketmq.client.errors import NoRoute
         from pocketmq.common.topics import is_system_topic, perm_string
 
         rows = []
-        async with Admin(namesrv) as admin:
-            clusters = (await admin.cluster_info()).cluster_addr_table
-            own = {*await admin.masters(), *clusters, *(f"{cluster}_REPLY_TOPIC" for cluster in clusters)}
-            for topic in await admin.topics():
-                if not system and (topic in own or is_system_topic(topic) or "%" in topic):
-                    continue
-                try:
-                    found = await admin.describe_topic(topic)
-                except NoRoute:  # deleted meanwhile
-                    continue
-                queues = len(found.route.read_queues)
-                perms = "/".join(sorted({perm_string(perm) for perm in found.perms.values()}))
-                rows.append((topic, queues, perms, found.count))
+        clusters = (await admin.cluster_info()).cluster_addr_table
+        own = {*await admin.masters(), *clusters, *(f"{cluster}_REPLY_TOPIC" for cluster in clusters)}
+        for topic in await admin.topics():
+            if not system and (topic in own or is_system_topic(topic) or "%" in topic):
+                continue
+            try:
+                found = await admin.describe_topic(topic)
+            except NoRoute:  # deleted meanwhile
+                continue
+            queues = len(found.route.read_queues)
+            perms = "/".join(sorted({perm_string(perm) for perm in found.perms.values()}))
+            rows.append((topic, queues, perms, found.count))
         columns = ("topic", "queues", "perm", "messages")
-        if as_json:
-            print_json([dict(zip(columns, row, strict=True)) for row in rows])
-        else:
-            print_table(columns, rows)
+        print_rows(columns, rows, as_json)
 
-    run_async(body())
+    run_admin(namesrv, body)
 
 
 def create(
     topic: Name,
     queues: Annotated[
         int | None,
-        typer.Option("--queues", "-q", min=1, help="Read and write queues on each broker; a new topic has 8 without."),
+        typer.Option("--queues", "-q", min=1, help="Read and write queues of each broker.  [new topic: 8]"),
     ] = None,
-    perm: Annotated[str | None, typer.Option("--perm", help="R, W or RW; a new topic has RW without.")] = None,
+    perm: Annotated[str | None, typer.Option("--perm", help="R, W or RW.  [new topic: RW]")] = None,
     order: Annotated[bool | None, typer.Option("--order/--no-order", help="Mark the topic as ordered, or not.")] = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Leave a topic of that name as it is, whatever its settings.")
+        bool, typer.Option("--if-not-exists", help="Leave an existing topic unchanged, whatever its settings.")
     ] = False,
     update: Annotated[
-        bool, typer.Option("--update", help="Give a topic of that name these settings; what is not named here stays.")
+        bool, typer.Option("--update", help="Give an existing topic these settings; all others stay.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="With --update: fewer queues, even if that hides messages.")
+        bool, typer.Option("--force", help="With --update: reduce the queues even if that hides messages.")
     ] = False,
     cluster: Annotated[str, typer.Option("--cluster", help="Only on the brokers of this cluster.")] = "",
     broker: Annotated[str, typer.Option("--broker", help="Only on this broker.")] = "",
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
-    """Create a topic. One of that name with other settings is an error, unless --if-not-exists or --update is given."""
+    """Create a topic. If it exists with other settings, this fails unless --if-not-exists or --update is given."""
     bits = None if perm is None else _perm_bits(perm)
     if if_not_exists and update:
-        raise ConfigError("bad options", why="--if-not-exists and --update exclude each other", hint="give one of them")
+        raise ConfigError("bad options", why="--if-not-exists and --update exclude each other", hint="give only one")
     if force and not update:
-        raise ConfigError("bad options", why="--force without --update", hint="--force says what --update may do")
+        raise ConfigError("bad options", why="--force without --update", hint="add --update, or omit --force")
 
-    async def body() -> None:
+    async def body(admin: "Admin") -> None:
         from pocketmq.cli.admin.topic_create import Asked, create_topic
-        from pocketmq.client.admin.admin import Admin
 
-        async with Admin(namesrv) as admin:
-            masters = await admin.masters(cluster=cluster, broker=broker)
-            asked = Asked(queues, bits, order)
-            await create_topic(admin, topic, masters, asked, if_not_exists=if_not_exists, update=update, force=force)
+        masters = await admin.masters(cluster=cluster, broker=broker)
+        asked = Asked(queues, bits, order)
+        await create_topic(admin, topic, masters, asked, if_not_exists=if_not_exists, update=update, force=force)
 
-    run_async(body())
+    run_admin(namesrv, body)
 
 
 def describe(topic: Name, as_json: options.Json = False, namesrv: options.Namesrv = options.DEFAULT_NAMESRV) -> None:
     """Show the queues of a topic: broker, permission, offsets, time of the newest message."""
 
-    async def body() -> None:
-        from pocketmq.client.admin.admin import Admin
+    async def body(admin: "Admin") -> None:
         from pocketmq.common.topics import perm_string
 
-        async with Admin(namesrv) as admin:
-            found = await admin.describe_topic(topic)
+        found = await admin.describe_topic(topic)
         rows = [
             (
                 each.queue.broker_name,
@@ -128,14 +118,12 @@ def describe(topic: Name, as_json: options.Json = False, namesrv: options.Namesr
         else:
             print_table(columns, rows, title=f"{topic}: {found.count:,} messages")
 
-    run_async(body())
+    run_admin(namesrv, body)
 
 
 def delete(
     topic: Name,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask. Without a terminal it does not ask either.")
-    ] = False,
+    yes: options.YesInPipe = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
     """Delete a topic and its messages."""
@@ -144,14 +132,11 @@ def delete(
     if not yes and sys.stdin.isatty():
         typer.confirm(f"Delete topic {topic} and its messages?", abort=True)
 
-    async def body() -> None:
-        from pocketmq.client.admin.admin import Admin
-
-        async with Admin(namesrv) as admin:
-            await admin.delete_topic(topic)
+    async def body(admin: "Admin") -> None:
+        await admin.delete_topic(topic)
         print_note(f"topic {topic} deleted")
 
-    run_async(body())
+    run_admin(namesrv, body)
 
 
 def _perm_bits(text: str) -> int:

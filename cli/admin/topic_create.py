@@ -1,9 +1,9 @@
-"""``pocketmq topic create``: a topic that exists is not changed by accident.
+"""``pocketmq topic create``: an existing topic is not changed by accident.
 
-Lives here: ``Asked`` (the settings that were named), what they mean for a topic that exists, ``create_topic``.
+Lives here: ``Asked`` (the settings of the command), their effect on an existing topic, ``create_topic``.
 
-On the wire RocketMQ's request creates or changes without a question (UPDATE_AND_CREATE_TOPIC), so the brokers are asked
-first what they have. Who changes the topic between that question and the request is not noticed.
+On the wire RocketMQ's request creates or changes a topic without a check (UPDATE_AND_CREATE_TOPIC), so the command
+reads the topic from the brokers first. A change between that read and the request goes unnoticed.
 """
 
 import sys
@@ -21,27 +21,27 @@ _OPEN = Perm.READ | Perm.WRITE
 
 
 class TopicDiffers(PocketMQError):
-    """A topic of that name exists with other settings; nothing was changed."""
+    """The topic exists with other settings; nothing was changed."""
 
     default_cause = Cause.BAD_REQUEST
 
 
 class MessagesHidden(PocketMQError):
-    """With so few queues nobody could read some messages any more; nothing was changed."""
+    """With so few queues some messages could not be read any more; nothing was changed."""
 
     default_cause = Cause.BAD_REQUEST
 
 
 @dataclass(slots=True, frozen=True)
 class Asked:
-    """The settings that were named; None: not named. ``perm`` has the bits READ and WRITE."""
+    """The settings of the command; None: not given. ``perm`` has the bits READ and WRITE."""
 
     queues: int | None = None
     perm: int | None = None
     order: bool | None = None
 
     def on(self, config: TopicConfigBody) -> TopicConfigBody:
-        """Return a topic's settings with these in place; what was not named, and INHERIT, stay."""
+        """Return a topic's settings with these; settings not given, and INHERIT, stay."""
         queues, perm, order = self.queues, self.perm, self.order
         return msgspec.structs.replace(
             config,
@@ -57,7 +57,7 @@ class Asked:
         return self.on(plain)
 
     def text(self) -> str:
-        """Return what was named, for people."""
+        """Return the given settings as text."""
         parts = [] if self.queues is None else [_queues_text(self.queues)]
         if self.perm is not None:
             parts.append(f"permission {_perm_text(self.perm)}")
@@ -67,7 +67,7 @@ class Asked:
 
 
 def settings_text(config: TopicConfigBody, *, whole: bool = True) -> str:
-    """Return a topic's settings for people; not ``whole``: without what nearly every topic has."""
+    """Return a topic's settings as text; not ``whole``: without those of nearly every topic."""
     if config.read_queue_nums == config.write_queue_nums:
         text = _queues_text(config.read_queue_nums)
     else:
@@ -95,11 +95,11 @@ async def create_topic(
     update: bool = False,
     force: bool = False,
 ) -> None:
-    """Create ``topic`` on those of ``masters`` (name → address) that do not have it, and print what was done.
+    """Create ``topic`` on those of ``masters`` (name → address) that do not have it, and print the result.
 
-    Where it has other settings than ``asked``: raise ``TopicDiffers`` before anything is changed; with
-    ``if_not_exists`` say so on standard error and leave it; with ``update`` change it, but without ``force`` raise
-    ``MessagesHidden`` when queues that hold messages would go.
+    Where its settings differ from ``asked``: raise ``TopicDiffers`` before any change; with ``if_not_exists`` report it
+    on standard error and leave the topic; with ``update`` change it, but without ``force`` raise ``MessagesHidden`` if
+    queues with messages would disappear.
     """
     check_topic_name(topic)
     known = await admin.topic_settings(topic, masters)
@@ -110,7 +110,7 @@ async def create_topic(
             f"topic {topic} exists with other settings",
             why="; ".join(f"{settings_text(known[name])} on {name}" for name in different)
             + f"; asked for: {asked.text()}",
-            hint="nothing was changed: --update changes it, --if-not-exists leaves it as it is",
+            hint="nothing was changed: --update changes it, --if-not-exists leaves it unchanged",
         )
     hidden = {}
     if update:
@@ -151,7 +151,7 @@ async def _put(admin: Admin, topic: str, broker: str, config: TopicConfigBody) -
 async def _hidden(
     admin: Admin, topic: str, address: str, before: TopicConfigBody, after: TopicConfigBody
 ) -> dict[int, int]:
-    """Return queue id → messages of the queues that are read today and would not be any more."""
+    """Return queue id → messages of the queues that could not be read any more."""
     gone = range(after.read_queue_nums, before.read_queue_nums)
     if not gone:
         return {}
@@ -167,7 +167,8 @@ def _hidden_text(broker: str, queues: Mapping[int, int]) -> str:
 
 def _refuse(topic: str, hidden: Mapping[str, Mapping[int, int]]) -> None:
     raise MessagesHidden(
-        f"topic {topic} not changed: nobody could read some of its messages any more",
+        f"topic {topic} not changed: some of its messages could not be read any more",
         why="; ".join(_hidden_text(name, queues) for name, queues in hidden.items() if queues),
-        hint="--force hides them: they stay until retention deletes them, and as many queues as before show them again",
+        hint="--force hides them: they stay until retention deletes them, and the former number of queues shows them "
+        "again",
     )

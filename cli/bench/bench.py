@@ -1,6 +1,6 @@
-"""``pocketmq bench``: how fast this machine produces and consumes, beside what it can do at best.
+"""``pocketmq bench``: how fast this machine produces and consumes, beside its upper bounds.
 
-Lives here: options, starting a broker, which cases run, the table.
+Lives here: options, the start of a broker, the choice of cases, the table.
 The full suite is ``make bench``.
 """
 
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 def bench(
     namesrv: Annotated[
         str,
-        typer.Option(
-            "--namesrv", metavar="HOST:PORT[;…]", help="Measure this cluster.  [default: a broker of its own]"
-        ),
+        typer.Option("--namesrv", metavar="HOST:PORT[;…]", help="Measure this cluster.  [default: start a broker]"),
     ] = "",
     count: Annotated[
         int, typer.Option("-n", min=1000, help="Messages a case; one in flight sends a twentieth.")
@@ -34,20 +32,18 @@ def bench(
     sizes: Annotated[
         list[int] | None, typer.Option("--size", help="Body bytes; repeatable.  [default: 1024, 100]")
     ] = None,
-    in_flight: Annotated[
-        int, typer.Option("--in-flight", min=1, max=100_000, help="Sends on their way, one by one.")
-    ] = 64,
-    batch: Annotated[int, typer.Option("--batch", min=1, max=100_000, help="Messages of a batch.")] = 1000,
+    in_flight: Annotated[int, typer.Option("--in-flight", min=1, max=100_000, help="Concurrent single sends.")] = 64,
+    batch: Annotated[int, typer.Option("--batch", min=1, max=100_000, help="Messages in a batch.")] = 1000,
     floors: Annotated[bool, typer.Option("--floors/--no-floors", help="Also measure the machine's floors.")] = True,
     data_dir: Annotated[
-        str | None, typer.Option("--data-dir", "-d", help="Where the own broker keeps its log.  [default: temporary]")
+        str | None, typer.Option("--data-dir", "-d", help="Store of the started broker.  [default: temporary]")
     ] = None,
     settings: options.Set = None,
     as_json: options.Json = False,
 ) -> None:
     """Measure produce and consume rates and latencies. Its topics are deleted at the end.
 
-    With no --namesrv it starts a broker in a process of its own, with default settings and those of --set.
+    Without --namesrv it starts a broker in its own process, with default settings and those of --set.
     """
     from pocketmq.cli.own_broker import OwnBroker
 
@@ -124,7 +120,7 @@ def _has_arrow() -> bool:
 
 
 def _conditions(namesrv: str, settings: list[str]) -> str:
-    """Say under which settings the measurements hold."""
+    """Describe the settings of the measurement."""
     if namesrv:
         return f"broker at {namesrv}, its own settings; topics as it creates them; client in one process"
     changed = f" but {', '.join(settings)}" if settings else ""

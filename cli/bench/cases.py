@@ -1,7 +1,7 @@
 """The cases of ``pocketmq bench``: each sends or reads real messages through a running broker and returns one row.
 
 Lives here: ``closed_loop``, producing one by one, in batches and as columns, consuming by message and by Arrow batch;
-what each row says. The benchmarks at the root of the repository stand on it.
+``Row``, the result. The benchmarks at the root of the repository use it.
 """
 
 import asyncio
@@ -42,9 +42,9 @@ class Row:
 async def closed_loop(
     send: Callable[[], Awaitable[object]], *, in_flight: int, count: int = 1 << 62, seconds: float = math.inf
 ) -> Row:
-    """Let ``in_flight`` tasks await ``send`` one after the other, ``count`` times together or for ``seconds``.
+    """Let ``in_flight`` tasks await ``send`` in a loop, ``count`` times together or for ``seconds``.
 
-    Latencies are from the call to its end. The first error ends the loop and is raised.
+    A latency is the time from the call to its return. The first error ends the loop and is raised.
     """
     latencies_ms: list[float] = []
     clock, note, per_task = time.perf_counter, latencies_ms.append, count // in_flight
@@ -64,16 +64,14 @@ async def closed_loop(
 
 
 async def produce_one_by_one(producer: Producer, topic: str, *, size_bytes: int, in_flight: int, count: int) -> Row:
-    """Await each receipt; ``in_flight`` tasks do so side by side."""
+    """Await each receipt, in ``in_flight`` concurrent tasks."""
     body = os.urandom(size_bytes)
     row = await closed_loop(lambda: producer.send(Message(topic, body)), in_flight=in_flight, count=count)
     return replace(row, case=f"produce, {in_flight} in flight", size_bytes=size_bytes)
 
 
 async def produce_batches(producer: Producer, topic: str, *, size_bytes: int, batch: int, count: int) -> Row:
-    """Send batches of ``Message`` objects, two of them on the way at a time, so that client and broker work side by
-    side.
-    """
+    """Send batches of ``Message`` objects, two at a time, so that client and broker work concurrently."""
     body = os.urandom(size_bytes)
     row = await closed_loop(
         lambda: producer.send_batch([Message(topic, body) for _ in range(batch)]),

@@ -1,7 +1,7 @@
-"""What this machine can do at best with the same tools: the floor beside each measurement of ``pocketmq bench``.
+"""The best that this machine can do with the same tools: the floor beside each measurement of ``pocketmq bench``.
 
-Lives here: an echo over uvloop (what a round trip costs without a broker) and a stream from a socket into a file (what
-moving the bytes costs without looking at them), each with its server in a process of its own, as the broker's is.
+Lives here: an echo over uvloop (the cost of a round trip without a broker) and a stream from a socket into a file (the
+cost of moving bytes without parsing them), each with its server in its own process, as the broker is.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ class _EchoServer(asyncio.Protocol):
 
 
 class _FileServer(asyncio.BufferedProtocol):
-    """Writes what it receives to a file and says so with one byte when the connection ends its half."""
+    """Writes received bytes to a file, and confirms with one byte when the client has sent all."""
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

@@ -1,6 +1,6 @@
-"""``pocketmq cluster``: a name server, a synchronous pair and a second master, each a process of its own.
+"""``pocketmq cluster``: a name server, a synchronous pair and a second master, each in its own process.
 
-Lives here: what runs where, starting it, one screen that says so, stopping it.
+Lives here: the processes, their start, the overview of them, their stop.
 """
 
 import asyncio
@@ -21,22 +21,22 @@ from pocketmq.cli.run import run_async
 START_S_MAX: Final = 60.0
 STOP_S_MAX: Final = 30.0
 PORT_STEP: Final = 10
-"""Between two brokers: the port beside a broker's is its HA port."""
+"""Between the ports of two brokers: the next port after a broker's is its HA port."""
 
 
 @dataclass(slots=True)
 class Member:
-    """One process: what it is, and the command that makes it."""
+    """One process: its role and its command. ``addresses``: from its ready line."""
 
     name: str
     what: str
     arguments: list[str]
     log: Path
     process: asyncio.subprocess.Process | None = None
-    told: dict[str, str] = field(default_factory=dict)
+    addresses: dict[str, str] = field(default_factory=dict)
 
     async def start(self) -> None:
-        """Start it and wait until it serves. Raises ``CannotStart``."""
+        """Start the process and wait until it serves. Raises ``CannotStart``."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
@@ -47,7 +47,7 @@ class Member:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is for the command, which stops them in order
+                start_new_session=True,  # Ctrl-C reaches only the command, which stops them in order
             )
         assert self.process.stdout is not None
         line = ""
@@ -56,11 +56,11 @@ class Member:
                 line = (await self.process.stdout.readline()).decode()
         if not line.startswith("ready"):
             said = self.log.read_text("utf-8", "replace")[-2000:].strip()
-            raise CannotStart(f"{self.name} did not start", why=said or "it said nothing", hint=f"see {self.log}")
-        self.told = dict(word.split("=", 1) for word in line.split()[1:] if "=" in word)
+            raise CannotStart(f"{self.name} did not start", why=said or "it wrote no error", hint=f"see {self.log}")
+        self.addresses = dict(word.split("=", 1) for word in line.split()[1:] if "=" in word)
 
     async def stop(self) -> None:
-        """End it cleanly; kill it if that takes too long."""
+        """End the process cleanly; kill it if that takes more than 30 s."""
         process = self.process
         if process is None:
             return
@@ -110,11 +110,11 @@ def members(directory: Path, host: str, namesrv_port: int, broker_port: int, set
 
 
 def screen(started: Sequence[Member], directory: Path) -> str:
-    """Return what runs where, and what to try."""
-    namesrv = started[0].told.get("namesrv", "")
+    """Return the processes with their addresses, and commands to try."""
+    namesrv = started[0].addresses.get("namesrv", "")
     lines = [f"{'process':<12} {'address':<22} {'pid':<8} what"]
     for member in started:
-        address = member.told.get("broker") or member.told.get("namesrv", "")
+        address = member.addresses.get("broker") or member.addresses.get("namesrv", "")
         pid = "" if member.process is None else str(member.process.pid)
         lines.append(f"{member.name:<12} {address:<22} {pid:<8} {member.what}")
     option = f"--namesrv {namesrv}"
@@ -137,9 +137,10 @@ def cluster(
     ),
     namesrv_port: Annotated[int, typer.Option("--namesrv-port", min=1, max=65535)] = 9876,
     broker_port: Annotated[
-        int, typer.Option("--broker-port", min=1, max=65500, help="Of the first broker; the others come 10 behind it.")
+        int,
+        typer.Option("--broker-port", min=1, max=65500, help="Of the first broker; the others follow in steps of 10."),
     ] = 10911,
-    host: Annotated[str, typer.Option("--host", help="Address of all of them.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option("--host", help="Address of all processes.")] = "127.0.0.1",
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting of every broker; repeatable.")
     ] = None,
@@ -171,9 +172,9 @@ async def _run(started: list[Member], directory: Path) -> None:
 
 
 async def _watch(member: Member) -> None:
-    """Say when a process has ended; the others go on, as they would on their own machines."""
+    """Report the end of a process; the others continue, as they would on their own machines."""
     assert member.process is not None
     code = await member.process.wait()
     why = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     restart = " ".join(["pocketmq", *member.arguments])
-    print(f"{member.name} has ended ({why}); start it again with{os.linesep}  {restart}", flush=True)
+    print(f"{member.name} has ended ({why}); restart it with{os.linesep}  {restart}", flush=True)

@@ -1,7 +1,7 @@
 """Runs the daemons: settings, logs, loop, signals, the ready line.
 
-Lives here: ``run_daemon`` for the three shapes (name server, broker, both), and what only a daemon may choose for the
-whole process: uvloop, the interpreter's switch interval.
+Lives here: ``run_daemon`` for the three shapes (name server, broker, both), and choices for the whole process, which
+only a daemon may make: uvloop, the interpreter's switch interval.
 """
 
 import asyncio
@@ -37,10 +37,10 @@ from pocketmq.store.disk.os_file_system import OsFileSystem
 from pocketmq.testing.faults import FaultConfig, FaultFileSystem, FaultPlan
 
 SWITCH_INTERVAL_S: Final = 0.0005
-"""CPython's 5 ms lets a worker thread hold the loop up for so long."""
+"""With CPython's 5 ms a worker thread can hold up the loop for that long."""
 DEFAULT_DATA_DIR: Final = "./pocketmq-data"
 DEFAULT_ORIGIN: Final = "default of pocketmq"
-"""Where a value came from that the daemons choose, and the library does not."""
+"""The origin of a value that the daemons choose, but not the library."""
 
 SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "broker": BrokerConfig,
@@ -56,7 +56,7 @@ SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Which of the two a daemon runs."""
+    """The servers of a daemon."""
 
     namesrv: bool
     broker: bool
@@ -68,9 +68,9 @@ def load_settings(
     flags: Sequence[str],
     environment: Mapping[str, str],
 ) -> Settings:
-    """Merge defaults, file, environment, options and ``--set`` flags; raise ``ConfigError`` naming what is wrong.
+    """Merge defaults, file, environment, options and ``--set`` flags; raise ``ConfigError``, which names the bad value.
 
-    ``options``: option name → settings that it gives; None means the option was not used.
+    ``options``: option name → its settings; None: the option was not given.
     """
     reader = SettingsReader(SECTIONS)
     defaults = {"store.store_path_root_dir": DEFAULT_DATA_DIR, "metrics.listen_port": DEFAULT_PORT}
@@ -116,9 +116,9 @@ def run_daemon(
 
 
 def disk_warning(config: StoreConfig, files: FileSystem) -> str:
-    """Return what the disk means for a broker that starts on it, if it is above a limit; else "". Blocks.
+    """Return a warning if the disk of the store is fuller than a limit; else "". Blocks.
 
-    A directory that is not there yet is made on the disk of the nearest one above it.
+    A missing directory will be created on the disk of its nearest existing parent.
     """
     root = os.path.abspath(os.path.expanduser(config.store_path_root_dir))
     try:
@@ -126,7 +126,7 @@ def disk_warning(config: StoreConfig, files: FileSystem) -> str:
         while not files.exists(place) and place != os.path.dirname(place):
             place = os.path.dirname(place)
         free_bytes, total_bytes = files.free_bytes(place)
-    except (PocketMQError, OSError):  # the start will tell
+    except (PocketMQError, OSError):  # the start will raise it
         return ""
     if total_bytes <= 0:
         return ""
@@ -138,7 +138,7 @@ async def _serve(shape: Shape, settings: Settings, logs: Logs) -> None:
     loop = asyncio.get_running_loop()
 
     def on_signal(number: signal.Signals) -> None:
-        if stop.is_set():  # asked twice: end at once, the next start recovers the store
+        if stop.is_set():  # the second signal: end at once, the next start recovers the store
             os._exit(ExitCode.INTERRUPTED)
         logs.logger("broker").info("stopping", signal=number.name)
         stop.set()
@@ -152,7 +152,7 @@ async def _serve(shape: Shape, settings: Settings, logs: Logs) -> None:
         stop.set()
 
     async with _started(shape, settings, logs, on_failed) as ready:
-        sys.stdout.write(f"{ready}\n")  # in one piece: print() makes two of it where output is not buffered
+        sys.stdout.write(f"{ready}\n")  # one write: print() makes two on unbuffered output
         sys.stdout.flush()
         await stop.wait()
     if failed:
@@ -211,9 +211,9 @@ async def _started(
 
 
 def _namesrv_config(settings: Settings) -> NamesrvConfig:
-    """Return the name server's settings; its epochs lie beside the broker's data unless told otherwise.
+    """Return the name server's settings; by default its epochs are stored beside the broker's data.
 
-    Not on a port of the system's choice: such a name server lives for a test.
+    Not with port 0: such a name server serves a test.
     """
     config = settings.get(NamesrvConfig)
     if config.epoch_store_dir or config.listen_port == 0:
@@ -223,7 +223,7 @@ def _namesrv_config(settings: Settings) -> NamesrvConfig:
 
 
 def _fault_file_system(settings: Settings, logs: Logs) -> FaultFileSystem | None:
-    """Return the disk that fails on request, if the settings ask for it; None: the real one, not wrapped."""
+    """Return a disk that fails on request, if the settings enable it; None: the real disk."""
     config = settings.get(FaultConfig)
     if not config.enable:
         return None
@@ -236,7 +236,7 @@ def _fault_file_system(settings: Settings, logs: Logs) -> FaultFileSystem | None
 
 @contextlib.contextmanager
 def _start_errors() -> Iterator[None]:
-    """Turn whatever keeps a daemon from serving into ``CannotStart``; settings stay ``ConfigError``."""
+    """Turn errors at the start into ``CannotStart``; errors in settings stay ``ConfigError``."""
     try:
         yield
     except (ConfigError, CannotStart):

@@ -1,6 +1,6 @@
 """``pocketmq standalone | namesrv | broker``: options of the daemons.
 
-Lives here: which option is which setting.
+Lives here: the setting of each option.
 """
 
 from typing import Annotated
@@ -70,7 +70,7 @@ def broker(
     accept_loss: Annotated[
         bool,
         typer.Option(
-            "--accept-loss", help="Start as a master without what only slaves have, or cut a slave's confirmed log."
+            "--accept-loss", help="Start a master although slaves have more, or cut confirmed messages of a slave."
         ),
     ] = False,
     config: options.Config = None,

@@ -1,7 +1,7 @@
 """File descriptors of a daemon: connections must not take those that the store needs.
 
-Lives here: ``room_for_files``: the limit of the process is raised as far as it may be, and where that is not enough
-fewer connections are taken.
+Lives here: ``room_for_files``: raises the limit of the process as far as permitted, and reduces the number of
+connections if that is not enough.
 """
 
 import contextlib
@@ -15,13 +15,13 @@ from pocketmq.common.events import EventLog
 from pocketmq.remoting.server_config import ServerConfig
 
 FILES_MAX: Final = 1024
-"""Kept for everything but the servers' connections: the store's file cache (512), index files, segments, sockets."""
+"""Descriptors for all but the servers' connections: the store's file cache (512), index files, segments, sockets."""
 
 MANY_CONNECTIONS: Final = 1000
-"""Above it nobody who asked for no number is warned."""
+"""From this number on the default limit causes no warning."""
 
 Limits = tuple[int, int]
-"""Soft and hard limit; ``RLIM_INFINITY`` is none."""
+"""Soft and hard limit; ``RLIM_INFINITY``: no limit."""
 
 
 def room_for_files(
@@ -34,8 +34,8 @@ def room_for_files(
 ) -> ServerConfig:
     """Return the settings of ``servers`` servers that leave descriptors for the store.
 
-    A process that runs out of them while clients connect can create no topic and no segment: idle connections would
-    stop every send.
+    A process that runs out of descriptors while clients connect can create no topic and no segment: idle connections
+    would stop every send.
     """
     soft, hard = get()
     wanted = config.connections_max * servers + FILES_MAX
@@ -51,8 +51,8 @@ def room_for_files(
     if connections_max >= config.connections_max:
         return config
     is_own_choice = config.connections_max != ServerConfig().connections_max
-    tell = log.warning if is_own_choice or connections_max < MANY_CONNECTIONS else log.info
-    tell(
+    report = log.warning if is_own_choice or connections_max < MANY_CONNECTIONS else log.info
+    report(
         "connections_limited",
         connections_max=connections_max,
         wanted=config.connections_max,

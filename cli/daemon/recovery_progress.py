@@ -1,4 +1,4 @@
-"""How far a long recovery is, for whoever waits for the ready line.
+"""Shows the progress of a long recovery before the ready line.
 
 Lives here: ``RecoveryProgress``: a bar on a terminal, else one line a second. Shows nothing for the first second.
 """
@@ -33,7 +33,7 @@ class RecoveryProgress:
         self._closed = False
 
     def __call__(self, offset: int, end: int) -> None:
-        """Show that bytes up to ``offset`` of ``end`` are done; an offset behind the last one begins the next part."""
+        """Show that bytes up to ``offset`` of ``end`` are done; a smaller offset than the last begins the next part."""
         with self._lock:
             if not self._what or offset < self._last:
                 self._what = REBUILDING if self._what else VERIFYING
@@ -67,7 +67,7 @@ class RecoveryProgress:
         self._task = None
 
     def close(self) -> None:
-        """Take the bar away; later calls show nothing."""
+        """Remove the bar; later calls show nothing."""
         with self._lock:
             self._closed = True
             if self._bar is not None:

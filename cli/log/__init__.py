@@ -1,1 +1,1 @@
-"""``pocketmq log verify | dump | export | repair``: a store directory without a broker."""
+"""``pocketmq log verify | dump | export | repair``: works on a store directory without a broker."""

@@ -1,21 +1,15 @@
 """The group of subcommands ``pocketmq log``.
 
-Lives here: which there are.
+Lives here: the list of them.
 """
 
 import typer
 
 from pocketmq.cli.log import dump, export, repair, verify
+from pocketmq.cli.run import build_group
 
 
 def build_app() -> typer.Typer:
     """Return the group of subcommands."""
-    app = typer.Typer(
-        help="Check, read, copy and repair a store directory, ours or RocketMQ's, without a broker.",
-        no_args_is_help=True,
-    )
-    app.command()(verify.verify)
-    app.command()(dump.dump)
-    app.command()(export.export)
-    app.command()(repair.repair)
-    return app
+    help_text = "Check, read, copy and repair a store directory, ours or RocketMQ's, without a broker."
+    return build_group(help_text, verify=verify.verify, dump=dump.dump, export=export.export, repair=repair.repair)

@@ -1,9 +1,8 @@
-"""``pocketmq log dump``: what a store holds, readable.
+"""``pocketmq log dump``: the content of a store in readable form.
 
 Lives here: options.
 """
 
-import time
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -12,7 +11,7 @@ from pocketmq.cli import options
 from pocketmq.cli.exit_codes import ExitCode
 from pocketmq.cli.log.opening import Directory, IndexNumbers, open_store
 from pocketmq.cli.output import quiet_broken_pipe
-from pocketmq.cli.start_position import parse_start
+from pocketmq.cli.start_position import parse_bound
 from pocketmq.common.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -34,12 +33,12 @@ def dump(
     queue: Annotated[int | None, typer.Option("--queue", min=0, help="Only this queue id.")] = None,
     from_time: Annotated[str, typer.Option("--from-time", help="Stored at or after: a time, ms, or 15m (ago).")] = "",
     to_time: Annotated[str, typer.Option("--to-time", help="Stored before.")] = "",
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Records at most; 0: all.")] = LIMIT,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Maximum number of records; 0: all.")] = LIMIT,
     form: Annotated[str, typer.Option("--format", help="text, json (one line a record) or hex.")] = "text",
     as_json: options.Json = False,
     index_numbers: IndexNumbers = "",
 ) -> None:
-    """Show records, or what else a store holds. Changes nothing. Damage is told on standard error; exit code 1 then."""
+    """Show records, or other files of a store. Changes nothing. Reports damage on standard error, with exit code 1."""
     _check("--what", what, KINDS)
     _check("--format", form, FORMATS)
     if as_json and form == "text":
@@ -65,16 +64,6 @@ def _check(name: str, value: str, known: tuple[str, ...]) -> None:
         raise ConfigError(f"bad {name}", why=repr(value), hint="one of " + ", ".join(known))
 
 
-def time_of(name: str, text: str) -> int | None:
-    """Return ms since 1970 of an option, None if it was not given."""
-    if not text:
-        return None
-    when = parse_start(text, time.time_ns() // 1_000_000)
-    if isinstance(when, str):
-        raise ConfigError(f"bad {name}", why=repr(text), hint="write 2026-11-21T07:00:00Z, ms since 1970, or 15m (ago)")
-    return when
-
-
 def _wanted(
     topics: list[str] | None, queue: int | None, offset: int | None, from_time: str, to_time: str
 ) -> "tuple[Wanted, int]":
@@ -84,8 +73,8 @@ def _wanted(
     wanted = Wanted(
         frozenset(topics or ()),
         queue,
-        time_of("--from-time", from_time),
-        time_of("--to-time", to_time),
+        parse_bound("--from-time", from_time),
+        parse_bound("--to-time", to_time),
         offset if is_queue_offset else None,
     )
     return wanted, 0 if is_queue_offset or offset is None else offset

@@ -1,4 +1,4 @@
-"""What ``pocketmq log dump`` prints: records as text, JSON lines or hex; the other files of a store as tables.
+"""The output of ``pocketmq log dump``: records as text, JSON lines or hex; the other files of a store as tables.
 
 Lives here: ``dump_records`` and ``TABLES``.
 """
@@ -12,7 +12,7 @@ import typer
 
 from pocketmq.cli.exit_codes import CommandFailed, ExitCode
 from pocketmq.cli.log.selecting import Wanted, messages_of, safe_json_line
-from pocketmq.cli.output import print_json, print_table, time_text
+from pocketmq.cli.output import print_json, print_rows, printable, time_text
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.message import ReceivedMessage
 
@@ -25,7 +25,7 @@ _HEX_WIDTH: Final = 16
 
 
 def dump_records(reader: "StoreReader", wanted: Wanted, from_offset: int, limit: int, form: str) -> None:
-    """Print wanted records from a physical offset on, at most ``limit`` (0: all); exit code 1 when there is damage."""
+    """Print wanted records from a physical offset on, at most ``limit`` (0: all); exit code 1 for damage."""
     findings: list[Finding] = []
 
     def found(finding: "Finding") -> None:
@@ -50,13 +50,13 @@ def dump_records(reader: "StoreReader", wanted: Wanted, from_offset: int, limit:
         end = reader.layout.end_offset
         raise CommandFailed(
             "no such record",
-            why=f"the log holds offsets {reader.layout.start_offset} to {end} at most, none of its records is wanted",
+            why=f"the log holds offsets {reader.layout.start_offset} to {end} at most, none of its records matches",
             hint="see --what queues for topics and queue offsets",
         )
 
 
 def _messages(reader: "StoreReader", wanted: Wanted, from_offset: int, found: Any) -> Iterator[ReceivedMessage]:
-    """Yield what is wanted, in log order; begins near the first one where queues or times tell where that is."""
+    """Yield the wanted records in log order; start near the first one if its queue shows where that is."""
     begin = max(from_offset, _first_offset(reader, wanted))
     for chunk in reader.chunks(on_finding=found, begin=begin):
         if chunk.end > begin:
@@ -64,9 +64,9 @@ def _messages(reader: "StoreReader", wanted: Wanted, from_offset: int, found: An
 
 
 def _first_offset(reader: "StoreReader", wanted: Wanted) -> int:
-    """Return a physical offset below which nothing wanted lies; 0 where only reading tells.
+    """Return a physical offset below which no wanted record lies; 0 if that is not known.
 
-    Believes one consume-queue entry, and only if the record there is the one asked for.
+    Trusts one consume-queue entry, and only if the record there is the requested one.
     """
     if wanted.from_queue_offset is not None and len(wanted.topics) == 1 and wanted.queue_id is not None:
         queue = reader.queue(next(iter(wanted.topics)), wanted.queue_id)
@@ -91,25 +91,19 @@ def _print_text(message: ReceivedMessage) -> None:
         f"{message.physical_offset:>14,}  {message.topic} queue {message.queue_id} offset {message.queue_offset:,}  "
         f"{time_text(message.store_timestamp)}  {message.size_bytes:,} bytes"
     )
-    print(f"                id {_printable(message.msg_id)}  from {message.born_host} at {message.store_host}")
+    print(f"                id {printable(message.msg_id)}  from {message.born_host} at {message.store_host}")
     properties = {key: value for key, value in message.properties.items() if key != "UNIQ_KEY"}
     if properties:
         print(
-            "                "
-            + "  ".join(f"{_printable(key)}={_printable(value)}" for key, value in properties.items())
+            "                " + "  ".join(f"{printable(key)}={printable(value)}" for key, value in properties.items())
         )
-    print(f"                {_printable(shown)}{more}{note}")
+    print(f"                {printable(shown)}{more}{note}")
 
 
 def _text_of(body: bytes) -> str | None:
-    """Return the start of a body as text, None if it is none."""
+    """Return the start of a body as text, None if it is not text."""
     text = body[: 2 * _BODY_SHOWN].decode("utf-8", "replace").rstrip("\N{REPLACEMENT CHARACTER}")
     return text if all(char.isprintable() or char in "\r\n\t" for char in text) else None
-
-
-def _printable(text: str) -> str:
-    """Return text without control characters: a message must not move the cursor of a terminal."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def _print_hex(message: ReceivedMessage) -> None:
@@ -130,7 +124,7 @@ def _segments(reader: "StoreReader", as_json: bool) -> None:
             at = 56 + (12 if first[39] & 0x10 else 0)
             when = time_text(int.from_bytes(first[at : at + 8], "big", signed=True))
         rows.append((segment.path, segment.base_offset, segment.end_offset, segment.have_bytes, when))
-    _table(("path", "from", "to", "bytes", "first_record"), rows, as_json)
+    print_rows(("path", "from", "to", "bytes", "first_record"), rows, as_json)
 
 
 def _queues(reader: "StoreReader", as_json: bool) -> None:
@@ -140,7 +134,7 @@ def _queues(reader: "StoreReader", as_json: bool) -> None:
         entries = (queue.read(first, 1), queue.read(end - 1, 1)) if end > first else None
         offsets = (None, None) if entries is None else tuple(int(entry["offset"][0]) for entry in entries)
         rows.append((queue.topic, queue.queue_id, first, end, *offsets))
-    _table(("topic", "queue_id", "min_offset", "max_offset", "first_physical", "last_physical"), rows, as_json)
+    print_rows(("topic", "queue_id", "min_offset", "max_offset", "first_physical", "last_physical"), rows, as_json)
 
 
 def _index(reader: "StoreReader", as_json: bool) -> None:
@@ -162,7 +156,7 @@ def _index(reader: "StoreReader", as_json: bool) -> None:
             )
         )
         found.close()
-    _table(("path", "slots", "entries", "from", "to", "begin", "end", "problem"), rows, as_json)
+    print_rows(("path", "slots", "entries", "from", "to", "begin", "end", "problem"), rows, as_json)
 
 
 def _checkpoint(reader: "StoreReader", as_json: bool) -> None:
@@ -181,7 +175,7 @@ def _checkpoint(reader: "StoreReader", as_json: bool) -> None:
         ]
     if positions is not None:
         rows += [(f"positions: {name}", value) for name, value in msgspec.structs.asdict(positions).items()]
-    _table(("what", "value"), rows, as_json)
+    print_rows(("what", "value"), rows, as_json)
 
 
 def _config(reader: "StoreReader", as_json: bool) -> None:
@@ -195,13 +189,6 @@ def _config(reader: "StoreReader", as_json: bool) -> None:
         print(f"== {name}")
         if value is not None:
             print(value if isinstance(value, str) else msgspec.json.format(msgspec.json.encode(value)).decode())
-
-
-def _table(columns: tuple[str, ...], rows: list[Any], as_json: bool) -> None:
-    if as_json:
-        print_json([dict(zip(columns, row, strict=True)) for row in rows])
-    else:
-        print_table(columns, rows)
 
 
 TABLES: Final = {

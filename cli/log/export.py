@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from pocketmq.cli.exit_codes import ExitCode
-from pocketmq.cli.log.dump import time_of
 from pocketmq.cli.log.opening import BytesBar, Directory, open_store
 from pocketmq.cli.output import quiet_broken_pipe
+from pocketmq.cli.start_position import parse_bound
 from pocketmq.common.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ def export(
         str, typer.Option("--format", help="jsonl, parquet (needs pocketmq[arrow]), or log: a store without damage.")
     ] = "jsonl",
 ) -> None:
-    """Copy messages out of a store. Damaged ranges are skipped, told on standard error and counted; exit code 1 then.
+    """Copy messages out of a store. Skips damaged ranges, reports them on standard error, and then exits with 1.
 
-    A body in JSON that is no UTF-8 is in body_base64. In a store made by --format log each record has a new physical
-    offset; everything else in it is as it was.
+    In JSON a body that is not UTF-8 is in body_base64. In a store made by --format log each record has a new physical
+    offset and is otherwise unchanged.
     """
     from pocketmq.cli.log import export_output
     from pocketmq.cli.log.selecting import Wanted
@@ -42,7 +42,7 @@ def export(
     if form not in FORMATS:
         raise ConfigError("bad --format", why=repr(form), hint="one of " + ", ".join(FORMATS))
     wanted = Wanted(
-        frozenset(topic or ()), queue, time_of("--from-time", from_time), time_of("--to-time", to_time), None
+        frozenset(topic or ()), queue, parse_bound("--from-time", from_time), parse_bound("--to-time", to_time), None
     )
     reader = open_store(directory)
     skipped: list[Finding] = []
@@ -61,7 +61,7 @@ def export(
     finally:
         bar.close()
         reader.close()
-    if count is None:  # who reads our output has enough
+    if count is None:  # the reader of the output has gone
         return
     damaged = [each for each in skipped if each.kind == "damage"]
     for each in skipped:

@@ -1,4 +1,4 @@
-"""What ``pocketmq log export`` writes: JSON lines, Parquet, a store without damage.
+"""The output of ``pocketmq log export``: JSON lines, Parquet, a store without damage.
 
 Lives here: one writer for each format.
 """
@@ -62,7 +62,7 @@ def write_parquet(reader: "StoreReader", out: str, wanted: Wanted, skipped: "lis
         done = True
     finally:
         if not done and os.path.exists(out):
-            os.remove(out)  # a Parquet file without its end can be read by nobody
+            os.remove(out)  # a Parquet file without its footer cannot be read
     return count
 
 

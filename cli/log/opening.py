@@ -1,4 +1,4 @@
-"""What all ``pocketmq log`` commands share: the directory, the progress bar in bytes, whether a broker has the store.
+"""Shared by all ``pocketmq log`` commands: the directory, the progress bar in bytes, the check for a running broker.
 
 Lives here: options, ``open_store``, ``BytesBar``, ``locked_by_broker``.
 """
@@ -26,7 +26,7 @@ IndexNumbers = Annotated[
     typer.Option(
         "--index-numbers",
         metavar="SLOTS:ENTRIES",
-        help="max_hash_slot_num and max_index_num of the index files, if their size does not tell.",
+        help="max_hash_slot_num and max_index_num of the index files, if their size is ambiguous.",
     ),
 ]
 RECHECK_S: Final = 0.05
@@ -56,9 +56,9 @@ def _pause() -> None:
 
 
 def locked_by_broker(path: str) -> bool | None:
-    """Tell whether another process holds the store's lock file, without taking it; None where that cannot be told.
+    """Return whether another process holds the store's lock file, without taking it; None if that is not known.
 
-    A broker of ours and RocketMQ's (Java FileLock) both lock it by ``fcntl``.
+    Our broker and RocketMQ's (Java FileLock) both lock it by ``fcntl``.
     """
     if sys.platform != "linux":
         return None
@@ -92,14 +92,14 @@ class BytesBar:
         self._task: TaskID | None = None
 
     def start(self, title: str, total_bytes: int) -> None:
-        """Begin anew under another title."""
+        """Restart with another title."""
         if title != self._title:
             self.close()
             self._title, self._total, self._done = title, total_bytes, 0
             self._begin = self._shown_at = time.monotonic()
 
     def advance(self, count: int) -> None:
-        """Count bytes that were done."""
+        """Add processed bytes."""
         self._done = min(self._total, self._done + count)
         if not self._wanted:
             return

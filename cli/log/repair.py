@@ -19,19 +19,21 @@ if TYPE_CHECKING:
 
 def repair(
     directory: Directory,
-    write: Annotated[bool, typer.Option("--write", help="Do it. Without this the plan is shown.")] = False,
+    write: Annotated[
+        bool, typer.Option("--write", help="Repair the store. Without it only the plan is shown.")
+    ] = False,
     backup: Annotated[
         str,
-        typer.Option("--backup", metavar="DIR", help="Where copies go.  [default: below DIR/pocketmq/quarantine]"),
+        typer.Option("--backup", metavar="DIR", help="Directory for copies.  [default: below DIR/pocketmq/quarantine]"),
     ] = "",
     as_json: options.Json = False,
     numbers: IndexNumbers = "",
 ) -> None:
-    """Show what a repair would do, or (--write) do it: cut a torn tail, build queues and index again, correct the
-    checkpoint.
+    """Show the plan of a repair, or (--write) carry it out.
 
-    With --write the store is locked, everything that changes is copied before, and the store is verified afterwards.
-    Exit code 1: something is wrong, or still is afterwards.
+    A repair cuts a torn tail, rebuilds queues and index, and corrects the checkpoint. With --write the store is locked,
+    all changed data is copied before, and the store is verified afterwards. Exit code 1: the store is damaged, or still
+    is afterwards.
     """
     if write:
         _write(directory, backup, numbers, as_json)
@@ -46,7 +48,7 @@ def _show(directory: str, numbers: str, as_json: bool) -> None:
     reader = open_store(directory, numbers)
     held = locked_by_broker(reader.paths.lock)
     if held is False:
-        reader.layout.is_open = False  # nobody is writing: what is unfinished stays so
+        reader.layout.is_open = False  # no process writes: an unfinished record stays unfinished
     bar = BytesBar("verify", reader.layout.log_bytes)
     try:
         report = verify(reader, progress=bar.advance)
@@ -73,12 +75,12 @@ def _write(directory: str, backup: str, numbers: str, as_json: bool) -> None:
 
     bar = BytesBar("verify", 0)
 
-    def tell(what: str, count: int, total: int) -> None:
+    def show(what: str, count: int, total: int) -> None:
         bar.start(what, total)
         bar.advance(count)
 
     try:
-        work = Repair(directory, backup=backup, index_numbers=index_numbers(numbers), progress=tell)
+        work = Repair(directory, backup=backup, index_numbers=index_numbers(numbers), progress=show)
         result = work.run()
     except KeyboardInterrupt:
         raise typer.Exit(ExitCode.INTERRUPTED) from None

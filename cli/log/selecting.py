@@ -1,4 +1,4 @@
-"""Which records of a log a command wants, and how they are turned into messages.
+"""The records of a log that a command wants, as messages.
 
 Lives here: ``Wanted``, ``messages_of``, ``safe_json_line``.
 """
@@ -38,7 +38,7 @@ class Wanted:
         return self == Wanted()
 
     def rows(self, chunk: "LogChunk") -> NDArray[np.bool_] | None:
-        """Tell which records of a chunk are wanted; None for all."""
+        """Return which records of a chunk are wanted; None for all."""
         if self.is_all:
             return None
         columns = chunk.columns
@@ -69,12 +69,12 @@ def messages_of(chunk: "LogChunk", wanted: Wanted, from_offset: int = 0) -> Iter
         record = columns.buffer[start : start + int(columns.sizes[row])].tobytes()
         try:
             yield received_message(record, "")
-        except CorruptRecord:  # its columns agree, so it decodes; this keeps a surprise from ending the command
+        except CorruptRecord:  # its columns are valid, so it should decode; an exception must not end the command
             continue
 
 
 def safe_json_line(message: ReceivedMessage) -> bytes:
-    """Return a line of JSON, also for a message whose compressed body cannot be unpacked: that one is given packed."""
+    """Return a line of JSON; a compressed body that cannot be unpacked is printed packed."""
     try:
         return json_line(message)
     except PocketMQError as error:

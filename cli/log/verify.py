@@ -21,20 +21,20 @@ _SHOWN_MAX = 20
 def verify(
     directory: Directory,
     log_only: Annotated[
-        bool, typer.Option("--log-only", help="Only the log; whole groups by their checksum: as fast as the disk.")
+        bool, typer.Option("--log-only", help="Check only the log, by group checksums: as fast as the disk.")
     ] = False,
     full: Annotated[
         bool, typer.Option("--full", help="Compare every tags code and every index entry, not one in 16.")
     ] = False,
     no_checksums: Annotated[
-        bool, typer.Option("--no-checksums", help="Check record by record even where there are group checksums.")
+        bool, typer.Option("--no-checksums", help="Check every record, even where group checksums exist.")
     ] = False,
     as_json: options.Json = False,
     index_numbers: IndexNumbers = "",
 ) -> None:
-    """Check a store: log, consume queues, index, checkpoint. Changes nothing; exit code 1 if something is wrong.
+    """Check a store: log, consume queues, index, checkpoint. Changes nothing; exit code 1 if it finds a fault.
 
-    A broker may have the store open: what it is writing at the moment is left out.
+    A broker may have the store open: records that it is writing are left out.
     """
     from pocketmq.store.offline.reader import StoreReader
     from pocketmq.store.offline.verify import verify as run
@@ -69,7 +69,7 @@ def verify(
 
 
 def print_report(report: "VerifyReport") -> None:
-    """Print a report for people."""
+    """Print a report as text."""
     rate = (report.end_offset - report.start_offset) / max(report.duration_s, 1e-9) / 1e6
     print(f"{report.directory}: {report.written_by}'s files")
     size = f"{report.segments} files of {report.segment_bytes:,} bytes"

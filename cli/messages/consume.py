@@ -1,6 +1,6 @@
-"""``pocketmq consume TOPIC``: messages as lines, from where and how the user says.
+"""``pocketmq consume TOPIC``: writes messages as lines.
 
-Lives here: options, writing, when output is flushed and offsets are committed.
+Lives here: options, writing, the moments of flush and commit.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pocketmq.common.message import ReceivedMessage
 
 NO_GROUP = "pocketmq-cli"
-"""The group that reads when none is named; it never commits."""
+"""The group for reading without --group; it never commits."""
 
 
 def consume(
@@ -38,10 +38,12 @@ def consume(
             "[default: earliest; with --group committed]",
         ),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more instead of ending at the end.")] = False,
-    count: Annotated[int | None, typer.Option("-n", min=1, help="End after so many messages.")] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Wait for new messages at the end of the topic.")
+    ] = False,
+    count: Annotated[int | None, typer.Option("-n", min=1, help="Stop after this many messages.")] = None,
     group: Annotated[
-        str | None, typer.Option("--group", "-g", help="Read as this group and commit what was written.")
+        str | None, typer.Option("--group", "-g", help="Read as this group and commit the written messages.")
     ] = None,
     tags: Annotated[str, typer.Option("--tags", help='Only messages with these tags: "A || B".')] = "*",
     text_format: Annotated[
@@ -50,8 +52,8 @@ def consume(
             "--format", metavar="TEXT", help=r"Fields as {body}, {keys}, {queue_id}; escapes as \t. See below."
         ),
     ] = "{body}",
-    separator: Annotated[str, typer.Option("--separator", metavar="TEXT", help="What follows each message.")] = r"\n",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    separator: Annotated[str, typer.Option("--separator", metavar="TEXT", help="Text after each message.")] = r"\n",
+    as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object a line.")] = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
     """Write the messages of a topic to standard output.
@@ -65,7 +67,7 @@ def consume(
 
     position = parse_start(start or ("committed" if group else "earliest"), SystemClock().now_ms())
     if position == "committed" and not group:
-        raise ConfigError("--from committed needs a group", why="nobody else has committed", hint="add --group NAME")
+        raise ConfigError("--from committed needs a group", why="only groups commit offsets", hint="add --group NAME")
     end = unescape(separator)
     compiled = MessageFormat(text_format)
     render: Callable[[ReceivedMessage], bytes] = (
@@ -85,14 +87,14 @@ def consume(
                 raise CommandFailed(
                     f"{writing.unreadable:,} messages not written",
                     why="their compressed bodies cannot be unpacked",
-                    hint="pocketmq message get shows what is known of one",
+                    hint="pocketmq message get shows their other fields",
                 )
 
     run_async(body())
 
 
 class Writing:
-    """Writes messages as they come: flushed before the loop waits, committed (with a group) at the end."""
+    """Writes messages as they arrive: flushed before the loop waits, committed (with a group) at the end."""
 
     def __init__(self, consumer: "PullConsumer", render: "Callable[[ReceivedMessage], bytes]", *, commit: bool) -> None:
         self._consumer = consumer
@@ -106,11 +108,11 @@ class Writing:
         """Messages with a compressed body that could not be unpacked; they count as read."""
 
     async def run(self, topic: str, position: str | int, *, follow: bool, count_max: int | None, tags: str) -> None:
-        """Read and write until the end, or ``count_max``, or for ever; ``BrokenPipeError``: nobody reads any more."""
+        """Read and write until the end, or ``count_max``, or forever; ``BrokenPipeError``: the reader has gone."""
         from pocketmq.common.body_codec import BodyUnreadable  # NumPy: not for --help
 
         out, render = sys.stdout.buffer, self._render
-        since_ms = position if isinstance(position, int) else 0  # a broker goes to the nearest message: RocketMQ's rule
+        since_ms = position if isinstance(position, int) else 0  # a broker chooses the nearest message: RocketMQ's rule
         loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         stream = self._consumer.stream(topic, start=position, stop_at_end=not follow, tags=tags)
         try:
@@ -121,7 +123,7 @@ class Writing:
                             continue
                         try:
                             out.write(render(message))
-                        except BodyUnreadable as error:  # one damaged body must not hide what comes after it
+                        except BodyUnreadable as error:  # one damaged body must not hide later messages
                             self.unreadable += 1
                             print_note(f"not written: {message!r}: {error.why}")
                             continue
@@ -140,13 +142,13 @@ class Writing:
         await self._finish()
 
     async def _finish(self) -> None:
-        """Write what is buffered, then commit: a message that was not written is not committed."""
+        """Flush the output, then commit: a message that was not written is not committed."""
         sys.stdout.buffer.flush()
         if self._commit:
             await self._consumer.commit()
 
     def _flush(self) -> None:
-        """Runs when the stream has nothing more at hand."""
+        """Flush, once the stream has no more messages at hand."""
         self._flushing = False
         try:
             sys.stdout.buffer.flush()

@@ -1,6 +1,6 @@
 """``pocketmq dlq list | show | resend | export``.
 
-Lives here: options, what is printed, confirmation.
+Lives here: options, output, confirmation.
 """
 
 import sys
@@ -12,11 +12,12 @@ import typer
 
 from pocketmq.cli import options
 from pocketmq.cli.exit_codes import CommandFailed
-from pocketmq.cli.output import ProgressBar, print_json, print_note, print_table, time_text
-from pocketmq.cli.run import run_async
+from pocketmq.cli.output import ProgressBar, print_json, print_note, print_table, printable, time_text
+from pocketmq.cli.run import build_group, run_admin
 from pocketmq.common.errors import ConfigError, PocketMQError
 
 if TYPE_CHECKING:
+    from pocketmq.client.admin.admin import Admin
     from pocketmq.client.admin.dead_letters import DeadLetters, Resends
     from pocketmq.common.message import ReceivedMessage
 
@@ -27,29 +28,23 @@ Ids = Annotated[
 SHOWN: Final = 20
 TOGETHER: Final = 16
 PART: Final = 500
-"""Dead letters that are read before their resends are looked for."""
+"""Dead letters that are read before the search for their resends."""
 CHOSEN_BYTES_MAX: Final = 256 << 20
 
 
 def build_app() -> typer.Typer:
     """Return the group of subcommands."""
-    app = typer.Typer(help="Dead letters: messages that consumer groups gave up.", no_args_is_help=True)
-    app.command("list")(list_groups)
-    app.command()(show)
-    app.command()(resend)
-    app.command()(export)
-    return app
+    help_text = "Dead letters: messages that consumer groups gave up."
+    return build_group(help_text, list=list_groups, show=show, resend=resend, export=export)
 
 
 def list_groups(as_json: options.Json = False, namesrv: options.Namesrv = options.DEFAULT_NAMESRV) -> None:
-    """List the groups that have dead letters: how many, the oldest and the newest."""
+    """List the groups that have dead letters, with their number, the oldest and the newest."""
 
-    async def body() -> None:
-        from pocketmq.client.admin.admin import Admin
+    async def body(admin: "Admin") -> None:
         from pocketmq.client.admin.dead_letters import DeadLetters
 
-        async with Admin(namesrv) as admin:
-            groups = await DeadLetters(admin).groups()
+        groups = await DeadLetters(admin).groups()
         if as_json:
             print_json(
                 [
@@ -63,26 +58,24 @@ def list_groups(as_json: options.Json = False, namesrv: options.Namesrv = option
         if not rows:
             print_note("no group has dead letters")
 
-    run_async(body())
+    run_admin(namesrv, body)
 
 
 def show(
     group: Group,
     ids: Ids = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Messages at most.")] = SHOWN,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of messages.")] = SHOWN,
     as_json: options.Json = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
-    """Show dead letters of a group, oldest first: where they come from, how often and why they failed."""
+    """Show dead letters of a group, oldest first: their origin, how often and why they failed."""
 
-    async def body() -> None:
-        from pocketmq.client.admin.admin import Admin
+    async def body(admin: "Admin") -> None:
         from pocketmq.client.admin.dead_letters import DeadLetters
 
-        async with Admin(namesrv) as admin:
-            letters = DeadLetters(admin)
-            messages = await _select(letters, group, ids or [], limit)
-            resends = await _resends(letters, group, messages)
+        letters = DeadLetters(admin)
+        messages = await _select(letters, group, ids or [], limit)
+        resends = await _resends(letters, group, messages)
         _missing(ids or [], messages, group)
         facts = [_facts(message, sent) for message, sent in zip(messages, resends, strict=True)]
         if as_json:
@@ -92,52 +85,54 @@ def show(
         names = ("stored", "msg_id", "offset_msg_id", "origin_topic", "attempts", "last_error", "resent")
         print_table(names, [[_shown(name, each[name]) for name in names] for each in facts])
 
-    run_async(body())
+    run_admin(namesrv, body)
 
 
 def resend(
     group: Group,
     ids: Ids = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="The oldest so many that were not sent before.")
+        int | None,
+        typer.Option("--limit", "-n", min=1, help="This many of the oldest not yet sent again."),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All dead letters of the group.")] = False,
     to: Annotated[
         str,
         typer.Option(
-            "--to", help="retry: only this group gets them again; origin: all groups of their first topic do."
+            "--to", help="retry: only this group gets them again; origin: all groups of their first topic get them."
         ),
     ] = "retry",
-    again: Annotated[bool, typer.Option("--again", help="Also those that were sent again before.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be sent.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Include those that were sent again before.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be sent.")] = False,
+    yes: options.Yes = False,
     as_json: options.Json = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
-    """Send copies of dead letters again. The dead letters stay where they are, and remember it."""
+    """Send copies of dead letters again. The dead letters stay in their topic, and the copies are counted."""
     if to not in ("retry", "origin"):
         raise ConfigError("bad --to", why=repr(to), hint="retry or origin")
     if sum((bool(ids), limit is not None, everything)) != 1:
         raise ConfigError("which messages?", why="--id, --limit and --all", hint="give one of them")
 
-    async def body() -> None:
-        from pocketmq.client.admin.admin import Admin
+    async def body(admin: "Admin") -> None:
         from pocketmq.client.admin.dead_letters import DeadLetters
 
-        async with Admin(namesrv) as admin:
-            letters = DeadLetters(admin)
-            chosen = await _choose(letters, group, ids or [], limit, again)
-            result = {"selected": chosen.seen, "sent_before": chosen.sent_before, "unknown": chosen.unknown}
-            if chosen.unknown and not again:
-                why = f"{chosen.error}; --again sends them all the same"
-                print(f"{chosen.unknown} not sent: nobody knows whether they were before: {why}", file=sys.stderr)
-            if chosen.is_cut:
-                print(f"more than {CHOSEN_BYTES_MAX >> 20} MiB: the rest needs another call", file=sys.stderr)
-            if not dry_run:
-                _confirm(len(chosen.messages), group, to, yes)
-                result |= await _send(letters, group, to, chosen.messages)
-            else:
-                result |= {"would_send": len(chosen.messages)}
+        letters = DeadLetters(admin)
+        chosen = await _choose(letters, group, ids or [], limit, again)
+        result = {"selected": chosen.seen, "sent_before": chosen.sent_before, "unknown": chosen.unknown}
+        if chosen.unknown and not again:
+            why = f"{chosen.error}; --again sends them anyway"
+            print(
+                f"{chosen.unknown} not sent: it is not known whether they were sent before: {why}",
+                file=sys.stderr,
+            )
+        if chosen.is_cut:
+            print(f"more than {CHOSEN_BYTES_MAX >> 20} MiB: run the command again for the rest", file=sys.stderr)
+        if not dry_run:
+            _confirm(len(chosen.messages), group, to, yes)
+            result |= await _send(letters, group, to, chosen.messages)
+        else:
+            result |= {"would_send": len(chosen.messages)}
         if as_json:
             print_json(result)
         else:
@@ -147,7 +142,7 @@ def resend(
                 f"{result['failed']} of {len(chosen.messages)} not sent", why="see above", hint="try again"
             )
 
-    run_async(body())
+    run_admin(namesrv, body)
 
 
 def export(
@@ -156,10 +151,10 @@ def export(
         str, typer.Option("--output", "-o", metavar="FILE", help="A new file; - is standard output (JSON lines only).")
     ],
     file_format: Annotated[
-        str, typer.Option("--format", help="jsonl or parquet; by default as the file's name says.")
+        str, typer.Option("--format", help="jsonl or parquet.  [default: by the file's suffix]")
     ] = "",
     ids: Ids = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="The oldest so many.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="This many of the oldest.")] = None,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
     """Write dead letters to a file: JSON lines or Parquet (pip install 'pocketmq[arrow]')."""
@@ -169,22 +164,20 @@ def export(
     if chosen not in ("jsonl", "parquet") or (chosen == "parquet" and output == "-"):
         raise ConfigError("bad --format", why=f"{chosen} to {output}", hint="jsonl, or parquet to a file")
 
-    async def body() -> None:
-        from pocketmq.client.admin.admin import Admin
+    async def body(admin: "Admin") -> None:
         from pocketmq.client.admin.dead_letters import DeadLetters
 
         count = 0
-        async with Admin(namesrv) as admin:
-            with open_writer(chosen, output) as write, ProgressBar("export", limit, wanted=output != "-") as bar:
-                async for message in DeadLetters(admin).read(group, ids or ()):
-                    write(message)
-                    count += 1
-                    bar.advance()
-                    if count == limit:
-                        break
+        with open_writer(chosen, output) as write, ProgressBar("export", limit, wanted=output != "-") as bar:
+            async for message in DeadLetters(admin).read(group, ids or ()):
+                write(message)
+                count += 1
+                bar.advance()
+                if count == limit:
+                    break
         print_note(f"{count:,} dead letters of {group} written to {output}")
 
-    run_async(body())
+    run_admin(namesrv, body)
 
 
 async def _select(letters: "DeadLetters", group: str, ids: list[str], limit: int) -> "list[ReceivedMessage]":
@@ -200,7 +193,7 @@ async def _resends(letters: "DeadLetters", group: str, messages: "list[ReceivedM
     import asyncio
 
     places = asyncio.Semaphore(TOGETHER)
-    with ProgressBar("look for resends", len(messages)) as bar:
+    with ProgressBar("find resends", len(messages)) as bar:
 
         async def one(message: "ReceivedMessage") -> "Resends":
             async with places:
@@ -213,7 +206,7 @@ async def _resends(letters: "DeadLetters", group: str, messages: "list[ReceivedM
 
 @dataclass(slots=True)
 class Chosen:
-    """What a resend sends, and what it met on the way. ``is_cut``: there is more than fits into memory."""
+    """The messages of a resend, and counts of the others. ``is_cut``: not all fit into memory."""
 
     messages: "list[ReceivedMessage]" = field(default_factory=list)
     size_bytes: int = 0
@@ -225,7 +218,7 @@ class Chosen:
 
 
 async def _choose(letters: "DeadLetters", group: str, ids: list[str], limit: int | None, again: bool) -> Chosen:
-    """Read dead letters until ``limit`` of them are found that may be sent: without ``again`` those that never were."""
+    """Read dead letters until ``limit`` of them may be sent: without ``again`` only those that never were."""
     chosen = Chosen()
     found: list[ReceivedMessage] = []
     part: list[ReceivedMessage] = []
@@ -260,7 +253,7 @@ async def _choose(letters: "DeadLetters", group: str, ids: list[str], limit: int
 
 
 async def _send(letters: "DeadLetters", group: str, to: str, messages: "list[ReceivedMessage]") -> dict[str, int]:
-    """Send one after another: in the order in which they died."""
+    """Send them one after the other, oldest first."""
     failed = 0
     with ProgressBar("resend", len(messages)) as bar:
         for message in messages:
@@ -276,12 +269,14 @@ async def _send(letters: "DeadLetters", group: str, to: str, messages: "list[Rec
 def _confirm(count: int, group: str, to: str, yes: bool) -> None:
     if yes or not count:
         return
-    who = f"only {group}" if to == "retry" else "every group that consumes their first topics"
+    groups = f"only {group}" if to == "retry" else "every group that consumes their first topics"
     if not sys.stdin.isatty():
         raise ConfigError(
-            "not sent", why=f"{count} messages for {who}, and nobody to ask", hint="--yes sends, --dry-run shows"
+            "not sent",
+            why=f"{count} messages for {groups}, no terminal to ask",
+            hint="--yes sends, --dry-run shows",
         )
-    typer.confirm(f"Send {count:,} dead letters of {group} again, for {who}?", abort=True)
+    typer.confirm(f"Send {count:,} dead letters of {group} again, for {groups}?", abort=True)
 
 
 def _missing(ids: list[str], messages: "list[ReceivedMessage]", group: str) -> None:
@@ -290,7 +285,7 @@ def _missing(ids: list[str], messages: "list[ReceivedMessage]", group: str) -> N
     if missing:
         raise CommandFailed(
             f"no dead letter {missing[0]}",
-            why=f"{len(missing)} of {len(ids)} ids are not among those of {group}",
+            why=f"{len(missing)} of {len(ids)} ids are not dead letters of {group}",
             hint=f"pocketmq dlq show {group}",
         )
 
@@ -319,11 +314,7 @@ def _shown(name: str, value: Any) -> Any:
         return _time(value)
     if name == "resent" and value is None:
         return "?"
-    return _clean(value) if isinstance(value, str) else value
-
-
-def _clean(text: str) -> str:
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+    return printable(value) if isinstance(value, str) else value
 
 
 def _time(ms: int) -> str:

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 ROWS: Final = 2_000
 ROWS_BYTES: Final = 16 << 20
-"""Rows of a Parquet group are kept in memory: at most so many, and about so many bytes."""
+"""Bounds of a Parquet row group, which is built in memory: rows, and approximate bytes."""
 Write = Callable[["ReceivedMessage"], None]
 
 
 @contextmanager
 def open_writer(file_format: str, path: str) -> Iterator[Write]:
-    """Open a new file (``-``: standard output); yields what writes one message. A file that was not finished goes."""
+    """Open a new file (``-``: standard output); yield a writer of one message. An unfinished file is removed."""
     if path != "-" and os.path.exists(path):
         raise CommandFailed("not exported", why=f"{path} exists", hint="name a file that does not exist yet")
     writer = _parquet(path) if file_format == "parquet" else _jsonl(path)

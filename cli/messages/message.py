@@ -1,23 +1,24 @@
 """``pocketmq message get | query``.
 
-Lives here: options, what an id may look like, and how messages and "not found" are printed.
+Lives here: options, the forms of an id, the output of messages and of "not found".
 """
 
 import re
 import sys
-import time
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from pocketmq.cli import options
 from pocketmq.cli.exit_codes import CommandFailed
-from pocketmq.cli.output import time_text
-from pocketmq.cli.run import run_async
-from pocketmq.cli.start_position import parse_start
+from pocketmq.cli.output import printable, time_text
+from pocketmq.cli.run import build_group, run_admin
+from pocketmq.cli.start_position import parse_bound
 from pocketmq.common.errors import Cause, ConfigError, PocketMQError
 
 if TYPE_CHECKING:
+    from pocketmq.client.admin.admin import Admin
     from pocketmq.client.admin.query import Found
     from pocketmq.common.message import ReceivedMessage
 
@@ -25,14 +26,13 @@ _PLACE: Final = re.compile(r"([^/]+)/(?:([^/:]+):)?(\d{1,9})/(\d{1,18})")
 _HEX_ID: Final = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56}")
 _BODY_SHOWN: Final = 2000
 _TOPICS_MAX: Final = 1000
+clean = partial(printable, keep="\n\t")
+"""Returns text without control characters but line ends and tabs."""
 
 
 def build_app() -> typer.Typer:
     """Return the group of subcommands."""
-    app = typer.Typer(help="Find single messages.", no_args_is_help=True)
-    app.command()(get)
-    app.command()(query)
-    return app
+    return build_group("Find single messages.", get=get, query=query)
 
 
 def get(
@@ -42,7 +42,7 @@ def get(
             metavar="ID", help="Offset message id, unique id, or TOPIC/QUEUE/OFFSET (TOPIC/BROKER:QUEUE/OFFSET)."
         ),
     ],
-    topic: Annotated[str, typer.Option("--topic", help="Topic of a unique id; without it all topics are asked.")] = "",
+    topic: Annotated[str, typer.Option("--topic", help="Topic of a unique id.  [default: search all topics]")] = "",
     as_json: options.Json = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
@@ -55,24 +55,22 @@ def get(
             hint="write 32 or 56 hex digits, TOPIC/QUEUE/OFFSET, or a unique id with --topic",
         )
 
-    async def body() -> None:
-        from pocketmq.client.admin.admin import Admin
+    async def body(admin: "Admin") -> None:
         from pocketmq.client.admin.query import Found, MessageFinder
 
-        async with Admin(namesrv) as admin:
-            finder = MessageFinder(admin)
-            if place is not None:
-                found = await finder.by_queue_offset(place[1], int(place[3]), int(place[4]), broker=place[2] or "")
-            else:
-                found = Found()
-                if not topic and _HEX_ID.fullmatch(message):
-                    found = await finder.by_offset_id(message)
-                if not found.messages:
-                    topics = [topic] if topic else await _user_topics(admin)
-                    found.add(await finder.by_unique_id(message, topics))
+        finder = MessageFinder(admin)
+        if place is not None:
+            found = await finder.by_queue_offset(place[1], int(place[3]), int(place[4]), broker=place[2] or "")
+        else:
+            found = Found()
+            if not topic and _HEX_ID.fullmatch(message):
+                found = await finder.by_offset_id(message)
+            if not found.messages:
+                topics = [topic] if topic else await _user_topics(admin)
+                found.add(await finder.by_unique_id(message, topics))
         _print(found, as_json, f"no message {message}")
 
-    run_async(body())
+    run_admin(namesrv, body)
 
 
 async def _user_topics(admin: object) -> list[str]:
@@ -92,45 +90,37 @@ async def _user_topics(admin: object) -> list[str]:
 def query(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")],
     key: Annotated[str, typer.Option("--key", help="One of the message's keys.")] = "",
-    unique_id: Annotated[str, typer.Option("--unique-id", help="The id that the producer gave.")] = "",
+    unique_id: Annotated[str, typer.Option("--unique-id", help="The id that the producer assigned.")] = "",
     begin: Annotated[str, typer.Option("--begin", help="Stored at or after: a time, ms, or 15m (ago).")] = "",
     end: Annotated[str, typer.Option("--end", help="Stored at or before.")] = "",
-    max_messages: Annotated[int, typer.Option("--max", min=1, max=64, help="Messages at most, the newest.")] = 32,
+    max_messages: Annotated[
+        int, typer.Option("--max", min=1, max=64, help="Maximum number of messages, the newest.")
+    ] = 32,
     as_json: options.Json = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
     """Find messages by key or unique id, on all brokers of the topic."""
     if bool(key) == bool(unique_id):
-        raise ConfigError("what is wanted?", why="--key and --unique-id", hint="give one of them")
-    begin_ms = _time("--begin", begin, 0)
-    end_ms = _time("--end", end, (1 << 63) - 1)
+        raise ConfigError("bad options", why="--key or --unique-id is needed, not both", hint="give one of them")
+    begin_ms = parse_bound("--begin", begin) or 0
+    end_ms = parse_bound("--end", end)
+    end_ms = (1 << 63) - 1 if end_ms is None else end_ms
 
-    async def body() -> None:
-        from pocketmq.client.admin.admin import Admin
+    async def body(admin: "Admin") -> None:
         from pocketmq.client.admin.query import MessageFinder
 
-        async with Admin(namesrv) as admin:
-            found = await MessageFinder(admin).by_key(
-                topic,
-                key or unique_id,
-                unique=bool(unique_id),
-                begin_ms=begin_ms,
-                end_ms=end_ms,
-                max_messages=max_messages,
-            )
+        found = await MessageFinder(admin).by_key(
+            topic,
+            key or unique_id,
+            unique=bool(unique_id),
+            begin_ms=begin_ms,
+            end_ms=end_ms,
+            max_messages=max_messages,
+        )
         limits = f", stored from {time_text(begin_ms)} to {time_text(end_ms)}" if begin or end else ""
         _print(found, as_json, f"no message with {'key ' + key if key else 'unique id ' + unique_id}{limits}")
 
-    run_async(body())
-
-
-def _time(name: str, text: str, default: int) -> int:
-    if not text:
-        return default
-    when = parse_start(text, time.time_ns() // 1_000_000)
-    if isinstance(when, str):
-        raise ConfigError(f"bad {name}", why=repr(text), hint="write 2026-11-21T07:00:00Z, ms since 1970, or 15m (ago)")
-    return when
+    run_admin(namesrv, body)
 
 
 def _print(found: "Found", as_json: bool, nothing: str) -> None:
@@ -155,7 +145,7 @@ def _print(found: "Found", as_json: bool, nothing: str) -> None:
         looked.append(f"... {len(found.asked) - 20} more")
     raise CommandFailed(
         nothing,
-        why="; ".join(looked) or "no topic to look at",
+        why="; ".join(looked) or "no topic to search",
         hint="it may be older than the retention time, outside of --begin and --end, of another topic, or stored by a "
         "broker whose index was off (message_index_enable)",
         cause=Cause.CONNECTION if failed and len(failed) == len(found.asked) else Cause.BAD_REQUEST,
@@ -183,8 +173,3 @@ def _print_message(message: "ReceivedMessage") -> None:
         text = body[:64].hex(" ")
     more = f" ... {len(body):,} bytes" if len(text) > _BODY_SHOWN or (len(body) > 64 and not text.isprintable()) else ""
     print(f"  body           {clean(text[:_BODY_SHOWN])}{more}")
-
-
-def clean(text: str) -> str:
-    """Return text without control characters: a message must not move the cursor of a terminal."""
-    return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in text)

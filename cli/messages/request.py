@@ -1,6 +1,6 @@
 """``pocketmq request TOPIC``: send a request, print the reply.
 
-Lives here: options and the printing.
+Lives here: options and output.
 """
 
 import os
@@ -22,7 +22,7 @@ def request(
     as_json: options.Json = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
-    """Send one request and print the body of the reply; exit code 0 only if one came in time."""
+    """Send one request and print the body of the reply; exit code 0 only if it arrives in time."""
 
     async def body() -> None:
         from pocketmq.cli.message_format import json_line

@@ -1,9 +1,9 @@
-"""``pocketmq retry-store list | show | drain | purge``: look into what waits for a retry, deliver it, or throw it away.
+"""``pocketmq retry-store list | show | drain | purge``: shows, delivers or removes messages that wait for a retry.
 
-Lives here: options and what is printed.
+Lives here: options and output.
 
 ``list`` and ``show`` only read, also while an application owns the store. ``drain`` and ``purge`` own it meanwhile:
-they wait, with a line a second, until the lease of an application that was killed has ended, and fail where one lives.
+they wait, with a line a second, until the lease of a killed application has ended, and fail if the application runs.
 """
 
 import sys
@@ -13,8 +13,8 @@ import typer
 
 from pocketmq.cli import options
 from pocketmq.cli.exit_codes import CommandFailed
-from pocketmq.cli.output import print_json, print_note, print_progress, print_table
-from pocketmq.cli.run import run_async
+from pocketmq.cli.output import print_json, print_note, print_progress, print_rows
+from pocketmq.cli.run import build_group, run_async
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,40 +22,32 @@ if TYPE_CHECKING:
     from pocketmq.client.durable.entry import Entry
     from pocketmq.client.durable.store import RetryStore, Summary
 
-Url = Annotated[str, typer.Argument(metavar="URL", help="For instance rocksdb:///var/lib/app/retry, redis://host/0.")]
-Name = Annotated[str, typer.Option("--name", help="Whose messages, in a store on a server.")]
+Url = Annotated[str, typer.Argument(metavar="URL", help="E.g. rocksdb:///var/lib/app/retry or redis://host/0.")]
+Name = Annotated[str, typer.Option("--name", help="Name of the application's part in a store on a server.")]
 COLUMNS = ("seq", "topic", "msg_id", "key", "bytes", "age_s", "due_in_s", "attempts", "lane", "why")
 
 
 def build_app() -> typer.Typer:
     """Return the group of subcommands."""
-    app = typer.Typer(help="See, deliver or remove what waits in a durable retry store.", no_args_is_help=True)
-    app.command("list")(list_entries)
-    app.command()(show)
-    app.command()(drain)
-    app.command()(purge)
-    return app
+    help_text = "Show, deliver or remove the messages in a durable retry store."
+    return build_group(help_text, list=list_entries, show=show, drain=drain, purge=purge)
 
 
 def list_entries(
     url: Url,
-    given_up: Annotated[bool, typer.Option("--given-up", help="What is not resent any more.")] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 100,
+    given_up: Annotated[bool, typer.Option("--given-up", help="Only messages that are not resent any more.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of messages.")] = 100,
     name: Name = "default",
     as_json: options.Json = False,
 ) -> None:
-    """List what waits, and its sum on standard error."""
+    """List the waiting messages, and their total on standard error."""
     store, summary = _open(url, name, read_only=True)
     try:
-        rows = []
-        for entry, why in _given_up(store, limit) if given_up else _waiting(store, summary, limit):
-            rows.append(_row(entry, why, given_up))
+        entries = _given_up(store, limit) if given_up else _waiting(store, summary, limit)
+        rows = [_row(entry, why, given_up) for entry, why in entries]
     finally:
         store.close()
-    if as_json:
-        print_json([dict(zip(COLUMNS, row, strict=True)) for row in rows])
-    else:
-        print_table(COLUMNS, rows)
+    print_rows(COLUMNS, rows, as_json)
     print_note(
         f"{summary.count:,} messages wait ({summary.size_bytes:,} bytes), {summary.given_up_count:,} are given up"
     )
@@ -108,10 +100,10 @@ def show(
 def drain(
     url: Url,
     name: Name = "default",
-    timeout_s: Annotated[float, typer.Option("--timeout-s", min=0.1, help="Give up after so long.")] = 60.0,
+    timeout_s: Annotated[float, typer.Option("--timeout-s", min=0.1, help="Give up after this time.")] = 60.0,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
-    """Deliver what waits, in order where it has one; for a process that does not come back."""
+    """Deliver the waiting messages, ordered ones in order; for an application that will not return."""
 
     async def body() -> None:
         import asyncio
@@ -132,7 +124,7 @@ def drain(
         print_note(f"{before - left:,} messages delivered, {left:,} left")
         if left:
             raise CommandFailed(
-                "not everything was delivered",
+                "not all messages were delivered",
                 why=f"{left} messages wait after {timeout_s:g} s",
                 hint="check the brokers",
             )
@@ -143,12 +135,10 @@ def drain(
 def purge(
     url: Url,
     name: Name = "default",
-    waiting: Annotated[bool, typer.Option("--waiting", help="Also what still waits: those messages are lost.")] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask. Without a terminal it does not ask either.")
-    ] = False,
+    waiting: Annotated[bool, typer.Option("--waiting", help="Also waiting messages, which are then lost.")] = False,
+    yes: options.YesInPipe = False,
 ) -> None:
-    """Remove what was given up."""
+    """Remove the messages that were given up."""
     from pocketmq.client.durable.store import Changes
 
     store, summary = _open(url, name, read_only=False)
@@ -175,7 +165,7 @@ def _open(url: str, name: str, *, read_only: bool) -> "tuple[RetryStore, Summary
 
 
 def _waiting(store: "RetryStore", summary: "Summary", limit: int) -> "Iterator[tuple[Entry, str]]":
-    """Yield what waits: without an order by due time, then lane by lane."""
+    """Yield the waiting messages: unordered ones by due time, then lane by lane."""
     from pocketmq.client.durable.store import DUE_MS_MAX
 
     start, left = (0, 0), limit
@@ -209,31 +199,12 @@ def _row(entry: "Entry", why: str, given_up: bool) -> tuple[object, ...]:
     now_ms = SystemClock().now_ms()
     due_in_s = None if given_up or entry.lane else round((entry.due_ms - now_ms) / 1000, 1)
     age_s = round((now_ms - entry.kept_ms) / 1000, 1)
-    lane = entry.lane.replace("\x1f", "/")
+    topic, msg_id, key = "?", "?", entry.order_key
     try:
         kept = decode_kept(entry.payload)
+        topic, msg_id, key = kept.topic, kept.uniq_key.decode("ascii", "replace"), kept.sharding_key or kept.keys
+        why = (why or kept.why).partition("\n")[0]
     except PocketMQError as error:
-        return (
-            entry.seq,
-            "?",
-            "?",
-            entry.order_key,
-            entry.size_bytes,
-            age_s,
-            due_in_s,
-            entry.attempts,
-            lane,
-            str(error),
-        )
-    return (
-        entry.seq,
-        kept.topic,
-        kept.uniq_key.decode("ascii", "replace"),
-        (kept.sharding_key or kept.keys),
-        entry.size_bytes,
-        age_s,
-        due_in_s,
-        entry.attempts,
-        lane,
-        (why or kept.why).partition("\n")[0],
-    )
+        why = str(error)
+    lane = entry.lane.replace("\x1f", "/")
+    return (entry.seq, topic, msg_id, key, entry.size_bytes, age_s, due_in_s, entry.attempts, lane, why)

@@ -1,6 +1,6 @@
-"""``pocketmq trace ID``: the path of one message, in the order of time.
+"""``pocketmq trace ID``: the path of one message in order of time.
 
-Lives here: options and the printing.
+Lives here: options and output.
 """
 
 from typing import TYPE_CHECKING, Annotated
@@ -11,35 +11,32 @@ from pocketmq.cli import options
 from pocketmq.cli.exit_codes import CommandFailed
 from pocketmq.cli.messages.message import clean
 from pocketmq.cli.output import print_json, time_text
-from pocketmq.cli.run import run_async
+from pocketmq.cli.run import run_admin
 from pocketmq.common.errors import Cause
 from pocketmq.common.topics import TRACE_TOPIC
 
 if TYPE_CHECKING:
+    from pocketmq.client.admin.admin import Admin
     from pocketmq.client.admin.trace_path import TracePath
 
 
 def trace(
-    msg_id: Annotated[str, typer.Argument(metavar="ID", help="The id that the producer gave (msg_id).")],
+    msg_id: Annotated[str, typer.Argument(metavar="ID", help="The id that the producer assigned (msg_id).")],
     topic: Annotated[str, typer.Option("--topic", help="Topic of the message, if its producer did not trace it.")] = "",
-    trace_topic: Annotated[str, typer.Option("--trace-topic", help="Where producers and consumers trace to.")] = (
-        TRACE_TOPIC
-    ),
+    trace_topic: Annotated[str, typer.Option("--trace-topic", help="Topic of the trace messages.")] = (TRACE_TOPIC),
     as_json: options.Json = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
-    """Show who sent a message, where it was stored, who consumed it, and how long that took.
+    """Show which group sent a message, where it was stored, which groups consumed it, and how long each step took.
 
     Needs producers and consumers with enable_message_trace=True (or RocketMQ's own with message trace).
     """
 
-    async def body() -> None:
-        from pocketmq.client.admin.admin import Admin
+    async def body(admin: "Admin") -> None:
         from pocketmq.client.admin.query import MessageFinder
         from pocketmq.client.admin.trace_path import find_path
 
-        async with Admin(namesrv) as admin:
-            path = await find_path(MessageFinder(admin), msg_id, trace_topic, topic)
+        path = await find_path(MessageFinder(admin), msg_id, trace_topic, topic)
         if not path:
             failed = [each for each in path.asked if each.failed]
             said = "; ".join(
@@ -57,14 +54,14 @@ def trace(
         else:
             _print(path)
 
-    run_async(body())
+    run_admin(namesrv, body)
 
 
 def _steps(path: "TracePath") -> list[tuple[int, str, str]]:
-    """Return (time, what, details) of every step, in the order of time; of one time in the order of a path."""
+    """Return (time, what, details) of every step, in order of time; steps of the same time in path order."""
     steps: list[tuple[int, int, str, str]] = []
     for send in path.sends:
-        ok = "stored" if send.success else "stored, but not as safely as asked"
+        ok = "stored" if send.success else "stored, but not as safely as requested"
         where = f" at {clean(send.store_host)}" if send.store_host else ""
         details = (
             f"group {clean(send.group)}  topic {clean(send.topic)}  {send.body_bytes:,} bytes  "
@@ -78,7 +75,7 @@ def _steps(path: "TracePath") -> list[tuple[int, str, str]]:
         before, after = each.before, each.after
         again = f"  try {before.retry_times + 1}" if before is not None and before.retry_times else ""
         if after is None:
-            end = "no end was traced: it runs, or its consumer was killed"
+            end = "no end was traced: the handler runs, or its consumer was killed"
         else:
             end = f"{'done' if after.success else 'failed'} after {after.cost_ms} ms"
         steps.append((each.began_ms, 2, "consumed", f"group {clean(each.group) or '?'}{again}  {end}"))

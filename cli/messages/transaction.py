@@ -1,40 +1,38 @@
 """``pocketmq transaction list | resume``.
 
-Lives here: options and what is printed.
+Lives here: options and output.
 """
 
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pocketmq.cli import options
-from pocketmq.cli.output import print_json, print_note, print_table, time_text
-from pocketmq.cli.run import run_async
+from pocketmq.cli.output import print_note, print_rows, time_text
+from pocketmq.cli.run import build_group, run_admin
+
+if TYPE_CHECKING:
+    from pocketmq.client.admin.admin import Admin
 
 
 def build_app() -> typer.Typer:
     """Return the group of subcommands."""
-    app = typer.Typer(help="Half messages that wait for a decision.", no_args_is_help=True)
-    app.command("list")(list_open)
-    app.command()(resume)
-    return app
+    return build_group("Half messages that wait for a decision.", list=list_open, resume=resume)
 
 
 def list_open(
-    broker: Annotated[str, typer.Option("--broker", help="Only of this broker.")] = "",
-    max_count: Annotated[int, typer.Option("--max", min=1, max=100_000, help="Show at most so many.")] = 1000,
+    broker: Annotated[str, typer.Option("--broker", help="Only this broker.")] = "",
+    max_count: Annotated[int, typer.Option("--max", min=1, max=100_000, help="Maximum number of rows.")] = 1000,
     as_json: options.Json = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
     """List the half messages without a decision: producer group, age, checks so far."""
 
-    async def body() -> None:
-        from pocketmq.client.admin.admin import Admin
+    async def body(admin: "Admin") -> None:
         from pocketmq.client.admin.transaction_admin import open_transactions
 
-        async with Admin(namesrv) as admin:
-            found = await open_transactions(admin, broker, max_count)
+        found = await open_transactions(admin, broker, max_count)
         now_ms = time.time_ns() // 1_000_000
         columns = ("broker", "half_offset", "topic", "group", "msg_id", "stored", "age_s", "checks")
         rows = [
@@ -50,12 +48,9 @@ def list_open(
             )
             for name, each in found
         ]
-        if as_json:
-            print_json([dict(zip(columns, row, strict=True)) for row in rows])
-        else:
-            print_table(columns, rows)
+        print_rows(columns, rows, as_json)
 
-    run_async(body())
+    run_admin(namesrv, body)
 
 
 def resume(
@@ -64,14 +59,12 @@ def resume(
     ],
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
-    """Let the broker ask again about a half message that it gave up after too many checks."""
+    """Let the broker check a half message again that it gave up after too many checks."""
 
-    async def body() -> None:
-        from pocketmq.client.admin.admin import Admin
+    async def body(admin: "Admin") -> None:
         from pocketmq.client.admin.transaction_admin import resume_transaction
 
-        async with Admin(namesrv) as admin:
-            address = await resume_transaction(admin, msg_id)
-        print_note(f"the broker at {address} asks its producers again")
+        address = await resume_transaction(admin, msg_id)
+        print_note(f"the broker at {address} checks with its producers again")
 
-    run_async(body())
+    run_admin(namesrv, body)

@@ -67,7 +67,7 @@ async def pair(tmp_path: Path) -> AsyncIterator[list[Member]]:
 
 
 def namesrv_of(pair: list[Member]) -> str:
-    return pair[0].told["namesrv"]
+    return pair[0].addresses["namesrv"]
 
 
 def command(*words: str) -> Any:
@@ -86,7 +86,7 @@ def log_bytes(directory: Path) -> bytes:
 
 async def follows(ha: HaAdmin, pair: list[Member]) -> None:
     """Wait until the second process follows the first."""
-    await ha.wait_for(pair[2].told["broker"], 60_000, lambda status: status.is_connected, "following")
+    await ha.wait_for(pair[2].addresses["broker"], 60_000, lambda status: status.is_connected, "following")
 
 
 async def routed(producer: Producer) -> Any:
@@ -100,7 +100,7 @@ async def routed(producer: Producer) -> Any:
 
 async def test_kill_promote_return_demote(pair: list[Member], tmp_path: Path) -> None:
     """No SEND_OK is lost, the old master acknowledges nothing after its return, and in the end both logs are alike."""
-    old, new = pair[1].told["broker"], pair[2].told["broker"]
+    old, new = pair[1].addresses["broker"], pair[2].addresses["broker"]
     namesrv = namesrv_of(pair)
     options = ClientOptions(poll_name_server_interval_ms=100)
     confirmed: list[str] = []
@@ -167,7 +167,7 @@ async def test_kill_promote_return_demote(pair: list[Member], tmp_path: Path) ->
 
 async def test_a_planned_switch_loses_nothing_and_turns_the_old_master_around(pair: list[Member]) -> None:
     """Under load: sends wait or are refused for a moment, all that were confirmed are there, roles are swapped."""
-    old, new = pair[1].told["broker"], pair[2].told["broker"]
+    old, new = pair[1].addresses["broker"], pair[2].addresses["broker"]
     namesrv = namesrv_of(pair)
     confirmed: set[str] = set()
     stopped = asyncio.Event()
@@ -212,7 +212,7 @@ def test_the_screen_names_every_process(tmp_path: Path) -> None:
     """Name, address and purpose of each, and what to try."""
     started = members(tmp_path, "127.0.0.1", 9876, 10911, ())
     for member, address in zip(started, ("9876", "10911", "10921", "10931"), strict=True):
-        member.told = {"namesrv" if member.name == "namesrv" else "broker": f"127.0.0.1:{address}"}
+        member.addresses = {"namesrv" if member.name == "namesrv" else "broker": f"127.0.0.1:{address}"}
     text = screen(started, tmp_path)
     assert [line.split()[:2] for line in text.splitlines()[1:5]] == [
         ["namesrv", "127.0.0.1:9876"],

@@ -75,7 +75,7 @@ def test_list_and_release(broker: PocketBroker, run_command: Any) -> None:
             assert await second.acquire(queues[:1]) == queues[:1]
             assert second_id in await run(pocketmq, *ask, "--yes")
         gone = await run(pocketmq, *ask, "--yes", code=1)
-        assert "nobody of g has queue 0 of Orders" in gone
+        assert "no client of g holds queue 0 of Orders" in gone
 
     asyncio.run(body())
 

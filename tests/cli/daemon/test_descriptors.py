@@ -44,7 +44,7 @@ def test_connections_leave_descriptors_for_the_store(
     ],
 )
 def test_a_default_that_is_nearly_met_is_no_warning(config: ServerConfig, limit: int, level: str) -> None:
-    """Who asked for a number is told that it is not met; who did not, only when few connections are left."""
+    """A chosen number that cannot be met causes a warning; the default only if few connections are left."""
     log = CapturedLog()
     room_for_files(config, 1, log, get=lambda: (limit, limit), put=lambda limits: None)
     assert [event["level"] for event in log.of("connections_limited")] == [level]
