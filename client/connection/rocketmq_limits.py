@@ -1,6 +1,6 @@
 """What a RocketMQ broker does not offer, logged once for each broker and limit.
 
-Lives here: ``RocketMQLimits``: what was logged of which broker; the words.
+Lives here: ``RocketMQLimits``: the warnings and their texts, and which of them were logged for each broker.
 """
 
 from collections.abc import Iterable
@@ -11,11 +11,11 @@ from pocketmq.common.message import Message
 from pocketmq.common.record import COMPRESSED_FLAG, COMPRESSION_LZ4, COMPRESSION_TYPE_MASK, COMPRESSION_ZSTD
 
 V4_9_4: Final = 401
-"""MQVersion.java of 4.9.4: bodies compressed otherwise than by ZLIB are known from here on."""
+"""MQVersion.java of 4.9.4: clients read bodies compressed by LZ4 and ZSTD from this version on."""
 V5_0_0: Final = 413
-"""MQVersion.java of 5.0.0: timers are known from here on."""
+"""MQVersion.java of 5.0.0: brokers have timers from this version on."""
 BROKERS_MAX: Final = 4_096
-"""More brokers than this are not remembered: then some limits are logged again."""
+"""Warnings remembered at most. Beyond that all are forgotten, and some limits are logged again."""
 
 
 class RocketMQLimits:
@@ -23,23 +23,23 @@ class RocketMQLimits:
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
-        self._told: set[tuple[str, str]] = set()
+        self._logged: set[tuple[str, str]] = set()
 
     def opened(self, broker_name: str, address: str, version: int) -> None:
-        """Say that a broker is a RocketMQ."""
+        """Log that a broker is RocketMQ's."""
         if self._is_new(address, "opened"):
             self._log.info(
                 "rocketmq_broker",
                 broker=broker_name,
                 address=address,
                 version=version,
-                meaning="RocketMQ's own requests in JSON; it tells no cause, no retry_after_ms and not whether a "
+                meaning="RocketMQ's own requests in JSON; it reports no cause, no retry_after_ms and not whether a "
                 "refused send was stored, gives no fencing tokens, and does not confirm the end of a transaction",
                 more="docs/compatibility.md",
             )
 
     def sent(self, broker_name: str, address: str, version: int, messages: Iterable[Message]) -> None:
-        """Look at what is sent to a RocketMQ broker, and say what it does not know. From 5.0 on it knows all."""
+        """Warn about messages with features that a RocketMQ broker before 5.0 lacks."""
         if not 0 < version < V5_0_0:
             return
         for message in messages:
@@ -70,9 +70,9 @@ class RocketMQLimits:
         return bool(sys_flag & COMPRESSED_FLAG) and kind in (COMPRESSION_LZ4, COMPRESSION_ZSTD)
 
     def _is_new(self, address: str, what: str) -> bool:
-        if (address, what) in self._told:
+        if (address, what) in self._logged:
             return False
-        if len(self._told) >= BROKERS_MAX:
-            self._told.clear()
-        self._told.add((address, what))
+        if len(self._logged) >= BROKERS_MAX:
+            self._logged.clear()
+        self._logged.add((address, what))
         return True

@@ -1,6 +1,6 @@
-"""Where a topic lives: brokers, their addresses, its queues; and a cache of that.
+"""Routes of topics: the brokers, their addresses, the queues; and the cache of routes.
 
-Lives here: ``TopicRoute`` (made from RocketMQ's TopicRouteData) and ``RouteTable``, which knows what is due for a
+Lives here: ``TopicRoute`` (made from RocketMQ's TopicRouteData) and ``RouteTable``, which knows the routes due for a
 refresh.
 """
 
@@ -13,9 +13,9 @@ from pocketmq.remoting.protocol.namesrv import TopicRouteData
 
 MASTER_ID = 0
 DEFAULT_TOPIC_QUEUE_NUMS = 4
-"""Queues a broker a producer asks for when the broker shall create the topic (DefaultMQProducer.java)."""
+"""Queues per broker that a producer asks for when the broker is to create the topic (DefaultMQProducer.java)."""
 QUEUE_NUMS_MAX = 65_536
-"""More queues than this of one broker in a route are no route: somebody sent nonsense."""
+"""Queues of one broker in a route that are believed at most: more can only be a faulty answer."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -36,8 +36,8 @@ class BrokerAddresses:
         return next(iter(self.readers(broker_id)), (MASTER_ID, ""))[1]
 
     def readers(self, broker_id: int = MASTER_ID) -> list[tuple[int, str]]:
-        """Return (broker id, address) of all that can be read from, in the order in which to try them: ``broker_id``,
-        the master, slaves."""
+        """Return (broker id, address) of all readable brokers in the order in which to try them: ``broker_id``, master,
+        slaves."""
         order = sorted(self.addresses.items(), key=lambda item: (item[0] != broker_id, item[0]))
         return [(number, address) for number, address in order if address]
 
@@ -65,7 +65,8 @@ class TopicRoute:
 def route_from_data(topic: str, data: TopicRouteData, *, borrowed: bool = False) -> TopicRoute:
     """Turn a name server's answer into queues (MQClientInstance.topicRouteData2TopicPublishInfo).
 
-    ``borrowed``: ``data`` is the route of TBW102; at most 4 queues a broker are pretended, and nothing can be read yet.
+    ``borrowed``: ``data`` is the route of TBW102; it stands for at most 4 queues per broker, and no queue can be read
+    yet.
     """
     brokers: dict[str, BrokerAddresses] = {}
     for broker in data.broker_datas:
@@ -99,7 +100,7 @@ class _Entry:
 class RouteTable:
     """The routes a client knows. Times are monotonic ns, handed in.
 
-    Bounded: at most ``topics_max`` topics; the one not used by a refresh for longest goes first.
+    Bounded: at most ``topics_max`` topics; the one refreshed longest ago is dropped first.
     """
 
     refresh_after_ms: int = 30_000
@@ -112,7 +113,7 @@ class RouteTable:
         return None if entry is None else entry.route
 
     def put(self, route: TopicRoute, now_ns: int) -> bool:
-        """Store a fresh route; return True if it differs from what was known."""
+        """Store a fresh route; return True if it differs from the known one."""
         old = self._entries.pop(route.topic, None)
         if old is None and len(self._entries) >= self.topics_max:
             self._entries.pop(next(iter(self._entries)))
@@ -124,7 +125,7 @@ class RouteTable:
         self._entries.pop(topic, None)
 
     def is_older(self, topic: str, age_ms: int, now_ns: int) -> bool:
-        """Tell whether a route is known and was asked for longer ago than ``age_ms``."""
+        """Return whether a route is known and older than ``age_ms``."""
         entry = self._entries.get(topic)
         return entry is not None and now_ns - entry.fetched_ns > age_ms * 1_000_000
 

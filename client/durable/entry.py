@@ -1,4 +1,4 @@
-"""What is kept of one message that waits, and the bytes of it.
+"""One message in the retry store, and its encoding.
 
 Lives here: ``Entry`` (place in the store and payload), ``KeptMessage`` (the payload), its codec, lanes.
 
@@ -20,10 +20,10 @@ from pocketmq.common.message import Message
 
 VERSION: Final = 1
 ENTRY_EXTRA_BYTES: Final = 128
-"""What an entry is counted for beside its payload: keys and index of a store."""
+"""Bytes counted for an entry beside its payload: keys and index of a store."""
 SEQ_TIME_SHIFT: Final = 20
-"""A sequence number is (ms at which the message was kept) << 20 plus a counter that carries: it orders, and tells the
-age."""
+"""A sequence number is (ms at which the message was kept) << 20 plus a counter that carries: it gives the order, and
+the age."""
 UNROUTED: Final = ""
 """The broker of the lane of messages whose queue was not known when they were kept."""
 
@@ -31,11 +31,11 @@ _HEAD = struct.Struct(">BI")
 
 
 class KeptMessage(msgspec.Struct, array_like=True, frozen=True, kw_only=True, gc=False):
-    """A message as it is kept. Times in ms since 1970.
+    """A message as the store keeps it. Times in ms since 1970.
 
-    ``broker`` and ``queue_id``: the queue that it must go to, if it was chosen (``queue_id`` -1: any). ``order_key``:
-    whose order it keeps, empty for none. ``maybe_stored``: an attempt before may have been stored, so a resend can be a
-    duplicate. ``why``: what ended the send. ``plain``: fit for a native append, as its check said.
+    ``broker`` and ``queue_id``: the queue chosen for it (``queue_id`` -1: any). ``order_key``: the key whose order it
+    keeps, empty for none. ``maybe_stored``: a broker may have stored an earlier attempt, so a resend can be a
+    duplicate. ``why``: the error that ended the send. ``plain``: fit for a native append.
     """
 
     topic: str
@@ -58,26 +58,26 @@ class KeptMessage(msgspec.Struct, array_like=True, frozen=True, kw_only=True, gc
 
     @property
     def is_delayed(self) -> bool:
-        """Whether a broker is to deliver it later."""
+        """Whether a broker has to deliver it later."""
         return self.delay_time_level != 0 or self.deliver_time_ms is not None
 
     @property
     def is_timed(self) -> bool:
-        """As a ``Message`` says it; a record builder asks."""
+        """As ``Message.is_timed``, for a record builder."""
         return self.deliver_time_ms is not None
 
     @property
     def delay_time_ms(self) -> None:
-        """None: a delay from now on was kept as the time that it meant."""
+        """None: a relative delay is kept as the absolute ``deliver_time_ms``."""
         return None
 
     def message(self) -> Message:
-        """Return it as a producer sends it."""
+        """Return the message as a producer sends it."""
         return Message.copy_of(self)
 
     @property
     def queue(self) -> MessageQueue | None:
-        """The queue that was chosen for it, or None."""
+        """The queue chosen for it, or None."""
         return MessageQueue(self.topic, self.broker, self.queue_id) if self.queue_id >= 0 else None
 
 
@@ -85,8 +85,8 @@ class KeptMessage(msgspec.Struct, array_like=True, frozen=True, kw_only=True, gc
 class Entry:
     """One message in a store.
 
-    ``seq`` grows for ever and is unique in its store. ``lane``: whose order it keeps (``lane_of``), empty for none:
-    then ``due_ms`` says when it is resent. ``order_key`` is the message's key in its lane. ``attempts``: resends.
+    ``seq`` always grows and is unique in its store. ``lane``: the queue whose order it keeps (``lane_of``); without a
+    lane it is resent at ``due_ms``. ``order_key`` is the message's key in its lane. ``attempts``: resends.
     """
 
     seq: int
@@ -98,17 +98,17 @@ class Entry:
 
     @property
     def size_bytes(self) -> int:
-        """What it counts for."""
+        """The bytes it counts for."""
         return entry_bytes(len(self.payload), self.order_key)
 
     @property
     def kept_ms(self) -> int:
-        """When it was kept, ms since 1970."""
+        """When the store took it, ms since 1970."""
         return self.seq >> SEQ_TIME_SHIFT
 
 
 def entry_bytes(payload_bytes: int, order_key: str) -> int:
-    """Return what an entry counts for."""
+    """Return the bytes an entry counts for."""
     return payload_bytes + len(order_key) + ENTRY_EXTRA_BYTES
 
 
@@ -118,7 +118,7 @@ def lane_of(queue: MessageQueue) -> str:
 
 
 def queue_of(lane: str) -> MessageQueue:
-    """Return the queue of a lane; raise ``EntryUnreadable`` if it is none."""
+    """Return the queue of a lane; raise ``EntryUnreadable`` if it names none."""
     parts = lane.split("\x1f")
     if len(parts) != 3 or not parts[2].lstrip("-").isdecimal():
         raise EntryUnreadable("lane refused", why=f"{lane[:80]!r} names no queue")

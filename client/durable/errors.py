@@ -1,4 +1,4 @@
-"""Errors of the durable retry: what a store could not do, and what the caller of a send is told then.
+"""Errors of the durable retry: what a store could not do, and what the caller of a send gets then.
 
 Lives here: ``RetryStoreError`` and its kinds, ``NotSafe``, ``GivenUpError``.
 """
@@ -21,7 +21,7 @@ FORMER_NAMES: Final = {
 
 
 class RetryStoreError(ClientError):
-    """The retry store could not do what was asked; of what was to be added, nothing may be relied on."""
+    """A call of the retry store failed. Do not rely on any message it was to add."""
 
     retriable = True
 
@@ -35,8 +35,8 @@ class RetryStoreFull(RetryStoreError):
 class RetryStoreLocked(RetryStoreError):
     """Another process, or another producer of this one, owns the retry store.
 
-    ``owner`` says who, as far as it is known. ``left_ms``: unless the owner shows a sign of life its ownership ends
-    within so many ms, look again; 0: it lives, or its ownership does not end by itself.
+    ``owner`` names it, as far as it is known. ``left_ms``: the ownership ends within so many ms unless the owner shows
+    a sign of life: check again then. 0: the owner lives, or its ownership does not end by itself.
     """
 
     default_cause = Cause.CONFIG
@@ -48,19 +48,19 @@ class RetryStoreLocked(RetryStoreError):
 
 
 class RetryStoreCorrupt(RetryStoreError):
-    """What the retry store holds is damaged."""
+    """The contents of the retry store are damaged."""
 
     default_cause = Cause.CORRUPT
 
 
 class RetryStoreUnreachable(RetryStoreError):
-    """The retry store does not answer: its server is away, its disk fails, or it is not open."""
+    """The retry store does not answer: its server is unreachable, its disk fails, or it is not open."""
 
     default_cause = Cause.CONNECTION
 
 
 class RetryStoreRefused(RetryStoreError):
-    """The retry store works, but does not take this message."""
+    """The retry store works, but refuses this message."""
 
     retriable = False
     default_cause = Cause.BAD_REQUEST
@@ -74,9 +74,9 @@ class EntryUnreadable(RetryStoreError):
 
 
 class NotSafe(SendFailed):
-    """A message was not delivered, and the retry store did not take it either: nobody keeps it but the caller.
+    """A message was not delivered, and the retry store did not take it either: only the caller has it now.
 
-    ``send_error`` is why it was not delivered, ``store_error`` why it is not kept; ``attempts``, ``stored``, ``cause``
+    ``send_error``: why it was not delivered; ``store_error``: why it is not kept; ``attempts``, ``stored``, ``cause``
     and ``retry_after_ms`` are those of the send.
     """
 
@@ -85,7 +85,7 @@ class NotSafe(SendFailed):
     def __init__(self, what: str, *, send_error: PocketMQError, store_error: PocketMQError) -> None:
         stored = send_error.stored
         if stored is Stored.UNKNOWN:
-            hint = "it is not safe: a broker may have it, perhaps not; keep it, and send it again"
+            hint = "it is not safe: a broker may or may not have it; keep it, and send it again"
         else:
             hint = "it is not safe: no broker has it, and it will not be resent; keep it, and send it again"
         super().__init__(
@@ -111,8 +111,8 @@ def not_safe(topic: str, send_error: PocketMQError, store_error: PocketMQError) 
 
 
 class GivenUpError(ClientError):
-    """A message that was kept for a retry is not tried any more: its attempts or its time are used up, or a broker
-    refused it for good. It stays in the store as given up unless ``on_given_up`` took it."""
+    """A message in the retry store is no longer resent: its attempts or its time are used up, or a broker refused it
+    for good. It stays in the store as given up unless ``on_given_up`` took it."""
 
     default_cause = Cause.TIMEOUT
 

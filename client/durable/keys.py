@@ -1,10 +1,10 @@
 """The order of keyed sends around the retry store: later messages of a key never overtake earlier ones.
 
-Lives here: ``KeyedSends``: one section in flight for each queue, the rest behind it; what is behind a message that
-waits in the store goes there too.
+Lives here: ``KeyedSends``: one section in flight for each queue, the rest behind it. A message behind one that waits in
+the store is stored too.
 
-A key is a sharding key of a topic, or a queue that the caller's selector chose. While anything of a key is under way or
-waits, the key stays at its queue.
+A key is a sharding key of a topic, or a queue that the caller's selector chose. While a message of a key is in flight
+or waits, the key stays at its queue.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from pocketmq.remoting.errors import RemotingTooMuchRequestError
 
 
 class KeyedItem:
-    """A send with its key and the id that it keeps over all attempts."""
+    """A send with its key and the id that all its attempts carry."""
 
     __slots__ = ("key", "send", "uniq_key")
 
@@ -35,7 +35,7 @@ class KeyedItem:
 
 
 class KeyState:
-    """What is under way of one key: ``live`` in memory, ``pending`` on its way into the store, ``waiting`` in it."""
+    """Messages of one key: ``live`` in memory, ``pending`` on their way into the store, ``waiting`` in it."""
 
     __slots__ = ("lane", "live", "pending", "queue", "waiting")
 
@@ -58,8 +58,8 @@ class _Lane:
 class KeyedSends:
     """Sends in order. Belongs to the event loop of its producer.
 
-    ``keep(items, states, error)`` hands messages over to the store, in order; it says through ``confirmed`` what became
-    of each. ``wants(error)``: whether a send that failed so is to be kept.
+    ``keep(items, states, error)`` hands messages over to the store, in order, and reports the outcome of each through
+    ``confirmed``. ``wants(error)``: whether a send that failed with ``error`` is to be kept.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class KeyedSends:
         self._idle.set()
 
     def __len__(self) -> int:
-        """How many keys have something under way or waiting."""
+        """How many keys have messages in flight or waiting."""
         return len(self._keys)
 
     async def wait_idle(self, timeout_s: float) -> None:
@@ -103,9 +103,9 @@ class KeyedSends:
         return True
 
     def send(self, send: PendingSend, queue: MessageQueue | None, *, held: bool = False) -> None:
-        """Send to ``queue``, or to the one that holds the send's key; or keep it behind what waits of its key.
+        """Send to ``queue``, or to the queue of the send's key; or store it behind the waiting messages of its key.
 
-        ``held``: it is counted as in flight already.
+        ``held``: it already counts as in flight.
         """
         if not held:
             self._port.hold(send)
@@ -142,13 +142,13 @@ class KeyedSends:
         state = self._keys.get((topic, key))
         if state is None:
             state = self._keys[topic, key] = KeyState(None)
-        elif state.live and state.queue is not None:  # earlier ones are on their way: behind them
+        elif state.live and state.queue is not None:  # earlier ones are in flight: go behind them
             self.send(send, state.queue, held=True)
             return
         self._keep([self._item(send, key)], [state], error)
 
     def _next(self, queue: MessageQueue, lane: _Lane) -> None:
-        """Send what has gathered for a queue, as one section."""
+        """Send the messages gathered for a queue as one section."""
         now_ns = self._port.clock.monotonic_ns()
         batch: list[KeyedItem] = []
         size_bytes = 0
@@ -213,7 +213,7 @@ class KeyedSends:
         self._next(queue, lane)
 
     def _ended(self, batch: list[KeyedItem], queue: MessageQueue, lane: _Lane, error: BaseException) -> None:
-        """Keep a section that was not delivered, or tell its callers; then go on with those behind it."""
+        """Store a section that was not delivered, or fail its sends; then go on with the messages behind it."""
         failure = error if isinstance(error, PocketMQError) else PocketMQError("send failed", why=repr(error))
         if self._wants(error):
             self._hand_over(batch, queue.topic, failure)
@@ -238,14 +238,14 @@ class KeyedSends:
 
     @staticmethod
     def lane_for(topic: str, state: KeyState) -> str:
-        """Return the lane in which messages of a key wait; one that is handed over counts as pending from here on."""
+        """Return the lane in which messages of a key wait, and count one more as pending."""
         if not state.lane:
             state.lane = lane_of(state.queue or MessageQueue(topic, UNROUTED, -1))
         state.pending += 1
         return state.lane
 
     def confirmed(self, topic: str, key: str, *, kept: bool) -> None:
-        """Note what became of a message that was handed over."""
+        """Note whether the store kept a message that was handed over."""
         state = self._keys.get((topic, key))
         if state is None:
             return
@@ -261,7 +261,7 @@ class KeyedSends:
             self._forget(topic, key, state)
 
     def pinned(self, topic: str, key: str, choose: Callable[[], MessageQueue]) -> MessageQueue:
-        """Return the queue of a key that waits; chosen now if it was not known."""
+        """Return the queue of a waiting key; choose it now if it is not known."""
         state = self._keys.get((topic, key))
         if state is None:
             return choose()
@@ -270,7 +270,7 @@ class KeyedSends:
         return state.queue
 
     def restore(self, lanes: "Iterable[tuple[str, dict[str, int]]]") -> None:
-        """Take over what a store holds: it was opened just now, perhaps not for the first time."""
+        """Take over the keys in a store that was just opened, perhaps not for the first time."""
         for state in self._keys.values():
             state.waiting = 0
         for lane, keys in lanes:
@@ -290,7 +290,7 @@ class KeyedSends:
                 self._keys.pop((topic, key), None)
 
     def end(self) -> None:
-        """Keep, at the end of the producer, what is in memory and not in flight."""
+        """Store the messages in memory that are not in flight: the producer ends."""
         for queue, lane in list(self._lanes.items()):
             if lane.items:
                 items = list(lane.items)
@@ -299,7 +299,7 @@ class KeyedSends:
 
 
 def behind_error() -> PocketMQError:
-    """Return why a message went to the store without an attempt."""
+    """Return the error of a message stored without an attempt to send it."""
     return RemotingTooMuchRequestError(
         "not sent", why="an earlier message of its key waits for a retry", hint="it is resent behind that one"
     )

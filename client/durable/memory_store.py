@@ -1,4 +1,4 @@
-"""Messages that wait in the memory of this process: for tests, and where the end of the process may lose them.
+"""A retry store in this process's memory: for tests, and where the end of the process may lose messages.
 
 Lives here: ``MemoryStore``.
 """
@@ -11,7 +11,7 @@ from pocketmq.client.durable.store import Changes, Summary
 
 
 class MemoryStore:
-    """Keeps entries in sorted lists. Closing keeps them, so that it can be opened again."""
+    """Keeps entries in sorted lists. ``close`` keeps them, so that the store can be opened again."""
 
     name = "memory:"
     durability = "kept in this process's memory: its end loses it"
@@ -23,7 +23,7 @@ class MemoryStore:
         self._given_up: dict[int, tuple[Entry, str]] = {}
 
     def open(self, *, read_only: bool = False) -> Summary:
-        """Return what is there."""
+        """Return what it holds."""
         summary = Summary()
         for entry in self._entries.values():
             summary.add(entry.seq, entry.size_bytes, entry.lane, entry.order_key)
@@ -91,20 +91,20 @@ class MemoryStore:
         return found
 
     def oldest_seq(self, start_seq: int) -> int:
-        """Return the smallest seq of what waits."""
+        """Return the smallest seq of the waiting entries."""
         return next(iter(self._entries), 0)  # added in the order of their numbers, and moved ones keep their place
 
     def given_up(self, start_seq: int, count: int) -> list[tuple[Entry, str]]:
-        """Return what was given up."""
+        """Return entries that were given up."""
         return [self._given_up[seq] for seq in sorted(self._given_up) if seq >= start_seq][:count]
 
     def purge_given_up(self, entries: Sequence[Entry]) -> None:
-        """Remove what was given up."""
+        """Remove entries that were given up."""
         for entry in entries:
             self._given_up.pop(entry.seq, None)
 
     def keep_alive(self) -> None:
-        """Do nothing: nobody else can own it."""
+        """Do nothing: no other process can own it."""
 
     def repair(self) -> str:
         """Do nothing: memory is not damaged."""

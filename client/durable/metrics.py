@@ -1,4 +1,4 @@
-"""What waits for a retry, in numbers.
+"""The figures of a durable retry.
 
 Lives here: ``RetryState`` (plain values), its Prometheus collector.
 """
@@ -26,7 +26,7 @@ class RetryState(Collector):
 
     @property
     def waiting(self) -> int:
-        """Messages that wait, those that are being resent included."""
+        """Waiting messages, those being resent included."""
         return self._retry.summary.count
 
     @property
@@ -47,12 +47,12 @@ class RetryState(Collector):
 
     @property
     def given_up(self) -> int:
-        """Messages that are kept although they are not resent any more."""
+        """Messages that stay in the store but are no longer resent."""
         return self._retry.summary.given_up_count
 
     @property
     def open(self) -> bool:
-        """Whether the store can be used; if not, every message that cannot be sent is not safe."""
+        """Whether the store can be used; if not, a message that cannot be sent is not safe."""
         return self._retry.store_fault is None
 
     def collect(self) -> Iterator[Metric]:

@@ -31,8 +31,8 @@ def split_name(url: str, default: str) -> tuple[str, str]:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class StoreOptions:
-    """Settings of a store. ``timeout_ms`` bounds each call to a server; ``lease_ms``: how long this owner, if it
-    says nothing, keeps a store on a server. ``sync``: each write of an embedded store is synced to the disk."""
+    """Settings of a store. ``timeout_ms`` bounds each call to a server; ``lease_ms``: how long this owner keeps a store
+    on a server without a sign of life. ``sync``: each write of an embedded store is synced to the disk."""
 
     name: str = "default"
     sync: bool = False

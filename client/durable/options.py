@@ -1,4 +1,4 @@
-"""What can be set of the durable retry.
+"""The settings of the durable retry.
 
 Lives here: ``RetryOptions``, checked at construction.
 """
@@ -13,10 +13,10 @@ from pocketmq.client.message.receipts import Receipt
 from pocketmq.common.errors import ConfigError
 
 OnDelivered = Callable[[KeptMessage, Receipt], object]
-"""Called in the event loop when a message that waited is delivered."""
+"""Called in the event loop when a message from the store is delivered."""
 OnGivenUp = Callable[[KeptMessage, str], bool | None]
-"""Called in the event loop with a message that is not resent any more, and why. True: the callee has it now, and the
-store forgets it; anything else: the store keeps it as given up."""
+"""Called in the event loop with a message that is no longer resent, and why. True: the callee took it, and the store
+forgets it; anything else: the store keeps it as given up."""
 OnStoreWait = Callable[[StoreWait], object]
 """Called in the event loop when a wait for the store's owner begins, and about each second."""
 
@@ -38,10 +38,11 @@ class RetryOptions:
     """Times in ms. Raises ``ConfigError``, which names the setting.
 
     ``order_by_key``: messages with a sharding key (or a selector) keep their order, waiting ones included.
-    ``required``: the producer does not start without its store; always so with ``order_by_key``, since what waits there
-    decides what may be sent. ``count_max``, ``size_bytes_max``, ``keys_max``: limits of the store, given-up messages
-    included. ``timeout_ms`` bounds one call to a server, ``store_timeout_ms`` how long a caller waits for the store; a
-    start that requires its store waits for the lease of a dead owner besides (``lease_ms`` of that owner).
+    ``required``: the producer does not start without its store; always so with ``order_by_key``, since the waiting
+    messages decide which ones may be sent. ``count_max``, ``size_bytes_max``, ``keys_max``: limits of the store,
+    given-up messages included. ``timeout_ms`` bounds one call to a server, ``store_timeout_ms`` how long a caller waits
+    for the store; a start that requires its store also waits for the lease of a dead owner (``lease_ms`` of that
+    owner).
     """
 
     order_by_key: bool = False

@@ -1,7 +1,7 @@
-"""Who owns a retry store, and the wait for an owner that may be dead.
+"""The owner of a retry store, and the wait for an owner that may be dead.
 
-Lives here: ``Owner``, what an owner on a server says of itself; ``StoreWait``, what a waiting caller is told;
-``Patience``, when to look again and when to give up; ``open_when_free`` for callers that may block.
+Lives here: ``Owner``, the record an owner leaves on a server; ``StoreWait``, the progress a waiting caller gets;
+``Patience``, when to check again and when to give up; ``open_when_free`` for callers that may block.
 """
 
 import os
@@ -21,22 +21,23 @@ from pocketmq.common.errors import DECODE_ERRORS
 
 HOST_CHARS_MAX: Final = 255
 LEASE_MS_MAX: Final = 3_600_000
-"""Longest lease that can be set; what an owner's record says beyond that is not believed."""
+"""Longest lease that can be set; a longer one in an owner's record is not believed."""
 PAUSE_MS_FIRST: Final = 50
 PAUSE_MS_MAX: Final = 500
-"""Between two looks: short at first, since most owners that are leaving are gone soon."""
-TELL_MS: Final = 1_000
+"""Between two checks: short at first, since most owners that are leaving are gone soon."""
+REPORT_MS: Final = 1_000
 MARGIN_MS: Final = 2_000
-"""Added to what is left of a lease: a look takes its time, and the last one must come after the end."""
+"""Added to the rest of a lease: a check takes time, and the last one must begin after the end."""
 SILENT_SHARE: Final = 2 / 3
-"""An owner renews its lease three times in it. One known to live that has missed so much of it may have died since."""
+"""An owner renews its lease three times in its length. One that was alive and has been silent for this share may be
+dead."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
-    """One ownership of a store on a server. ``token`` names it alone; the rest is for people, 0 or empty if unknown.
+    """One ownership of a store on a server. ``token`` identifies it; the rest is for people, 0 or empty if unknown.
 
-    ``since_ms``: wall time of the owner's own machine. ``lease_ms``: how long it may be silent before it is dead.
+    ``since_ms``: wall time of the owner's own machine. ``lease_ms``: after so long a silence it counts as dead.
     """
 
     token: str
@@ -54,7 +55,7 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def decode(cls, value: bytes) -> "Owner":
-        """Read what ``encode`` wrote; anything else is the bare token of an earlier version."""
+        """Read what ``encode`` wrote; anything else is a bare token from an earlier version."""
         try:
             return msgspec.json.decode(value, type=cls)
         except DECODE_ERRORS:
@@ -65,7 +66,7 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.encode(self)
 
     def lease_or(self, default_ms: int) -> int:
-        """Return its lease, or the default where it says none that could be."""
+        """Return its lease, or the default if the record has no possible one."""
         return self.lease_ms if 0 < self.lease_ms <= LEASE_MS_MAX else default_ms
 
     def __str__(self) -> str:
@@ -81,8 +82,8 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True, frozen=True)
 class StoreWait:
-    """How far the wait for a store's owner is. It ends within ``at_most_ms`` of its beginning, and earlier if the owner
-    leaves, or shows that it lives."""
+    """Progress of a wait for a store's owner. The wait ends within ``at_most_ms`` of its start, and earlier if the
+    owner leaves or shows that it lives."""
 
     store: str
     owner: str
@@ -97,24 +98,24 @@ class StoreWait:
 
 
 class Patience:
-    """One wait for a store that is owned. ``told`` is called when it begins, when the owner changes, and about each
-    second."""
+    """One wait for a store that has an owner. ``report`` is called when it begins, when the owner changes, and about
+    once a second."""
 
-    def __init__(self, store_name: str, clock: Clock, told: Callable[[StoreWait], None]) -> None:
+    def __init__(self, store_name: str, clock: Clock, report: Callable[[StoreWait], None]) -> None:
         self._store_name = store_name
         self._clock = clock
-        self._told = told
+        self._report = report
         self.end()
 
     def end(self) -> None:
         """Forget the wait: the store is open, or the caller has given up."""
-        self._began_ns = self._ends_ns = self._told_ns = 0
+        self._began_ns = self._ends_ns = self._reported_ns = 0
         self._owner: str | None = None
         self._overdue = False
         self._pause_ms = float(PAUSE_MS_FIRST)
 
     def pause_ms(self, error: RetryStoreLocked) -> float:
-        """Return the ms until the next look after one that ended so; 0: there is nothing to wait for."""
+        """Return the ms until the next check after one that ended with ``error``; 0: there is nothing to wait for."""
         if error.left_ms <= 0:
             self.end()
             return 0.0
@@ -129,22 +130,22 @@ class Patience:
             if self._overdue:
                 self.end()
                 return 0.0
-            self._overdue = True  # this look may have begun long before; the next one begins after the end
-        if changed or now_ns - self._told_ns >= TELL_MS * 1_000_000:
-            self._told_ns = now_ns
+            self._overdue = True  # this check may have begun long ago; the next one begins after the end
+        if changed or now_ns - self._reported_ns >= REPORT_MS * 1_000_000:
+            self._reported_ns = now_ns
             waited_ms, at_most_ms = ((at - self._began_ns) // 1_000_000 for at in (now_ns, self._ends_ns))
-            self._told(StoreWait(self._store_name, error.owner, waited_ms, at_most_ms))
+            self._report(StoreWait(self._store_name, error.owner, waited_ms, at_most_ms))
         pause_ms = min(self._pause_ms, error.left_ms + 1)
         self._pause_ms = min(self._pause_ms * 2, PAUSE_MS_MAX)
         return pause_ms
 
 
-def open_when_free(store: RetryStore, clock: Clock, told: Callable[[StoreWait], None]) -> Summary:
+def open_when_free(store: RetryStore, clock: Clock, report: Callable[[StoreWait], None]) -> Summary:
     """Open a store; wait for an owner that may be dead. Blocks the caller's thread; an interrupt ends it.
 
     Raises what ``open`` raises: ``RetryStoreLocked`` as soon as the owner shows that it lives.
     """
-    patience = Patience(store.name, clock, told)
+    patience = Patience(store.name, clock, report)
     pause = threading.Event()
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Which messages are kept for a retry, how often and for how long they are resent, and how long a resend waits.
+"""Rules of the retry: which messages are kept, how often and for how long they are resent, with which pauses.
 
 Lives here: ``RetryRule``, the kinds of messages, the pauses. Pure.
 """
@@ -16,8 +16,8 @@ from pocketmq.common.message import Message
 PLAIN, DELAYED, TRANSACTIONAL, REQUEST = "plain", "delayed", "transactional", "request"
 KINDS: frozenset[str] = frozenset({PLAIN, DELAYED, TRANSACTIONAL, REQUEST})
 KEPT_KINDS: frozenset[str] = frozenset({PLAIN, DELAYED})
-"""Kinds that can be kept: the half of a transaction belongs to its local branch, and a request to who waits for its
-reply; a resend after both are gone would be wrong."""
+"""Kinds that can be kept. A half message belongs to its local branch, a request to the caller waiting for its reply; a
+resend after these are gone would be wrong."""
 
 _DAY_MS = 24 * 3600 * 1000
 
@@ -33,7 +33,7 @@ def kind_of(message: Message) -> str:
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class RetryRule:
-    """What is done with messages of some topics and kinds; times in ms.
+    """How to treat messages of some topics and kinds; times in ms.
 
     ``topics``: names or patterns with ``*`` and ``?``. ``kinds``: of ``KEPT_KINDS``. ``keep`` False: never kept, the
     caller gets the error of the send. ``attempts_max``: resends, each with the producer's own attempts. A pause doubles
@@ -63,7 +63,7 @@ class RetryRule:
             raise ConfigError("retry rule refused", why="backoff_ms_first must be from 1 to backoff_ms_max")
 
     def matches(self, topic: str, kind: str) -> bool:
-        """Tell whether it speaks of such messages."""
+        """Return whether it applies to such messages."""
         return kind in self.kinds and any(fnmatchcase(topic, pattern) for pattern in self.topics)
 
     def pause_ms(self, attempts: int, rng: random.Random) -> int:
@@ -72,7 +72,7 @@ class RetryRule:
         return max(int(pause_ms * rng.uniform(0.75, 1.0)), 1)
 
     def exhausted(self, attempts: int, kept_ms: int, now_ms: int) -> str:
-        """Say why a message is not tried again, or return nothing."""
+        """Return why a message is not resent again, or an empty string."""
         if attempts >= self.attempts_max:
             return f"{attempts} of {self.attempts_max} resends failed"
         if now_ms - kept_ms >= self.age_ms_max:
@@ -81,7 +81,7 @@ class RetryRule:
 
 
 def rule_for(rules: Sequence[RetryRule], topic: str, kind: str) -> RetryRule | None:
-    """Return the first rule that speaks of such messages and keeps them, or None."""
+    """Return the first rule for such messages, or None if there is none or it does not keep them."""
     for rule in rules:
         if rule.matches(topic, kind):
             return rule if rule.keep else None

@@ -1,4 +1,4 @@
-"""What the caller of a send gets when its message waits in the retry store.
+"""The receipt for a message that waits in the retry store.
 
 Lives here: ``StoredForRetry``.
 """
@@ -11,7 +11,7 @@ from pocketmq.client.message.receipts import Receipt, SectionOutcome, SendStatus
 from pocketmq.common.errors import PocketMQError, Stored
 
 _lock = threading.Lock()
-"""Between the thread of the event loop, which settles, and those that ask; held for a few instructions."""
+"""Between the event loop, which settles receipts, and the threads that query them; held for a few instructions."""
 
 
 class StoredForRetry(Receipt):
@@ -43,18 +43,18 @@ class StoredForRetry(Receipt):
 
     @property
     def durability(self) -> str:
-        """What keeps the message until a broker has it, in words."""
+        """Where the message is kept until a broker has it, in words."""
         return f"no broker has confirmed it; {self._outcome_words}; it is resent until a broker has it"
 
     @property
     def is_delivered(self) -> bool:
-        """Whether a broker has it by now, as far as this process knows."""
+        """Whether a broker has it, as far as this process knows."""
         return isinstance(self._result, Receipt)
 
     async def delivered(self) -> Receipt:
         """Wait until a broker has it and return the broker's receipt. From any event loop.
 
-        Raises ``GivenUpError`` when it is not resent any more, ``NotStarted`` when this producer stops first: the
+        Raises ``GivenUpError`` when it is no longer resent, ``NotStarted`` when this producer stops first: the
         message then stays in the store, and the next producer with that store resends it.
         """
         return await asyncio.wrap_future(self._asked())
@@ -64,7 +64,7 @@ class StoredForRetry(Receipt):
         return self._asked().result(timeout_s)
 
     def _asked(self) -> "concurrent.futures.Future[Receipt]":
-        # each asker has a future of its own: one that is cancelled must not cancel the others'
+        # each caller has a future of its own: cancelling one must not cancel the others
         mine: concurrent.futures.Future[Receipt] = concurrent.futures.Future()
         with _lock:
             if self._future is None:
@@ -85,7 +85,7 @@ class StoredForRetry(Receipt):
         return mine
 
     def _settle(self, result: "Receipt | PocketMQError") -> None:
-        """Note how it ended; the first result counts."""
+        """Record the outcome; the first one counts."""
         with _lock:
             if self._result is not None:
                 return

@@ -1,4 +1,4 @@
-"""Messages that wait in a Redis server (extra ``redis``): they survive the loss of this machine.
+"""A retry store in a Redis server (extra ``redis``): messages survive the loss of this machine.
 
 Lives here: ``RedisStore``, its keys.
 
@@ -6,17 +6,19 @@ Keys, all with the hash tag ``{pocketmq-retry:NAME}``, so that a cluster keeps t
 
     …:owner      string   JSON of the process that owns the store (``ownership.Owner``); expires after the lease
     …:m          hash     seq -> payload of an entry that waits
-    …:x          hash     seq -> msgpack (lane, order key, payload bytes): what the opening counts
+    …:x          hash     seq -> msgpack (lane, order key, payload bytes): read to count at opening
     …:due        zset     due_ms 16 hex · seq 16 hex · ":" · attempts; all scores 0, so Redis sorts by the text
     …:lane:LANE  zset     seq 16 hex · ":" · attempts
-    …:seqs       zset     seq 16 hex: which is the oldest
+    …:seqs       zset seq 16 hex: finds the oldest
     …:g          hash     seq -> msgpack (due_ms, attempts, lane, order key, why, payload), given up
 
-A write is one transaction that is carried out only while the token is ours. What it survives is up to the server's
-``appendonly`` and ``appendfsync``; a server that evicts keys (a ``maxmemory-policy`` but ``noeviction``) is refused.
+A write is one transaction that takes effect only while the token is ours. What it survives depends on the server's
+``appendonly`` and ``appendfsync``; a server that may evict keys (a ``maxmemory-policy`` other than ``noeviction``) is
+refused.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -33,16 +35,17 @@ from pocketmq.client.durable.errors import (
 )
 from pocketmq.client.durable.ownership import SILENT_SHARE, Owner
 from pocketmq.client.durable.store import Changes, Summary
+from pocketmq.client.libraries import library, translated
 from pocketmq.common.clock import Clock
-from pocketmq.common.errors import DECODE_ERRORS, ConfigError
+from pocketmq.common.errors import DECODE_ERRORS
 
 if TYPE_CHECKING:
     from redis import Redis
 
 SCAN_COUNT: Final = 1_000
-"""Entries asked for at once while the store is counted."""
+"""Entries per request while the store is counted."""
 RENEWED_MS: Final = 20
-"""A lease that ends so much later than it was seen to end was renewed; less is rounding, and two clocks' rates."""
+"""A lease whose end moved by more than this was renewed; less is rounding and clock drift."""
 _TIME_DIGITS: Final = 16
 
 
@@ -50,13 +53,8 @@ class RedisStore:
     """One name on one server, owned by one process through a lease."""
 
     def __init__(self, url: str, name: str, *, clock: Clock, timeout_ms: int, lease_ms: int) -> None:
-        try:
-            import redis
-        except ImportError as error:
-            raise ConfigError(
-                "retry store refused", why="redis is not installed", hint="pip install 'pocketmq[redis]'"
-            ) from error
-        self._redis = redis
+        self._redis = redis = library("redis", "redis", "retry store refused")
+        self._guard = partial(translated, (redis.RedisError, OSError, ValueError), self._translated)
         self._url = url
         self._clock = clock
         self._lease_ms = lease_ms
@@ -65,14 +63,14 @@ class RedisStore:
         parts = urlsplit(url)
         self._name = f"{parts.scheme}://{parts.hostname}:{parts.port or 6379}{parts.path}?name={name}"
         self._token = b""
-        """What ``owner`` holds while the store is ours."""
+        """The value of ``owner`` while the store is ours."""
         self._kept_token = b""
-        """Of a lease that could not be given back, because the server was away: it is still ours."""
+        """Of a lease that could not be given back because the server was unreachable: it is still ours."""
         self._seen = b""
-        """The owner that was found, whose lease then ended at ``_ends_ns`` at the latest. ``_lives``: it renewed it."""
+        """The owner found last; its lease then ended at ``_ends_ns`` at the latest. ``_lives``: it renewed the
+        lease."""
         self._ends_ns = 0
         self._lives = False
-        self._read_only = False
         self._client: Redis | None = None
 
     @property
@@ -88,27 +86,25 @@ class RedisStore:
     # -- life --------------------------------------------------------------------------------------------------
 
     def open(self, *, read_only: bool = False) -> Summary:
-        """Connect, take the lease and count what is there.
+        """Connect, take the lease and count the entries.
 
-        Raises ``RetryStoreLocked`` where another process has it; Redis frees it from a dead one after ``left_ms``.
+        Raises ``RetryStoreLocked`` while another process has the lease; Redis ends that of a dead process after
+        ``left_ms``.
         """
         assert self._client is None
-        self._read_only = read_only
         try:
-            # No retries in the client: a write that timed out may have been carried out, and is not to be repeated.
-            client = self._client = self._redis.Redis.from_url(
-                self._url, socket_timeout=self._timeout_s, socket_connect_timeout=self._timeout_s, retry=None
-            )
-            if not read_only:
-                self._refuse_eviction(client)
-                self._take(client)
-            return self._summary(client)
+            with self._guard("retry store not opened"):
+                # No retries in the client: a write that timed out may have been carried out, and must not be repeated.
+                client = self._client = self._redis.Redis.from_url(
+                    self._url, socket_timeout=self._timeout_s, socket_connect_timeout=self._timeout_s, retry=None
+                )
+                if not read_only:
+                    self._refuse_eviction(client)
+                    self._take(client)
+                return self._summary(client)
         except RetryStoreError:
             self.close()
             raise
-        except (self._redis.RedisError, OSError, ValueError) as error:
-            self.close()
-            raise self._translated("retry store not opened", error) from error
 
     def _take(self, client: "Redis") -> None:
         """Become the owner, or raise ``RetryStoreLocked``."""
@@ -137,7 +133,7 @@ class RedisStore:
         return True
 
     def _owned(self, client: "Redis") -> RetryStoreLocked:
-        """Say who owns the store, and what it looks like: every write and renewal moves the end of its lease."""
+        """Return the error that names the owner and its state: every write and renewal moves the end of its lease."""
         before_ns = self._clock.monotonic_ns()
         with client.pipeline(transaction=True) as opened:
             pipe: Any = opened
@@ -172,12 +168,12 @@ class RedisStore:
         try:
             found: Any = client.config_get("maxmemory-policy")
         except self._redis.ResponseError:
-            return  # a hosted Redis may not tell
+            return  # a hosted Redis may refuse the command
         policy = found.get("maxmemory-policy", "noeviction")
         if policy != "noeviction":
             raise RetryStoreRefused(
                 "retry store not opened",
-                why=f"Redis would evict messages that wait: maxmemory-policy is {policy}",
+                why=f"Redis may evict waiting messages: maxmemory-policy is {policy}",
                 hint="use a server with noeviction",
             )
 
@@ -214,7 +210,7 @@ class RedisStore:
         self._transaction([])
 
     def repair(self) -> str:
-        """Refuse: a program cannot know what to do with damaged keys of a server."""
+        """Refuse: this program cannot decide about damaged keys of a server."""
         raise RetryStoreCorrupt(
             "retry store not repaired", why=f"{self._name} holds keys of another form", hint="use another name"
         )
@@ -222,7 +218,7 @@ class RedisStore:
     # -- writing -----------------------------------------------------------------------------------------------
 
     def write(self, changes: Changes) -> None:
-        """Carry out one transaction."""
+        """Write in one transaction."""
         commands: list[tuple[Any, ...]] = []
         add = commands.append
         if changes.added:
@@ -256,21 +252,20 @@ class RedisStore:
     def _transaction(self, commands: list[tuple[Any, ...]]) -> None:
         client = self._opened()
         owner = self._prefix + "owner"
-        try:
-            with client.pipeline(transaction=True) as opened:
-                pipe: Any = opened  # its methods are not typed
-                pipe.watch(owner)
-                if pipe.get(owner) != self._token:
-                    raise self._lost()
-                pipe.multi()
-                for command in commands:
-                    pipe.execute_command(*command)
-                pipe.pexpire(owner, self._lease_ms)
-                pipe.execute()
-        except self._redis.WatchError as error:
-            raise self._lost() from error
-        except (self._redis.RedisError, OSError) as error:
-            raise self._translated("retry store not written", error) from error
+        with self._guard("retry store not written"):
+            try:
+                with client.pipeline(transaction=True) as opened:
+                    pipe: Any = opened  # its methods are not typed
+                    pipe.watch(owner)
+                    if pipe.get(owner) != self._token:
+                        raise self._lost()
+                    pipe.multi()
+                    for command in commands:
+                        pipe.execute_command(*command)
+                    pipe.pexpire(owner, self._lease_ms)
+                    pipe.execute()
+            except self._redis.WatchError as error:
+                raise self._lost() from error
 
     def _lost(self) -> RetryStoreLocked:
         return RetryStoreLocked(
@@ -299,11 +294,9 @@ class RedisStore:
         return self._entries(f"{self._prefix}lane:{lane}", f"[{start_seq:016x}", "+", count, size_bytes, lane)
 
     def _members(self, name: str, low: str, high: str, count: int) -> list[bytes]:
-        try:
+        with self._guard("retry store not read"):
             members: Any = self._opened().zrangebylex(name, low, high, start=0, num=count)
-        except (self._redis.RedisError, OSError) as error:
-            raise self._translated("retry store not read", error) from error
-        return list(members)
+            return list(members)
 
     def _entries(self, name: str, low: str, high: str, count: int, size_bytes: int, lane: str) -> list[Entry]:
         heads: list[tuple[int, int, int]] = []
@@ -315,14 +308,12 @@ class RedisStore:
         except ValueError as error:
             raise RetryStoreCorrupt("retry store not read", why=f"{name}: {error}") from error
         found: list[Entry] = []
-        for at in range(0, len(heads), 100):  # payloads in parts: how large they are is not known before
+        for at in range(0, len(heads), 100):  # in parts: the sizes of the payloads are not known before
             part = heads[at : at + 100]
             seqs = [str(seq) for _, seq, _ in part]
-            try:
+            with self._guard("retry store not read"):
                 payloads: Any = self._opened().hmget(self._prefix + "m", seqs)
                 keys: Any = self._opened().hmget(self._prefix + "x", seqs) if lane else [None] * len(seqs)
-            except (self._redis.RedisError, OSError) as error:
-                raise self._translated("retry store not read", error) from error
             for (due_ms, seq, tries), payload, index in zip(part, payloads, keys, strict=True):
                 order_key = _index(index)[1] if index else ""
                 found.append(Entry(seq, due_ms, tries, lane, order_key, payload or b""))
@@ -332,19 +323,17 @@ class RedisStore:
         return found
 
     def oldest_seq(self, start_seq: int) -> int:
-        """Return the smallest seq of what waits."""
+        """Return the smallest seq of the waiting entries."""
         members = self._members(self._prefix + "seqs", f"[{start_seq:016x}", "+", 1)
         return int(members[0], 16) if members else 0
 
     def given_up(self, start_seq: int, count: int) -> list[tuple[Entry, str]]:
-        """Return what was given up."""
+        """Return entries that were given up."""
         client = self._opened()
-        try:
+        with self._guard("retry store not read"):
             seqs = sorted(int(seq) for seq in client.hkeys(self._prefix + "g"))
             seqs = [seq for seq in seqs if seq >= start_seq][:count]
             values: Any = client.hmget(self._prefix + "g", [str(seq) for seq in seqs]) if seqs else []
-        except (self._redis.RedisError, OSError) as error:
-            raise self._translated("retry store not read", error) from error
         found: list[tuple[Entry, str]] = []
         for seq, value in zip(seqs, values, strict=True):
             try:
@@ -352,12 +341,12 @@ class RedisStore:
                     value, type=tuple[int, int, str, str, str, bytes]
                 )
             except DECODE_ERRORS as error:
-                raise RetryStoreCorrupt("retry store not read", why=f"what was given up as {seq}: {error}") from error
+                raise RetryStoreCorrupt("retry store not read", why=f"given-up entry {seq}: {error}") from error
             found.append((Entry(seq, due_ms, attempts, lane, order_key, payload), why))
         return found
 
     def purge_given_up(self, entries: Sequence[Entry]) -> None:
-        """Remove what was given up."""
+        """Remove entries that were given up."""
         if entries:
             self._transaction([("HDEL", self._prefix + "g", *(entry.seq for entry in entries))])
 
@@ -370,7 +359,7 @@ class RedisStore:
         errors = self._redis.exceptions
         text = f"{self._name}: {error}"
         if isinstance(error, errors.OutOfMemoryError) or str(error).startswith(("OOM", "MISCONF")):
-            return RetryStoreFull(what, why=text, hint="give Redis more memory, or look at its disk")
+            return RetryStoreFull(what, why=text, hint="give Redis more memory, or check its disk")
         if isinstance(error, errors.ResponseError) and "WRONGTYPE" in str(error):
             return RetryStoreCorrupt(what, why=text, hint="use another name")
         return RetryStoreUnreachable(what, why=text, hint="check the Redis server")

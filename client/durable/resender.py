@@ -1,10 +1,10 @@
-"""Resending what waits: in time, in order where asked, and as fast as the producer sends.
+"""Resends waiting messages: on time, in order where asked, and as fast as the producer sends.
 
-Lives here: ``Resender``: reading what is due into a bounded window, sections from it, what becomes of each message.
+Lives here: ``Resender``: reads due entries into a bounded window, makes sections of them, settles each message.
 
 Messages without an order are read by due time and sent in sections of one topic, several at once. Messages with an
-order wait in lanes; of each lane one section is in flight. What was read is not taken out of the store before its fate
-is known: a crash in between means that it is read again.
+order wait in lanes; of each lane one section is in flight. An entry leaves the store only after its outcome is known:
+after a crash in between it is read again.
 """
 
 import asyncio
@@ -34,27 +34,27 @@ READ_COUNT = 2_000
 """Entries read from the store at once."""
 IDLE_MS = 60_000
 ROUND_GAP_MS = 1_000
-"""Between two times at which everything is tried before its time, because a topic answers again."""
+"""Between two rounds that try everything before its due time because a topic answers again."""
 CLOCK_SLACK_MS = 1_000
 RESULTS_KEPT = 10_000
 _NO_RULE = RetryRule()
 
 
 class Owner(Protocol):
-    """What the resender tells: the component it belongs to."""
+    """The component that the resender reports to."""
 
     def key_queue(self, entry: Entry, topic: str, choose: Callable[[], MessageQueue]) -> MessageQueue:
         """Return the queue of an ordered message."""
         ...
 
     def left(self, entry: Entry, message: KeptMessage | None, result: "Receipt | PocketMQError") -> None:
-        """Take note of a message that has left the store."""
+        """Handle a message that has left the store."""
         ...
 
 
 @dataclass(slots=True)
 class _Item:
-    """A message that is about to be resent. ``result``: what became of it; None: it is tried again later."""
+    """A message that is about to be resent. ``result``: its outcome; None: it is tried again later."""
 
     entry: Entry
     kept: KeptMessage
@@ -70,9 +70,9 @@ class _LaneState:
     failures: int = 0
     running: bool = False
     dirty: bool = False
-    """Something was added since the last look."""
+    """An entry was added since the last read."""
     next_seq: int = 0
-    """Nothing before it waits; what has left need not be looked through."""
+    """No entry before it waits; the next read starts here."""
 
 
 class Resender:
@@ -90,7 +90,7 @@ class Resender:
         self._taken_bytes = 0
         self._from: tuple[int, int] = (0, 0)
         self._low: tuple[int, int] = (0, 0)
-        """The first place that was filled since the present read was asked for."""
+        """The first position added since the current read began."""
         self._round_at_ms: int | None = None
         self._last_round_ms = self._looked_ms = 0
         self._failing: set[str] = set()
@@ -99,12 +99,12 @@ class Resender:
         self._running = False
         self._looking: asyncio.Task[Any]
         self.resent = 0
-        """Messages that were tried again, each time counted."""
+        """Resends of messages; each try counts."""
 
     # -- life --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to look for what is due."""
+        """Begin to resend due messages."""
         self._running = True
         self._looking = self._tasks.keep(self._run, "pocketmq-resend")
 
@@ -117,7 +117,7 @@ class Resender:
         await self._tasks.cancel()
 
     def opened(self, lanes: Iterable[str]) -> None:
-        """Begin from the start: the store was opened. All is tried once: the clock may have been another's."""
+        """Start over: the store was opened. Everything is tried once: the due times may come from another clock."""
         self._from = (0, 0)
         now_ms = self._round_at_ms = self._port.clock.now_ms()
         for lane in lanes:
@@ -126,7 +126,7 @@ class Resender:
         self._wake.set()
 
     def resend_now(self) -> None:
-        """Try everything once before its time."""
+        """Try everything once before its due time."""
         self._round_at_ms = self._last_round_ms = self._port.clock.now_ms()
         self._wake.set()
 
@@ -161,7 +161,7 @@ class Resender:
             try:
                 wait_ms = await self._look()
             except RetryStoreError:
-                wait_ms = float(self._options.reopen_ms)  # the thread opens it again, and says so
+                wait_ms = float(self._options.reopen_ms)  # the thread reopens it and logs that
             try:
                 async with asyncio.timeout(max(wait_ms, 1.0) / 1000):
                     await self._wake.wait()
@@ -169,9 +169,9 @@ class Resender:
                 pass
 
     async def _look(self) -> float:
-        """Start what is due; return the ms until more is."""
+        """Start due resends; return the ms until the next ones."""
         now_ms = self._port.clock.now_ms()
-        if now_ms < self._looked_ms - CLOCK_SLACK_MS:  # it was put back: nothing would be due for as long
+        if now_ms < self._looked_ms - CLOCK_SLACK_MS:  # the clock was set back: nothing would be due for that long
             self.resend_now()
         self._looked_ms = now_ms
         wait_ms = float(IDLE_MS)
@@ -209,7 +209,7 @@ class Resender:
     # -- without an order --------------------------------------------------------------------------------------
 
     def _opened_items(self, entries: list[Entry]) -> list[_Item]:
-        """Decode; what cannot be sent at all has its end noted, and is sent through the same way."""
+        """Decode entries. An unreadable or exhausted one is marked as given up and settled with the others."""
         items: list[_Item] = []
         now_ms = self._port.clock.now_ms()
         rules: dict[tuple[str, str], RetryRule] = {}
@@ -221,7 +221,7 @@ class Resender:
                 continue
             name = (kept.topic, DELAYED if kept.delay_time_level or kept.deliver_time_ms is not None else PLAIN)
             rule = rules.get(name)
-            if rule is None:  # a message that today's rules do not keep was kept by others, and is resent
+            if rule is None:  # kept under earlier rules: resent all the same
                 rule = rules[name] = rule_for(self._options.rules, *name) or _NO_RULE
             items.append(_Item(entry, kept, rule, rule.exhausted(entry.attempts, entry.kept_ms, now_ms)))
         return items
@@ -234,7 +234,7 @@ class Resender:
                 await self._send_group(group)
             await self._settle(group)
         except BaseException:
-            for item in group:  # nothing is noted of them: they are read again
+            for item in group:  # no outcome is written: they are read again
                 self._lower(item.entry.due_ms, item.entry.seq)
             raise
         finally:
@@ -262,7 +262,7 @@ class Resender:
 
     @staticmethod
     def _queue_without_order(kept: KeptMessage, route: TopicRoute) -> MessageQueue | None:
-        """Return the queue that was chosen; by the key anew if that is gone."""
+        """Return the chosen queue; if that is gone, choose again by the key."""
         queue = kept.queue
         if kept.sharding_key and (queue is None or queue not in route.write_queues):
             return select_by_hash(kept.sharding_key, route.write_queues)
@@ -323,7 +323,7 @@ class Resender:
     # -- one section -------------------------------------------------------------------------------------------
 
     async def _send(self, items: list[_Item], queue: MessageQueue, *, may_move: bool) -> None:
-        """Send items as one section; one that a broker refuses for good is found by halves."""
+        """Send items as one section; a message that a broker refuses for good is found by halving."""
         self.resent += len(items)
         first = items[0]
         try:
@@ -337,11 +337,11 @@ class Resender:
                 may_move=may_move,
                 uniq_keys=[item.kept.uniq_key for item in items],
             )
-            receipts = await asyncio.shield(sent)  # the section itself goes on, whoever waits for it
+            receipts = await asyncio.shield(sent)  # the section itself goes on when the waiter is cancelled
         except PocketMQError as error:
             if error.stored is Stored.YES:
                 for item in items:
-                    item.result = error  # a broker has it, although it could not say where
+                    item.result = error  # a broker has it, but could not say where
                 return
             if is_permanent(error, self._port.retry_response_codes):
                 if len(items) > 1:
@@ -359,7 +359,7 @@ class Resender:
         if topic in self._failing:
             self._failing.discard(topic)
             now_ms = self._port.clock.now_ms()
-            if now_ms - self._last_round_ms >= ROUND_GAP_MS:  # it answers again: what waits need not wait out its pause
+            if now_ms - self._last_round_ms >= ROUND_GAP_MS:  # it answers again: skip the pauses
                 self._last_round_ms = self._round_at_ms = now_ms
                 self._wake.set()
 
@@ -367,18 +367,18 @@ class Resender:
         for item in items:
             item.why = str(error)
         if isinstance(error, NotStarted):
-            raise asyncio.CancelledError  # the producer stops: nothing is known, and nothing is to be noted
+            raise asyncio.CancelledError  # the producer stops: no outcome is known, none is written
         if len(self._failing) >= RESULTS_KEPT:
             self._failing.clear()
         topic = items[0].kept.topic
         self._failing.add(topic)
-        self._port.instance.invalidate_route(topic)  # its broker may be back, while the route we have does not name it
+        self._port.instance.invalidate_route(topic)  # its broker may be back, but missing in our route
         self._round_at_ms = None
 
     # -- afterwards --------------------------------------------------------------------------------------------
 
     async def _settle(self, items: list[_Item]) -> None:
-        """Write down what became of messages, then tell who asked."""
+        """Write the outcome of messages to the store, then report it to their callers."""
         changes = Changes()
         now_ms = self._port.clock.now_ms()
         failed = 0
@@ -420,7 +420,7 @@ class Resender:
             self._port.log.info("resend_failed", count=failed, topic=items[0].kept.topic, why=items[0].why)
 
     async def _write(self, changes: Changes) -> None:
-        """Write until it is written: messages stay taken, so none is resent because its removal failed."""
+        """Write until it succeeds: messages stay taken, so none is resent because its removal failed."""
         while changes:
             try:
                 await ask(lambda answer: self._worker.change(changes, answer))
@@ -442,7 +442,7 @@ class Resender:
 
 
 def is_permanent(error: BaseException, retry_response_codes: set[int]) -> bool:
-    """Tell whether sending the same message again cannot help."""
+    """Return whether sending the same message again cannot help."""
     if not isinstance(error, PocketMQError):
         return True
     if error.stored is Stored.YES:
@@ -492,7 +492,7 @@ def _groups(items: list[_Item]) -> list[list[_Item]]:
             groups.append([item])
             continue
         its_name = (kept.topic, kept.wait_store_msg_ok, kept.plain)
-        if its_name != name:  # what lies side by side is mostly of one kind
+        if its_name != name:  # neighbours are mostly of one kind
             if name is not None:
                 open_groups[name] = (group, size_bytes)
             name = its_name
@@ -506,7 +506,7 @@ def _groups(items: list[_Item]) -> list[list[_Item]]:
 
 
 def _uniform(items: list[_Item]) -> list[_Item]:
-    """Return the first items of a lane that may travel in one section."""
+    """Return the first items of a lane that fit into one section."""
     first = items[0].kept
     for count, item in enumerate(items):
         if item.kept.plain != first.plain or item.kept.wait_store_msg_ok != first.wait_store_msg_ok:

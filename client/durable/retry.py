@@ -1,6 +1,7 @@
-"""The durable retry of a producer: what could not be sent waits in a store, and is resent until a broker has it.
+"""The durable retry of a producer: messages that could not be sent wait in a store and are resent until a broker has
+them.
 
-Lives here: ``DurableRetry``: which failures are kept, the way into the store, receipts, life.
+Lives here: ``DurableRetry``: which failures are kept, the way into the store, receipts, start and stop.
 
     retry = DurableRetry("rocksdb:///var/lib/orders/retry", order_by_key=True)
     async with Producer("orders", namesrv="…", durable_retry=retry) as producer:
@@ -38,7 +39,7 @@ from pocketmq.common.message import Message
 from pocketmq.common.runner import LoopMailbox, Runner, ThreadRunner
 
 WHY_CHARS_MAX = 500
-"""Of the send's error, as it is kept beside a message."""
+"""Length of a send's error as kept with its message."""
 STOP_SLACK_MS = 2_000
 
 Kept = Callable[[list[StoredForRetry] | PocketMQError], None]
@@ -48,9 +49,9 @@ Kept = Callable[[list[StoredForRetry] | PocketMQError], None]
 class DurableRetry(SendStage):
     """Belongs to one producer, from its start to its stop; then it may be given to another.
 
-    ``store``: a URL (``memory:``, ``rocksdb:///path``, ``redis://host/0``, ``mysql://user@host/db``, ``sqlite:///path``,
-    ``postgresql://…``) or an object with the methods of ``RetryStore``. ``name``: which messages on a server are this
-    process's; each process needs its own. The other settings: ``RetryOptions``.
+    ``store``: a URL (``memory:``, ``rocksdb:///path``, ``redis://host/0``, ``mysql://user@host/db``,
+    ``sqlite:///path``, ``postgresql://…``) or an object with the methods of ``RetryStore``. ``name``: names this
+    process's messages on a server; each process needs its own. The other settings: ``RetryOptions``.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class DurableRetry(SendStage):
         self._keyed: KeyedSends | None = None
         self._opened: asyncio.Future[None] | None = None
         self._start_limit: asyncio.Timeout | None = None
-        """Of a start that waits for its store."""
+        """The limit of a start that waits for its store."""
         self._receipts: weakref.WeakValueDictionary[int, StoredForRetry] = weakref.WeakValueDictionary()
         self._running = False
         self.state = RetryState(self)
@@ -89,7 +90,7 @@ class DurableRetry(SendStage):
     # -- life --------------------------------------------------------------------------------------------------
 
     def attach(self, port: SendPort) -> None:
-        """Become the retry of the producer behind ``port``. Raises ``ConfigError`` for a store that cannot be."""
+        """Become the retry of the producer behind ``port``. Raises ``ConfigError`` for a bad store."""
         if self._running:
             raise ConfigError("durable retry refused", why="another producer uses it", hint="give each one of its own")
         self._port = port
@@ -103,11 +104,11 @@ class DurableRetry(SendStage):
             self._store = self._given
         self._keyed = KeyedSends(port, self._keep_keyed, self.wants) if options.order_by_key else None
 
-    # -- what there is to see ----------------------------------------------------------------------------------
+    # -- figures -----------------------------------------------------------------------------------------------
 
     @property
     def summary(self) -> Summary:
-        """What waits; written by the store's thread."""
+        """Counts of the waiting messages; written by the store's thread."""
         return self._worker.summary if self._worker is not None else Summary()
 
     @property
@@ -140,11 +141,11 @@ class DurableRetry(SendStage):
         return self._keyed
 
     async def start(self) -> None:
-        """Open the store in its thread; wait for that as long as ``store_timeout_ms``.
+        """Open the store in its thread; wait for that at most ``store_timeout_ms``.
 
-        A store that is required and has an owner that may be dead is waited for until its lease has ended, besides.
-        Raises ``RetryStoreError`` if it cannot be opened and is required. Otherwise the producer works without, says so
-        with every message that it then cannot keep, and the opening is tried again and again.
+        If the store is required and its owner may be dead, also wait for the end of that owner's lease.
+        Raises ``RetryStoreError`` if it cannot be opened and is required. Otherwise the producer starts without it,
+        reports every message it cannot keep, and keeps trying to open it.
         """
         port, store, options = self._port, self._store, self.options
         assert port is not None
@@ -159,11 +160,7 @@ class DurableRetry(SendStage):
             LoopMailbox(loop),
             port.clock,
             port.log,
-            count_max=options.count_max,
-            size_bytes_max=options.size_bytes_max,
-            keys_max=options.keys_max,
-            lease_ms=options.lease_ms,
-            reopen_ms=options.reopen_ms,
+            options,
             opened=self._store_opened,
             failed=self._store_failed,
             waits=self._store_waits,
@@ -207,12 +204,11 @@ class DurableRetry(SendStage):
     def _store_failed(self, error: PocketMQError) -> None:
         if self._opened is not None and not self._opened.done():
             self._opened.set_exception(error)
-            self._opened.exception()  # who waits sees it; nobody may be waiting any more
+            self._opened.exception()  # mark it as seen: the start may have ended already
 
     def _store_waits(self, wait: StoreWait, error: RetryStoreError) -> None:
-        """Say how far the wait for a dead owner is. A start that requires the store goes on waiting, another does not.
-
-        Who asked to be told is told there: the log has it as a warning only for those who did not.
+        """Report the wait for an owner that may be dead. Only a start that requires the store goes on waiting. It is a
+        warning in the log unless ``on_store_wait`` gets it.
         """
         port, callback = self._port, self.options.on_store_wait
         assert port is not None
@@ -239,7 +235,8 @@ class DurableRetry(SendStage):
             limit.reschedule(asyncio.get_running_loop().time() + left_ms / 1000)
 
     async def ending(self, timeout_s: float) -> None:
-        """Resend nothing more; wait for what is in flight and parked, let keyed sends in memory leave, keep the rest.
+        """Resend nothing more; wait for resends in flight and parked sends, let keyed sends in memory leave, keep the
+        rest.
 
         ``timeout_s`` is for each of these.
         """
@@ -253,7 +250,8 @@ class DurableRetry(SendStage):
             self._keyed.end()
 
     async def stop(self, timeout_s: float = 0) -> None:
-        """Write what was handed over, close the store, within ``store_timeout_ms``. What waits stays there."""
+        """Finish the writes handed over and close the store, within ``store_timeout_ms``. Waiting messages stay
+        there."""
         worker = self._worker
         if not self._running or worker is None:
             return
@@ -262,7 +260,7 @@ class DurableRetry(SendStage):
         loop = asyncio.get_running_loop()
         end_s = loop.time() + (self.options.store_timeout_ms + STOP_SLACK_MS) / 1000
         closed = asyncio.Event()
-        worker.stop(closed.set)  # behind everything that was handed over
+        worker.stop(closed.set)  # after all jobs handed over
         try:
             async with asyncio.timeout_at(end_s):
                 await closed.wait()
@@ -279,7 +277,7 @@ class DurableRetry(SendStage):
         self._store_failed(NotStarted("producer stopped while its retry store was being opened"))
 
     def resend_now(self) -> None:
-        """Resend what waits now, before its time: the brokers are known to be back."""
+        """Resend all waiting messages now: the brokers are known to be back."""
         if self._resender is not None:
             self._resender.resend_now()
 
@@ -288,10 +286,10 @@ class DurableRetry(SendStage):
         warnings.warn("DurableRetry.hurry is now resend_now", DeprecationWarning, stacklevel=2)
         self.resend_now()
 
-    # -- what is kept ------------------------------------------------------------------------------------------
+    # -- keeping -----------------------------------------------------------------------------------------------
 
     def wants(self, error: BaseException) -> bool:
-        """Tell whether messages whose send ended so are kept: not if sending them again cannot help."""
+        """Return whether messages whose send failed with ``error`` are kept: not if sending them again cannot help."""
         assert self._port is not None
         return (
             self._running
@@ -306,7 +304,7 @@ class DurableRetry(SendStage):
     def failed(self, section: Section, error: Exception, done: SectionSettled) -> bool:
         """Keep the messages of a section that failed; return False if they are not to be kept.
 
-        ``done`` gets their receipts, or the error that says that they are not safe.
+        ``done`` gets their receipts, or the error that reports them as not safe.
         """
         if not self.wants(error):
             return False
@@ -333,13 +331,14 @@ class DurableRetry(SendStage):
         return True
 
     def unrouted(self, send: PendingSend, error: PocketMQError, *, early: bool) -> bool:
-        """Keep a send that found no route; return False if it is not to be kept. ``early``: others wait before it."""
+        """Keep a send that found no route; return False if it is not to be kept. ``early``: earlier sends still wait
+        for the route."""
         rule = self.rule(send.message)
         if send.selector is not None or rule is None or not self.wants(error):
             return False
         if self._keyed is not None and _has_order(send.message):
             if early:
-                return False  # it would overtake those of its key that still wait for the route
+                return False  # it would overtake sends of its key that wait for the route
             self._keyed.keep_unrouted(send, error)
             return True
         port = self._port
@@ -354,21 +353,21 @@ class DurableRetry(SendStage):
         return True
 
     def take(self, send: PendingSend) -> bool:
-        """Take a send whose key waits in the store, before its route is looked up; return whether it was taken."""
+        """Take a send whose key waits in the store, before the lookup of its route; return whether it was taken."""
         return self._keyed is not None and self._keyed.behind(send)
 
     def place(self, send: PendingSend, queue: MessageQueue) -> bool:
-        """Take over a send with an order whose queue was chosen; return False if it is sent as usual."""
+        """Take over an ordered send whose queue was chosen; return False if it is sent as usual."""
         message, keyed = send.message, self._keyed
         if keyed is None or not (send.selector is not None or _has_order(message)):
             return False
         if message.delay_time_level or message.is_timed or self.rule(message) is None:
-            return False  # a delayed message comes at its own time, and what is never kept has nothing to stay behind
+            return False  # a delayed message has its own time; a kind never kept has nothing to wait behind
         keyed.send(send, queue)
         return True
 
     def _keep_keyed(self, items: list[KeyedItem], states: list[KeyState], error: PocketMQError) -> None:
-        """Keep sends in their order; each is settled by itself."""
+        """Keep sends in order; each is settled alone."""
         port, keyed = self._port, self._keyed
         assert port is not None
         assert keyed is not None
@@ -403,7 +402,7 @@ class DurableRetry(SendStage):
     ) -> None:
         """Hand messages of one topic to the store's thread; ``done`` is called within ``store_timeout_ms``.
 
-        ``confirmed`` learns what really became of them, even if that takes longer.
+        ``confirmed`` gets the real outcome, even if that takes longer.
         """
         port, store, worker, resender = self._port, self._store, self._worker, self._resender
         if port is None or store is None or worker is None or resender is None:
@@ -461,16 +460,16 @@ class DurableRetry(SendStage):
         ]
         worker.add(items, answer)
 
-    # -- what the resender tells -------------------------------------------------------------------------------
+    # -- reports of the resender --------------------------------------------------------------------------------
 
     def key_queue(self, entry: Entry, topic: str, choose: Callable[[], MessageQueue]) -> MessageQueue:
         """Return the queue of an ordered message."""
-        if self._keyed is None:  # it was kept by a program that asked for order; this one does not
+        if self._keyed is None:  # kept by a program that asked for order; this one does not
             return choose()
         return self._keyed.pinned(topic, entry.order_key, choose)
 
     def left(self, entry: Entry, message: KeptMessage | None, result: "Receipt | PocketMQError") -> None:
-        """Tell who waits for a message that has left the store."""
+        """Settle the receipt of a message that has left the store, and count it."""
         if message is not None and message.order_key and self._keyed is not None:
             self._keyed.delivered(message.topic, message.order_key)
         receipt = self._receipts.pop(entry.seq, None) if self._receipts else None
@@ -508,7 +507,7 @@ def _kept_message(
     error: PocketMQError,
     born_ms: int,
 ) -> KeptMessage:
-    """Return a message as it is kept. A delay from now on becomes the time that it meant."""
+    """Return a message as the store keeps it. A relative delay becomes an absolute time."""
     deliver_time_ms = message.deliver_time_ms
     if message.delay_time_ms is not None:
         deliver_time_ms = born_ms + message.delay_time_ms

@@ -1,16 +1,16 @@
-"""Messages that wait in an embedded RocksDB (``rocksdict``, extra ``rocksdb``): the default store.
+"""A retry store in an embedded RocksDB (``rocksdict``, extra ``durable-retry``): the default.
 
 Lives here: ``RocksDBStore``, its keys and values.
 
 Keys (raw bytes, numbers big endian, so that RocksDB's order is ours):
 
     m · seq u64                             payload of an entry that waits
-    d · due_ms u64 · seq u64                attempts u32 · size u32                no lane: by the time of its next send
-    o · lane length u16 · lane · seq u64    attempts u32 · size u32 · order key    of a lane: by its place
+    d · due_ms u64 · seq u64                attempts u32 · size u32                no lane: by its due time
+    o · lane length u16 · lane · seq u64    attempts u32 · size u32 · order key    of a lane: by its position
     g · seq u64                             msgpack (due_ms, attempts, lane, order key, why, payload), given up
 
-A write is one RocksDB batch: all of it or nothing. Its write-ahead log is with the kernel when ``write`` returns: the
-end of the process, kill -9 included, loses nothing; a power loss may, unless ``sync``.
+A write is one RocksDB batch, all or nothing. The kernel has its write-ahead log when ``write`` returns: the end of the
+process, kill -9 included, loses nothing; a power loss may, unless ``sync``.
 """
 
 import os
@@ -18,6 +18,7 @@ import struct
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,19 +34,21 @@ from pocketmq.client.durable.errors import (
     RetryStoreUnreachable,
 )
 from pocketmq.client.durable.store import Changes, Summary
+from pocketmq.client.libraries import library, translated
 from pocketmq.common.clock import Clock
-from pocketmq.common.errors import DECODE_ERRORS, ConfigError
+from pocketmq.common.errors import DECODE_ERRORS
 
 if TYPE_CHECKING:
     from rocksdict import Options, Rdict
 
 WRITE_BUFFER_BYTES: Final = 16 << 20
 INDEX_ENTRIES: Final = 500
-"""Places given back in one write of a repair."""
+"""Index entries restored by one write of a repair."""
 SCATTERED_SHARE: Final = 4
-"""From one gap in so many entries on they are looked up together (3 µs each) instead of sought one by one (7 µs)."""
+"""With more than one gap in so many entries, they are fetched together (3 µs each) instead of sought one by one (7
+µs)."""
 DYING_MS: Final = 2_000
-"""How long the system may take to close the files of a process that was killed. Its lock ends with that."""
+"""How long the system may take to close the files of a killed process, and with them its lock."""
 _U64 = struct.Struct(">Q")
 _DUE = struct.Struct(">cQQ")
 _COUNTS = struct.Struct(">II")
@@ -55,18 +58,13 @@ class RocksDBStore:
     """One directory, owned by one process through RocksDB's lock file."""
 
     def __init__(self, path: str, *, sync: bool, clock: Clock) -> None:
-        try:
-            import rocksdict
-        except ImportError as error:
-            raise ConfigError(
-                "retry store refused", why="rocksdict is not installed", hint="pip install 'pocketmq[durable-retry]'"
-            ) from error
-        self._rocksdict = rocksdict
+        self._rocksdict = rocksdict = library("rocksdict", "durable-retry", "retry store refused")
+        self._guard = partial(translated, (Exception,), self._translated)  # rocksdict raises bare exceptions
         self._path = os.path.abspath(path)
         self._clock = clock
         self._db: Rdict | None = None
         self._locked_ns: int | None = None
-        """When another process's lock was first met, since the directory was open last."""
+        """When another process's lock was first seen since the directory was last open."""
         self._write_options = rocksdict.WriteOptions()
         self._write_options.sync = sync
         self._sync = sync
@@ -90,7 +88,7 @@ class RocksDBStore:
         options: Options = kinds.Options(raw_mode=True)
         options.create_if_missing(True)
         options.set_paranoid_checks(True)
-        # a torn end is what a power loss leaves; anything else that is wrong in the log must be seen, not cut off
+        # a power loss leaves a torn end; any other damage in the log must be reported, not cut off
         options.set_wal_recovery_mode(kinds.DBRecoveryMode.tolerate_corrupted_tail_records())
         options.set_write_buffer_size(WRITE_BUFFER_BYTES)
         options.set_max_write_buffer_number(3)
@@ -107,29 +105,27 @@ class RocksDBStore:
     # -- life --------------------------------------------------------------------------------------------------
 
     def open(self, *, read_only: bool = False) -> Summary:
-        """Open the directory and count what is in it.
+        """Open the directory and count its entries.
 
         Raises ``RetryStoreLocked`` while another process has its lock, which ends with that process.
         """
         assert self._db is None
         kinds = self._rocksdict
         try:
-            if read_only:
-                if not os.path.isdir(self._path):
-                    raise RetryStoreUnreachable("retry store not opened", why=f"{self._path} does not exist")
-                access = kinds.AccessType.read_only(False)
-                self._db = kinds.Rdict(self._path, self._options(), access_type=access)
-            else:
-                os.makedirs(self._path, mode=0o700, exist_ok=True)
-                self._db = kinds.Rdict(self._path, self._options())
-            self._locked_ns = None
-            return self._summary()
+            with self._guard("retry store not opened"):
+                if read_only:
+                    if not os.path.isdir(self._path):
+                        raise RetryStoreUnreachable("retry store not opened", why=f"{self._path} does not exist")
+                    access = kinds.AccessType.read_only(False)
+                    self._db = kinds.Rdict(self._path, self._options(), access_type=access)
+                else:
+                    os.makedirs(self._path, mode=0o700, exist_ok=True)
+                    self._db = kinds.Rdict(self._path, self._options())
+                self._locked_ns = None
+                return self._summary()
         except RetryStoreError:
             self.close()
             raise
-        except Exception as error:
-            self.close()
-            raise self._translated("retry store not opened", error) from error
 
     def _summary(self) -> Summary:
         summary = Summary()
@@ -150,7 +146,7 @@ class RocksDBStore:
         if db is not None:
             try:
                 db.close()
-            except Exception:  # nothing depends on it: what was written is in the log
+            except Exception:  # nothing depends on it: the log has every write
                 pass
 
     def keep_alive(self) -> None:
@@ -167,22 +163,22 @@ class RocksDBStore:
         except Exception as error:
             self.close()
             known = error if isinstance(error, RetryStoreError) else self._translated("retry store not repaired", error)
-            if isinstance(known, RetryStoreLocked | RetryStoreFull):  # nothing that a new directory would cure
+            if isinstance(known, RetryStoreLocked | RetryStoreFull):  # a new directory would not cure it
                 raise known from error
             why = str(error)
         else:
             self.close()
-            said = "repaired in place; files that could not be read are in its folder lost/"
-            return f"{said}; {found} messages had lost their place and are resent now" if found else said
+            said = "repaired in place; unreadable files are in its folder lost/"
+            return f"{said}; {found} messages had lost their index entry and are resent now" if found else said
         aside = f"{self._path}.corrupt-{self._clock.now_ms()}"
         try:
             os.rename(self._path, aside)
         except OSError as error:
             raise RetryStoreCorrupt("retry store not repaired", why=f"{why}; not moved aside: {error}") from error
-        return f"moved aside to {aside}, its messages are NOT resent ({why}); begun anew, empty"
+        return f"moved aside to {aside}, its messages are NOT resent ({why}); a new, empty one is begun"
 
     def _index_again(self) -> int:
-        """Give those payloads a place whose index a repair has lost with its file; return how many."""
+        """Index the payloads whose index entries a repair lost with a file; return how many."""
         seqs = array("Q", sorted(self._indexed()))
         now_ms, found = self._clock.now_ms(), 0
         lost: list[Entry] = []
@@ -194,7 +190,7 @@ class RocksDBStore:
             lane = order_key = ""
             try:
                 kept = decode_kept(payload)
-            except RetryStoreError:  # the resender gives it up, and says so
+            except RetryStoreError:  # the resender gives it up and logs it
                 pass
             else:
                 order_key = kept.order_key
@@ -244,10 +240,8 @@ class RocksDBStore:
         self._write(db, batch)
 
     def _write(self, db: "Rdict", batch: Any) -> None:
-        try:
+        with self._guard("retry store not written"):
             db.write(batch, self._write_options)
-        except Exception as error:
-            raise self._translated("retry store not written", error) from error
 
     @staticmethod
     def _put_index(batch: Any, entry: Entry, due_ms: int, attempts: int) -> None:
@@ -297,14 +291,15 @@ class RocksDBStore:
         ]
 
     def oldest_seq(self, start_seq: int) -> int:
-        """Return the smallest seq of what waits; looks from ``start_seq`` on, past the traces of what has left."""
+        """Return the smallest seq of the waiting entries, from ``start_seq`` on: past the tombstones of removed
+        ones."""
         for key, _ in self._range(b"m" + _U64.pack(start_seq), b"n"):
             seq: int = _U64.unpack_from(key, 1)[0]
             return seq
         return 0
 
     def given_up(self, start_seq: int, count: int) -> list[tuple[Entry, str]]:
-        """Return what was given up."""
+        """Return entries that were given up."""
         found: list[tuple[Entry, str]] = []
         for key, value in self._range(b"g" + _U64.pack(start_seq), b"h"):
             if len(found) >= count:
@@ -316,7 +311,7 @@ class RocksDBStore:
         return found
 
     def purge_given_up(self, entries: Sequence[Entry]) -> None:
-        """Remove what was given up."""
+        """Remove entries that were given up."""
         db = self._opened()
         batch = self._rocksdict.WriteBatch(raw_mode=True)
         for entry in entries:
@@ -324,21 +319,19 @@ class RocksDBStore:
         self._write(db, batch)
 
     def _payloads(self, seqs: list[int]) -> list[bytes]:
-        """Return the payloads of entries: those that lie side by side cost a step each, not a look-up. An index entry
-        without its payload (a repair may leave one) is read as damaged, not skipped.
+        """Return the payloads of entries; adjacent ones cost a step each, not a lookup. An index entry without a
+        payload (a repair may leave one) is read as damaged, not skipped.
         """
         if not seqs:
             return []
         if sum([right - left != 1 for left, right in pairwise(seqs)]) > len(seqs) // SCATTERED_SHARE:
-            try:
+            with self._guard("retry store not read"):
                 values: Any = self._opened().get([b"m" + _U64.pack(seq) for seq in seqs])
-            except Exception as error:
-                raise self._translated("retry store not read", error) from error
-            return [value or b"" for value in values]
+                return [value or b"" for value in values]
         options = self._rocksdict.ReadOptions()
         options.set_iterate_upper_bound(b"n")
         found: list[bytes] = []
-        try:
+        with self._guard("retry store not read"):
             pairs = self._opened().iter(options)
             for seq in seqs:
                 key = b"m" + _U64.pack(seq)
@@ -351,13 +344,11 @@ class RocksDBStore:
                     pairs.status()
                     found.append(b"")
             pairs.status()
-        except Exception as error:
-            raise self._translated("retry store not read", error) from error
         return found
 
     def _range(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield the pairs from ``start`` up to ``end``. The iterator is RocksDB's own reference to the open database:
-        it must be gone before ``close``, so nobody keeps this generator."""
+        it must be gone before ``close``, so no caller keeps this generator."""
         kinds = self._rocksdict
         options = kinds.ReadOptions()
         options.set_iterate_upper_bound(end)
@@ -367,7 +358,7 @@ class RocksDBStore:
             while pairs.valid():
                 yield pairs.key(), pairs.value()
                 pairs.next()
-            pairs.status()  # an iterator that meets damage just ends
+            pairs.status()  # an iterator that meets damage ends silently
         except RetryStoreError:
             raise
         except (struct.error, *DECODE_ERRORS) as error:
@@ -381,7 +372,7 @@ class RocksDBStore:
         return self._db
 
     def _dying_ms(self) -> int:
-        """Return how long it is worth waiting for the end of a process that may be about to end."""
+        """Return how long to wait for a process that may be about to end."""
         now_ns = self._clock.monotonic_ns()
         if self._locked_ns is None:
             self._locked_ns = now_ns
@@ -397,12 +388,12 @@ class RocksDBStore:
             return RetryStoreLocked(
                 what,
                 why=text,
-                hint=f"give each process a directory of its own; fuser {self._path}/LOCK says which one has this",
+                hint=f"give each process a directory of its own; 'fuser {self._path}/LOCK' names the owner",
                 owner="another process on this machine",
                 left_ms=self._dying_ms(),
             )
         if text.startswith("Corruption") or "orrupt" in text or isinstance(error, struct.error):
-            return RetryStoreCorrupt(what, why=text, hint="it is repaired or moved aside at the next opening")
+            return RetryStoreCorrupt(what, why=text, hint="the next opening repairs it or moves it aside")
         if "No space left" in text or "Disk quota" in text:
             return RetryStoreFull(what, why=text, hint="free disk space")
         return RetryStoreUnreachable(what, why=text or type(error).__name__, hint=f"check {self._path}")

@@ -1,8 +1,8 @@
-"""Kept messages as the rows of a section: their records are built from what was stored.
+"""Kept messages as the rows of a section: their records are built from the stored fields.
 
 Lives here: ``KeptRows``.
 
-A ``Message`` is made only where it must be: for a broker that takes RocketMQ's requests.
+A ``Message`` is made only for a broker that takes RocketMQ's requests.
 """
 
 from typing import cast
@@ -43,7 +43,7 @@ class KeptRows:
         """Return the rows as plain records."""
         build = self._builders.of(cluster, family).build
         return [
-            # a kept message has all that a builder asks a message for
+            # a kept message has every attribute that a builder reads
             build(cast(Message, kept), queue_id, kept.uniq_key, born_ms, 0, kept.body)
             for kept in self._kept
         ]

@@ -1,18 +1,21 @@
-"""Messages that wait in a SQL database through SQLAlchemy (extra ``sql``): MySQL and MariaDB, PostgreSQL, SQLite.
+"""A retry store in a SQL database through SQLAlchemy (extra ``sql``): MySQL and MariaDB, PostgreSQL, SQLite.
 
 Lives here: ``SqlStore``, its three tables.
 
-``pocketmq_retry`` holds the entries of all names, ``pocketmq_retry_owner`` one row for each name that is owned: a
-token, and a beat that grows with every write and renewal. A row whose beat has stood still for the lease of its owner,
-by this process's own monotonic clock, may be taken over; so the clocks of two machines are never compared.
-``pocketmq_retry_holder`` says of each token whose it is, and how long its lease is; a token of an earlier version has
-no row there. Each look at the beat is a transaction of its own: within one, MySQL would show the same beat for ever.
+``pocketmq_retry`` holds the entries of all names, ``pocketmq_retry_owner`` one row for each owned name: a token, and a
+beat that grows with every write and renewal. A row whose beat has not moved for its owner's lease, by this process's
+monotonic clock, may be taken over; so the clocks of two machines are never compared. ``pocketmq_retry_holder`` has the
+process and the lease of each token; a token of an earlier version has no row there. Each read of the beat is a
+transaction of its own: within one, MySQL would always show the same beat.
 """
 
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from pocketmq.client.durable.entry import Entry, entry_bytes
 from pocketmq.client.durable.errors import (
@@ -25,6 +28,7 @@ from pocketmq.client.durable.errors import (
 )
 from pocketmq.client.durable.ownership import HOST_CHARS_MAX, SILENT_SHARE, Owner
 from pocketmq.client.durable.store import Changes, Summary
+from pocketmq.client.libraries import library, translated
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import ConfigError
 
@@ -32,10 +36,10 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, Table
 
 LANE_CHARS_MAX: Final = 400
-"""Of a topic (127), a broker's name (up to 255) and a number; more does not fit into an index key of MySQL."""
+"""For a topic (127), a broker's name (up to 255) and a number; more does not fit into an index key of MySQL."""
 DELETE_AT_ONCE: Final = 500
 CONTENDED: Final = frozenset({1205, 1213, "40001", "40P01"})
-"""MySQL's and PostgreSQL's codes of a transaction that lost against another one: lock wait timeout, deadlock,
+"""MySQL's and PostgreSQL's codes for a transaction that lost to another one: lock wait timeout, deadlock,
 serialization."""
 WAITING, GIVEN_UP = 0, 1
 
@@ -44,13 +48,9 @@ class SqlStore:
     """The entries of one name in a database, owned by one process through a row that it keeps changing."""
 
     def __init__(self, url: str, name: str, *, clock: Clock, timeout_ms: int, lease_ms: int, sync: bool) -> None:
-        try:
-            import sqlalchemy
-        except ImportError as error:
-            raise ConfigError(
-                "retry store refused", why="SQLAlchemy is not installed", hint="pip install 'pocketmq[sql]'"
-            ) from error
-        self._sql = sqlalchemy
+        self._sql = sqlalchemy = library("sqlalchemy", "sql", "retry store refused")
+        kinds = (sqlalchemy.exc.SQLAlchemyError, OSError, ImportError)
+        self._guard = partial(translated, kinds, self._translated)
         try:
             parsed = sqlalchemy.make_url(url)
         except sqlalchemy.exc.ArgumentError as error:
@@ -68,9 +68,9 @@ class SqlStore:
         self._store_name = name
         self._token = ""
         self._kept_token = ""
-        """Of an ownership that could not be given back, because the server was away: it is still ours."""
+        """Of an ownership that could not be given back because the server was unreachable: it is still ours."""
         self._seen: tuple[str, int] = ("", -1)
-        """Token and beat of the owner, as they were found first at ``_seen_ns``. ``_lives``: the beat has moved."""
+        """Token and beat of the owner, first found at ``_seen_ns``. ``_lives``: the beat has moved."""
         self._seen_ns = 0
         self._lives = False
         self._engine: Engine | None = None
@@ -81,7 +81,8 @@ class SqlStore:
         from sqlalchemy.dialects.mysql import LONGBLOB, VARCHAR
 
         metadata = sql.MetaData()
-        # compared byte by byte, as everywhere else: MySQL's usual order knows no upper and lower case
+        engines = {"mysql_engine": "InnoDB", "mariadb_engine": "InnoDB"}
+        # compared byte by byte, as everywhere else: MySQL's default collation ignores case
         exact = {"mysql": "utf8mb4_bin", "mariadb": "utf8mb4_bin"}.get(self._dialect)
 
         def text(size: int) -> Any:
@@ -103,8 +104,7 @@ class SqlStore:
             sql.Column("why", sql.LargeBinary, nullable=False),
             sql.Column("payload", binary, nullable=False),
             sql.Index("pocketmq_retry_due", "name", "state", "lane", "due_ms", "seq"),
-            mysql_engine="InnoDB",
-            mariadb_engine="InnoDB",
+            **engines,
         )
         self._owners: Table = sql.Table(
             "pocketmq_retry_owner",
@@ -112,19 +112,15 @@ class SqlStore:
             sql.Column("name", text(64), primary_key=True),
             sql.Column("token", sql.String(32), nullable=False),
             sql.Column("beat", sql.BigInteger, nullable=False),
-            mysql_engine="InnoDB",
-            mariadb_engine="InnoDB",
+            **engines,
         )
         self._holders: Table = sql.Table(
             "pocketmq_retry_holder",
             metadata,
             sql.Column("token", sql.String(32), primary_key=True),
             sql.Column("host", sql.String(HOST_CHARS_MAX), nullable=False),
-            sql.Column("pid", sql.BigInteger, nullable=False),
-            sql.Column("since_ms", sql.BigInteger, nullable=False),
-            sql.Column("lease_ms", sql.BigInteger, nullable=False),
-            mysql_engine="InnoDB",
-            mariadb_engine="InnoDB",
+            *(sql.Column(name, sql.BigInteger, nullable=False) for name in ("pid", "since_ms", "lease_ms")),
+            **engines,
         )
         self._metadata = metadata
 
@@ -145,7 +141,7 @@ class SqlStore:
     # -- life --------------------------------------------------------------------------------------------------
 
     def open(self, *, read_only: bool = False) -> Summary:
-        """Connect, make the tables where they are missing, take ownership, count.
+        """Connect, make missing tables, take ownership, count the entries.
 
         Raises ``RetryStoreLocked`` where another process owns them; a call after ``left_ms`` takes over from a dead
         one.
@@ -155,17 +151,15 @@ class SqlStore:
         if read_only and self._dialect == "sqlite" and path and path != ":memory:" and not os.path.exists(path):
             raise RetryStoreUnreachable("retry store not opened", why=f"{path} does not exist")  # SQLite would make it
         try:
-            engine = self._engine = self._make_engine()
-            if not read_only:
-                self._make_tables(engine)
-                self._take()
-            return self._summary()
+            with self._guard("retry store not opened"):
+                engine = self._engine = self._make_engine()
+                if not read_only:
+                    self._make_tables(engine)
+                    self._take()
+                return self._summary()
         except RetryStoreError:
             self.close()
             raise
-        except (self._sql.exc.SQLAlchemyError, OSError, ImportError) as error:
-            self.close()
-            raise self._translated("retry store not opened", error) from error
 
     def _make_engine(self) -> "Engine":
         sql = self._sql
@@ -197,7 +191,7 @@ class SqlStore:
         return engine
 
     def _make_tables(self, engine: "Engine") -> None:
-        """Make what is missing. Another process may make the same at this moment: then it is there the next time."""
+        """Make missing tables. Another process may make the same one now: then the next try finds it."""
         for left in reversed(range(len(self._metadata.tables) + 1)):
             try:
                 self._metadata.create_all(engine)
@@ -232,15 +226,7 @@ class SqlStore:
                         raise self._locked(why, left_ms=self._lease_ms)
                     if row.pid is not None:  # a delete that finds nothing would lock a gap of the index in MySQL
                         connection.execute(holders.delete().where(holders.c.token == row.token))
-                connection.execute(
-                    holders.insert().values(
-                        token=owner.token,
-                        host=owner.host,
-                        pid=owner.pid,
-                        since_ms=owner.since_ms,
-                        lease_ms=owner.lease_ms,
-                    )
-                )
+                connection.execute(holders.insert().values(**msgspec.structs.asdict(owner)))
         except RetryStoreError as error:
             if self._lost_a_race(error.__cause__):
                 why = "another process opens it, or writes, at the same moment"
@@ -251,16 +237,13 @@ class SqlStore:
     def _await_end(self, row: Any, before_ns: int) -> None:
         """Return if the owner that ``row`` names has been silent for its lease; raise ``RetryStoreLocked`` if not.
 
-        ``before_ns``: when the look began. The beat was first seen before ``_seen_ns``, and stood still until then.
+        ``before_ns``: when the read began. The beat was first seen before ``_seen_ns``, and has not moved since.
         """
-        known = row.pid is not None
-        owner = Owner(
-            token=str(row.token),
-            host=str(row.host) if known else "",
-            pid=int(row.pid) if known else 0,
-            since_ms=int(row.since_ms) if known else 0,
-            lease_ms=int(row.lease_ms) if known else 0,
-        )
+        owner = Owner(token=str(row.token))
+        if row.pid is not None:
+            owner = msgspec.structs.replace(
+                owner, host=str(row.host), pid=int(row.pid), since_ms=int(row.since_ms), lease_ms=int(row.lease_ms)
+            )
         lease_ms, seen = owner.lease_or(self._lease_ms), (owner.token, int(row.beat))
         if seen != self._seen:
             self._lives = seen[0] == self._seen[0]
@@ -269,12 +252,12 @@ class SqlStore:
         if still_ms >= lease_ms:
             return
         if self._lives and still_ms < lease_ms * SILENT_SHARE:
-            raise self._locked("it lives, its last sign of life was just seen", owner)
+            raise self._locked("it lives: its last sign of life was just seen", owner)
         why = f"it may be dead: without a sign of life for {still_ms} of {lease_ms} ms"
         raise self._locked(why, owner, left_ms=lease_ms - still_ms)
 
     def _lost_a_race(self, error: BaseException | None) -> bool:
-        """Tell whether a statement failed only because another process's came first."""
+        """Return whether a statement failed only because another process's came first."""
         if isinstance(error, self._sql.exc.IntegrityError):
             return True
         fault = getattr(error, "orig", None)
@@ -347,12 +330,12 @@ class SqlStore:
                     os.rename(path + suffix, aside + suffix)
         except OSError as error:
             raise RetryStoreCorrupt("retry store not repaired", why=f"not moved aside: {error}") from error
-        return f"moved aside to {aside}, its messages are NOT resent; begun anew, empty"
+        return f"moved aside to {aside}, its messages are NOT resent; a new, empty one is begun"
 
     # -- writing -----------------------------------------------------------------------------------------------
 
     def write(self, changes: Changes) -> None:
-        """Carry out one transaction."""
+        """Write in one transaction."""
         table, sql = self._table, self._sql
         ours = table.c.name == self._store_name
         for entry in changes.added:
@@ -400,24 +383,21 @@ class SqlStore:
 
     @contextmanager
     def _transaction(self, what: str, *, own: bool = True) -> "Iterator[Connection]":
-        """Open a transaction; with ``own`` it fails unless the ownership is still ours."""
+        """Open a transaction; with ``own`` it fails if the ownership is lost."""
         engine = self._engine
         if engine is None:
             raise RetryStoreUnreachable(what, why=f"{self.name} is not open")
         owners = self._owners
-        try:
-            with engine.begin() as connection:
-                if own:
-                    ours = (owners.c.name == self._store_name) & (owners.c.token == self._token)
-                    if connection.execute(owners.update().where(ours).values(beat=owners.c.beat + 1)).rowcount != 1:
-                        raise RetryStoreLocked(
-                            what,
-                            why=f"the lease of {self.name} ran out, and another process owns it now",
-                            hint="give each process a name of its own; raise lease_ms if this one was only slow",
-                        )
-                yield connection
-        except (self._sql.exc.SQLAlchemyError, OSError) as error:
-            raise self._translated(what, error) from error
+        with self._guard(what), engine.begin() as connection:
+            if own:
+                ours = (owners.c.name == self._store_name) & (owners.c.token == self._token)
+                if connection.execute(owners.update().where(ours).values(beat=owners.c.beat + 1)).rowcount != 1:
+                    raise RetryStoreLocked(
+                        what,
+                        why=f"the lease of {self.name} ran out, and another process owns it now",
+                        hint="give each process a name of its own; raise lease_ms if this one was only slow",
+                    )
+            yield connection
 
     # -- reading -----------------------------------------------------------------------------------------------
 
@@ -447,16 +427,9 @@ class SqlStore:
         return (table.c.name == self._store_name) & (table.c.state == WAITING) & (table.c.lane == lane)
 
     def _entries(self, where: Any, order: tuple[Any, ...], count: int, size_bytes: int) -> list[Entry]:
-        """Read in parts of growing numbers: how large the payloads are is not known before."""
+        """Read the index first, then the payloads in parts."""
         table = self._table
-        columns = (
-            table.c.seq,
-            table.c.due_ms,
-            table.c.attempts,
-            table.c.lane,
-            table.c.order_key,
-            table.c.payload_bytes,
-        )
+        columns = [table.c[name] for name in ("seq", "due_ms", "attempts", "lane", "order_key", "payload_bytes")]
         found: list[Entry] = []
         with self._transaction("retry store not read", own=False) as connection:
             heads = connection.execute(self._sql.select(*columns).where(where).order_by(*order).limit(count)).all()
@@ -480,7 +453,7 @@ class SqlStore:
         return found
 
     def oldest_seq(self, start_seq: int) -> int:
-        """Return the smallest seq of what waits."""
+        """Return the smallest seq of the waiting entries."""
         table = self._table
         waiting = (table.c.name == self._store_name) & (table.c.state == WAITING) & (table.c.seq >= start_seq)
         query = self._sql.select(table.c.seq).where(waiting).order_by(table.c.seq).limit(1)
@@ -488,7 +461,7 @@ class SqlStore:
             return connection.execute(query).scalar() or 0
 
     def given_up(self, start_seq: int, count: int) -> list[tuple[Entry, str]]:
-        """Return what was given up."""
+        """Return entries that were given up."""
         table = self._table
         query = (
             self._sql.select(table)
@@ -505,7 +478,7 @@ class SqlStore:
         return found
 
     def purge_given_up(self, entries: Sequence[Entry]) -> None:
-        """Remove what was given up."""
+        """Remove entries that were given up."""
         table = self._table
         seqs = [entry.seq for entry in entries]
         ours = (table.c.name == self._store_name) & (table.c.state == GIVEN_UP)
@@ -517,7 +490,7 @@ class SqlStore:
         text = f"{self.name}: {getattr(error, 'orig', None) or error}"
         low = text.lower()
         if "malformed" in low or "not a database" in low or "file is encrypted" in low:
-            return RetryStoreCorrupt(what, why=text, hint="it is moved aside at the next opening")
+            return RetryStoreCorrupt(what, why=text, hint="the next opening moves it aside")
         if "database or disk is full" in low or "is full" in low or "no space" in low:
             return RetryStoreFull(what, why=text, hint="free space in the database")
         if isinstance(error, self._sql.exc.DataError | self._sql.exc.IntegrityError):

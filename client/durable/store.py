@@ -1,6 +1,6 @@
-"""What every retry store can do.
+"""The interface of a retry store.
 
-Lives here: the ``RetryStore`` protocol, what is written together (``Changes``), what a store finds when it is opened
+Lives here: the ``RetryStore`` protocol, the changes of one write (``Changes``), the contents found by ``open``
 (``Summary``).
 """
 
@@ -16,7 +16,7 @@ DUE_MS_MAX = 1 << 60
 
 @dataclass(slots=True)
 class Changes:
-    """What becomes durable together: all of it or nothing.
+    """Changes that become durable together: all or none.
 
     ``moved``: (entry as it is stored, its new due time, its new attempts). ``given_up``: (entry, why).
     """
@@ -30,7 +30,7 @@ class Changes:
         return bool(self.added or self.removed or self.moved or self.given_up)
 
     def merge(self, other: "Changes") -> None:
-        """Take in what another one holds, behind this one's."""
+        """Append the changes of ``other``."""
         self.added += other.added
         self.removed += other.removed
         self.moved += other.moved
@@ -39,7 +39,7 @@ class Changes:
 
 @dataclass(slots=True)
 class Summary:
-    """What waits in a store. ``lanes``: lane -> order key -> entries. ``oldest_seq``: 0 if nothing waits."""
+    """The contents of a store. ``lanes``: lane -> order key -> entries. ``oldest_seq``: 0 if nothing waits."""
 
     count: int = 0
     size_bytes: int = 0
@@ -67,12 +67,13 @@ class Summary:
 
 
 class RetryStore(Protocol):
-    """Where messages wait. Used by one thread at a time; every call may block for as long as its own timeouts say.
+    """Where messages wait. Used by one thread at a time; every call may block up to its own timeouts.
 
     One process owns a store while it is open: ``open`` raises ``RetryStoreLocked`` where another one does, and where
-    ownership can be lost (a lease that ran out), each ``write`` checks it. ``open`` is one look; whether it is worth
-    another one says ``RetryStoreLocked.left_ms``, and the object remembers what it saw of the owner (``ownership``).
-    Entries leave by ``write`` alone, so what was fetched and not settled is there again after a crash.
+    ownership can be lost (a lease that ran out), each ``write`` checks it. ``open`` tries once;
+    ``RetryStoreLocked.left_ms`` says whether another try is worthwhile, and the object remembers what it saw of the
+    owner (``ownership``). Entries leave only through ``write``, so entries read but not settled are still there after a
+    crash.
 
     Raises ``RetryStoreError``: ``RetryStoreLocked``, ``RetryStoreCorrupt``, ``RetryStoreUnreachable``,
     ``RetryStoreFull``, ``RetryStoreRefused``. After the first three, close the store and open it again.
@@ -85,11 +86,11 @@ class RetryStore(Protocol):
 
     @property
     def durability(self) -> str:
-        """What is true of an entry once ``write`` returned, in words."""
+        """What a written entry survives, in words."""
         ...
 
     def open(self, *, read_only: bool = False) -> Summary:
-        """Take ownership (not if ``read_only``) and return what is there."""
+        """Take ownership (not if ``read_only``) and return the contents."""
         ...
 
     def write(self, changes: Changes) -> None:
@@ -112,11 +113,11 @@ class RetryStore(Protocol):
         ...
 
     def oldest_seq(self, start_seq: int) -> int:
-        """Return the smallest seq of what waits, 0 if nothing does; none is smaller than ``start_seq``."""
+        """Return the smallest seq of the waiting entries, 0 without any; none is smaller than ``start_seq``."""
         ...
 
     def given_up(self, start_seq: int, count: int) -> list[tuple[Entry, str]]:
-        """Return what was given up, and why, from ``start_seq`` on."""
+        """Return entries that were given up, and why, from ``start_seq`` on."""
         ...
 
     def purge_given_up(self, entries: Sequence[Entry]) -> None:
@@ -128,7 +129,7 @@ class RetryStore(Protocol):
         ...
 
     def repair(self) -> str:
-        """Try to make a corrupt store usable, return what was done; raise ``RetryStoreCorrupt`` if it cannot be."""
+        """Try to make a corrupt store usable; return what was done, or raise ``RetryStoreCorrupt``."""
         ...
 
     def close(self) -> None:

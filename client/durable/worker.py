@@ -1,4 +1,4 @@
-"""The thread that owns the retry store: group commit, limits, opening anew after a fault.
+"""The thread that owns the retry store: group commit, limits, reopening after a fault.
 
 Lives here: ``StoreWorker`` and its jobs. The event loop hands jobs over and gets each answer by one hop back; it never
 waits for the store.
@@ -19,6 +19,7 @@ from pocketmq.client.durable.errors import (
     RetryStoreRefused,
     RetryStoreUnreachable,
 )
+from pocketmq.client.durable.options import RetryOptions
 from pocketmq.client.durable.ownership import Patience, StoreWait
 from pocketmq.client.durable.store import Changes, RetryStore, Summary
 from pocketmq.common.clock import Clock
@@ -27,12 +28,12 @@ from pocketmq.common.runner import LoopMailbox, Runner, Worker
 
 GROUP_BYTES = 4 << 20
 GROUP_ENTRIES = 4_000
-"""What one write of the store takes together at most."""
+"""At most so much goes into one write of the store."""
 KEEP_ALIVE_SHARE = 3
 """A lease is renewed three times before it would run out."""
 
 Answer = Callable[[Any, RetryStoreError | None], None]
-"""Called in the event loop with what came out of a job: (result, None) or (None, error)."""
+"""Called in the event loop with the result of a job: (result, None) or (None, error)."""
 
 
 @dataclass(slots=True)
@@ -63,13 +64,13 @@ class _Read:
 
 
 class StoreWorker:
-    """Uses one ``RetryStore`` in a thread of its own. ``count`` and ``size_bytes`` include what was given up.
+    """Uses one ``RetryStore`` in a thread of its own. ``count`` and ``size_bytes`` include given-up entries.
 
     ``opened(summary, note)``, ``failed(error)`` and ``waits(wait, error)`` are called in the event loop. After a fault
-    that is not the message's the store is closed; what comes then fails at once, and every ``reopen_ms`` an opening is
-    tried. While another process owns the store that may be dead, it is looked at more often, and ``waits`` is called
-    instead of ``failed``, about each second.
-    A corrupt store is repaired (or moved aside) at its next opening, at most once in ``REPAIR_GAP_MS``.
+    not caused by a message the store is closed; jobs then fail at once, and every ``reopen_ms`` the worker tries to
+    open it. While its owner is another process that may be dead, the worker tries more often, and calls ``waits``
+    instead of ``failed``, about once a second. A corrupt store is repaired (or moved aside) at its next opening, at
+    most once in ``REPAIR_GAP_MS``.
     """
 
     REPAIR_GAP_MS = 60_000
@@ -81,12 +82,8 @@ class StoreWorker:
         mailbox: LoopMailbox,
         clock: Clock,
         log: EventLog,
+        options: RetryOptions,
         *,
-        count_max: int,
-        size_bytes_max: int,
-        keys_max: int,
-        lease_ms: int,
-        reopen_ms: int,
         opened: Callable[[Summary, str], None],
         failed: Callable[[RetryStoreError], None],
         waits: Callable[[StoreWait, RetryStoreError], None] | None = None,
@@ -98,15 +95,12 @@ class StoreWorker:
         self._mailbox = mailbox
         self._clock = clock
         self._log = log
-        self._count_max = count_max
-        self._size_bytes_max = size_bytes_max
-        self._keys_max = keys_max
-        self._keep_alive_ms = lease_ms / KEEP_ALIVE_SHARE
-        self._reopen_ms = reopen_ms
+        self._options = options
+        self._keep_alive_ms = options.lease_ms / KEEP_ALIVE_SHARE
         self._opened = opened
         self._failed = failed
         self._waits = waits
-        self._patience = Patience(store.name, clock, self._tell)
+        self._patience = Patience(store.name, clock, self._report_wait)
         self._jobs: deque[_Add | _Change | _Read] = deque()
         self._worker: Worker | None = None
         self._next_open_ns = 0
@@ -117,7 +111,7 @@ class StoreWorker:
         self._stopping = False
         self._closed: Callable[[], None] = _nothing
         self._in_doubt: dict[int, Entry] = {}
-        """Entries whose removal failed: the store may have carried it out all the same. It is asked for again."""
+        """Entries whose removal failed, although the store may have removed them. The removal is repeated."""
         self._ended = threading.Event()
 
     # -- the event loop's side ---------------------------------------------------------------------------------
@@ -135,7 +129,7 @@ class StoreWorker:
         self._post(_Change(changes, answer))
 
     def read(self, work: Callable[[RetryStore], Any], answer: Answer) -> None:
-        """Call ``work(store)`` behind all that was handed over before."""
+        """Call ``work(store)`` after all earlier jobs."""
         self._post(_Read(work, answer))
 
     def _post(self, job: _Add | _Change | _Read) -> None:
@@ -146,14 +140,14 @@ class StoreWorker:
         self._worker.wake()
 
     def stop(self, closed: Callable[[], None]) -> None:
-        """Carry out what was handed over, then close the store and call ``closed`` in the event loop."""
+        """Finish the jobs handed over, then close the store and call ``closed`` in the event loop."""
         self._closed = closed
         self._stopping = True
         if self._worker is not None:
             self._worker.wake()
 
     def join(self) -> None:
-        """End the thread, which has nothing to do any more."""
+        """End the thread, which has no more work."""
         if self._worker is not None:
             self._worker.stop()
 
@@ -165,7 +159,7 @@ class StoreWorker:
     # -- the thread's side -------------------------------------------------------------------------------------
 
     def step(self) -> float | None:
-        """Do all that waits; return the ms until the ownership must be renewed or an opening be tried."""
+        """Do all waiting jobs; return the ms until the next renewal of the ownership or attempt to open."""
         if self._ended.is_set():
             return None
         if self.fault is not None:
@@ -195,7 +189,7 @@ class StoreWorker:
             self._note(error)
 
     def _group(self) -> None:
-        """Carry out the next job; additions and changes that wait behind each other become one write."""
+        """Carry out the next job; consecutive additions and changes become one write."""
         job = self._jobs.popleft()
         if self.fault is not None:
             if isinstance(job, _Change):  # a repair may lose these entries
@@ -233,27 +227,27 @@ class StoreWorker:
         for number, item in enumerate(job.items):
             try:
                 payload = encode_kept(item.message)
-            except Exception as fault:  # text that is no Unicode, for instance: one caller's fault, told to that one
+            except Exception as fault:  # invalid Unicode, for instance: one caller's fault, and its error
                 refused = RetryStoreRefused("message not kept", why=f"it cannot be written: {fault}")
                 self._mailbox.post(job.answer, None, refused)
                 return None
             added.append(Entry(seq + number, now_ms + item.pause_ms, 0, item.lane, item.message.order_key, payload))
         size_bytes = sum(entry.size_bytes for entry in added)
         why = ""
-        if self._total_count() + len(added) > self._count_max:
-            why = f"{self._total_count()} messages are in it, count_max is {self._count_max}"
-        elif self._total_bytes() + size_bytes > self._size_bytes_max:
-            why = f"{self._total_bytes()} bytes are in it, size_bytes_max is {self._size_bytes_max}"
-        elif any(entry.lane for entry in added) and sum(map(len, summary.lanes.values())) >= self._keys_max:
+        if self._total_count() + len(added) > self._options.count_max:
+            why = f"{self._total_count()} messages are in it, count_max is {self._options.count_max}"
+        elif self._total_bytes() + size_bytes > self._options.size_bytes_max:
+            why = f"{self._total_bytes()} bytes are in it, size_bytes_max is {self._options.size_bytes_max}"
+        elif any(entry.lane for entry in added) and sum(map(len, summary.lanes.values())) >= self._options.keys_max:
             known = summary.lanes
             if any(entry.order_key not in known.get(entry.lane, ()) for entry in added):
-                why = f"messages of {self._keys_max} keys wait, keys_max"
+                why = f"messages of {self._options.keys_max} keys wait, keys_max"
         if why:
             error = RetryStoreFull("retry store is full", why=why, hint="wait until it drains, or raise the limit")
             self._mailbox.post(job.answer, None, error)
             return None
         summary.last_seq = seq + len(added) - 1
-        for entry in added:  # counted now, so that what follows in the same write sees it
+        for entry in added:  # counted now: later jobs of the same write see it
             summary.add(entry.seq, entry.size_bytes, entry.lane, entry.order_key)
         return Changes(added=added)
 
@@ -270,7 +264,7 @@ class StoreWorker:
         for _, changes in group:
             together.merge(changes)
         error = self._attempt(together)
-        # one of them is refused, or needs room that there is none of: removals must go on, they make the room
+        # one job is refused, or finds no room: removals must go on, they make room
         if isinstance(error, RetryStoreRefused | RetryStoreFull) and len(group) > 1:
             for job, changes in group:
                 self._settle(job, changes, self._attempt(changes))
@@ -346,15 +340,17 @@ class StoreWorker:
     # -- faults ------------------------------------------------------------------------------------------------
 
     def _note(self, error: RetryStoreError) -> None:
-        """Close the store after a fault that is not one message's."""
+        """Close the store after a fault not caused by a message."""
         if not isinstance(error, RetryStoreLocked | RetryStoreCorrupt | RetryStoreUnreachable):
             return
         self._corrupt = isinstance(error, RetryStoreCorrupt)
         self.fault = error
         self._patience.end()
         self.store.close()
-        self._next_open_ns = self._clock.monotonic_ns() + self._reopen_ms * 1_000_000
-        self._log.error("retry_store_failed", store=self.store.name, error=str(error), reopen_ms=self._reopen_ms)
+        self._next_open_ns = self._clock.monotonic_ns() + self._options.reopen_ms * 1_000_000
+        self._log.error(
+            "retry_store_failed", store=self.store.name, error=str(error), reopen_ms=self._options.reopen_ms
+        )
         self._mailbox.post(self._failed, error)
 
     def _try_open(self) -> None:
@@ -389,7 +385,8 @@ class StoreWorker:
             waiting_bytes=self.summary.size_bytes,
             given_up=self.summary.given_up_count,
         )
-        lanes = {lane: dict(keys) for lane, keys in self.summary.lanes.items()}  # the thread's own goes on changing
+        # a copy: the thread's own summary goes on changing
+        lanes = {lane: dict(keys) for lane, keys in self.summary.lanes.items()}
         self._mailbox.post(self._opened, Summary(self.summary.count, self.summary.size_bytes, lanes=lanes), note)
 
     def _wait(self, error: RetryStoreLocked) -> bool:
@@ -402,7 +399,7 @@ class StoreWorker:
         self._next_open_ns = self._clock.monotonic_ns() + int(pause_ms * 1_000_000)
         return True
 
-    def _tell(self, wait: StoreWait) -> None:
+    def _report_wait(self, wait: StoreWait) -> None:
         if self._waits is not None:
             self._mailbox.post(self._waits, wait, self.fault)
 
@@ -420,10 +417,10 @@ class StoreWorker:
         self._in_doubt.update((entry.seq, entry) for entry, _ in changes.given_up)
 
     def _count_doubtful(self, summary: Summary) -> None:
-        """Count what was removed although the store did not say so: until its removal is told, it counts as waiting.
+        """Count entries that the store removed without confirming it: until then they count as waiting.
 
-        Who asked for the removal asks again, and only then takes the message off his counts; without this it would be
-        taken off twice, and a later message of its key sent before those that wait.
+        The resender repeats the removal, and only then uncounts the message; otherwise it would be uncounted twice, and
+        a later message of its key would overtake waiting ones.
         """
         for entry in self._in_doubt.values():
             if entry.lane:
@@ -440,7 +437,7 @@ class StoreWorker:
     def _repair(self, now_ns: int) -> str:
         if self._repaired_ns is not None and now_ns - self._repaired_ns < self.REPAIR_GAP_MS * 1_000_000:
             raise RetryStoreCorrupt(
-                "retry store not opened", why="it is corrupt again, soon after a repair", hint="look at its disk"
+                "retry store not opened", why="it is corrupt again, soon after a repair", hint="check its disk"
             )
         self._repaired_ns = now_ns
         return self.store.repair()
@@ -467,4 +464,4 @@ def _stopped() -> RetryStoreUnreachable:
 
 
 def _nothing() -> None:
-    """Nobody waits for the end."""
+    """Do nothing: no caller waits for the end."""

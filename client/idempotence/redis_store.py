@@ -7,9 +7,11 @@ instances do not matter.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from pocketmq.client.idempotence.store import Claim, MarkStoreUnavailable
+from pocketmq.client.libraries import library, translated
 from pocketmq.common.errors import ConfigError
 
 PREFIX: Final = "pocketmq:mark:"
@@ -56,17 +58,11 @@ class RedisStore:
     """
 
     def __init__(self, url: str, *, prefix: str = PREFIX, timeout_s: float = 5.0) -> None:
-        try:
-            import redis.asyncio as library
-            from redis.exceptions import RedisError
-        except ImportError as error:
-            raise ConfigError(
-                "marks in Redis need the redis library", why=str(error), hint="pip install 'pocketmq[redis]'"
-            ) from error
+        redis = library("redis.asyncio", "redis", "marks in Redis need a library")
         self._prefix = prefix
-        self._errors: tuple[type[Exception], ...] = (RedisError, OSError, TimeoutError)
+        self._guard = partial(translated, (redis.RedisError, OSError), _unavailable)
         try:
-            self._client: Any = library.Redis.from_url(
+            self._client: Any = redis.Redis.from_url(
                 url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s, decode_responses=True
             )
         except ValueError as error:
@@ -77,20 +73,16 @@ class RedisStore:
 
     async def open(self) -> None:
         """Connect."""
-        try:
+        with self._guard("not connected"):
             await self._client.ping()
-        except self._errors as error:
-            raise _unavailable("not connected", error) from error
 
     async def _run(self, what: str, script: Any, keys: Sequence[str], *arguments: object) -> list[int]:
         """Run a script for each key; all travel together."""
-        try:
+        with self._guard(what):
             async with self._client.pipeline(transaction=False) as pipeline:
                 for key in keys:
                     await script(keys=[self._prefix + key], args=arguments, client=pipeline)
                 return [int(result) for result in await pipeline.execute()]
-        except self._errors as error:
-            raise _unavailable(what, error) from error
 
     async def claim(
         self, keys: Sequence[str], owner: str, now_ms: int, lease_ms: int, window_ms: int

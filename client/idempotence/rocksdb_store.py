@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from pocketmq.client.idempotence.store import Claim, MarkStoreFull, MarkStoreUnavailable
-from pocketmq.common.errors import ConfigError, PocketMQError
+from pocketmq.client.libraries import library, translated
 
 MAX_KEYS: Final = 10_000_000
 PURGE_MAX: Final = 10_000
@@ -32,15 +32,9 @@ class RocksStore:
     """
 
     def __init__(self, path: str | Path, *, max_keys: int = MAX_KEYS, sync: bool = False) -> None:
-        try:
-            import rocksdict
-        except ImportError as error:
-            raise ConfigError(
-                "marks in RocksDB need the rocksdict library", why=str(error), hint="pip install 'pocketmq[rocksdb]'"
-            ) from error
         self.evicted = 0
         self.max_keys = max_keys
-        self._library: Any = rocksdict
+        self._library = rocksdict = library("rocksdict", "rocksdb", "marks in RocksDB need a library")
         self._path = str(path)
         self._write_options: Any = rocksdict.WriteOptions()
         self._write_options.sync = sync
@@ -55,16 +49,14 @@ class RocksStore:
 
     async def _run(self, what: str, work: Callable[[], T]) -> T:
         def guarded() -> T:
-            try:
+            with translated((Exception,), self._unavailable, what):  # rocksdict raises bare exceptions
                 return work()
-            except PocketMQError:
-                raise
-            except Exception as error:  # rocksdict raises plain exceptions
-                raise MarkStoreUnavailable(
-                    f"marks: {what}", why=f"{type(error).__name__}: {error}", hint=f"look at {self._path}"
-                ) from error
 
         return await asyncio.get_running_loop().run_in_executor(self._thread, guarded)
+
+    def _unavailable(self, what: str, error: Exception) -> MarkStoreUnavailable:
+        why = f"{type(error).__name__}: {error}"
+        return MarkStoreUnavailable(f"marks: {what}", why=why, hint=f"check {self._path}")
 
     async def open(self) -> None:
         """Open or make the database."""

@@ -12,9 +12,11 @@ import hashlib
 import importlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pocketmq.client.idempotence.store import Claim, MarkStoreUnavailable
+from pocketmq.client.libraries import library, translated
 from pocketmq.common.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -45,15 +47,10 @@ class SqlStore:
     """
 
     def __init__(self, database: "str | Engine", *, table: str = TABLE, max_keys: int = MAX_KEYS) -> None:
-        try:
-            import sqlalchemy as sa
-        except ImportError as error:
-            raise ConfigError(
-                "marks in SQL need SQLAlchemy", why=str(error), hint="pip install 'pocketmq[sql]'"
-            ) from error
         self.evicted = 0
         self.max_keys = max_keys
-        self._sa: Any = sa
+        self._sa = sa = library("sqlalchemy", "sql", "marks in SQL need a library")
+        self._guard = partial(translated, (sa.exc.SQLAlchemyError,), _unavailable)
         self._owns_engine = isinstance(database, str)
         self.engine: Engine = _engine(sa, database) if isinstance(database, str) else database
         self._is_sqlite = self.engine.dialect.name == "sqlite"
@@ -72,11 +69,8 @@ class SqlStore:
 
     async def _run(self, what: str, work: Callable[["Connection"], T]) -> T:
         def transaction() -> T:
-            try:
-                with self.engine.begin() as connection:
-                    return work(connection)
-            except self._sa.exc.SQLAlchemyError as error:
-                raise _unavailable(what, error) from error
+            with self._guard(what), self.engine.begin() as connection:
+                return work(connection)
 
         return await asyncio.get_running_loop().run_in_executor(self._threads, transaction)
 
@@ -199,17 +193,13 @@ class SqlStore:
 
         Of two transactions with one key the second waits here until the first ends, and then finds it done, or free.
         """
-        try:
+        with self._guard("not marked"):
             return self._enter(connection, keys, owner, _DONE, now_ms, now_ms + window_ms)
-        except self._sa.exc.SQLAlchemyError as error:
-            raise _unavailable("not marked", error) from error
 
     def connect(self) -> "Connection":
         """Return a connection of the pool; blocks."""
-        try:
+        with self._guard("not connected"):
             return self.engine.connect()
-        except self._sa.exc.SQLAlchemyError as error:
-            raise _unavailable("not connected", error) from error
 
     async def in_thread(self, work: Callable[[], T], *, may_wait: bool) -> T:
         """Run blocking work of a transaction in a thread of the store.

@@ -18,6 +18,7 @@ from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.durable import DurableRetry, RetryRule
 from pocketmq.client.durable.entry import KeptMessage, lane_of
 from pocketmq.client.durable.opening import StoreOptions, open_url
+from pocketmq.client.durable.options import RetryOptions
 from pocketmq.client.durable.worker import StoreWorker, ToKeep
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.events import NullLog
@@ -40,11 +41,7 @@ async def _fill(directory: str, *, ordered: bool, sync: bool = False) -> float:
         LoopMailbox(loop),
         SystemClock(),
         NullLog(),
-        count_max=1 << 40,
-        size_bytes_max=1 << 50,
-        keys_max=1 << 20,
-        lease_ms=10_000,
-        reopen_ms=1_000,
+        RetryOptions(count_max=1 << 40, size_bytes_max=1 << 50, keys_max=1 << 20, lease_ms=10_000, reopen_ms=1_000),
         opened=lambda summary, note: opened.set(),
         failed=lambda error: None,
     )

@@ -164,11 +164,7 @@ async def test_a_clock_that_is_put_back_delays_nothing_for_as_long() -> None:
         LoopMailbox(asyncio.get_running_loop()),
         clock,
         port.log,
-        count_max=100,
-        size_bytes_max=1 << 20,
-        keys_max=100,
-        lease_ms=3_000,
-        reopen_ms=100,
+        RetryOptions(count_max=100, size_bytes_max=1 << 20, keys_max=100, lease_ms=3_000, reopen_ms=100),
         opened=lambda summary, note: opened.set(),
         failed=lambda error: None,
     )

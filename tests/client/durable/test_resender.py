@@ -87,11 +87,7 @@ async def test_everything_is_delivered_once(ordered: bool) -> None:
         LoopMailbox(asyncio.get_running_loop()),
         port.clock,
         port.log,
-        count_max=10_000,
-        size_bytes_max=1 << 30,
-        keys_max=100,
-        lease_ms=3_000,
-        reopen_ms=100,
+        RetryOptions(count_max=10_000, size_bytes_max=1 << 30, keys_max=100, lease_ms=3_000, reopen_ms=100),
         opened=lambda summary, note: opened.set(),
         failed=lambda error: None,
     )

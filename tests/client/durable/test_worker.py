@@ -10,6 +10,7 @@ from pocketmq.client.durable.errors import (
     RetryStoreRefused,
     RetryStoreUnreachable,
 )
+from pocketmq.client.durable.options import RetryOptions
 from pocketmq.client.durable.store import Changes
 from pocketmq.client.durable.worker import StoreWorker, ToKeep
 from pocketmq.common.clock import ManualClock
@@ -38,19 +39,17 @@ class Bench:
         self.openings: list[Any] = []
         self.faults: list[Any] = []
         self.waits: list[Any] = []
-        options = {"count_max": 100, "size_bytes_max": 1 << 20, "keys_max": 10, **limits}
+        options: dict[str, Any] = {"count_max": 100, "size_bytes_max": 1 << 20, "keys_max": 10, **limits}
         self.worker = StoreWorker(
             self.store,
             self.runner,
             LoopMailbox(Loop()),
             self.clock,
             NullLog(),
-            lease_ms=3_000,
-            reopen_ms=500,
+            RetryOptions(lease_ms=3_000, reopen_ms=500, **options),
             opened=lambda summary, note: self.openings.append((summary.count, note)),
             failed=self.faults.append,
             waits=lambda wait, error: self.waits.append((wait.waited_ms, error)),
-            **options,
         )
         self.worker.start()
 
