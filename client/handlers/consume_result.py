@@ -1,7 +1,7 @@
-"""What a handler may answer, and what becomes of messages that were not done.
+"""The answers of handlers, and the fate of messages that were not done.
 
-Lives here: ``ConsumeResult`` and ``Later`` (what handlers return), ``Outcome`` (what that means for the messages in
-hand), ``FailurePolicy`` (who takes the messages that failed).
+Lives here: ``ConsumeResult`` and ``Later`` (what handlers return), ``Outcome`` (their meaning for the messages of the
+call), ``FailurePolicy`` (takes the failed messages).
 """
 
 import enum
@@ -22,7 +22,7 @@ SUSPEND_MS_MAX: Final = 30_000
 
 
 class ConsumeResult(enum.Enum):
-    """What became of the messages that a handler was called with (ConsumeConcurrentlyStatus, ConsumeOrderlyStatus)."""
+    """The result for the messages of one handler call (ConsumeConcurrentlyStatus, ConsumeOrderlyStatus)."""
 
     SUCCESS = "CONSUME_SUCCESS"
     LATER = "RECONSUME_LATER"
@@ -30,11 +30,11 @@ class ConsumeResult(enum.Enum):
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Later:
-    """Return it to say: not now, try again.
+    """Return it to ask for another try later.
 
     ``delay_level`` 0: the broker decides by the number of attempts; 1 and above: that delay level; -1: to the dead
     letters at once. ``messages``: the ones of a batch that failed; None: all. ``suspend_ms`` counts in ordered
-    consumption only: how long the queue rests before the same message comes again (10 to 30000), 0: as configured.
+    consumption only: how long the queue rests before the same message is tried again (10 to 30000), 0: as configured.
     """
 
     delay_level: int = BROKER_DECIDES
@@ -62,7 +62,7 @@ class Later:
 
 
 class Outcome(NamedTuple):
-    """What one call of a handler came to. ``later``: the messages that are not done; empty: all are.
+    """The result of one handler call. ``later``: the messages that are not done; empty: all are done.
 
     ``reason``: why, in one line (the exception, or what was returned). ``error``: the exception, if there was one.
     """
@@ -78,15 +78,15 @@ DONE: Final = Outcome(())
 
 
 def is_answer(returned: Any) -> bool:
-    """Tell whether a handler may return this: None, True, False, a ``ConsumeResult`` or a ``Later``."""
+    """Return whether a handler may return this: None, True, False, a ``ConsumeResult`` or a ``Later``."""
     return returned is None or returned is True or returned is False or isinstance(returned, ConsumeResult | Later)
 
 
 def outcome_of(returned: Any, messages: Sequence[ReceivedMessage]) -> Outcome:
-    """Return what an answer means for the messages of the call.
+    """Return the meaning of an answer for the messages of the call.
 
-    None, True and SUCCESS: done. False, LATER and ``Later``: again later. Anything else means done, because the handler
-    returned without raising; ``is_answer`` tells whether that deserves a warning.
+    None, True and SUCCESS: done. False, LATER and ``Later``: try later. Anything else means done, because the handler
+    returned without raising; ``is_answer`` says whether that deserves a warning.
     """
     if returned is None or returned is True or returned is ConsumeResult.SUCCESS:
         return DONE
@@ -119,7 +119,7 @@ class FailurePolicy(Protocol):
     async def failed(
         self, messages: Sequence[ReceivedMessage], reason: str, delay_level: int
     ) -> Sequence[ReceivedMessage]:
-        """Take messages over; return those that could not be taken: they are consumed here again after a pause.
+        """Take messages over; return those not taken: they are consumed here again after a pause.
 
         The messages that are not returned count as done: the offset moves past them. ``delay_level`` as in ``Later``:
         0 the broker decides, -1 the dead letters. ``reason``: one line, for people. Raises nothing but cancellation.
@@ -140,7 +140,7 @@ class KeepHere:
 
 
 class DropFailed:
-    """The policy of broadcasting: what failed is dropped with a log line (ConsumeMessageConcurrentlyService)."""
+    """The policy of broadcasting: failed messages are dropped with a log line (ConsumeMessageConcurrentlyService)."""
 
     retry_topic = ""
 

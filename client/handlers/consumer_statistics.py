@@ -1,6 +1,6 @@
-"""What a consumer did lately, for each topic.
+"""The recent figures of a consumer, for each topic.
 
-Lives here: ``TopicCounts`` (counted where it happens) and ``ConsumerStatistics`` (rates over the last minute,
+Lives here: ``TopicCounts`` (plain counters) and ``ConsumerStatistics`` (rates over the last minute,
 RocketMQ's ConsumerStatsManager).
 """
 
@@ -50,7 +50,7 @@ class ConsumerStatistics:
         self._samples: dict[str, deque[_Sample]] = {}
 
     def counts(self, topic: str) -> TopicCounts:
-        """Return the counts of a topic, for those who count."""
+        """Return the counters of a topic."""
         counts = self._topics.get(topic)
         if counts is None:
             counts = self._topics[topic] = TopicCounts()
@@ -58,7 +58,7 @@ class ConsumerStatistics:
         return counts
 
     def sample(self) -> None:
-        """Note where the counts stand, at most once a second."""
+        """Sample the counters, at most once a second."""
         now_ns = self._clock.monotonic_ns()
         for topic, counts in self._topics.items():
             samples = self._samples[topic]
@@ -69,7 +69,7 @@ class ConsumerStatistics:
                 samples.popleft()
 
     def rates(self, topic: str) -> Rates:
-        """Return what a topic did in the last minute."""
+        """Return the rates of a topic in the last minute."""
         counts = self._topics.get(topic)
         if counts is None:
             return Rates()

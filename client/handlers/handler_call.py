@@ -1,7 +1,7 @@
-"""One handler of the user: how it is called, and what its answer means.
+"""One handler of the user: calls it and interprets its answer.
 
-Lives here: ``HandlerCall``: ``async def`` or plain (in a thread), one message or a batch; answers, exceptions and
-nonsense turned into an ``Outcome``.
+Lives here: ``HandlerCall``: ``async def`` or plain (in a thread), one message or a batch; turns answers, exceptions and
+unknown values into an ``Outcome``.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from pocketmq.common.events import EventLog
 from pocketmq.common.message import ReceivedMessage
 
 Handler = Callable[[ReceivedMessage], Any]
-"""``async def`` or a plain function. See ``consume_result.outcome_of`` for what it may return."""
+"""``async def`` or a plain function. ``consume_result.outcome_of`` lists the possible answers."""
 BatchHandler = Callable[[list[ReceivedMessage]], Any]
 """The same for several messages of one queue."""
 
@@ -25,13 +25,13 @@ REASON_LENGTH_MAX = 500
 
 
 class HandlerCall:
-    """A handler with what is known about it.
+    """A handler and its properties.
 
     ``batch_max`` 0: called with one message, else with a list of at most so many, all of one queue. ``is_async``: the
-    call itself returns a coroutine; other handlers run in ``threads()``, and what they return is awaited if it can be.
+    call itself returns a coroutine; other handlers run in ``threads()``, and an awaitable result is awaited.
     """
 
-    __slots__ = ("_log", "_nonsense_told", "batch_max", "handler", "is_async", "name", "threads")
+    __slots__ = ("_log", "_unknown_logged", "batch_max", "handler", "is_async", "name", "threads")
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class HandlerCall:
         self.name = handler_name(handler)
         self._log = log
         self.threads = threads
-        self._nonsense_told = False
+        self._unknown_logged = False
 
     async def invoke(self, messages: list[ReceivedMessage]) -> Any:
         """Call the handler, whatever its kind; return what it returns, raise what it raises."""
@@ -62,7 +62,7 @@ class HandlerCall:
         return returned
 
     async def run(self, messages: list[ReceivedMessage]) -> Outcome:
-        """Call the handler; return what came of it. Raises only the cancellation of the caller's own task."""
+        """Call the handler; return the outcome. Raises only the cancellation of the caller's own task."""
         own = asyncio.current_task()
         try:
             returned = await self.invoke(messages)
@@ -73,13 +73,13 @@ class HandlerCall:
         return self.returned(messages, returned)
 
     def failed(self, messages: Sequence[ReceivedMessage], error: BaseException) -> Outcome:
-        """Return what an exception means: later, all of it."""
+        """Return the outcome of an exception: all messages later."""
         return Outcome(messages, reason=shown(error), error=error)
 
     def returned(self, messages: Sequence[ReceivedMessage], returned: Any) -> Outcome:
-        """Return what an answer means; the first nonsense of this handler is warned of."""
-        if not self._nonsense_told and not is_answer(returned):
-            self._nonsense_told = True
+        """Return the outcome of an answer; warn about the first unknown value of this handler."""
+        if not self._unknown_logged and not is_answer(returned):
+            self._unknown_logged = True
             self._log.warning(
                 "handler_answer_unknown",
                 handler=self.name,
@@ -91,8 +91,8 @@ class HandlerCall:
 
 
 def call_plain(handler: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a plain handler in a thread. A ``StopIteration`` (``next`` of something empty) cannot pass a future, which
-    would then never end: it becomes a ``RuntimeError``, as in a coroutine."""
+    """Call a plain handler in a thread. A ``StopIteration`` (``next`` of an empty iterator) cannot pass through a
+    future, which would never end: it becomes a ``RuntimeError``, as in a coroutine."""
     try:
         return handler(*arguments)
     except StopIteration as error:
@@ -100,10 +100,10 @@ def call_plain(handler: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def ends_the_caller(error: BaseException, own: "asyncio.Task[Any] | None") -> bool:
-    """Tell whether what a handler's call raised is the end of the task, or of the process, that made it.
+    """Return whether an exception of a handler's call ends the calling task, or the process.
 
-    All else is a failure of the handler: also a cancellation of what it awaited, and exceptions of libraries that do
-    not derive from ``Exception``.
+    Anything else is a failure of the handler: also the cancellation of a task it awaited, and library exceptions that
+    do not derive from ``Exception``.
     """
     if isinstance(error, asyncio.CancelledError):
         return own is not None and own.cancelling() > 0
@@ -111,7 +111,7 @@ def ends_the_caller(error: BaseException, own: "asyncio.Task[Any] | None") -> bo
 
 
 def shown(value: object) -> str:
-    """Return the ``repr`` of what a handler returned or raised, which may itself be broken."""
+    """Return the ``repr`` of a handler's result or exception; ``repr`` may itself fail."""
     try:
         return repr(value)[:REASON_LENGTH_MAX]
     except Exception as error:
@@ -119,7 +119,7 @@ def shown(value: object) -> str:
 
 
 def handler_name(handler: object) -> str:
-    """Return what to call a handler in events: module and name, through partials and wrappers."""
+    """Return a handler's name in events: module and name, through partials and wrappers."""
     while isinstance(handler, functools.partial):
         handler = handler.func
     name = getattr(handler, "__qualname__", "") or type(handler).__qualname__

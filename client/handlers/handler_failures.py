@@ -1,7 +1,7 @@
-"""What becomes of the messages that a concurrent handler did not finish.
+"""Messages that a concurrent handler did not finish.
 
-Lives here: ``FailedMessages``: the log line (at most ten a second), the failure policy, the next try here when the
-policy could not take them.
+Lives here: ``FailedMessages``: the log line (at most ten a second), the failure policy, another try here when the
+policy does not take them.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ from pocketmq.common.message import ReceivedMessage
 if TYPE_CHECKING:
     from pocketmq.client.handlers.worker_pool import PoolQueue, WorkerPool
 
-TOLD_A_SECOND: Final = 10
-"""A handler that fails for every message must not cost more in log lines than in work."""
+LOGGED_A_SECOND: Final = 10
+"""Limits the cost of logging when a handler fails for every message."""
 
 
 class FailedMessages:
@@ -33,18 +33,18 @@ class FailedMessages:
         self._clock = clock
         self._log = log
         self._second = 0
-        self._told = 0
+        self._logged = 0
         self._untold = 0
 
     async def take(self, pool: "WorkerPool", queue: "PoolQueue", outcome: Outcome) -> None:
-        """Hand the failed messages of one call on; those that nobody takes are put back after the pause.
+        """Hand the failed messages of one call to the policy; put those not taken back after the pause.
 
-        A queue that is being given up keeps them uncommitted, so that its next owner gets them.
+        A closing queue keeps them uncommitted, so that its next owner gets them.
         """
         process_queue = queue.process_queue
         messages = [message for message in outcome.later if process_queue.holds(message)]
         self._counts.failed += len(outcome.later)
-        self._tell(pool.call.name, messages or outcome.later, outcome)
+        self._log_failure(pool.call.name, messages or outcome.later, outcome)
         if not messages or process_queue.dropped or queue.closing:
             return
         rest = await self.hand_on(messages, outcome.reason, outcome.delay_level)
@@ -58,7 +58,7 @@ class FailedMessages:
     async def hand_on(
         self, messages: Sequence[ReceivedMessage], reason: str, delay_level: int
     ) -> Sequence[ReceivedMessage]:
-        """Ask the policy; one that raises has taken nothing."""
+        """Hand messages to the policy; if it raises, it took none."""
         try:
             return await self._policy.failed(messages, reason, delay_level)
         except Exception as error:
@@ -75,17 +75,17 @@ class FailedMessages:
         timer = asyncio.get_running_loop().call_later(self._consume_retry_s, put_back)
         queue.timers.add(timer)
 
-    def _tell(self, handler_name: str, messages: Sequence[ReceivedMessage], outcome: Outcome) -> None:
+    def _log_failure(self, handler_name: str, messages: Sequence[ReceivedMessage], outcome: Outcome) -> None:
         second = self._clock.monotonic_ns() // 1_000_000_000
         if second != self._second:
-            self._second, self._told = second, 0
-        if self._told >= TOLD_A_SECOND:
+            self._second, self._logged = second, 0
+        if self._logged >= LOGGED_A_SECOND:
             self._untold += 1
             return
-        self._told += 1
+        self._logged += 1
         untold, self._untold = self._untold, 0
-        tell = self._log.error if outcome.error is not None else self._log.info
-        tell(
+        log = self._log.error if outcome.error is not None else self._log.info
+        log(
             "handler_failed" if outcome.error is not None else "handler_asked_for_later",
             handler=handler_name,
             message=messages[0],

@@ -1,4 +1,4 @@
-"""Which handler works on what, and since when.
+"""The running handler calls, their messages and start times.
 
 Lives here: ``HandlerWatch``, the table of running calls.
 """
@@ -16,7 +16,7 @@ class RunningCall:
     """One call at a time of one worker, which keeps this object for all its calls. Idle while ``process_queue`` is
     None.
 
-    ``message``: the one it was called with; ``batch``: the list, for a batch handler. ``since_ns``: monotonic.
+    ``message``: the message of the call; ``batch``: the list, for a batch handler. ``since_ns``: monotonic.
     ``may_time_out``: a call that outlasts the consume timeout gives its messages back (never in ordered consumption).
     """
 
@@ -27,7 +27,7 @@ class RunningCall:
         "message",
         "process_queue",
         "since_ns",
-        "slow_told",
+        "slow_logged",
         "task",
         "timed_out",
     )
@@ -40,18 +40,18 @@ class RunningCall:
         self.batch: Sequence[ReceivedMessage] | None = None
         self.since_ns = 0
         self.task: asyncio.Task[Any] | None = None
-        self.slow_told: ReceivedMessage | None = None
+        self.slow_logged: ReceivedMessage | None = None
         self.timed_out: ReceivedMessage | None = None
 
     @property
     def messages(self) -> Sequence[ReceivedMessage]:
-        """What the call was made with."""
+        """The messages of the call."""
         if self.batch is not None:
             return self.batch
         return () if self.message is None else (self.message,)
 
     def idle(self) -> None:
-        """Nothing runs here now."""
+        """Mark as idle: no call runs."""
         self.process_queue = None
         self.message = None
         self.batch = None
@@ -65,17 +65,17 @@ class HandlerWatch:
         self._calls: dict[RunningCall, None] = {}
 
     def new_call(self, handler_name: str, *, may_time_out: bool = True) -> RunningCall:
-        """Return the calls of a new worker; hand them to ``remove`` when it ends."""
+        """Return the record of a new worker's calls; pass it to ``remove`` when the worker ends."""
         call = RunningCall(handler_name, may_time_out)
         self._calls[call] = None
         return call
 
     def remove(self, call: RunningCall) -> None:
-        """Forget the calls of a worker."""
+        """Forget a worker."""
         self._calls.pop(call, None)
 
     def began(self, handler_name: str, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage]) -> RunningCall:
-        """Count one call that cannot time out as running; hand the result to ``remove`` when it has ended."""
+        """Register one running call that cannot time out; pass the result to ``remove`` when it has ended."""
         call = self.new_call(handler_name, may_time_out=False)
         call.process_queue = process_queue
         call.message = messages[0]
@@ -85,9 +85,9 @@ class HandlerWatch:
         return call
 
     def running(self) -> list[RunningCall]:
-        """Return the workers' calls that are under way."""
+        """Return the workers that are running a call."""
         return [call for call in self._calls if call.process_queue is not None]
 
     def call_of(self, task: "asyncio.Task[Any] | None") -> RunningCall | None:
-        """Return the calls that a task makes. Callable from any thread."""
+        """Return the record of a task's calls. Callable from any thread."""
         return next((call for call in list(self._calls) if call.task is task), None)

@@ -1,7 +1,6 @@
 """Concurrent consumption: every message by itself, many at once, in no order.
 
-Lives here: ``ConcurrentMode`` and ``ConcurrentRunner``: which pool gets the messages of a queue, threads for plain
-functions, the end of queues and of the mode.
+Lives here: ``ConcurrentMode`` and ``ConcurrentRunner``: assigns queues to pools, and closes queues and pools.
 """
 
 import asyncio
@@ -38,7 +37,7 @@ class ConcurrentRunner:
         return queue
 
     def pull_pause_ms(self) -> int:
-        """Return 0: nothing but the limits of the queue holds a pull."""
+        """Return 0: only the limits of the queue delay a pull."""
         return 0
 
     def put(self, messages: Sequence[ReceivedMessage]) -> None:
@@ -54,7 +53,7 @@ class ConcurrentRunner:
             pool.put(self._open(pool), part)
 
     def close(self) -> list[asyncio.Event]:
-        """Start nothing further; the events say when the calls that run have ended."""
+        """Start no further call; the events are set when the running calls have ended."""
         return [pool.close(queue) for pool, queue in self._queues.items()]
 
 
@@ -69,11 +68,11 @@ class ConcurrentMode:
         self._mailbox: LoopMailbox
 
     def start(self) -> None:
-        """Make ready; workers start with the first queue of their handler."""
+        """Prepare; workers start with the first queue of their handler."""
         self._mailbox = LoopMailbox(asyncio.get_running_loop())
 
     def add_topic(self, topic: str, call: HandlerCall) -> WorkerPool:
-        """Return the pool of a handler, which gets the messages of ``topic``, also those that come back for a retry."""
+        """Return the pool of a handler, which gets the messages of ``topic``, retries included."""
         pool = self._pools.get(call)
         if pool is None:
             context = self._context
@@ -95,11 +94,11 @@ class ConcurrentMode:
         return pool
 
     async def acquire(self, queues: Sequence[MessageQueue]) -> Sequence[MessageQueue]:
-        """Return all: nothing has to be asked for."""
+        """Return all: no locks are needed."""
         return queues
 
     def runner(self, process_queue: ProcessQueue, call: HandlerCall) -> ConcurrentRunner:
-        """Return what works off a queue."""
+        """Return a runner for a queue."""
         topic = process_queue.queue.topic
         is_retry = topic == self._context.policy.retry_topic
         runner = ConcurrentRunner(process_queue, self.add_topic(topic, call), self._by_topic if is_retry else None)
@@ -107,7 +106,7 @@ class ConcurrentMode:
         return runner
 
     async def finish(self, runners: Sequence[QueueRunner], timeout_s: float) -> Sequence[QueueRunner]:
-        """Start nothing further of these queues, wait for what runs; nobody keeps a queue because it is busy."""
+        """Start no further call for these queues, wait for running ones; a busy queue is given up, too."""
         events = []
         for runner in [runner for runner in self._runners if runner in runners]:
             events += runner.close()
@@ -120,30 +119,30 @@ class ConcurrentMode:
         return ()
 
     async def release(self, queues: Sequence[MessageQueue]) -> None:
-        """Do nothing: nothing was asked for."""
+        """Do nothing: there are no locks."""
 
     def fenced(self, runner: QueueRunner) -> None:
-        """Do nothing: somebody else commits in order, which the broker has told."""
+        """Do nothing: another consumer of the group has the queue in order, and the broker has said so."""
 
     def restart(self, runner: QueueRunner) -> None:
-        """Give up what is in hand of a queue; the next round begins anew at the committed offset."""
+        """Drop the pulled messages of a queue; the next round starts again at the committed offset."""
         if isinstance(runner, ConcurrentRunner):
             runner.close()
         runner.process_queue.drop()
         self._context.rebalance_soon()
 
     def runs_here(self) -> bool:
-        """Tell whether the caller is a handler."""
+        """Return whether the caller is a handler."""
         own = asyncio.current_task()
         return any(pool.runs(own) for pool in self._pools.values())
 
     def start_no_more(self) -> None:
-        """Begin no further call; those that run go on. What a call leaves undone from now on is given back."""
+        """Start no further call; running ones go on. Messages they leave undone from now on are given back."""
         for runner in self._runners:
             runner.close()
 
     def room_made(self, process_queue: ProcessQueue) -> None:
-        """Let a queue be pulled again if it was full and is so no longer."""
+        """Let a queue be pulled again if it was full and has room now."""
         if process_queue.has_room_again():
             self._context.drained(process_queue)
 

@@ -1,11 +1,11 @@
 """Ordered consumption: one call at a time in a queue, in the queue's order, only while the broker's lock is held.
 
-Lives here: ``OrderedMode`` (``QueueMode``): the workers that take turns with the queues, what a failure does to a queue
+Lives here: ``OrderedMode`` (``QueueMode``): the workers that take turns with the queues, the handling of failures
 (RocketMQ ConsumeMessageOrderlyService).
 
 A failed message stays at the head of its queue: the queue rests (``suspend_current_queue_time_millis``) and calls the
-handler with it again, until it is done or was tried ``max_reconsume_times`` times again; then it is a dead letter, and
-the queue goes on. A queue without a valid lock calls nobody; what it has in hand waits.
+handler with it again, until it is done or was retried ``max_reconsume_times`` times; then it becomes a dead letter, and
+the queue goes on. A queue without a valid lock calls no handler; its messages wait.
 """
 
 import asyncio
@@ -22,24 +22,19 @@ from pocketmq.client.handlers.ordered_queue import OrderedRunner
 from pocketmq.client.handlers.process_queue import ProcessQueue
 from pocketmq.client.handlers.queue_locks import LOCK_INTERVAL_MS, LOCK_MAX_LIVE_MS, Lease, QueueLocks
 from pocketmq.client.handlers.queue_mode import ConsumeContext, QueueRunner
+from pocketmq.client.handlers.worker_pool import CANCEL_WAIT_S, TURN_CALLS, Workers
 from pocketmq.common.message import ReceivedMessage
 
-TURN_CALLS: Final = 32
-"""Calls after which a worker goes on to the next queue, and lets the event loop turn."""
 SUSPEND_MS_MIN: Final = 10
 NOT_LOCKED_PAUSE_MS: Final = 1_000
 """Before a queue that is not locked is pulled (DefaultMQPushConsumerImpl.pullTimeDelayMillsWhenException)."""
 BROADCASTING: Final = "BROADCASTING"
-CANCEL_WAIT_S: Final = 1.0
-"""For a handler that does not end when it is canceled."""
-RESTART_S: Final = 1.0
-"""Before a new worker takes the place of one that failed."""
 
 
-class OrderedMode:
+class OrderedMode(Workers):
     """``QueueMode`` for ordered consumption; at most ``concurrency`` queues call their handlers at once.
 
-    Broadcasting needs no locks: nobody else has the queues of this consumer. Belongs to the event loop's thread.
+    Broadcasting needs no locks: each consumer reads every queue for itself. Belongs to the event loop's thread.
     """
 
     def __init__(
@@ -49,6 +44,7 @@ class OrderedMode:
         lock_interval_ms: int = LOCK_INTERVAL_MS,
         lock_max_live_ms: int = LOCK_MAX_LIVE_MS,
     ) -> None:
+        super().__init__(context.instance.supervisor)
         self._context = context
         self._clock = context.instance.clock
         self._log = context.instance.log
@@ -65,9 +61,6 @@ class OrderedMode:
         self._by_topic: dict[str, HandlerCall] = {}
         self._runners: dict[MessageQueue, OrderedRunner] = {}
         self._ready: deque[OrderedRunner] = deque()
-        self._idle: deque[asyncio.Future[None]] = deque()
-        self._workers: dict[asyncio.Task[None], OrderedRunner | None] = {}
-        self._stopping = False
 
     # -- life --------------------------------------------------------------------------------------------------
 
@@ -80,10 +73,7 @@ class OrderedMode:
         """Start no further call, wait for those that run (at most ``timeout_s``), cancel them, give the locks back."""
         self._stopping = True
         await self.finish(list(self._runners.values()), timeout_s)
-        while self._idle:
-            self._wake_one()
-        own = asyncio.current_task()
-        workers = [worker for worker in self._workers if worker is not own]  # a handler may stop its consumer
+        workers = self._wake_all()
         running = [worker for worker in workers if self._workers[worker] is not None]
         if running:
             self._log.warning("handlers_cancelled", handlers=len(running), waited_ms=int(timeout_s * 1000))
@@ -97,13 +87,13 @@ class OrderedMode:
     # -- queues ------------------------------------------------------------------------------------------------
 
     async def acquire(self, queues: Sequence[MessageQueue]) -> Sequence[MessageQueue]:
-        """Return those of these queues whose lock is ours now."""
+        """Return those of these queues whose lock we hold now."""
         return queues if self.locks is None else await self.locks.acquire(queues)
 
     async def release(self, queues: Sequence[MessageQueue]) -> None:
-        """Unlock queues; whoever waits for them is told by the broker.
+        """Unlock queues; the broker notifies waiting clients.
 
-        A call that still runs then is canceled first: the consumer gives up a busy queue only when it stops.
+        A call that still runs is canceled first: the consumer gives up a busy queue only when it stops.
         """
         given = set(queues)
         own = asyncio.current_task()
@@ -121,11 +111,11 @@ class OrderedMode:
             await self.locks.release(queues)
 
     def add_topic(self, topic: str, call: HandlerCall) -> None:
-        """Let ``call`` have the messages of ``topic``, also those that come back through the retry topic."""
+        """Give ``call`` the messages of ``topic``, also those from the retry topic."""
         self._by_topic[topic] = call
 
     def runner(self, process_queue: ProcessQueue, call: HandlerCall) -> OrderedRunner:
-        """Return what works off a queue that was acquired."""
+        """Return a runner for a queue that was acquired."""
         queue = process_queue.queue
         self._by_topic.setdefault(queue.topic, call)
         is_retry = queue.topic == self._context.policy.retry_topic
@@ -135,7 +125,7 @@ class OrderedMode:
         return runner
 
     async def finish(self, runners: Sequence[QueueRunner], timeout_s: float) -> Sequence[QueueRunner]:
-        """Start no further call for these, wait for those that run; return who is still busy after ``timeout_s``.
+        """Start no further call for these, wait for running ones; return the queues still busy after ``timeout_s``.
 
         A busy queue keeps its lock: its call is not over, and the next owner must not start before it is.
         """
@@ -144,7 +134,7 @@ class OrderedMode:
         mine = self._workers.get(own) if own is not None else None
         events = [runner.close() for runner in ours if runner is not mine]
         if mine is not None and mine in ours:
-            mine.close()  # the call that asks for it is not waited for
+            mine.close()  # the call that asks for this is not waited for
         waiting = [asyncio.ensure_future(event.wait()) for event in events if not event.is_set()]
         if waiting:
             _, late = await asyncio.wait(waiting, timeout=timeout_s)
@@ -157,26 +147,26 @@ class OrderedMode:
         return busy
 
     def runs_here(self) -> bool:
-        """Tell whether the caller is a handler of this mode."""
+        """Return whether the caller is a handler of this mode."""
         return asyncio.current_task() in self._workers
 
     def fenced(self, runner: QueueRunner) -> None:
-        """Call nobody for this queue until it is locked again."""
+        """Start no call for this queue until it is locked again."""
         if self.locks is not None:
             self.locks.fenced(runner.process_queue.queue, runner.fencing_token)
 
     def restart(self, runner: QueueRunner) -> None:
-        """Give up what is in hand of a queue; the next round begins anew at the committed offset."""
+        """Drop the pulled messages of a queue; the next round starts again at the committed offset."""
         if isinstance(runner, OrderedRunner):
             runner.close()
         runner.process_queue.drop()
         self._context.rebalance_soon()
 
     def lock_waits(self) -> list[dict[str, Any]]:
-        """Return which queues wait for their lock, and for whom."""
+        """Return the queues that wait for their lock, and its holders."""
         return [] if self.locks is None else self.locks.all_waits()
 
-    # -- what a runner asks ------------------------------------------------------------------------------------
+    # -- requests of runners ------------------------------------------------------------------------------------
 
     def pull_pause_ms(self, queue: MessageQueue) -> int:
         """Return how long a pull has to wait for the lock."""
@@ -187,14 +177,14 @@ class OrderedMode:
         return 0 if self.locks is None else self.locks.token(queue)
 
     def make_ready(self, runner: OrderedRunner) -> None:
-        """Let a worker look at a queue that has messages."""
+        """Offer a queue with messages to the workers."""
         if not runner.is_ready and not runner.is_busy and not runner.is_resting and not self._stopping:
             runner.is_ready = True
             self._ready.append(runner)
             self._wake_one()
 
     def _regained(self, queue: MessageQueue, same: bool) -> None:
-        """Go on with a queue whose lock was lost and is back; begin anew at the committed offset if somebody else may
+        """Go on with a queue whose lock was lost and is back; start again at the committed offset if another client may
         have had it."""
         runner = self._runners.get(queue)
         if runner is None or runner.is_closing:
@@ -209,29 +199,12 @@ class OrderedMode:
 
     # -- workers -----------------------------------------------------------------------------------------------
 
-    def _add_worker(self) -> None:
-        task = asyncio.get_running_loop().create_task(self._work(), name=f"pocketmq-ordered-{self._context.group}")
-        self._workers[task] = None
-        self._context.instance.supervisor.tasks.add(task)
-        task.add_done_callback(self._worker_ended)
+    def add_worker(self) -> None:
+        """Start one more worker."""
+        self._start_worker(self._work(), f"pocketmq-ordered-{self._context.group}")
 
-    def _fill_up(self) -> None:
-        while not self._stopping and len(self._workers) < min(self._context.concurrency, len(self._runners)):
-            self._add_worker()
-
-    def _worker_ended(self, task: "asyncio.Task[None]") -> None:
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            fields = {"restart_after_ms": round(RESTART_S * 1000)}
-            self._context.instance.supervisor.crashed(task.get_name(), error, **fields)
-            asyncio.get_running_loop().call_later(RESTART_S, self._fill_up)
-
-    def _wake_one(self) -> None:
-        while self._idle:
-            sleeper = self._idle.popleft()
-            if not sleeper.done():
-                sleeper.set_result(None)
-                return
+    def _wanted(self) -> int:
+        return min(self._context.concurrency, len(self._runners))
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
@@ -258,13 +231,13 @@ class OrderedMode:
                 running.since_ns = self._clock.monotonic_ns()
                 try:
                     await self._turn(running, runner)
-                except Exception:  # a fault of ours: what it had in hand comes again, in order
+                except Exception:  # a fault of ours: its messages are pulled again, in order
                     self.restart(runner)
                     raise
                 finally:
                     running.idle()
                     self._workers[own] = None
-                    if runner.idle():  # somebody waits for the end of its call
+                    if runner.idle():  # a revocation waits for the end of its call
                         self._context.rebalance_soon()
                 if runner.messages and self.pull_pause_ms(runner.process_queue.queue) == 0:
                     self.make_ready(runner)
@@ -363,9 +336,9 @@ class OrderedMode:
     async def _failed(
         self, runner: OrderedRunner, batch: Sequence[ReceivedMessage], call: HandlerCall, outcome: Outcome
     ) -> bool:
-        """Keep what failed at the head of the queue, in its order; return whether the queue rests now.
+        """Keep failed messages at the head of the queue, in order; return whether the queue rests now.
 
-        Those that were tried often enough go to the dead letters; the queue then goes on with the next message.
+        Those tried often enough become dead letters; the queue then goes on with the next message.
         """
         if runner.process_queue.dropped:
             return True
@@ -388,9 +361,9 @@ class OrderedMode:
             return False
         suspend_ms = outcome.suspend_ms or self._context.suspend_current_queue_time_millis
         suspend_ms = max(SUSPEND_MS_MIN, min(suspend_ms, SUSPEND_MS_MAX))
-        if runner.tells(self._clock.monotonic_ns()):
-            tell = self._log.error if outcome.error is not None else self._log.info
-            tell(
+        if runner.logs(self._clock.monotonic_ns()):
+            log = self._log.error if outcome.error is not None else self._log.info
+            log(
                 "ordered_queue_suspended",
                 queue=str(runner.process_queue.queue),
                 handler=call.name,

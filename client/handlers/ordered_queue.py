@@ -1,4 +1,4 @@
-"""One queue in ordered consumption: what waits, how often its head was tried, whether it rests.
+"""One queue in ordered consumption: its messages, the tries of its head, its rest.
 
 Lives here: ``OrderedRunner`` (``QueueRunner``).
 """
@@ -16,8 +16,8 @@ from pocketmq.common.message import ReceivedMessage
 if TYPE_CHECKING:
     from pocketmq.client.handlers.ordered import OrderedMode
 
-TELL_AGAIN_NS: Final = 10_000_000_000
-"""A queue that fails again and again is told so often."""
+LOG_AGAIN_NS: Final = 10_000_000_000
+"""Between two log lines of a queue that keeps failing."""
 
 
 class OrderedRunner:
@@ -30,9 +30,9 @@ class OrderedRunner:
     __slots__ = (
         "_by_topic",
         "_call",
+        "_log_ns",
         "_mode",
         "_quiet",
-        "_tell_ns",
         "_timer",
         "_token",
         "attempts",
@@ -60,13 +60,13 @@ class OrderedRunner:
         self._token = mode.fencing_token(process_queue.queue)
         self._quiet: asyncio.Event | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._tell_ns = 0
+        self._log_ns = 0
 
     # -- QueueRunner -------------------------------------------------------------------------------------------
 
     @property
     def fencing_token(self) -> int:
-        """The token under which this queue was started; a later one belongs to a new start."""
+        """The token with which this queue was started; a later one belongs to a new start."""
         return self._token
 
     def pull_pause_ms(self) -> int:
@@ -96,7 +96,7 @@ class OrderedRunner:
         return self._call if self._by_topic is None else self._by_topic.get(message.topic, self._call)
 
     def head(self) -> list[ReceivedMessage]:
-        """Return what the next call gets: one message, or a batch of messages of one handler."""
+        """Return the messages of the next call: one, or a batch for one handler."""
         messages = self.messages
         call = self.call_of(messages[0])
         if not call.batch_max:
@@ -110,7 +110,7 @@ class OrderedRunner:
     def done(self, count: int) -> None:
         """Remove so many messages from the head, and count them as done."""
         popleft, finished = self.messages.popleft, self.process_queue.finished
-        for _ in range(min(count, len(self.messages))):  # a close meanwhile has emptied it; what is done is done
+        for _ in range(min(count, len(self.messages))):  # a close meanwhile may have emptied it
             message = popleft()
             if self.attempts:
                 self.attempts.pop(message.queue_offset, None)
@@ -134,7 +134,7 @@ class OrderedRunner:
         return failed
 
     def given_up(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Count dead letters as done and go on behind them."""
+        """Count dead letters as done and remove them."""
         gone = {id(message) for message in messages}
         for message in messages:
             self.attempts.pop(message.queue_offset, None)
@@ -160,7 +160,7 @@ class OrderedRunner:
         return self._timer is not None
 
     def rest(self, suspend_ms: int) -> None:
-        """Call nobody for so long."""
+        """Start no call for so long."""
         self._timer = asyncio.get_running_loop().call_later(suspend_ms / 1000, self._rested)
 
     def _rested(self) -> None:
@@ -168,20 +168,20 @@ class OrderedRunner:
         if self._quiet is None and self.messages:
             self._mode.make_ready(self)
 
-    def tells(self, now_ns: int) -> bool:
-        """Tell whether a failure is worth an event now: the first, then one every ten seconds."""
-        if now_ns < self._tell_ns:
+    def logs(self, now_ns: int) -> bool:
+        """Return whether to log a failure now: the first, then one every ten seconds."""
+        if now_ns < self._log_ns:
             return False
-        self._tell_ns = now_ns + TELL_AGAIN_NS
+        self._log_ns = now_ns + LOG_AGAIN_NS
         return True
 
     @property
     def is_closing(self) -> bool:
-        """Whether nothing further is to start."""
+        """Whether no further call may start."""
         return self._quiet is not None
 
     def close(self) -> asyncio.Event:
-        """Start nothing further, forget what waits; the event is set when no call runs."""
+        """Start no further call, drop waiting messages; the event is set when no call runs."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -193,7 +193,7 @@ class OrderedRunner:
         return self._quiet
 
     def idle(self) -> bool:
-        """Note that the worker has left; return whether somebody waits for that."""
+        """Note that the worker has left; return whether a close waits for that."""
         self.is_busy = False
         if self._quiet is None:
             return False

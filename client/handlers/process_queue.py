@@ -1,7 +1,8 @@
-"""The messages of one queue between pull and handler: what is in hand, what is done, how far the group may commit.
+"""The messages of one queue between pull and handler: which are unfinished, which are done, how far the group may
+commit.
 
-Lives here: the ordering rule of commits (smallest unfinished, else the end of what was pulled), the limits on what is
-in hand.
+Lives here: the rule of commits (the smallest unfinished offset, else the end of the last pull), the limits on
+unfinished messages.
 """
 
 from collections import deque
@@ -41,7 +42,7 @@ class ProcessLimits:
                 raise ConfigError("limits refused", why=f"{name}={value!r}", hint=f"-1 (off), or 1 to {LIMIT_MAX}")
 
     def shared_by(self, queues: int, *, ordered: bool = False) -> "ProcessLimits":
-        """Return what holds for one of so many queues of a topic (RebalancePushImpl.messageQueueChanged).
+        """Return the limits for one of so many queues of a topic (RebalancePushImpl.messageQueueChanged).
 
         Ordered consumption has no span (DefaultMQPushConsumerImpl.pullMessage).
         """
@@ -54,7 +55,7 @@ class ProcessLimits:
 
 
 class Held(Protocol):
-    """What is counted of a message (``ReceivedMessage``)."""
+    """The counted attributes of a message (``ReceivedMessage``)."""
 
     queue_offset: int
 
@@ -68,7 +69,7 @@ class ProcessQueue:
     """One queue that this consumer holds.
 
     Offsets count messages. Holds: ``commit_offset`` never exceeds the offset of the oldest unfinished message; it never
-    goes back. After ``drop`` nothing is committed any more: the queue may belong to another consumer.
+    goes back. After ``drop`` nothing is committed: the queue may belong to another consumer.
     """
 
     __slots__ = (
@@ -91,7 +92,7 @@ class ProcessQueue:
         self.size_bytes = 0
         self.limits = limits
         self.wants_room = False
-        """The pull found the queue full and waits to be told that it is not."""
+        """The pull found the queue full and waits for room."""
         self._open: deque[int] = deque()
         self._done: set[int] = set()
 
@@ -105,7 +106,8 @@ class ProcessQueue:
         return len(self._open) - len(self._done)
 
     def pulled(self, messages: Sequence[Held], next_offset: int) -> None:
-        """Take what one pull brought; ``next_offset`` is where the next one starts (past what did not match)."""
+        """Take the messages of one pull; ``next_offset`` is where the next one starts (past messages that did not
+        match)."""
         opened = self._open
         for message in messages:
             opened.append(message.queue_offset)
@@ -115,9 +117,9 @@ class ProcessQueue:
             self.commit_offset = max(self.commit_offset, next_offset)
 
     def moved(self, offset: int) -> None:
-        """Go on elsewhere: the broker no longer has, or does not have yet, what was asked for.
+        """Continue at another offset: the broker no longer has, or does not yet have, the requested one.
 
-        The commit follows once nothing is in hand; it may go back here, because the old position does not exist.
+        The commit follows once all messages are done; it may go back here, because the old position does not exist.
         """
         self.next_pull_offset = offset
         if not self._open:
@@ -126,7 +128,7 @@ class ProcessQueue:
     def finished(self, message: Held) -> None:
         """Count one message as done, in any order; the commit offset follows when it was the oldest.
 
-        A message that was done before, by somebody else, counts no more.
+        A message that was already finished is ignored.
         """
         offset = message.queue_offset
         opened, done = self._open, self._done
@@ -147,7 +149,7 @@ class ProcessQueue:
             self.finished(message)
 
     def holds(self, message: Held) -> bool:
-        """Tell whether a message is in hand and not done."""
+        """Return whether a message is pulled and not done."""
         offset = message.queue_offset
         return bool(self._open) and offset >= self._open[0] and offset not in self._done
 
@@ -158,11 +160,11 @@ class ProcessQueue:
 
     @property
     def oldest_offset(self) -> int | None:
-        """The offset of the oldest message in hand."""
+        """The offset of the oldest unfinished message."""
         return self._open[0] if self._open else None
 
     def has_room_again(self) -> bool:
-        """Tell once that a queue which was full is so no longer."""
+        """Return True once when a full queue has room again."""
         if not self.wants_room or self.full():
             return False
         self.wants_room = False
@@ -180,5 +182,5 @@ class ProcessQueue:
         return ""
 
     def drop(self) -> None:
-        """Give the queue up: what is in hand may still finish, but is not committed here."""
+        """Give the queue up: its messages may still finish, but are not committed here."""
         self.dropped = True

@@ -1,7 +1,6 @@
-"""The broker's locks on the queues that a consumer reads in order: got, renewed, given back, watched.
+"""The broker's locks on the queues that a consumer reads in order: acquires, renews and releases them.
 
-Lives here: ``QueueLocks`` (RocketMQ RebalanceImpl.lock, lockAll, unlock) and ``Lease``, what it knows about
-one lock.
+Lives here: ``QueueLocks`` (RocketMQ RebalanceImpl.lock, lockAll, unlock) and ``Lease``, its view of one lock.
 """
 
 import asyncio
@@ -29,27 +28,28 @@ LOCK_MAX_LIVE_MS: Final = 30_000
 LOCK_TIMEOUT_MS: Final = 1_000
 """RebalanceImpl.lock: lockBatchMQ(…, 1000)."""
 TICK_MS: Final = 1_000
-"""How often leases are looked at; also how often one that was lost is asked for again."""
+"""Between two checks of the leases, and between two requests for a lost one."""
 QUEUES_A_REQUEST: Final = 1_000
 BROKER_SHARE: Final = (3, 4)
-"""A lease ends after this part of the broker's time, so that the client stops before the broker gives the lock away."""
+"""A lease ends after this share of the broker's time, so that the client stops before the broker gives the lock
+away."""
 
 
 class Lease:
     """One lock as this client knows it. Valid until ``valid_until_ns`` (monotonic), counted from before the request was
-    sent, and only while the connection is open on which it was got: the broker may release it when that breaks."""
+    sent, and only while the connection that got it is open: the broker may release the lock when it breaks."""
 
-    __slots__ = ("channel", "lost_told", "queue", "token", "valid_until_ns")
+    __slots__ = ("channel", "lost_logged", "queue", "token", "valid_until_ns")
 
     def __init__(self, queue: MessageQueue) -> None:
         self.queue = queue
         self.token = 0
         self.valid_until_ns = 0
         self.channel: Any = None
-        self.lost_told = False
+        self.lost_logged = False
 
     def is_valid(self, now_ns: int) -> bool:
-        """Tell whether the queue may be consumed now."""
+        """Return whether the queue may be consumed now."""
         return now_ns < self.valid_until_ns and not self.channel.closed
 
 
@@ -57,9 +57,9 @@ class QueueLocks:
     """The locks of one consumer. Belongs to the event loop's thread.
 
     ``lock_interval_ms``: how often they are renewed; a broker that says how long it keeps them is asked at least three
-    times in that time. ``lock_max_live_ms``: how long a lease is trusted without renewal; at most three quarters of
-    what the broker says. ``regained(queue, same)`` is called when a lease that was lost is valid again; not ``same``:
-    under another token, somebody else may have consumed meanwhile.
+    times in that time. ``lock_max_live_ms``: how long a lease is trusted without renewal; at most three quarters of the
+    broker's time. ``regained(queue, same)`` is called when a lost lease is valid again; not ``same``: the token has
+    changed, and another client may have consumed meanwhile.
     """
 
     def __init__(
@@ -100,23 +100,23 @@ class QueueLocks:
     # -- life --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to renew."""
+        """Start renewing."""
         self._wake = asyncio.Event()
         self._tasks.keep(self._renew_loop, "pocketmq-locks")
 
     async def stop(self) -> None:
-        """Give back what is left, and end; what a cancelled round was about to give back, too."""
+        """Release all locks and end; also those that a cancelled round was releasing."""
         await self._tasks.cancel()
         await self.release([*self._leases, *self._asking, *self._giving])
 
-    # -- what others ask ---------------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------------------
 
     def lease(self, queue: MessageQueue) -> Lease | None:
         """Return the lease of a queue that was acquired and not released."""
         return self._leases.get(queue)
 
     def is_valid(self, queue: MessageQueue) -> bool:
-        """Tell whether a queue may be consumed and pulled now; if not, it is asked for soon."""
+        """Return whether a queue may be consumed and pulled now; if not, its lock is requested soon."""
         lease = self._leases.get(queue)
         if lease is None:
             return False
@@ -126,7 +126,7 @@ class QueueLocks:
         return False
 
     def fenced(self, queue: MessageQueue, token: int) -> None:
-        """Learn that the broker has refused a commit under ``token``: the lock is over, whatever its time."""
+        """Note that the broker refused a commit under ``token``: the lock has ended, whatever its time."""
         lease = self._leases.get(queue)
         if lease is not None and lease.token == token:
             lease.valid_until_ns = 0
@@ -138,14 +138,14 @@ class QueueLocks:
         return 0 if lease is None else lease.token
 
     def all_waits(self) -> list[dict[str, Any]]:
-        """Return why each queue waits that does (see ``LockWait.fields``), the longest wait first."""
+        """Return the reason of each wait (``LockWait.fields``), the longest first."""
         now_ns = self._clock.monotonic_ns()
         return [wait.fields(now_ns) for wait in self._waits.all()]
 
-    # -- getting and giving back -------------------------------------------------------------------------------
+    # -- acquire and release ----------------------------------------------------------------------------------
 
     async def acquire(self, queues: Sequence[MessageQueue]) -> list[MessageQueue]:
-        """Ask for locks; return the queues that have theirs. Failures are logged, not raised."""
+        """Request locks; return the queues that have theirs. Failures are logged, not raised."""
         wanted = [queue for queue in queues if queue not in self._leases]
         for queue in wanted:
             self._asking[queue] = None
@@ -153,11 +153,11 @@ class QueueLocks:
         await asyncio.gather(*(self._lock(part) for part in _parts(wanted)))
         for queue in wanted:
             self._asking.pop(queue, None)
-        self._tell_waits()
+        self._log_waits()
         return [queue for queue in queues if queue in self._leases]
 
     async def release(self, queues: Iterable[MessageQueue]) -> None:
-        """Unlock; the queues are not renewed any more. Failures are logged, not raised: the lock then expires."""
+        """Unlock queues and stop renewing them. Failures are logged, not raised: the lock then expires."""
         given = list(dict.fromkeys(queues))
         for queue in given:
             self._leases.pop(queue, None)
@@ -180,13 +180,13 @@ class QueueLocks:
             self._wake.clear()
             try:
                 await self._renew_due()
-                self._tell_waits()
-            except Exception as error:  # a fault of ours must not end the renewal of all locks without a word
+                self._log_waits()
+            except Exception as error:  # a fault of ours must not silently end the renewal of all locks
                 self._log.error("queue_locks_failed", group=self._group, error=repr(error), exc_info=error)
             await asyncio.sleep(0.01)  # RocketMQ's pause between two tries (tryLockLaterAndReconsume), if woken often
 
     async def _renew_due(self) -> None:
-        """Renew at each broker whose turn it is, or that has a lease which is not valid."""
+        """Renew at each broker that is due, or that has an invalid lease."""
         now_ns = self._clock.monotonic_ns()
         brokers: set[str] = set()
         for queue, lease in self._leases.items():
@@ -226,7 +226,7 @@ class QueueLocks:
             self._answered(queues, answer, connection.channel, broker_name, sent_ns)
 
     def _not_asked(self, queues: Sequence[MessageQueue], error: PocketMQError) -> None:
-        """Keep the leases that are valid: the broker has not said no."""
+        """Keep valid leases: the broker has not refused them."""
         now_ns = self._clock.monotonic_ns()
         self._log.warning(
             "queue_locks_not_asked",
@@ -279,7 +279,7 @@ class QueueLocks:
         else:
             was_valid = lease.is_valid(now_ns)
         same = token == lease.token
-        lease.token, lease.channel, lease.valid_until_ns, lease.lost_told = token, channel, until_ns, False
+        lease.token, lease.channel, lease.valid_until_ns, lease.lost_logged = token, channel, until_ns, False
         wait = self._waits.got(queue)
         if wait is not None:
             self._log.info("queue_lock_got", group=self._group, token=token, **wait.fields(now_ns))
@@ -299,10 +299,10 @@ class QueueLocks:
         self._waits.refused(queue, why, refused, now_ns)
 
     def _lost(self, lease: Lease, why: str, refused: RefusedLock | None = None) -> None:
-        """Say once that a lease is over, and look at it soon."""
-        if lease.lost_told:
+        """Log once that a lease has ended, and check it soon."""
+        if lease.lost_logged:
             return
-        lease.lost_told = True
+        lease.lost_logged = True
         self._wake.set()
         fields = {}
         if refused is not None and refused.holder:
@@ -312,7 +312,7 @@ class QueueLocks:
         )
         self._waits.refused(lease.queue, why, refused, self._clock.monotonic_ns())
 
-    def _tell_waits(self) -> None:
+    def _log_waits(self) -> None:
         now_ns = self._clock.monotonic_ns()
         due, more = self._waits.due(now_ns)
         for wait in due:

@@ -1,14 +1,14 @@
-"""How a consumer works off its queues: the seam between pulling and the two ways of consuming.
+"""The interface between pulling and the two ways of consuming a queue.
 
 Lives here: ``QueueMode`` (concurrent or ordered; one object of each kind a consumer), ``QueueRunner`` (one queue under
-such a mode), ``ConsumeContext`` (what a mode gets from its consumer).
+such a mode), ``ConsumeContext`` (what its consumer provides).
 
 The life of a queue, as the consumer drives it:
 
     held = await mode.acquire(queues)             # ordered: the broker's locks
     runner = mode.runner(process_queue, call)
     runner.pull_pause_ms(); runner.put(messages)  # again and again, by the pull of the queue
-    busy = await mode.finish([runner], timeout_s) # nothing further starts; who is still busy stays for now
+    busy = await mode.finish([runner], timeout_s) # no further call starts; busy queues stay for now
     (the consumer commits the offset)
     await mode.release([queue])                   # ordered: unlock
 """
@@ -36,15 +36,15 @@ class QueueRunner(Protocol):
 
     @property
     def fencing_token(self) -> int:
-        """The token of the broker's lock that covers this queue, sent along with commits; 0: there is none."""
+        """The token of the broker's lock on this queue, sent with commits; 0: none."""
         ...
 
     def pull_pause_ms(self) -> int:
-        """Return how long the next pull has to wait for reasons of the mode; 0: pull now."""
+        """Return how long this mode delays the next pull; 0: pull now."""
         ...
 
     def put(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Take what one pull brought, in the queue's order; ``process_queue.pulled`` was called before.
+        """Take the messages of one pull, in the queue's order; ``process_queue.pulled`` was called before.
 
         Bounded by the limits of the process queue. The runner calls ``process_queue.finished`` for each message, and
         ``context.drained(process_queue)`` when a full queue has room again.
@@ -56,44 +56,44 @@ class QueueMode(Protocol):
     """One way of consuming, for all queues of a consumer that use it."""
 
     def start(self) -> None:
-        """Begin: workers, renewals."""
+        """Start workers and renewals."""
         ...
 
     async def acquire(self, queues: Sequence[MessageQueue]) -> Sequence[MessageQueue]:
-        """Return those of these queues that may be consumed now; the rest is asked for again a second later."""
+        """Return those of these queues that may be consumed now; the others are requested again a second later."""
         ...
 
     def runner(self, process_queue: ProcessQueue, call: HandlerCall) -> QueueRunner:
-        """Return what works off a queue that was acquired."""
+        """Return a runner for a queue that was acquired."""
         ...
 
     async def finish(self, runners: Sequence[QueueRunner], timeout_s: float) -> Sequence[QueueRunner]:
-        """Start no further handler for these, wait for those that run; return who is still busy after ``timeout_s``.
+        """Start no further call for these, wait for running ones; return the runners still busy after ``timeout_s``.
 
-        A queue that is taken away stays with this consumer while it is busy, if the mode says so by returning it.
+        A busy queue that the mode returns stays with this consumer although it was revoked.
         """
         ...
 
     async def release(self, queues: Sequence[MessageQueue]) -> None:
-        """Give back what ``acquire`` got; their offsets are committed. Failures are logged, not raised."""
+        """Release queues; their offsets are committed. Failures are logged, not raised."""
         ...
 
     def fenced(self, runner: QueueRunner) -> None:
-        """Learn that a broker has refused a commit of this queue, because its lock is over."""
+        """Note that a broker refused a commit of this queue because its lock has ended."""
         ...
 
     def restart(self, runner: QueueRunner) -> None:
-        """Give up what is in hand of a queue, and begin anew at the committed offset."""
+        """Drop the pulled messages of a queue, and start again at the committed offset."""
         ...
 
     async def stop(self, timeout_s: float) -> None:
-        """End for good: cancel what still runs after ``timeout_s``, stop background work."""
+        """End for good: cancel calls that still run after ``timeout_s``, stop background work."""
         ...
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class ConsumeContext:
-    """What a mode gets from its consumer."""
+    """What a consumer provides to its modes."""
 
     group: str
     message_model: str
@@ -101,9 +101,9 @@ class ConsumeContext:
     policy: FailurePolicy
     watch: "HandlerWatch"
     drained: Callable[[ProcessQueue], None]
-    """A full queue has room again, or may be pulled again: look at once."""
+    """Called when a full queue has room again, or may be pulled again."""
     rebalance_soon: Callable[[], None]
-    """Something changed that a rebalance should look at."""
+    """Called when a change makes a rebalance necessary."""
     concurrency: int
     consume_retry_ms: int
     """After this a message that could not be sent back is consumed again (RocketMQ: 5000)."""
@@ -111,4 +111,4 @@ class ConsumeContext:
     """-1: RocketMQ's default (16 concurrent, no end ordered)."""
     suspend_current_queue_time_millis: int
     statistics: "ConsumerStatistics"
-    """``statistics.counts(topic)``: where a mode counts what its handlers did."""
+    """``statistics.counts(topic)``: the counters of its handlers."""

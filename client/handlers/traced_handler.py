@@ -1,4 +1,4 @@
-"""A handler whose calls are told to the message trace.
+"""A handler whose calls are recorded by the message trace.
 
 Lives here: ``traced``.
 """
@@ -13,21 +13,21 @@ from pocketmq.client.trace.trace import TraceHook
 
 
 def traced(call: HandlerCall, hook: TraceHook) -> Callable[[Any], Awaitable[Any]]:
-    """Return an ``async def`` handler that does what ``call`` does, with ``hook`` before and after it.
+    """Return an ``async def`` handler that runs ``call`` with ``hook`` before and after it.
 
-    A call succeeded if nothing of what it got has to come again.
+    A call succeeded if none of its messages needs another try.
     """
 
     @functools.wraps(call.handler, updated=())
     async def run(argument: Any) -> Any:
         messages = argument if call.batch_max else [argument]
-        told = hook.before(messages)
+        traced_before = hook.before(messages)
         is_done = False
         try:
             returned = await call.invoke(messages)
             is_done = not outcome_of(returned, messages).later
             return returned
         finally:
-            hook.after(told, is_done)
+            hook.after(traced_before, is_done)
 
     return run

@@ -1,16 +1,17 @@
-"""One handler at work: its queues, and the workers that take turns with them.
+"""One handler: its queues, and the workers that take turns with them.
 
-Lives here: ``WorkerPool`` (one handler, its workers) and ``PoolQueue`` (the messages of one queue that wait for it).
+Lives here: ``Workers`` (also under ``OrderedMode``), ``WorkerPool`` (one handler, its workers) and ``PoolQueue`` (the
+messages of one queue that wait for it).
 
-A worker takes one message, or one batch, at a time, so that a slow call holds one worker and nothing else. Queues take
-turns. A queue whose calls do not come back cannot take all workers while the handler has other queues: it may hold at
-most four workers for each one that is free.
+A worker takes one message, or one batch, at a time, so that a slow call blocks one worker only. Queues take turns. A
+queue whose calls hang cannot take all workers while the handler has other queues: it may hold at most four workers for
+each free one.
 """
 
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from pocketmq.client.handlers.consume_result import Outcome
@@ -33,8 +34,59 @@ RESTART_S: Final = 1.0
 """Before a new worker takes the place of one that failed."""
 
 
+class Workers:
+    """Tasks that take turns with queues: they sleep when idle, and failed ones are replaced."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._workers: dict[asyncio.Task[None], Any] = {}
+        """Each worker with the queue it is busy with, or None."""
+        self._stopping = False
+
+    def _wanted(self) -> int:
+        """Return the number of workers there should be."""
+        raise NotImplementedError
+
+    def add_worker(self) -> None:
+        """Start one more worker."""
+        raise NotImplementedError
+
+    def _start_worker(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._workers[task] = None
+        self._supervisor.tasks.add(task)
+        task.add_done_callback(self._worker_ended)
+        return task
+
+    def _worker_ended(self, task: "asyncio.Task[None]") -> None:
+        """Replace a worker that failed; its messages return with the next start."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._supervisor.crashed(task.get_name(), error, restart_after_ms=round(RESTART_S * 1000))
+            asyncio.get_running_loop().call_later(RESTART_S, self._fill_up)
+
+    def _fill_up(self) -> None:
+        while not self._stopping and len(self._workers) < self._wanted():
+            self.add_worker()
+
+    def _wake_one(self) -> None:
+        while self._idle:
+            sleeper = self._idle.popleft()
+            if not sleeper.done():
+                sleeper.set_result(None)
+                return
+
+    def _wake_all(self) -> "list[asyncio.Task[None]]":
+        """Wake the idle workers; return all but the caller: a handler may stop its consumer."""
+        while self._idle:
+            self._wake_one()
+        own = asyncio.current_task()
+        return [worker for worker in self._workers if worker is not own]
+
+
 class PoolQueue:
-    """Messages of one process queue that wait for one handler. ``workers``: how many are busy with it now."""
+    """Messages of one process queue that wait for one handler. ``workers``: the number busy with it now."""
 
     __slots__ = ("exempt", "is_ready", "messages", "process_queue", "quiet", "timers", "workers")
 
@@ -49,27 +101,27 @@ class PoolQueue:
 
     @property
     def closing(self) -> bool:
-        """Whether nothing further is to start."""
+        """Whether no further call may start."""
         return self.quiet is not None
 
     def close(self) -> asyncio.Event:
-        """Start nothing further; the event is set when no worker is busy with it any more."""
+        """Start no further call; the event is set when no worker is busy with it."""
         self.messages.clear()
         for timer in self.timers:
             timer.cancel()
         self.timers.clear()
         if self.quiet is None:
             self.quiet = asyncio.Event()
-        self.look_quiet()
+        self.check_quiet()
         return self.quiet
 
-    def look_quiet(self) -> None:
-        """Set the event when nobody but the call that asked for the end is busy."""
+    def check_quiet(self) -> None:
+        """Set the event when only the call that closed the queue, if any, is busy."""
         if self.quiet is not None and self.workers <= self.exempt:
             self.quiet.set()
 
 
-class WorkerPool:
+class WorkerPool(Workers):
     """A handler with up to ``concurrency`` calls at once. Belongs to the event loop's thread."""
 
     def __init__(
@@ -85,6 +137,7 @@ class WorkerPool:
         mailbox: LoopMailbox,
         supervisor: Supervisor,
     ) -> None:
+        super().__init__(supervisor)
         self.call = call
         self._concurrency = concurrency
         self._now_ns = clock.monotonic_ns
@@ -93,14 +146,10 @@ class WorkerPool:
         self._counts = counts
         self.drained = drained
         self._mailbox = mailbox
-        self._supervisor = supervisor
         self._queues: set[PoolQueue] = set()
         self._ready: deque[PoolQueue] = deque()
-        self._idle: deque[asyncio.Future[None]] = deque()
-        self._workers: dict[asyncio.Task[None], PoolQueue | None] = {}
         self._hung: set[asyncio.Task[None]] = set()
         self._free = 0
-        self._stopping = False
         if call.batch_max:
             self._turn = self._turn_batches
         elif call.is_async:
@@ -128,7 +177,7 @@ class WorkerPool:
         self._wake_one()
 
     def close(self, queue: PoolQueue) -> asyncio.Event:
-        """Start nothing further of a queue; the event is set when its calls have ended.
+        """Start no further call of a queue; the event is set when its calls have ended.
 
         A call that asks for this itself is not waited for.
         """
@@ -139,39 +188,27 @@ class WorkerPool:
         return queue.close()
 
     def runs(self, task: "asyncio.Task[Any] | None") -> bool:
-        """Tell whether a task is a worker of this pool."""
+        """Return whether a task is a worker of this pool."""
         return task in self._workers
 
     # -- workers -----------------------------------------------------------------------------------------------
 
     @property
     def worker_count(self) -> int:
-        """How many workers there are, busy or not."""
+        """The number of workers, busy or not."""
         return len(self._workers)
 
     def add_worker(self) -> None:
         """Start one more worker."""
         running = self._watch.new_call(self.call.name)
-        task = asyncio.get_running_loop().create_task(self._work(running), name=f"pocketmq-handler-{self.call.name}")
-        running.task = task
-        self._workers[task] = None
+        running.task = self._start_worker(self._work(running), f"pocketmq-handler-{self.call.name}")
         self._free += 1
-        self._supervisor.tasks.add(task)
-        task.add_done_callback(self._worker_ended)
 
-    def _worker_ended(self, task: "asyncio.Task[None]") -> None:
-        """Put a new worker in the place of one that failed; what it had in hand comes again with the next start."""
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self._supervisor.crashed(task.get_name(), error, restart_after_ms=round(RESTART_S * 1000))
-            asyncio.get_running_loop().call_later(RESTART_S, self._fill_up)
-
-    def _fill_up(self) -> None:
-        while not self._stopping and len(self._workers) < self._concurrency:
-            self.add_worker()
+    def _wanted(self) -> int:
+        return self._concurrency
 
     def replace_hung_worker(self, task: "asyncio.Task[Any] | None") -> bool:
-        """Start a worker in place of one whose call does not come back; at most as many again as there should be."""
+        """Start a worker in place of one whose call hangs; at most ``concurrency`` extra ones."""
         worker = next((worker for worker in self._workers if worker is task), None)
         if worker is None or self._stopping or len(self._hung) >= self._concurrency:
             return False
@@ -180,14 +217,12 @@ class WorkerPool:
         return True
 
     async def stop(self, timeout_s: float) -> int:
-        """Start nothing further, wait for what runs (at most ``timeout_s``), cancel it; return how many that were."""
+        """Start no further call, wait for running ones (at most ``timeout_s``), cancel the rest; return their
+        number."""
         self._stopping = True
         for queue in list(self._queues):
             self.close(queue)
-        while self._idle:
-            self._wake_one()
-        own = asyncio.current_task()
-        workers = [worker for worker in self._workers if worker is not own]  # a handler may stop its consumer
+        workers = self._wake_all()
         if not workers:
             return 0
         _, running = await asyncio.wait(workers, timeout=timeout_s)
@@ -195,13 +230,6 @@ class WorkerPool:
             task.cancel()
         await asyncio.wait(workers, timeout=CANCEL_WAIT_S)
         return len(running)
-
-    def _wake_one(self) -> None:
-        while self._idle:
-            sleeper = self._idle.popleft()
-            if not sleeper.done():
-                sleeper.set_result(None)
-                return
 
     def _next(self) -> PoolQueue | None:
         ready = self._ready
@@ -223,7 +251,7 @@ class WorkerPool:
             while not self._stopping:
                 queue = self._next()
                 if queue is None:
-                    if len(self._workers) - len(self._hung) > self._concurrency:  # who was hung is back
+                    if len(self._workers) - len(self._hung) > self._concurrency:  # a hung call has returned
                         return
                     sleeper = loop.create_future()
                     self._idle.append(sleeper)
@@ -233,7 +261,7 @@ class WorkerPool:
                 self._free -= 1
                 self._workers[own] = queue
                 if self._idle and self._ready:
-                    self._wake_one()  # it runs when this one waits for the first time, or has had its turn
+                    self._wake_one()  # it runs when this one first waits, or has had its turn
                 running.process_queue = queue.process_queue
                 running.since_ns = self._now_ns()
                 try:
@@ -245,7 +273,7 @@ class WorkerPool:
                     self._free += 1
                     queue.workers -= 1
                     if queue.quiet is not None:
-                        queue.look_quiet()
+                        queue.check_quiet()
                 await asyncio.sleep(0)
         finally:
             self._free -= 1
@@ -329,7 +357,7 @@ class WorkerPool:
     # -- plain functions ---------------------------------------------------------------------------------------
 
     async def _turn_threads(self, running: RunningCall, queue: PoolQueue) -> None:
-        """Let a thread call a plain handler up to 32 times; what is not plainly done comes back here at once."""
+        """Let a thread call a plain handler up to 32 times; any result but None returns to the loop at once."""
         loop = asyncio.get_running_loop()
         own = asyncio.current_task()
         assert own is not None
@@ -358,14 +386,14 @@ class WorkerPool:
     def _calls_in_thread(
         self, running: RunningCall, queue: PoolQueue
     ) -> tuple[ReceivedMessage, Any, BaseException | None] | None:
-        """Run in a thread. Return the first message that the loop has to look at, with answer or exception."""
+        """Run in a thread. Return the first message that the loop must settle, with its answer or exception."""
         messages, process_queue, handler = queue.messages, queue.process_queue, self.call.handler
         for _ in range(TURN_CALLS):
             if self._stopping or process_queue.dropped:
                 return None
             try:
                 message = messages.popleft()
-            except IndexError:  # another worker took the last one, or the queue was given up
+            except IndexError:  # another worker took the last one, or the queue was closed
                 return None
             running.message = message
             running.since_ns = self._now_ns()

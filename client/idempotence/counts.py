@@ -1,6 +1,6 @@
-"""What an idempotent handler has seen.
+"""The counts of an idempotent handler.
 
-Lives here: ``Counts``, and ``CountsCollector``, which shows them to Prometheus.
+Lives here: ``Counts``, and ``CountsCollector``, which exports them to Prometheus.
 """
 
 from collections.abc import Iterator
@@ -17,19 +17,19 @@ class Counts:
     first: int = 0
     """Claimed for the first time."""
     taken_over: int = 0
-    """Claimed after an owner that never came back: their effect was not known."""
+    """Claimed after an owner that never finished: their effect was unknown."""
     done: int = 0
     """Handled, and marked as done."""
     skipped: int = 0
-    """Came again when they were done: the handler was not called."""
+    """Arrived again when they were done: the handler was not called."""
     busy: int = 0
-    """Came while another owner was at work: later."""
+    """Arrived while another owner was handling them: put off."""
     failed: int = 0
-    """The handler raised or asked for later: the claim was given up."""
+    """The handler raised or asked for a later try: the claim was given up."""
     lease_lost: int = 0
     """Handled, but another owner had taken over meanwhile: the effect may have happened twice."""
     unmarked: int = 0
-    """Handled, but the store did not take the mark: if they come again, the effect happens again."""
+    """Handled, but the store did not take the mark: if they arrive again, the effect happens again."""
     store_errors: int = 0
     """Calls of the store that failed."""
 

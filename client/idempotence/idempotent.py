@@ -1,7 +1,7 @@
-"""A handler around which duplicates stop.
+"""A decorator that keeps duplicates from a handler.
 
-Lives here: ``Idempotent``: claim, call, finish or give up, for single messages and batches; leases that are renewed
-while a handler runs; what happens to a message whose last owner died.
+Lives here: ``Idempotent``: claim, call, finish or give up, for single messages and batches; leases renewed while a
+handler runs; messages whose last owner died.
 """
 
 import asyncio
@@ -31,8 +31,8 @@ from pocketmq.common.retries import RESENT_FROM
 from pocketmq.common.supervised import Supervisor
 
 WINDOW_MS: Final = 3 * 86_400_000
-"""A message that keeps failing comes for the last time 4 h 46 min after the first (levels 3 to 18); add what a stopped
-consumer, or a resend of dead letters, may take."""
+"""A message that keeps failing is retried for the last time 4 h 46 min after the first try (levels 3 to 18); add the
+time that a stopped consumer, or a resend of dead letters, may take."""
 LEASE_MS: Final = 60_000
 FINISH_ATTEMPTS: Final = 3
 FINISH_PAUSE_S: Final = 0.2
@@ -45,12 +45,13 @@ Handler = Callable[..., Any]
 
 
 class UnknownEffect:
-    """What to do with a message whose last owner died between claim and end: its effect may have happened, or not."""
+    """What to do with a message whose last owner died between claim and end: its effect may or may not have
+    happened."""
 
     RUN: Final = "run"
     """Call the handler: at least once."""
     DEAD_LETTER: Final = "dead_letter"
-    """Do not: a person decides (``pocketmq dlq``). At most once."""
+    """Do not call it: a person decides (``pocketmq dlq``). At most once."""
 
 
 def unique_id(message: ReceivedMessage) -> str:
@@ -67,11 +68,11 @@ class Idempotent:
         @idempotent
         async def charge(message): ...
 
-    ``store``: a ``MarkStore`` or what ``open_store`` takes. ``scope``: marks of different scopes do not know each
-    other; usually the consumer group; by default the name of the handler. ``key``: from a message to its key
-    (default: its unique id). ``window_ms``: how long what is done is remembered. ``lease_ms``: how long after the death
-    of a process its messages wait; it is renewed while a handler runs. ``unknown_effect``: see ``UnknownEffect``, or a
-    function (plain or async) that tells whether the effect of a message has happened.
+    ``store``: a ``MarkStore`` or what ``open_store`` takes. ``scope``: marks of different scopes are independent;
+    usually the consumer group; by default the name of the handler. ``key``: from a message to its key (default: its
+    unique id). ``window_ms``: how long a done message is remembered. ``lease_ms``: how long after the death of a
+    process its messages wait; it is renewed while a handler runs. ``unknown_effect``: see ``UnknownEffect``, or a
+    function (plain or async) that returns whether the effect of a message has happened.
 
     Belongs to one event loop. Plain handlers run in ``threads`` threads.
     """
@@ -124,7 +125,7 @@ class Idempotent:
         await self.close()
 
     async def open(self) -> None:
-        """Connect the store; the first message does it, too."""
+        """Connect the store; otherwise the first message does."""
         if self._opened:
             return
         if self._opening is None:
@@ -186,7 +187,7 @@ class Idempotent:
         self, messages: list[ReceivedMessage], scope: str, call: Callable[[Any], Any], in_thread: bool
     ) -> Any:
         keys: dict[str, ReceivedMessage] = {}
-        twins: list[tuple[str, ReceivedMessage]] = []  # of a message in the same batch
+        twins: list[tuple[str, ReceivedMessage]] = []  # duplicates within the batch
         for message in messages:
             key = self.key_of(message, scope)
             if key in keys:
@@ -199,28 +200,28 @@ class Idempotent:
         left: dict[str, ReceivedMessage] = {}
         if ours:
             called = self._call(ours, owner, call, in_thread)
-            # a thread cannot be canceled: its claims live on, and end with it
+            # a thread cannot be canceled: its claims live until it ends
             returned, left = await (self._outlive(called) if in_thread else called)
         outcome = outcome_of(returned, list(ours.values()))
         gone = {**later, **left}
         again = [*later.values(), *left.values(), *(message for key, message in twins if key in gone)]
         self.counts.skipped += sum(1 for key, _ in twins if key not in gone and key not in dead)
         if dead and not again:
-            # it stays claimed: should it not get to the dead letters, the next try must not run it either
+            # it stays claimed: if it does not reach the dead letters, the next try must not run it either
             return Later(delay_level=DEAD_LETTER, messages=list(dead.values()))
         if not again:
             return returned
         if len(messages) == 1:
             return returned if left else Later()
-        # one answer has one level: that of the handler only if all are its own; dead ones stay claimed and are asked
-        # about again when their lease is over
+        # one answer has one level: the handler's only if it put off all of them; dead ones stay claimed, and are
+        # decided again when their lease is over
         level = BROKER_DECIDES if later or dead else outcome.delay_level
         return Later(delay_level=level, messages=[*again, *dead.values()], suspend_ms=outcome.suspend_ms)
 
     async def _claim(
         self, keys: dict[str, ReceivedMessage], owner: str
     ) -> tuple[dict[str, ReceivedMessage], dict[str, ReceivedMessage], dict[str, ReceivedMessage]]:
-        """Return by key: the messages to handle now, those that come later, those for the dead letters."""
+        """Return by key: the messages to handle now, those to put off, those for the dead letters."""
         names = list(keys)
         try:
             claims = await self.store.claim(names, owner, self.clock.now_ms(), self._lease_ms, self.window_ms)
@@ -242,7 +243,7 @@ class Idempotent:
                 self.counts.taken_over += 1
                 try:
                     await self._taken_over(key, keys[key], owner, ours, dead)
-                except BaseException:  # what nobody had begun is free again; of the others nothing is known as before
+                except BaseException:  # free the keys that no handler had begun; the others stay unknown
                     fresh = [each for each, its in zip(names, claims, strict=True) if its is Claim.NEW]
                     await asyncio.shield(self._release(fresh, owner))
                     raise
@@ -261,10 +262,10 @@ class Idempotent:
         ours: dict[str, ReceivedMessage],
         dead: dict[str, ReceivedMessage],
     ) -> None:
-        """Decide about a message whose last owner never came back."""
+        """Decide about a message whose last owner never finished."""
         decision = self._unknown_effect
         if decision == UnknownEffect.DEAD_LETTER and RESENT_FROM in message.properties:
-            decision = UnknownEffect.RUN  # a person has looked, and wants it handled
+            decision = UnknownEffect.RUN  # a person resent it, and wants it handled
         self.log.warning("effect_unknown", message=message, key=key, decision=str(decision))
         if decision == UnknownEffect.DEAD_LETTER:
             dead[key] = message
@@ -305,7 +306,7 @@ class Idempotent:
     # ---- ends of a claim
 
     async def _finish(self, keys: Sequence[str], owner: str) -> None:
-        """Mark as done. The effect has happened: a store that fails is asked again, and then only told about."""
+        """Mark as done. The effect has happened: a store that fails is tried again, then the failure is only logged."""
         for attempt in range(1, FINISH_ATTEMPTS + 1):
             try:
                 kept = await self.store.finish(keys, owner, self.clock.now_ms(), self.window_ms)
@@ -327,7 +328,7 @@ class Idempotent:
             return
 
     async def _release(self, keys: Sequence[str], owner: str) -> None:
-        """Give claims up; if the store cannot be told, their leases end by themselves."""
+        """Give claims up; if the store fails, their leases end by themselves."""
         try:
             await self.store.release(keys, owner)
         except MarkStoreUnavailable as error:
@@ -388,7 +389,7 @@ class Idempotent:
     # ---- effects that commit together with their mark
 
     def transaction(self, messages: ReceivedMessage | Sequence[ReceivedMessage], scope: str = "") -> Transaction:
-        """Return ``async with`` a transaction of the SQL store in which the mark, and what the caller adds, commit
+        """Return an ``async with`` transaction of the SQL store in which the mark and the caller's statements commit
         together.
 
             async with idempotent.transaction(message) as transaction:
@@ -400,11 +401,11 @@ class Idempotent:
         return Transaction(self, messages, scope)
 
     def transactional(self, handler: Handler) -> Handler:
-        """Decorate a plain handler ``handler(message, connection)``: what it does with ``connection`` commits together
+        """Decorate a plain handler ``handler(message, connection)``: its statements on ``connection`` commit together
         with the mark, or not at all.
 
         ``connection`` is a SQLAlchemy connection in a transaction; for a batch handler the first argument is the list
-        of those messages that are not done. A handler that raises, or asks for later, rolls back.
+        of the messages that are not done. A handler that raises, or asks for a later try, rolls back.
         """
         scope = handler_name(handler)
 

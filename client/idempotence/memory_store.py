@@ -1,4 +1,4 @@
-"""Marks in memory: the ids of the recent past.
+"""Marks in memory: the ids of recent messages.
 
 Lives here: ``MemoryStore``.
 """
@@ -13,9 +13,9 @@ MAX_KEYS: Final = 100_000
 
 
 class MemoryStore:
-    """Keeps duplicates away within one process, for as long as it lives and remembers.
+    """Keeps duplicates away within one process, while it lives and remembers.
 
-    At most ``max_keys`` marks: beyond that the one that was done first is forgotten before its window is over
+    At most ``max_keys`` marks: beyond that the one done first is forgotten before its window is over
     (``evicted`` counts those). Belongs to one event loop.
     """
 
@@ -57,13 +57,13 @@ class MemoryStore:
         return Claim.DONE if self._done.get(key, 0) > now_ms else Claim.NEW
 
     async def renew(self, keys: Sequence[str], owner: str, now_ms: int, lease_ms: int) -> None:
-        """Renew what is held."""
+        """Renew held claims."""
         for key in keys:
             if self._holds(key, owner):
                 self._running[key] = (owner, now_ms + lease_ms)
 
     async def finish(self, keys: Sequence[str], owner: str, now_ms: int, window_ms: int) -> Sequence[bool]:
-        """Mark as done what is held."""
+        """Mark held claims as done."""
         held = [self._holds(key, owner) for key in keys]
         for key, is_held in zip(keys, held, strict=True):
             if is_held:
@@ -72,7 +72,7 @@ class MemoryStore:
         return held
 
     async def release(self, keys: Sequence[str], owner: str) -> None:
-        """Forget what is held."""
+        """Forget held claims."""
         for key in keys:
             if self._holds(key, owner):
                 del self._running[key]
@@ -82,7 +82,7 @@ class MemoryStore:
         return held is not None and held[0] == owner
 
     async def purge(self, now_ms: int) -> int:
-        """Forget what was done longest ago and is over."""
+        """Forget done marks whose window is over."""
         purged = 0
         while self._done and next(iter(self._done.values())) <= now_ms:
             self._done.popitem(last=False)

@@ -1,4 +1,4 @@
-"""Marks in a Redis server: shared by all instances, forgotten by its expiry.
+"""Marks in a Redis server: shared by all instances, forgotten through their expiry.
 
 Lives here: ``RedisStore`` and its scripts, each atomic for one key. Needs ``pip install 'pocketmq[redis]'``.
 
@@ -77,7 +77,7 @@ class RedisStore:
             await self._client.ping()
 
     async def _run(self, what: str, script: Any, keys: Sequence[str], *arguments: object) -> list[int]:
-        """Run a script for each key; all travel together."""
+        """Run a script for each key, all in one pipeline."""
         with self._guard(what):
             async with self._client.pipeline(transaction=False) as pipeline:
                 for key in keys:
@@ -92,15 +92,15 @@ class RedisStore:
         return [Claim(result) for result in results]
 
     async def renew(self, keys: Sequence[str], owner: str, now_ms: int, lease_ms: int) -> None:
-        """Renew what is held."""
+        """Renew held claims."""
         await self._run("not renewed", self._renew, keys, owner, lease_ms)
 
     async def finish(self, keys: Sequence[str], owner: str, now_ms: int, window_ms: int) -> Sequence[bool]:
-        """Mark as done what is held."""
+        """Mark held claims as done."""
         return [bool(result) for result in await self._run("not finished", self._finish, keys, owner, window_ms)]
 
     async def release(self, keys: Sequence[str], owner: str) -> None:
-        """Forget what is held."""
+        """Forget held claims."""
         await self._run("not released", self._release, keys, owner)
 
     async def purge(self, now_ms: int) -> int:
@@ -113,4 +113,4 @@ class RedisStore:
 
 
 def _unavailable(what: str, error: Exception) -> MarkStoreUnavailable:
-    return MarkStoreUnavailable(f"marks: {what}", why=f"{type(error).__name__}: {error}", hint="is the server there?")
+    return MarkStoreUnavailable(f"marks: {what}", why=f"{type(error).__name__}: {error}", hint="check the server")

@@ -1,8 +1,8 @@
-"""Marks in an embedded RocksDB: one process, survives it.
+"""Marks in an embedded RocksDB: for one process; they survive its end.
 
 Lives here: ``RocksStore``. Needs ``pip install 'pocketmq[rocksdb]'``.
 
-Two column families: key -> state, time, owner; and time + key -> nothing, in which what is over comes first.
+Two column families: key -> state, time, owner; and time + key -> nothing, where expired marks come first.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ T = TypeVar("T")
 class RocksStore:
     """At most ``max_keys`` marks: beyond that the oldest done ones are forgotten early (``evicted`` counts those).
 
-    ``sync``: wait for the disk with every write; without it a power loss, but no end of the process, may forget the
+    ``sync``: wait for the disk with every write; without it a power loss, but not the end of the process, may lose the
     last marks. All work runs in a thread of its own.
     """
 
@@ -123,7 +123,7 @@ class RocksStore:
             )
 
     def _remove(self, chosen: Callable[[bytes, bytes | None], bool], count_max: int) -> int:
-        """Remove up to ``count_max`` of the marks that come first in time and are ``chosen``."""
+        """Remove up to ``count_max`` marks that are ``chosen``, oldest first."""
         batch = self._library.WriteBatch(raw_mode=True)
         removed = 0
         for entry in self._times.keys():  # noqa: SIM118
@@ -155,24 +155,24 @@ class RocksStore:
             if each is not None:
                 key, lease_end_ms, place = each
                 batch.delete(_TIME.pack(place) + key, self._times_handle)
-                # a claim whose owner died is remembered for the window, too: its effect is not known
+                # a claim whose owner died is also remembered for the window: its effect is unknown
                 remembered_ms = until_ms if state == _DONE else until_ms + place - lease_end_ms
                 self._put(batch, key, state, until_ms, remembered_ms, owner)
         self._db.write(batch, self._write_options)
         return [each is not None for each in held]
 
     async def renew(self, keys: Sequence[str], owner: str, now_ms: int, lease_ms: int) -> None:
-        """Renew what is held."""
+        """Renew held claims."""
         until_ms = now_ms + lease_ms
         await self._run("not renewed", lambda: self._replace(keys, owner, _RUNNING, until_ms))
 
     async def finish(self, keys: Sequence[str], owner: str, now_ms: int, window_ms: int) -> Sequence[bool]:
-        """Mark as done what is held."""
+        """Mark held claims as done."""
         until_ms = now_ms + window_ms
         return await self._run("not finished", lambda: self._replace(keys, owner, _DONE, until_ms))
 
     async def release(self, keys: Sequence[str], owner: str) -> None:
-        """Forget what is held."""
+        """Forget held claims."""
 
         def release() -> None:
             batch = self._library.WriteBatch(raw_mode=True)
@@ -186,7 +186,7 @@ class RocksStore:
         await self._run("not released", release)
 
     async def purge(self, now_ms: int) -> int:
-        """Forget what is over."""
+        """Forget expired marks."""
 
         def purge() -> int:
             over = 0

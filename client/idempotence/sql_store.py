@@ -3,8 +3,8 @@
 Lives here: ``SqlStore``: the table, claims in transactions of their own, marks inside the user's transaction.
 Needs ``pip install 'pocketmq[sql]'`` and the driver of the database (SQLite has one).
 
-Two instances that claim one key at once insert the same primary key: the database lets one of them in, and the other
-waits until that transaction ends. No lock outlives its transaction.
+When two instances claim one key at once, both insert the same primary key: the database admits one, and the other waits
+until that transaction ends. No lock outlives its transaction.
 """
 
 import asyncio
@@ -28,13 +28,13 @@ PURGE_MAX: Final = 5_000
 THREADS: Final = 8
 LABEL_LENGTH_MAX: Final = 200
 ABANDONED_MS: Final = 30 * 86_400_000
-"""A claim whose lease ended so long ago is forgotten: nobody asks for its message any more."""
+"""A claim whose lease ended so long ago is forgotten: its message no longer arrives."""
 _RUNNING, _DONE = 0, 1
 T = TypeVar("T")
 
 
 def hash_of(key: str) -> str:
-    """Return what stands in the primary key: databases compare text by case, accents and trailing spaces their way."""
+    """Return the primary key for a key: databases differ in how they compare case, accents and trailing spaces."""
     return hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()
 
 
@@ -42,7 +42,7 @@ class SqlStore:
     """``database``: a SQLAlchemy URL or the user's own ``Engine``. The table is made if it is missing.
 
     Leases are compared with the clocks of the instances: these must agree within a fraction of the lease. ``max_keys``
-    is kept by ``purge``, roughly; ``evicted`` counts marks that were forgotten before their window was over. All work
+    is enforced roughly, by ``purge``; ``evicted`` counts marks forgotten before their window was over. All work
     runs in threads of the store.
     """
 
@@ -81,7 +81,7 @@ class SqlStore:
             try:
                 self._table.create(self.engine, checkfirst=True)
             except self._sa.exc.SQLAlchemyError as error:
-                if not self._sa.inspect(self.engine).has_table(self._table.name):  # else another instance was faster
+                if not self._sa.inspect(self.engine).has_table(self._table.name):  # else another instance made it
                     raise _unavailable("table not made", error) from error
 
         await asyncio.get_running_loop().run_in_executor(self._threads, make)
@@ -100,7 +100,7 @@ class SqlStore:
     def _enter(
         self, connection: "Connection", keys: Sequence[str], owner: str, state: int, now_ms: int, until_ms: int
     ) -> list[Claim]:
-        """Insert the marks of these keys, or find out why not. Sorted, so that two callers never wait in a circle."""
+        """Insert the marks of these keys, or find out why not. Sorted, so that two callers never deadlock."""
         hashes = {key: hash_of(key) for key in keys}
         values = [
             {
@@ -121,7 +121,7 @@ class SqlStore:
         return [self._claimed(connection, found.get(hashes[key]), owner, state, now_ms, until_ms) for key in keys]
 
     def _insert(self) -> Any:
-        """Return the insert that leaves a mark alone that is there."""
+        """Return an insert that leaves existing marks alone."""
         name = self.engine.dialect.name
         if name in ("sqlite", "postgresql"):
             dialect = importlib.import_module(f"sqlalchemy.dialects.{name}")
@@ -131,7 +131,7 @@ class SqlStore:
         raise ConfigError("bad store of marks", why=f"database {name}", hint="SQLite, PostgreSQL, MySQL or MariaDB")
 
     def _claimed(self, connection: "Connection", row: Any, owner: str, state: int, now_ms: int, until_ms: int) -> Claim:
-        if row is None:  # purged between the two statements; whoever comes next may claim it
+        if row is None:  # purged between the two statements; the next caller may claim it
             return Claim.BUSY
         if row.owner == owner:
             return Claim.NEW
@@ -152,7 +152,7 @@ class SqlStore:
         return self._sa.and_(table.mark_key == hash_of(key), table.owner == owner, table.state == _RUNNING)
 
     async def renew(self, keys: Sequence[str], owner: str, now_ms: int, lease_ms: int) -> None:
-        """Renew what is held."""
+        """Renew held claims."""
 
         def renew(connection: "Connection") -> None:
             for key in sorted(keys, key=hash_of):
@@ -163,7 +163,7 @@ class SqlStore:
         await self._run("not renewed", renew)
 
     async def finish(self, keys: Sequence[str], owner: str, now_ms: int, window_ms: int) -> Sequence[bool]:
-        """Mark as done what is held."""
+        """Mark held claims as done."""
 
         def finish(connection: "Connection") -> list[bool]:
             done: dict[str, bool] = {}
@@ -176,7 +176,7 @@ class SqlStore:
         return await self._run("not finished", finish)
 
     async def release(self, keys: Sequence[str], owner: str) -> None:
-        """Forget what is held."""
+        """Forget held claims."""
 
         def release(connection: "Connection") -> None:
             for key in sorted(keys, key=hash_of):
@@ -189,7 +189,7 @@ class SqlStore:
     def mark_in(
         self, connection: "Connection", keys: Sequence[str], owner: str, now_ms: int, window_ms: int
     ) -> list[Claim]:
-        """Mark keys as done as part of the transaction that ``connection`` is in; the caller commits or rolls back.
+        """Mark keys as done within the transaction of ``connection``; the caller commits or rolls back.
 
         Of two transactions with one key the second waits here until the first ends, and then finds it done, or free.
         """
@@ -204,8 +204,8 @@ class SqlStore:
     async def in_thread(self, work: Callable[[], T], *, may_wait: bool) -> T:
         """Run blocking work of a transaction in a thread of the store.
 
-        ``may_wait``: it may wait for another transaction to end; such work never takes the threads that this other one
-        needs for its end.
+        ``may_wait``: it may wait for another transaction to end; such work never takes the threads that the other one
+        needs to end.
         """
         threads = self._threads if may_wait else self._ending_threads
         return await asyncio.get_running_loop().run_in_executor(threads, work)
@@ -213,7 +213,7 @@ class SqlStore:
     # ----
 
     async def purge(self, now_ms: int) -> int:
-        """Forget what is over; then, if more than ``max_keys`` are left, some of the oldest that are done."""
+        """Forget expired marks; then, if more than ``max_keys`` are left, some of the oldest done ones."""
 
         def purge(connection: "Connection") -> int:
             table = self._table.c

@@ -1,4 +1,4 @@
-"""What a store of marks must do: remember which messages are being handled, by whom, and which are done.
+"""The interface of a store of marks: which messages are being handled, by which owner, and which are done.
 
 Lives here: ``MarkStore``, the protocol of all stores; ``Claim``, the answer to a claim; their errors.
 
@@ -17,7 +17,7 @@ from pocketmq.common.errors import Cause, PocketMQError
 
 
 class MarkStoreUnavailable(PocketMQError):
-    """A store of marks could not be asked; the handler was not called, or its end not written down."""
+    """A store of marks failed; the handler was not called, or its end was not recorded."""
 
     retriable = True
     default_cause = Cause.CONNECTION
@@ -31,15 +31,15 @@ class MarkStoreFull(PocketMQError):
 
 
 class Claim(enum.IntEnum):
-    """What came of the attempt to claim one key."""
+    """The result of claiming one key."""
 
     NEW = 0
-    """Claimed: nobody has handled it within the window."""
+    """Claimed: no owner has handled it within the window."""
     TAKEN_OVER = 1
-    """Claimed: an earlier owner neither finished nor gave up within its lease. Whether its effect happened is not
-    known."""
+    """Claimed: an earlier owner neither finished nor gave up within its lease. Whether its effect happened is
+    unknown."""
     BUSY = 2
-    """Not claimed: another owner is at work."""
+    """Not claimed: another owner is handling it."""
     DONE = 3
     """Not claimed: it is done."""
 
@@ -50,7 +50,7 @@ class Claim(enum.IntEnum):
 
 
 class MarkStore(Protocol):
-    """Keys are text of at most 200 characters, those of one call differ. ``owner`` is unique for each call of a
+    """Keys are texts of at most 200 characters, distinct within a call. ``owner`` is unique for each call of a
     handler. Times are ms since 1970, durations ms.
 
     Each method is atomic for each key: of two callers that claim one key at once, one gets it. All raise
@@ -58,7 +58,7 @@ class MarkStore(Protocol):
     """
 
     async def open(self) -> None:
-        """Connect, make tables; before anything else. Again: nothing."""
+        """Connect and make tables, before any other call. A second call does nothing."""
         ...
 
     async def claim(
@@ -80,7 +80,7 @@ class MarkStore(Protocol):
         ...
 
     async def purge(self, now_ms: int) -> int:
-        """Forget some of the marks whose time is over; return how many."""
+        """Forget some of the expired marks; return how many."""
         ...
 
     async def close(self) -> None:

@@ -45,8 +45,8 @@ class ConsumeTimeout:
                 continue
             if age_ns >= self._timeout_ns and call.may_time_out and call.timed_out is not message:
                 await self._time_out(call, age_ns)
-            elif age_ns >= self._slow_ns and call.slow_told is not message and call.timed_out is not message:
-                call.slow_told = message
+            elif age_ns >= self._slow_ns and call.slow_logged is not message and call.timed_out is not message:
+                call.slow_logged = message
                 self._log.warning(
                     "handler_slow",
                     handler=call.handler_name,

@@ -5,9 +5,9 @@ from itertools import pairwise
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.handlers.lock_waits import (
     FORGET_AFTER_MS,
-    TELL_AFTER_MS,
-    TELL_AGAIN_MS_MAX,
-    TOLD_AT_ONCE_MAX,
+    LOG_AFTER_MS,
+    LOG_AGAIN_MS_MAX,
+    LOGGED_AT_ONCE_MAX,
     LockWaits,
 )
 from pocketmq.remoting.protocol.body import MessageQueue as QueueBody
@@ -28,9 +28,9 @@ def test_a_short_wait_is_no_news() -> None:
     """A queue that changes hands within a few seconds is told neither at the beginning nor at the end."""
     waits = LockWaits()
     waits.refused(queue(), "held", None, 0)
-    assert waits.due((TELL_AFTER_MS - 1) * MS) == ([], 0)
+    assert waits.due((LOG_AFTER_MS - 1) * MS) == ([], 0)
     assert waits.got(queue()) is None
-    assert waits.due(10 * TELL_AFTER_MS * MS) == ([], 0)
+    assert waits.due(10 * LOG_AFTER_MS * MS) == ([], 0)
 
 
 def test_a_long_wait_is_told_in_growing_intervals_and_at_its_end() -> None:
@@ -42,7 +42,7 @@ def test_a_long_wait_is_told_in_growing_intervals_and_at_its_end() -> None:
         if waits.due(now_ns)[0]:
             told_ms.append(second * 1000)
     assert told_ms[:5] == [3000, 9000, 21_000, 45_000, 75_000]
-    assert {after - before for before, after in pairwise(told_ms[4:])} == {TELL_AGAIN_MS_MAX}
+    assert {after - before for before, after in pairwise(told_ms[4:])} == {LOG_AGAIN_MS_MAX}
     wait = waits.got(queue())
     assert wait is not None
     assert wait.waited_ms(200_000 * MS) == 200_000
@@ -70,8 +70,8 @@ def test_a_broker_that_does_not_name_the_holder_is_told_without() -> None:
     """RocketMQ's do not."""
     waits = LockWaits()
     waits.refused(queue(), "another client has the lock", None, 0)
-    [wait], _ = waits.due(TELL_AFTER_MS * MS)
-    assert "holder" not in wait.fields(TELL_AFTER_MS * MS)
+    [wait], _ = waits.due(LOG_AFTER_MS * MS)
+    assert "holder" not in wait.fields(LOG_AFTER_MS * MS)
 
 
 def test_many_queues_are_told_a_few_at_a_time() -> None:
@@ -79,8 +79,8 @@ def test_many_queues_are_told_a_few_at_a_time() -> None:
     waits = LockWaits()
     for number in range(25):
         waits.refused(queue(number), "held", None, (25 - number) * MS)
-    told, more = waits.due((TELL_AFTER_MS + 25) * MS)
-    assert [wait.queue.queue_id for wait in told] == list(range(24, 24 - TOLD_AT_ONCE_MAX, -1))
+    told, more = waits.due((LOG_AFTER_MS + 25) * MS)
+    assert [wait.queue.queue_id for wait in told] == list(range(24, 24 - LOGGED_AT_ONCE_MAX, -1))
     assert more == 15
 
 
