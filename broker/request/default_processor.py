@@ -1,7 +1,7 @@
-"""Everything that has no executor of its own: the default pair.
+"""The default pair: every request code that has no executor of its own.
 
 Lives here: ``AdminProcessor``, which finds the handler of a code, and the answers to codes that are unknown or not
-served yet.
+supported yet.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,12 +41,12 @@ class AdminProcessor(OneByOne):
     def __init__(
         self, handlers: Mapping[int, Handler], later: Mapping[int, Callable[[Task], None]] | None = None
     ) -> None:
-        """``later``: handlers that take a task over and answer it when somebody else has answered them."""
+        """``later``: handlers that take over a task and answer it later, when another party has answered them."""
         self._handlers = {int(code): handler for code, handler in handlers.items()}
         self._later = {int(code): handler for code, handler in (later or {}).items()}
 
     def serves(self, code: int) -> bool:
-        """Tell whether there is a handler of ``code``."""
+        """Return whether ``code`` has a handler."""
         return code in self._handlers or code in self._later
 
     def serve(self, task: Task, drain: Drain) -> None:

@@ -26,17 +26,17 @@ from pocketmq.common.runner import Runner, Worker
 FOLLOW_UP_AFTER_MS: Final = 0.1
 FOLLOW_UP_WAIT_NS_MAX: Final = 1_000_000
 SLOW_DRAIN_NS: Final = 20_000_000
-"""Above this a drain is taken as slow where the pair has no longest wait: its second worker shall get its share."""
+"""A drain above this is slow, for a pair without a maximum wait: its second worker should get a share."""
 _LOCK_WAIT: Final = int(Stage.LOCK_WAIT)
 _APPEND: Final = int(Stage.APPEND)
 _PROCESS: Final = int(Stage.PROCESS)
 
 
 class Processor(Protocol):
-    """What serves the requests of one pair."""
+    """Serves the requests of one pair."""
 
     def reject_request(self) -> Refusal | None:
-        """Say whether a request would be refused now; asked on the loop before queueing, so it must not block."""
+        """Return the refusal a request would get now, or None; called on the loop before queueing: must not block."""
         ...
 
     def process(self, drain: Drain) -> None:
@@ -45,12 +45,12 @@ class Processor(Protocol):
 
 
 class AdaptiveDrain:
-    """How many tasks a worker takes at once. Pure: fed with durations.
+    """How many tasks a worker takes at once. Pure: its input is durations.
 
-    Large drains make the log fast; small ones leave the waiting tasks in the queue, where fast failure can still answer
-    them. So: when a drain took longer than ``slow_ns`` the limit falls by a factor of 4 towards 1; below half of that
-    it doubles up to the maximum; in between it stays. For sends ``slow_ns`` is the longest wait in the queue: as long
-    as a drain takes less, everybody is served or answered in time, and the larger drain serves more (ADR 0007).
+    Large drains make the log fast; small ones leave waiting tasks in the queue, where fast failure can still answer
+    them. After a drain longer than ``slow_ns`` the limit falls by a factor of 4, to no less than 1; below half of that
+    it doubles up to the maximum; in between it stays. For sends ``slow_ns`` is the maximum wait in the queue: while a
+    drain takes less, every request is served or answered in time, and the larger drain serves more (ADR 0007).
     ``count_max`` = 1 is RocketMQ's pace.
     """
 
@@ -65,7 +65,7 @@ class AdaptiveDrain:
         self.count = count_max
 
     def record(self, took_ns: int, count: int) -> None:
-        """Learn that a drain of ``count`` tasks took ``took_ns``."""
+        """Adapt the limit after a drain of ``count`` tasks that took ``took_ns``."""
         if took_ns > self.slow_ns:
             self.count = max(1, min(self.count, count) // 4)
         elif self.count < self.count_max and took_ns <= self.slow_ns // 2:
@@ -73,7 +73,7 @@ class AdaptiveDrain:
 
 
 class OneByOne(ABC):
-    """Base of processors that serve each request for itself: an error of one is an answer to that one only."""
+    """Base of processors that serve each request separately: an error fails only its own request."""
 
     def reject_request(self) -> Refusal | None:
         """Refuse nothing."""
@@ -97,8 +97,8 @@ class OneByOne(ABC):
 class DrainExecutor:
     """A named queue, one or two worker threads, and a processor.
 
-    ``offer`` and ``stop_serving`` belong to the loop. Workers start with the first task, so that a pair nobody uses
-    costs nothing. An error in the processor is answered to each unsettled task and logged once; it never ends a worker.
+    ``offer`` belongs to the loop. Workers start with the first task, so that an unused pair costs nothing. An error in
+    the processor answers each unsettled task and is logged once; it never ends a worker.
     """
 
     def __init__(
@@ -118,29 +118,29 @@ class DrainExecutor:
         follow_up: Callable[[], None] | None = None,
         on_refused: Callable[[Task, Refusal], None] | None = None,
     ) -> None:
-        """``follow_up``: work that drains leave behind; see ``_follow_up``. Only with one thread. ``on_refused`` hears,
-        in a worker, of each request that ``processor`` refuses.
+        """``follow_up``: work that drains leave behind; see ``_follow_up``; only with one thread. ``on_refused`` is
+        called, in a worker, with each request that ``processor`` refuses.
         """
         assert 1 <= threads <= 2
         assert follow_up is None or threads == 1
         self._follow_up = follow_up
-        """Called 0.1 ms after the last drain, or after a drain when 1 ms has passed since the first one that left work.
+        """Called 0.1 ms after the last drain, or after a drain once 1 ms has passed since the first one that left work.
         The answers are posted before it, and the loop needs the interpreter to write them: work that starts at once
-        would keep it from the loop (measured: 40 µs later answers)."""
+        would take it from the loop (measured: answers 40 µs later)."""
         self._follow_up_since_ns = 0
         self.name = name
         self.processor = processor
         self._on_refused = on_refused
         self.max_wait_ms = max_wait_ms
-        """Longest wait in the queue before fast failure answers; 0 = no limit."""
+        """Maximum wait in the queue before fast failure answers; 0 = no limit."""
         self.adaptive = drain
         self.queue: SweepableQueue[Task] = SweepableQueue(count_max, size_bytes_max, self._wake)
         self.stages: PairStages | None = None
-        """Where stage times are counted; set before the first offer. None counts nothing."""
+        """Histograms of the stage times; set before the first offer. None: not counted."""
         self.drains = 0
         self.served = 0
         self.refused = 0
-        """Tasks refused because the queue was full; written on the loop."""
+        """Tasks refused because the queue was full; counted on the loop."""
         self._runner = runner
         self._answers = answers
         self._clock = clock
@@ -163,8 +163,8 @@ class DrainExecutor:
     def _wake(self) -> None:
         """Wake the first idle worker, or all when all are busy.
 
-        A worker is marked idle only after it saw the queue empty, and then looks once more; a ring to an awake worker
-        is remembered. So a task is never left alone.
+        A worker is marked idle only after it found the queue empty, and then checks once more; waking an awake worker
+        makes it run again. So no task is left behind.
         """
         for index, worker in enumerate(self._workers):
             if not self._busy[index]:
@@ -187,12 +187,12 @@ class DrainExecutor:
                 busy[index] = False
             if self._follow_up_since_ns and not self.queue:
                 return FOLLOW_UP_AFTER_MS
-            return 0 if self.queue else None  # a task offered after the last look found this worker still marked busy
+            return 0 if self.queue else None  # a task offered after the last check found this worker marked busy
 
         return step
 
     def _drain_once(self) -> bool:
-        """Take what waits, serve it, post the answers; return False when nothing waited."""
+        """Take waiting tasks, serve them, post the answers; return False when the queue was empty."""
         adaptive = self.adaptive
         tasks = self.queue.drain(adaptive.count, adaptive.size_bytes_max)
         if not tasks:
@@ -242,7 +242,7 @@ class DrainExecutor:
         self._log.error("processor_failed", pair=self.name, requests=len(unsettled), error=refusal.remark)
 
     def refuse(self, tasks: list[Task], refusal_for: Callable[[Task], Refusal]) -> None:
-        """Answer tasks that were taken back from the queue. Loop or stopping thread."""
+        """Answer tasks that were removed from the queue. Loop or stopping thread."""
         if self.stages is not None:
             self.stages.swept(tasks, self._clock.monotonic_ns())
         self._answers.post(
@@ -254,10 +254,10 @@ class DrainExecutor:
         )
 
     def finish(self, deadline_ns: int) -> bool:
-        """Stop the workers, serve what still waits until ``deadline_ns``, answer the rest SHUTTING_DOWN.
+        """Stop the workers, serve waiting tasks until ``deadline_ns``, answer the rest with SHUTTING_DOWN.
 
-        Blocks: call it off the loop, once nothing is offered any more. Returns False when a worker hangs in the
-        processor; its tasks are then answered by whoever ends its wait.
+        Blocks: call it off the loop, once no more tasks are offered. Returns False when a worker hangs in the
+        processor; that worker answers its own tasks if the processor ever returns.
         """
         ended = True
         for worker in self._workers:

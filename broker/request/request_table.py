@@ -12,7 +12,7 @@ class RequestTable:
     """Request code → pair. An executor carries its processor, so a pair is one object."""
 
     def __init__(self, default: DrainExecutor, serves: Callable[[int], bool] = lambda code: True) -> None:
-        """``default`` takes every code without a pair of its own, also unknown ones; ``serves`` says which it knows."""
+        """``default`` takes every code without a pair of its own, even unknown ones; ``serves``: the codes it knows."""
         self.default = default
         self._default_serves = serves
         self._pairs: dict[int, DrainExecutor] = {}
@@ -26,15 +26,15 @@ class RequestTable:
         self._executors[pair.name] = pair
 
     def pair_for(self, code: int) -> DrainExecutor:
-        """Return what serves ``code``."""
+        """Return the pair that serves ``code``."""
         return self._pairs.get(code, self.default)
 
     def serves(self, code: int) -> bool:
-        """Tell whether anything has an answer to ``code`` other than that it is not supported."""
+        """Return whether ``code`` is supported."""
         return code in self._pairs or self._default_serves(code)
 
     def executors(self) -> list[DrainExecutor]:
-        """Return every executor once, in the order of registration, the default one last."""
+        """Return every executor once, in the order of registration, with the default one last."""
         return [*self._executors.values(), self.default]
 
     def executor(self, name: str) -> DrainExecutor:

@@ -1,11 +1,11 @@
 """One request on its way through the broker, and its answer.
 
-Lives here: ``Task`` (a request in a queue), ``Refusal`` (a no that explains itself), ``Drain`` (the tasks a worker took
-together, with their answers and stage times), and how answers reach the sockets.
+Lives here: ``Task`` (a request in a queue), ``Refusal`` (an error answer with its cause), ``Drain`` (the tasks a worker
+took together, with their answers and stage times), and the way of answers to the sockets.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pocketmq.broker.stats.stage_times import STAGE_COUNT, RequestTiming
@@ -20,37 +20,32 @@ from pocketmq.remoting.frame import Buffer
 from pocketmq.remoting.server import Connection
 
 Buffers = list[Buffer]
-"""One encoded response: the head, then perhaps the body."""
+"""One encoded response: the head, and the body if it has one."""
 
 Answer = tuple[Connection, Buffers]
 
 
+@dataclass(slots=True, eq=False)
 class Task:
-    """A request that waits for, or is in, its processor.
+    """A request that waits for its processor, or is in it.
 
-    ``created_ns`` is monotonic; ``size_bytes`` is what it holds in memory. ``settled`` is True once it has its answer,
-    or an owner outside the drain (a held pull, a waiter for the flush). ``context`` belongs to the processor.
+    ``created_ns`` is monotonic; ``size_bytes`` is its memory. ``settled`` is True once it has its answer, or an owner
+    outside the drain (a held pull, a send that waits for the flush). ``context`` belongs to the processor.
     """
 
-    __slots__ = ("connection", "context", "created_ns", "request", "settled", "size_bytes")
-
-    def __init__(
-        self, connection: Connection, request: Request, created_ns: int, size_bytes: int, context: Any = None
-    ) -> None:
-        self.connection = connection
-        self.request = request
-        self.created_ns = created_ns
-        self.size_bytes = size_bytes
-        self.settled = False
-        self.context = context
+    connection: Connection
+    request: Request
+    created_ns: int
+    size_bytes: int
+    context: Any = None
+    settled: bool = field(init=False, default=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request is not served: RocketMQ's code and text, and what RocketMQ does not say.
+    """Why a request is not served: RocketMQ's code and text, and the cause and advice that RocketMQ lacks.
 
-    ``retry_after_ms``: see ``flow_control``. ``stages``: how long the request was where, as far as it came and as far
-    as that is known: (stage, ns).
+    ``retry_after_ms``: see ``flow_control``. ``stages``: (stage, ns) for the stages the request passed, where known.
     """
 
     code: int
@@ -61,7 +56,7 @@ class Refusal:
     stages: tuple[tuple[str, int], ...] = ()
 
     def extra(self) -> dict[str, str]:
-        """Return the fields that a client reads beside the text; ``stages`` in ms: ``queue_wait=203.51,append=0.2``."""
+        """Return the response fields beside the text; ``stages`` are in ms: ``queue_wait=203.51,append=0.2``."""
         fields = {
             "cause": self.cause.value,
             "stored": self.stored.value,
@@ -87,7 +82,7 @@ OVERLOAD: Final = refused(
     refusals.OVERLOAD,
     retry_after_ms=refusals.REFUSALS[Cause.QUEUE_FULL].retry_after.ms_max,
 )
-"""The answer when the queue of a pair is full (RocketMQ NettyRemotingAbstract)."""
+"""The answer when a pair's queue is full (RocketMQ NettyRemotingAbstract)."""
 
 
 def encode_answer(
@@ -99,7 +94,7 @@ def encode_answer(
     body: Body = b"",
     extra: Mapping[str, str] | None = None,
 ) -> Buffers:
-    """Encode the response to ``request`` in the request's own serialization."""
+    """Encode the response to ``request`` in the request's serialization."""
     return encode_response(
         code,
         request.opaque,
@@ -118,10 +113,10 @@ def encode_refusal(request: Request, refusal: Refusal) -> Buffers:
 
 
 def refusal_of(error: BaseException, stored: Stored | None = None) -> Refusal:
-    """Return the refusal that stands for an exception.
+    """Return an exception as a refusal.
 
-    A ``PocketMQError`` carries its own code and cause. Anything else is a fault of ours: SYSTEM_ERROR with the error's
-    text and the line that raised it (RocketMQ RemotingHelper.exceptionSimpleDesc).
+    A ``PocketMQError`` carries its own code and cause. Any other exception is a bug of the broker: SYSTEM_ERROR with
+    its text and the line that raised it (RocketMQ RemotingHelper.exceptionSimpleDesc).
     """
     if isinstance(error, PocketMQError):
         return Refusal(error.code, str(error), error.cause, stored or error.stored, error.retry_after_ms)
@@ -136,17 +131,17 @@ def refusal_of(error: BaseException, stored: Stored | None = None) -> Refusal:
 
 
 class Drain:
-    """Tasks that one worker took in one go, their answers so far, and where the time went.
+    """Tasks that one worker took together, their answers so far, and their stage times.
 
-    A processor settles every task: ``answer``, ``refuse``, ``finish`` (a oneway request) or ``release`` (somebody else
-    answers later). What is left unsettled when ``process`` ends is answered by the executor. ``stages_ns`` is indexed
-    by ``Stage``; a processor adds what it knows of its own stages.
+    A processor settles every task: ``answer``, ``refuse``, ``finish`` (a oneway request) or ``release`` (another owner
+    answers later). The executor answers tasks that are unsettled when ``process`` ends. ``stages_ns`` is indexed by
+    ``Stage``; a processor adds the stages that it measures.
     """
 
     __slots__ = ("_on_refused", "answers", "stages_ns", "tasks")
 
     def __init__(self, tasks: list[Task], on_refused: "Callable[[Task, Refusal], None] | None" = None) -> None:
-        """``on_refused`` hears of each refusal, also of a oneway request; it must return at once."""
+        """``on_refused`` is called with each refusal, even of a oneway request; it must return at once."""
         self._on_refused = on_refused
         self.tasks = tasks
         self.answers: list[Answer] = []
@@ -199,7 +194,7 @@ def write_answers(answers: Sequence[Answer]) -> None:
 
 
 class AnswerPort:
-    """The one hop from worker threads back to the loop; it knows how long that took."""
+    """Passes answers from worker threads to the loop, and measures how long that takes."""
 
     __slots__ = ("_finished", "_mailbox", "_monotonic_ns", "_write_times")
 
@@ -211,9 +206,9 @@ class AnswerPort:
         write_times: SampledHistogram | None = None,
         finished: Callable[[RequestTiming, int, int], None] | None = None,
     ) -> None:
-        """``write_times`` counts the time from post to transport, on the loop. ``finished(timing, write_ns, now_ns)``
-        is called when the answers of the requests of ``timing`` are written; in the posting thread when there are none
-        to write.
+        """``write_times`` counts the time from ``post`` to the transport, on the loop. ``finished(timing, write_ns,
+        now_ns)`` is called when the answers to the requests of ``timing`` are written, or in the posting thread when
+        there are none to write.
         """
         self._mailbox = mailbox
         self._monotonic_ns = (clock or SystemClock()).monotonic_ns
@@ -221,8 +216,8 @@ class AnswerPort:
         self._finished = finished
 
     def post(self, answers: list[Answer], timing: RequestTiming | None = None) -> None:
-        """Write ``answers`` soon, in the loop's thread; callable from any thread. ``timing``: of the requests they
-        answer."""
+        """Write ``answers`` soon, in the loop's thread; callable from any thread. ``timing``: that of their
+        requests."""
         if answers:
             if self._write_times is None and timing is None:
                 self._mailbox.post(write_answers, answers)

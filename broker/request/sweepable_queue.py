@@ -1,4 +1,4 @@
-"""A bounded queue whose waiting tasks can be taken back: the place where flow control gets its grip.
+"""A bounded queue from which flow control can remove waiting tasks.
 
 Lives here: the queue between the event loop, which offers and expires, and the worker threads, which drain.
 """
@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Sized(Protocol):
-    """What the queue must know about a task."""
+    """A task, as far as the queue needs it."""
 
     created_ns: int
     size_bytes: int
@@ -23,12 +23,12 @@ TaskT = TypeVar("TaskT", bound=Sized)
 class SweepableQueue(Generic[TaskT]):
     """First in, first out, bounded in count and in bytes.
 
-    A task has exactly one owner: whoever offered it until ``offer`` returns True, then the queue, then whoever got it
-    back from ``drain``, ``expire``, ``clear`` or ``close``; the owner answers it. No task is returned twice.
+    A task has exactly one owner: the caller until ``offer`` returns True, then the queue, then the caller that got it
+    from ``drain``, ``expire``, ``clear`` or ``close``; the owner answers it. No task is returned twice.
     Holds: 0 <= count <= count_max and 0 <= size_bytes; size_bytes <= size_bytes_max unless one single task is larger.
-    Thread-safe. One lock guards the deque together with the byte count: the head must be looked at and removed as one
-    step (``expire`` against ``drain``), which the atomic calls of ``deque`` alone cannot give. The lock is held for
-    deque calls only, never over I/O, a callback or the wake-up: at most some 0.2 ms, while a drain takes 4,096 tasks.
+    Thread-safe. One lock guards the deque and the byte count: checking the head and removing it must be one step
+    (``expire`` against ``drain``), which ``deque``'s atomic calls alone cannot give. The lock is held for deque calls
+    only, never over I/O, a callback or the wake-up: about 0.2 ms at most, when a drain takes 4,096 tasks.
     """
 
     __slots__ = ("_closed", "_lock", "_size_bytes", "_tasks", "_wake", "count_max", "size_bytes_max")
@@ -45,9 +45,9 @@ class SweepableQueue(Generic[TaskT]):
         self._wake = wake
 
     def offer(self, task: TaskT) -> bool:
-        """Take ``task`` and return True, or return False at once when the queue is full or closed; never wait.
+        """Queue ``task`` and return True, or return False at once when the queue is full or closed; never wait.
 
-        A task larger than ``size_bytes_max`` is taken when the queue is empty, otherwise it could never be served.
+        An empty queue accepts a task larger than ``size_bytes_max``: otherwise it could never be served.
         """
         with self._lock:
             tasks = self._tasks
@@ -83,8 +83,8 @@ class SweepableQueue(Generic[TaskT]):
     def expire(self, now_ns: int, limit_ms: float, count_max: int = sys.maxsize) -> list[TaskT]:
         """Remove and return the heads that have waited ``limit_ms`` or longer, at most ``count_max`` of them.
 
-        Only heads are looked at, as RocketMQ does: tasks are offered in the order of their ``created_ns``, so a head
-        that is young enough ends the search.
+        Only heads are checked, as in RocketMQ: tasks are offered in the order of their ``created_ns``, so a head that
+        is young enough ends the search.
         """
         created_ns_max = now_ns - int(limit_ms * 1_000_000)
         expired: list[TaskT] = []
@@ -97,7 +97,7 @@ class SweepableQueue(Generic[TaskT]):
         return expired
 
     def clear(self) -> list[TaskT]:
-        """Remove and return everything that waits."""
+        """Remove and return all waiting tasks."""
         with self._lock:
             rest = list(self._tasks)
             self._tasks.clear()
@@ -105,13 +105,10 @@ class SweepableQueue(Generic[TaskT]):
         return rest
 
     def close(self) -> list[TaskT]:
-        """Refuse every offer from now on; remove and return what waits."""
+        """Refuse every offer from now on; remove and return all waiting tasks."""
         with self._lock:
             self._closed = True
-            rest = list(self._tasks)
-            self._tasks.clear()
-            self._size_bytes = 0
-        return rest
+        return self.clear()
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -122,6 +119,6 @@ class SweepableQueue(Generic[TaskT]):
         return self._size_bytes
 
     def head_wait_ms(self, now_ns: int) -> int:
-        """Return how long the oldest task has waited, in ms; 0 when none waits (RocketMQ's "slow time")."""
+        """Return how long the oldest task has waited, in ms; 0 for an empty queue (RocketMQ's "slow time")."""
         with self._lock:
             return (now_ns - self._tasks[0].created_ns) // 1_000_000 if self._tasks else 0

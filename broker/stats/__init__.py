@@ -1,9 +1,8 @@
 """Counters and times of one broker run, written where the work happens and read by ``metrics``.
 
 Request workers add to ``counters`` and ``stage_times``, appends to ``put_statistics``, the flush to ``flush_times``.
-Once a second ``stats_items`` folds them into RocketMQ's statistics by topic and group; ``topic_put_stats`` derives the
-messages of each topic from the growth of its queues, and ``disk_space`` remembers how full the disks were.
+Once a second ``stats_items`` samples RocketMQ's statistics by topic and group; ``topic_put_stats`` derives the messages
+of each topic from the growth of its queues, and ``disk_space`` remembers how full the disks were.
 
-All of it is integers in lists, without a lock on the path of a message. Formats for people and for Prometheus
-belong to ``metrics``.
+Formats for people and for Prometheus belong to ``metrics``.
 """

@@ -1,4 +1,4 @@
-"""What the broker has done, in numbers.
+"""Totals of the broker's work.
 
 Lives here: ``BrokerCounters``: totals, rates from samples taken once a second, totals at the last two midnights.
 """
@@ -17,7 +17,7 @@ SAMPLES_MAX: Final = 601
 
 @dataclass(slots=True)
 class Totals:
-    """Since the start of the broker. Messages, except where a name says bytes or requests."""
+    """Counts since the start of the broker: of messages, unless the name says bytes or requests."""
 
     put: int = 0
     put_bytes: int = 0
@@ -36,12 +36,12 @@ class BrokerCounters:
     def __init__(self, items: StatsItems | None = None) -> None:
         self.totals = Totals()
         self.items = StatsItems(0) if items is None else items
-        """Statistics of single topics and groups."""
+        """Statistics by topic and by group."""
         self._lock = threading.Lock()
         self._samples: deque[tuple[int, Totals]] = deque(maxlen=SAMPLES_MAX)
         self._day: datetime.date | None = None
         self.this_morning = Totals()
-        """Totals at the last midnight of the machine's time zone; 0 before the first one (RocketMQ BrokerStats)."""
+        """Totals at the last midnight in the machine's time zone; 0 before the first one (RocketMQ BrokerStats)."""
         self.yesterday_morning = Totals()
 
     def put(self, messages: int, size_bytes: int) -> None:
@@ -51,18 +51,18 @@ class BrokerCounters:
             self.totals.put_bytes += size_bytes
 
     def put_failed(self, messages: int) -> None:
-        """Count an append that failed."""
+        """Count a failed append."""
         with self._lock:
             self.totals.put_failed += messages
 
     def sent_back(self, is_dead: bool) -> None:
-        """Count a message that a consumer sent back; ``is_dead``: into the dead letters."""
+        """Count a message that a consumer sent back; ``is_dead``: it went to the dead-letter topic."""
         with self._lock:
             self.totals.sent_back += 1
             self.totals.dead_letters += is_dead
 
     def got(self, messages: int, size_bytes: int) -> None:
-        """Count a pull that found ``messages``."""
+        """Count a pull that returned ``messages`` messages."""
         with self._lock:
             self.totals.get += messages
             self.totals.get_bytes += size_bytes
@@ -72,13 +72,13 @@ class BrokerCounters:
                 self.totals.get_miss_requests += 1
 
     def group_got(self, topic: str, group: str, messages: int, size_bytes: int) -> None:
-        """Count what one pull found for a group in one topic."""
+        """Count the messages that one pull returned to a group from one topic."""
         key = group_key(topic, group)
         self.items.add(GROUP_GET_NUMS, key, messages)
         self.items.add(GROUP_GET_SIZE, key, size_bytes)
 
     def sample(self, now_ns: int, now_ms: int) -> None:
-        """Keep the totals of this second, and of midnight when a day has begun."""
+        """Keep the totals of this second, and those of midnight when a new day has begun."""
         self.items.sample(now_ms)
         day = datetime.datetime.fromtimestamp(now_ms / 1000).date()
         with self._lock:

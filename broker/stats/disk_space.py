@@ -1,6 +1,6 @@
-"""How full the disks of the store are, as it was a moment ago.
+"""How full the store's disks were at the last check.
 
-Lives here: ``DiskSpace``: looked at off the loop, read from anywhere.
+Lives here: ``DiskSpace``: updated off the loop, read from any thread.
 """
 
 import os.path
@@ -12,22 +12,21 @@ from pocketmq.store.disk.file_system import FileSystem
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """One file system. ``ratio``: used part of it, 0 to 1; -1 where it is not known."""
+    """Free and total bytes of one file system."""
 
     free_bytes: int = -1
     total_bytes: int = 0
 
     @property
     def ratio(self) -> float:
-        """Return the used part."""
+        """Return the used fraction, 0 to 1; -1 if unknown."""
         return 1 - self.free_bytes / self.total_bytes if self.total_bytes > 0 else -1.0
 
 
 class DiskSpace:
-    """The space around the commit log and the consume queues.
+    """Disk space of the commit log and of the consume queues, as the last ``look`` found it.
 
-    ``look`` asks the file system and may hang with it: housekeeping thread only. What it found stays until the next
-    look.
+    ``look`` asks the file system and may hang with it: call it only in the housekeeping thread.
     """
 
     def __init__(self, file_system: FileSystem, commit_log: str, consume_queues: str) -> None:
@@ -37,11 +36,11 @@ class DiskSpace:
         self.consume_queues = Space()
 
     def look(self) -> None:
-        """Ask again."""
+        """Ask the file system again."""
         self.commit_log, self.consume_queues = (self._space(path) for path in self._paths)
 
     def _space(self, path: str) -> Space:
-        if not self._file_system.exists(path):  # consume queues come with the first message
+        if not self._file_system.exists(path):  # the first message creates the consume queues
             path = os.path.dirname(path)
         try:
             return Space(*self._file_system.free_bytes(path))

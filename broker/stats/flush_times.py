@@ -1,6 +1,6 @@
 """How long the syncs of the commit log take.
 
-Lives here: ``FlushTimes``, which reads the log's counters when somebody looks.
+Lives here: ``FlushTimes``, which reads the log's counters on demand.
 """
 
 import threading
@@ -10,11 +10,11 @@ from pocketmq.store.message_store import MessageStore
 
 
 class FlushTimes:
-    """Syncs since the start and in the window. Thread-safe, touches no disk.
+    """Durations of syncs since the start and in the window. Thread-safe; touches no disk.
 
-    ``look`` is called once a second, and under SYNC_FLUSH after each sync by those who waited for it: then each sync is
-    counted with its own time. Under ASYNC_FLUSH there are about two a second: the latest counts with its own time,
-    those since the look before with their mean.
+    ``look`` is called once a second, and under SYNC_FLUSH also by the sends that waited for a sync, so that each sync
+    counts with its own duration. Under ASYNC_FLUSH there are about two syncs a second: the latest counts with its own
+    duration, the others since the last ``look`` with their mean.
     """
 
     def __init__(self, store: MessageStore) -> None:
@@ -25,7 +25,7 @@ class FlushTimes:
         self._sum_ns = self._log.flush_ns_total
 
     def look(self) -> None:
-        """Count the syncs since the last look."""
+        """Count the syncs since the last call."""
         log = self._log
         if log.flush_count == self._count:
             return
@@ -45,13 +45,13 @@ class FlushTimes:
             self._times.rotate()
 
     def window(self) -> Histogram:
-        """Return the syncs of the window."""
+        """Return the durations in the window."""
         self.look()
         with self._lock:
             return self._times.window()
 
     def totals(self) -> Histogram:
-        """Return the syncs since the start."""
+        """Return the durations since the start."""
         self.look()
         with self._lock:
             return self._times.snapshot()

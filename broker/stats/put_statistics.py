@@ -1,6 +1,6 @@
 """How long puts took, in RocketMQ's buckets.
 
-Lives here: ``PutStatistics``: the 13 buckets that operators know, the finer ones for percentiles, the last full minute.
+Lives here: ``PutStatistics``: RocketMQ's 13 printed buckets, its finer ones for percentiles, the last full minute.
 """
 
 import threading
@@ -26,21 +26,21 @@ LABELS: Final = (
     "[5~10s]",
     "[10s~]",
 )
-"""RocketMQ StoreStatsService, spelled as it prints them."""
+"""As RocketMQ's StoreStatsService prints them."""
 _LABEL_ENDS_MS: Final = (1, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_000)
-"""Ends, exclusive: RocketMQ measures whole ms, so ``<=0ms`` is everything below 1 ms."""
+"""Exclusive ends: RocketMQ measures whole ms, so ``<=0ms`` means below 1 ms."""
 _STEPS: Final = ((1, 20), (2, 15), (5, 10), (10, 10), (50, 6), (100, 5), (1000, 9))
-"""(width in ms, buckets) of the finer ones; the last, without an end, follows (StoreStatsService)."""
+"""(width in ms, count) of the finer buckets; one without an end follows (StoreStatsService)."""
 EDGES_MS: Final = tuple(accumulate(chain.from_iterable(repeat(width, count) for width, count in _STEPS)))
 _LABEL_CUTS: Final = (0, *(bisect_right(EDGES_MS, end - 1) + 1 for end in _LABEL_ENDS_MS), len(EDGES_MS) + 1)
-"""Each label is a run of finer buckets: every end of a label is an edge."""
+"""Each label covers a run of finer buckets: every end of a label is an edge."""
 
 
 class PutStatistics:
-    """Times of whole puts: from the wait for the append lock until the sender could be told.
+    """Durations of whole puts: from the wait for the append lock until the answer is ready.
 
-    A put is one request, whatever it holds, as for RocketMQ. Thread-safe; ``minute`` and ``rotate`` are called by one
-    thread.
+    As in RocketMQ, a put is one request, however many messages it holds. Thread-safe; call ``end_minute`` and
+    ``rotate`` from one thread.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class PutStatistics:
         """Longest put since the start (RocketMQ putMessageEntireTimeMax)."""
 
     def record(self, took_ns: int, puts: int) -> None:
-        """Count ``puts`` requests that were put together and took ``took_ns``."""
+        """Count ``puts`` requests that one append stored in ``took_ns``."""
         took_ms = took_ns // 1_000_000
         with self._lock:
             self._counts[bisect_right(EDGES_MS, took_ms) if took_ms > 0 else 0] += puts
@@ -64,11 +64,11 @@ class PutStatistics:
 
     @property
     def total(self) -> int:
-        """Puts since the start."""
+        """Number of puts since the start."""
         return sum(self._counts)
 
     def counts(self) -> list[int]:
-        """Return the puts since the start by finer bucket."""
+        """Return the number of puts since the start in each finer bucket."""
         with self._lock:
             return self._counts[:]
 
@@ -78,7 +78,7 @@ class PutStatistics:
             self._slots.append(self._counts[:])
 
     def end_minute(self) -> list[tuple[str, int]]:
-        """End a minute; return its puts by label."""
+        """Close the current minute; return its puts by label."""
         with self._lock:
             now = self._counts[:]
         self._last_minute = _minus(now, self._minute_began)
@@ -86,7 +86,7 @@ class PutStatistics:
         return _by_label(self._last_minute)
 
     def window(self) -> list[tuple[str, int]]:
-        """Return the puts of the last minute, about, by label."""
+        """Return the puts of about the last minute by label."""
         with self._lock:
             return _by_label(_minus(self._counts, self._slots[0]))
 
@@ -96,9 +96,9 @@ class PutStatistics:
             return _by_label(self._counts)
 
     def latency_ms(self, q: float) -> float:
-        """Return what ``q`` of the puts of the last full minute did not exceed, interpolated within its bucket.
+        """Return the ``q`` quantile of the last full minute, interpolated within its bucket; 0 without puts.
 
-        0 when there were none. In the bucket without an end the longest put is taken for the end.
+        The bucket without an end ends at the longest put.
         """
         return _percentile_ms(self._last_minute, q, self.max_ms)
 

@@ -1,9 +1,9 @@
-"""Where the time of requests goes, stage by stage.
+"""How long requests spend in each stage.
 
     times = StageTimes();  executor.stages = times.pair(executor.name);  times.rows()
 
-Lives here: ``Stage`` (the names), ``PairStages`` (histograms of one pair), ``StageTimes`` (all of them),
-``RequestTiming`` (where the time of requests that are answered together went).
+Lives here: ``Stage`` (the names), ``PairStages`` (histograms of one pair), ``StageTimes`` (all pairs),
+``RequestTiming`` (the stage times of requests that are answered together).
 """
 
 import enum
@@ -21,20 +21,20 @@ from pocketmq.common.histogram import (
 from pocketmq.remoting.telemetry import ALL_PAIRS, StageTelemetry
 
 SEND_PAIR: Final = "SendMessageThread"
-"""The pair whose requests go through the log (RocketMQ BrokerController)."""
+"""The pair whose requests write to the log (RocketMQ BrokerController)."""
 
 
 class Stage(enum.IntEnum):
-    """The stages of a request in their order; the value is an index into ``stages_ns``.
+    """The stages of a request, in order; the value is an index into ``stages_ns``.
 
     - ``READ``: first byte of the frame → decoded request.
     - ``QUEUE_WAIT``: queued → drained by a worker, or expired by fast failure.
     - ``LOCK_WAIT``: the wait for the append lock.
     - ``APPEND``: under the append lock.
-    - ``FLUSH_WAIT``: end of the append → durable. Counted under SYNC_FLUSH, for senders that wait for it.
+    - ``FLUSH_WAIT``: end of the append → durable. Counted under SYNC_FLUSH, for sends that wait for it.
     - ``REPLICA_WAIT``: durable here → confirmed by a slave.
     - ``PROCESS``: in the processor, outside the stages above: checks, reads, other batches of the same drain.
-    - ``WRITE``: answer posted by its thread → handed to the transport by the loop.
+    - ``WRITE``: answer posted by its thread → passed to the transport by the loop.
     """
 
     READ = 0
@@ -58,19 +58,19 @@ _WRITE: Final = int(Stage.WRITE)
 _DRAIN_STAGES: Final = (int(Stage.LOCK_WAIT), int(Stage.APPEND), int(Stage.PROCESS))
 SAMPLE_STRIDE: Final = 4
 SAMPLES_MAX: Final = 16
-"""Of a drain of up to 4 requests each wait is counted, of a larger one each fourth, at most 16, evenly spread; each
-stands for those that came behind it. A drain's requests arrived in order, so the error of a percentile is below one
-part in four of one drain, upwards."""
+"""In a drain of up to 4 requests each wait is counted; in a larger one every fourth, or at most 16 evenly spread ones,
+each also for the requests behind it. A drain's requests arrived in order, so a percentile is overestimated by at most a
+quarter of one drain."""
 
 
 class Waiting(Protocol):
-    """A request, as the stages see it."""
+    """A request, as far as its stages need it."""
 
     created_ns: int
 
 
 class HasTask(Protocol):
-    """What stands for a request."""
+    """An object that stands for a request."""
 
     @property
     def task(self) -> Any:
@@ -79,16 +79,16 @@ class HasTask(Protocol):
 
 
 RequestTiming = tuple[str, Sequence[Waiting] | Sequence[HasTask], int, list[int], int]
-"""Requests that are answered together: the pair; the requests or what stands for them, oldest first; when the oldest
-was queued; what they spent in each ``Stage``; when their drain began (each one's own queue wait ends there). A tuple:
-one is made for each drain, and an object would cost ten times as much."""
+"""Requests that are answered together: the pair; the requests, or objects that stand for them, oldest first; when the
+oldest was queued; their time in each ``Stage``; when their drain began, which ends each one's queue wait. One is made
+for each drain: a tuple, because an object would cost ten times as much."""
 
 
 class PairStages:
     """Histograms of one pair. Thread-safe: its lock is held for a few list additions only.
 
-    Drains in which nothing took a millisecond are sampled when they are many: at most one in ``SAMPLE_INTERVAL_NS``
-    is looked at and stands for those since the last one. All others are looked at, and every request counts.
+    Drains in which nothing took a millisecond are sampled: at most one per ``SAMPLE_INTERVAL_NS`` is recorded, and
+    stands for the drains since the last one. All other drains are recorded. Every request counts.
     """
 
     __slots__ = ("_histograms", "_lock", "_next_ns", "_skipped", "_skipped_times", "name")
@@ -103,8 +103,7 @@ class PairStages:
         self._skipped_times = (0, [0] * STAGE_COUNT)
 
     def drained(self, tasks: Sequence[Waiting], started_ns: int, stages_ns: list[int], took_ns: int) -> None:
-        """Count the queue waits of ``tasks``, and for each of them what their drain spent in its stages, ``took_ns``
-        altogether."""
+        """Count the queue waits of ``tasks``, and for each task the stages of its drain, which took ``took_ns``."""
         count = len(tasks)
         longest_ns = started_ns - tasks[0].created_ns
         with self._lock:
@@ -119,7 +118,7 @@ class PairStages:
             self._count_stages(stages_ns, count)
 
     def _settle(self) -> None:
-        """Count the requests that were skipped, with the times of the latest of them. Under the lock."""
+        """Count the skipped requests with the times of the latest of them. Under the lock."""
         skipped, self._skipped = self._skipped, 0
         if skipped:
             wait_ns, stages_ns = self._skipped_times
@@ -136,7 +135,7 @@ class PairStages:
                     histogram.record_ns(took_ns, count)
 
     def swept(self, tasks: Sequence[Waiting], now_ns: int) -> None:
-        """Count the queue waits of tasks that were taken back from the queue."""
+        """Count the queue waits of tasks that flow control removed from the queue."""
         if tasks:
             with self._lock:
                 self._count_waits(tasks, len(tasks), now_ns)
@@ -170,7 +169,7 @@ class PairStages:
             return [(Stage(stage), histogram.snapshot()) for stage, histogram in self._histograms.items()]
 
     def window(self, stage: Stage) -> Histogram:
-        """Return what one stage counted in the window."""
+        """Return the histogram of one stage in the window."""
         with self._lock:
             self._settle()
             return self._histograms[int(stage)].window()
@@ -181,7 +180,7 @@ class PairStages:
 
 
 class StageTimes:
-    """All pairs, and the two stages that belong to none: ``read`` and ``write`` are counted on the loop."""
+    """All pairs, and the two stages outside of them: ``read`` and ``write`` are counted on the loop."""
 
     def __init__(self) -> None:
         self.read = SampledHistogram()
@@ -189,12 +188,12 @@ class StageTimes:
         self._pairs: dict[str, PairStages] = {}
 
     def pair(self, name: str) -> PairStages:
-        """Return the histograms of a pair, made at the first call. Call it before the threads start."""
+        """Return the histograms of a pair; the first call creates them. Call it before the threads start."""
         return self._pairs.setdefault(name, PairStages(name))
 
     @property
     def pairs(self) -> Iterable[PairStages]:
-        """All pairs made so far."""
+        """All pairs created so far."""
         return self._pairs.values()
 
     def rotate(self) -> None:
@@ -205,33 +204,24 @@ class StageTimes:
             pair.rotate()
 
     def totals(self) -> list[tuple[str, Stage, Histogram]]:
-        """Return (pair, stage, histogram since the start) of everything."""
+        """Return (pair, stage, histogram since the start) of every stage."""
         rows = [(pair.name, stage, histogram) for pair in self._pairs.values() for stage, histogram in pair.totals()]
-        return [
-            (ALL_PAIRS, Stage.READ, self.read.snapshot()),
-            *rows,
-            (ALL_PAIRS, Stage.WRITE, self.write.snapshot()),
-        ]
+        read, write = self.read.snapshot(), self.write.snapshot()
+        return [(ALL_PAIRS, Stage.READ, read), *rows, (ALL_PAIRS, Stage.WRITE, write)]
 
     def rows(self) -> list[StageTelemetry]:
         """Return the statistics of the window."""
         rows = [row for pair in self._pairs.values() for row in pair.rows()]
-        return [
-            stage_row(ALL_PAIRS, Stage.READ, self.read.window()),
-            *rows,
-            stage_row(ALL_PAIRS, Stage.WRITE, self.write.window()),
-        ]
+        read, write = self.read.window(), self.write.window()
+        return [stage_row(ALL_PAIRS, Stage.READ, read), *rows, stage_row(ALL_PAIRS, Stage.WRITE, write)]
 
 
 def stage_row(pair: str, stage: Stage, histogram: Histogram) -> StageTelemetry:
     """Return the statistics of one histogram."""
-    count = histogram.count
-    if not count:
-        return StageTelemetry(pair=pair, stage=stage.label)
     return StageTelemetry(
         pair=pair,
         stage=stage.label,
-        count=count,
+        count=histogram.count,
         p50_us=histogram.percentile_ns(0.5) / 1000,
         p99_us=histogram.percentile_ns(0.99) / 1000,
         p999_us=histogram.percentile_ns(0.999) / 1000,

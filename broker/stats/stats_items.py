@@ -1,4 +1,4 @@
-"""Statistics by name and key, as RocketMQ's BrokerStatsManager keeps them: of a topic, of a group in a topic.
+"""Statistics by name and key, as RocketMQ's BrokerStatsManager keeps them: by topic, and by group in a topic.
 
 Lives here: ``StatsItems``: totals, and their samples of the last minute, hour and day.
 """
@@ -15,19 +15,17 @@ GROUP_GET_SIZE: Final = "GROUP_GET_SIZE"
 """Names of statistics (RocketMQ Stats). The key is a topic, or ``topic@group``."""
 
 ITEMS_MAX: Final = 20_000
-"""About 1 KB each; what comes later is not counted."""
+"""About 1 KB each; further items are not counted."""
 WINDOWS: Final = ((7, 10_000), (7, 600_000), (25, 3_600_000))
-"""(samples, ms between two) of the last minute, hour and day (RocketMQ StatsItemSet)."""
+"""(samples, ms between two samples) for the last minute, hour and day (RocketMQ StatsItemSet)."""
 
 
 class _Window:
     """When the samples of all items were taken."""
 
     def __init__(self, first_slot: int, count: int, interval_ms: int, now_ms: int) -> None:
-        self.first_slot = first_slot
-        self.count = count
-        self.interval_ms = interval_ms
-        self.taken = 1  # the first sample is that of the start: all is 0
+        self.first_slot, self.count, self.interval_ms = first_slot, count, interval_ms
+        self.taken = 1  # the first sample is that of the start: all zero
         self.times_ms = [now_ms] * count
 
     @property
@@ -36,9 +34,9 @@ class _Window:
         return 0 if self.taken <= self.count else self.taken % self.count
 
     def take(self, now_ms: int) -> int | None:
-        """Return the slot for a sample that is due, None when none is."""
+        """Return the slot for the sample that is due now, or None."""
         newest = (self.taken - 1) % self.count
-        if 0 <= now_ms - self.times_ms[newest] < self.interval_ms:  # a clock set back counts as due
+        if 0 <= now_ms - self.times_ms[newest] < self.interval_ms:  # after a clock was set back, a sample is due
             return None
         place = self.taken % self.count
         self.times_ms[place] = now_ms
@@ -57,9 +55,9 @@ class _Item:
 
 
 class StatsItems:
-    """(name, key) → total and samples. Thread-safe; ``items_max`` bounds it. An item that has not moved for a day goes.
+    """(name, key) → total and samples. Thread-safe; at most ``items_max`` items; one unchanged for a day is removed.
 
-    All items share the times of their samples; one that is younger than a sample was 0 then.
+    All items share their sample times; an item younger than a sample had the value 0 then.
     """
 
     def __init__(self, now_ms: int, items_max: int = ITEMS_MAX) -> None:
@@ -84,7 +82,7 @@ class StatsItems:
             item.calls += calls
 
     def sample(self, now_ms: int) -> None:
-        """Take the samples that are due; called once a second or so."""
+        """Take the samples that are due; called about once a second."""
         with self._lock:
             for window in self._windows:
                 slot = window.take(now_ms)
@@ -102,7 +100,7 @@ class StatsItems:
             del self._items[key]
 
     def data(self, name: str, key: str, now_ms: int) -> BrokerStatsData | None:
-        """Return sums and rates over the last minute, hour and day up to now, or None when nothing was counted."""
+        """Return sums and rates over the last minute, hour and day, or None if the item does not exist."""
         with self._lock:
             item = self._items.get((name, key))
             if item is None:
@@ -123,7 +121,7 @@ class StatsItems:
         )
 
     def tps(self, name: str, key: str, now_ms: int) -> float:
-        """Return the rate over the last minute; 0 when nothing was counted."""
+        """Return the rate over the last minute; 0 if the item does not exist."""
         data = self.data(name, key, now_ms)
         return 0.0 if data is None else data.stats_minute.tps
 

@@ -1,7 +1,6 @@
-"""How many messages each topic gets, read off the growth of its queues.
+"""How many messages each topic receives, derived from the growth of its queues.
 
-Lives here: ``TopicPutStats``, which listens to the dispatch.
-Nothing is added to the path of a send: the dispatch tells where queues end.
+Lives here: ``TopicPutStats``, which listens to the dispatch, so that a send pays nothing for it.
 """
 
 from collections.abc import Sequence
@@ -12,11 +11,11 @@ from pocketmq.common.runner import Runner
 from pocketmq.store.message_store import MessageStore
 
 QUEUES_MAX: Final = 65_536
-"""Queues whose ends are remembered; what further ones get is not counted."""
+"""Queues whose ends are remembered; messages of further queues are not counted."""
 
 
 class TopicPutStats:
-    """A service of a broker: counts what comes into queues from ``open`` on, not what a recovery finds."""
+    """A service of a broker: counts messages dispatched after ``open``, not those that a recovery finds."""
 
     def __init__(self, store: MessageStore, items: StatsItems, queues_max: int = QUEUES_MAX) -> None:
         self._store = store
@@ -25,27 +24,27 @@ class TopicPutStats:
         self._ends: dict[tuple[str, int], int] = {}
 
     def open(self) -> None:
-        """Note where the queues end now, and listen."""
+        """Note where the queues end now, and start listening."""
         for topic, queue_id, _, end in self._store.queues()[: self._queues_max]:
             self._ends[topic, queue_id] = end
         self._store.on_dispatched.append(self.news)
 
     def start(self, runner: Runner) -> None:
-        """Nothing more to do."""
+        """Do nothing: it has no thread."""
 
     def stop(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         if self.news in self._store.on_dispatched:
             self._store.on_dispatched.remove(self.news)
 
     def news(self, queues: Sequence[tuple[str, int, int]]) -> None:
-        """Learn that queues now end at (topic, queue id, end); one pass at a time."""
+        """Count the growth of queues that now end at (topic, queue id, end); called by one dispatch pass at a time."""
         for topic, queue_id, end in queues:
             known = self._ends.get((topic, queue_id))
             if known is None and len(self._ends) >= self._queues_max:
                 continue
             self._ends[topic, queue_id] = end
-            # a queue that ends before where it did belongs to a topic that was deleted and made again
+            # a queue that ends earlier than before belongs to a topic that was deleted and created again
             grown = end - known if known is not None and end >= known else end
             if grown > 0:
                 self._items.add(TOPIC_PUT_NUMS, topic, grown, grown)
