@@ -1,9 +1,10 @@
-"""Clients come, stay and go.
+"""Clients register, stay registered, and leave.
 
 Lives here: HEART_BEAT, UNREGISTER_CLIENT, CHECK_CLIENT_CONFIG (RocketMQ ClientManageProcessor).
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pocketmq.broker.config import BrokerConfig
@@ -13,7 +14,7 @@ from pocketmq.broker.group.message_filter import TAGS_MAX, message_filter
 from pocketmq.broker.group.retry_topics import UNIT_SUB_FLAG
 from pocketmq.broker.group.subscription_groups import SubscriptionGroups
 from pocketmq.broker.request.executor import OneByOne
-from pocketmq.broker.request.request_task import Buffers, Drain, Task, encode_answer
+from pocketmq.broker.request.request_task import Drain, Task, encode_answer
 from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import Cause, PocketMQError
@@ -35,67 +36,56 @@ CONSUME_PASSIVELY: Final = "CONSUME_PASSIVELY"
 CLUSTERING: Final = "CLUSTERING"
 CONSUME_FROM_LAST_OFFSET: Final = "CONSUME_FROM_LAST_OFFSET"
 GROUPS_MAX: Final = 4096
-"""Groups in one heartbeat, and topics that one of them subscribes to."""
+"""Groups in one heartbeat, and topics in one group's subscription."""
 
 
 class HeartbeatIllegal(PocketMQError):
-    """A heartbeat that cannot be meant."""
+    """A heartbeat with missing names, or beyond the limits."""
 
     default_cause = Cause.BAD_REQUEST
 
 
+@dataclass(slots=True, eq=False)
 class ClientProcessor(OneByOne):
     """Serves codes 34, 35 and 46."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        clients: ClientTable[Connection],
-        groups: SubscriptionGroups,
-        topics: TopicTable,
-        notifier: GroupNotifier,
-        persist_topics: Callable[[], object],
-        clock: Clock,
-        log: EventLog,
-    ) -> None:
-        self._config = config
-        self._clients = clients
-        self._groups = groups
-        self._topics = topics
-        self._notifier = notifier
-        self._persist_topics = persist_topics
-        self._clock = clock
-        self._log = log
-        self._conflicts: dict[str, str] = {}
-        """Group → difference of its members' subscriptions that was told; only while there is one."""
+    config: BrokerConfig
+    clients: ClientTable[Connection]
+    groups: SubscriptionGroups
+    topics: TopicTable
+    notifier: GroupNotifier
+    persist_topics: Callable[[], object]
+    clock: Clock
+    log: EventLog
+    _conflicts: dict[str, str] = field(init=False, default_factory=dict)
+    """Group → the difference between its members' subscriptions that was logged last, while there is one."""
 
     def serve(self, task: Task, drain: Drain) -> None:
         """Answer one request."""
         code = task.request.code
         if code == RequestCode.HEART_BEAT:
             self._heartbeat(task)
-            drain.answer(task, encode_answer(task.request))
         elif code == RequestCode.UNREGISTER_CLIENT:
             self._unregister(task)
-            drain.answer(task, encode_answer(task.request))
         else:
-            drain.answer(task, self._check(task))
+            self._check(task)
+        drain.answer(task, encode_answer(task.request))
 
     def _heartbeat(self, task: Task) -> None:
         request, connection = task.request, task.connection
         data = decode_body(request.body, HeartbeatData)
         check_heartbeat(data)
-        client = ClientInfo(connection, data.client_id, request.language, request.version, self._clock.monotonic_ns())
+        client = ClientInfo(connection, data.client_id, request.language, request.version, self.clock.monotonic_ns())
         changed: list[str] = []
         retry_topic_created = False
         for consumer in data.consumer_data_set:
             group = consumer.group_name
-            config = self._groups.find(group)
-            if config is not None and self._topics.get(retry_topic(group)) is None:
+            config = self.groups.find(group)
+            if config is not None and self.topics.get(retry_topic(group)) is None:
                 flag = UNIT_SUB_FLAG if consumer.unit_mode else 0
-                self._topics.create(retry_topic(group), config.retry_queue_nums, topic_sys_flag=flag)
+                self.topics.create(retry_topic(group), config.retry_queue_nums, topic_sys_flag=flag)
                 retry_topic_created = True
-            if self._clients.register_consumer(
+            if self.clients.register_consumer(
                 group,
                 client,
                 consumer.consume_type or CONSUME_PASSIVELY,
@@ -104,25 +94,25 @@ class ClientProcessor(OneByOne):
                 consumer.subscription_data_set,
             ):
                 changed.append(group)
-            self._tell_conflict(group)
+            self._log_conflict(group)
         for producer in data.producer_data_set:
-            self._clients.register_producer(producer.group_name, client)
-        if connection.closed:  # it closed while this heartbeat was in the queue: nobody else would forget it
-            changed += self._clients.close(connection)
-        self._notifier.members_changed(changed)
+            self.clients.register_producer(producer.group_name, client)
+        if connection.closed:  # it closed while this heartbeat was queued: its close event came too early to forget it
+            changed += self.clients.close(connection)
+        self.notifier.members_changed(changed)
         if retry_topic_created:
-            self._persist_topics()  # last: a full disk must not keep the members from hearing of each other
+            self.persist_topics()  # last: even with a full disk the members must learn of each other
 
-    def _tell_conflict(self, group: str) -> None:
-        """Log how the members of a group differ, once for each difference; the members ask for it themselves."""
-        text, told = self._clients.conflict(group), self._conflicts.get(group, "")
-        if text == told:
+    def _log_conflict(self, group: str) -> None:
+        """Log how the members of a group differ, once for each difference; the members request it themselves."""
+        text = self.clients.conflict(group)
+        if text == self._conflicts.get(group, ""):
             return
         if text:
             if len(self._conflicts) >= GROUPS_MAX:
                 self._conflicts.clear()
             self._conflicts[group] = text
-            self._log.error(
+            self.log.error(
                 "subscriptions_differ",
                 group=group,
                 difference=text,
@@ -131,23 +121,22 @@ class ClientProcessor(OneByOne):
             )
         else:
             del self._conflicts[group]
-            self._log.info("subscriptions_agree", group=group)
+            self.log.info("subscriptions_agree", group=group)
 
     def _unregister(self, task: Task) -> None:
         header: Any = task.request.header
         if header.producer_group:
-            self._clients.unregister_producer(header.producer_group, task.connection)
-        if header.consumer_group and self._clients.unregister_consumer(header.consumer_group, task.connection):
-            self._notifier.members_changed([header.consumer_group])
+            self.clients.unregister_producer(header.producer_group, task.connection)
+        if header.consumer_group and self.clients.unregister_consumer(header.consumer_group, task.connection):
+            self.notifier.members_changed([header.consumer_group])
 
-    def _check(self, task: Task) -> Buffers:
+    def _check(self, task: Task) -> None:
         subscription = decode_body(task.request.body, CheckClientBody).subscription_data
         message_filter(
             subscription.expression_type,
             subscription.sub_string,
-            properties_enabled=self._config.enable_property_filter,
+            properties_enabled=self.config.enable_property_filter,
         )
-        return encode_answer(task.request)
 
 
 def check_heartbeat(data: HeartbeatData) -> None:
@@ -201,4 +190,4 @@ def _check_subscription(group: str, subscription: SubscriptionData) -> None:
 def _check_texts(texts: list[tuple[str, str | None, int]]) -> None:
     why = too_long(texts)
     if why:
-        raise HeartbeatIllegal("heartbeat refused", why=why, hint="shorten it, or look at what sent it")
+        raise HeartbeatIllegal("heartbeat refused", why=why, hint="shorten it, or check the client that sent it")

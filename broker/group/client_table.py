@@ -1,11 +1,11 @@
-"""Who produces and who consumes, as heartbeats tell.
+"""The producers and consumers that send heartbeats.
 
 Lives here: ``ClientTable``: groups, their connections, their subscriptions; expiry. It does no I/O.
 """
 
 import threading
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Generic, TypeVar
 
 from pocketmq.broker.group.subscription_conflicts import Wish, difference, wish_of
@@ -16,12 +16,12 @@ from pocketmq.remoting.protocol.client import SubscriptionData
 ConnectionT = TypeVar("ConnectionT", bound=Hashable)
 
 ENTRY_BYTES: Final = 1536
-"""One client of a group without its texts: objects, and places in dicts and sets (CPython 3.11, 64 bit)."""
+"""One client of a group without its texts: objects, and entries of dicts and sets (CPython 3.11, 64 bit)."""
 GROUP_BYTES: Final = 4096
-"""One consumer group: its dicts and the words that heartbeats name."""
+"""One consumer group: its dicts and the texts of its heartbeats."""
 SUBSCRIPTION_BYTES: Final = 512
 ITEM_BYTES: Final = 64
-"""One element of a list or tuple, with what the list adds for it."""
+"""One element of a list or tuple, with its share of the list."""
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class ClientInfo(Generic[ConnectionT]):
 
 @dataclass(slots=True)
 class ConsumerGroup(Generic[ConnectionT]):
-    """The members of a consumer group that is online, and what it subscribes to."""
+    """The members and subscriptions of an online consumer group."""
 
     name: str
     consume_type: str
@@ -46,11 +46,11 @@ class ConsumerGroup(Generic[ConnectionT]):
     clients: dict[ConnectionT, ClientInfo[ConnectionT]] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     wishes: dict[ConnectionT, Wish] = field(default_factory=dict)
-    """What each member itself subscribes to."""
+    """Each member's own subscriptions."""
     conflict: str = ""
     """How the members' subscriptions differ; empty when they agree."""
     wish_uses: dict[bytes, int] = field(default_factory=dict)
-    """Digest of a wish → members that have it; they share one object."""
+    """Digest of a wish → number of members with it; they share one object."""
 
     def look_for_conflict(self) -> None:
         """Compare the members' subscriptions."""
@@ -69,8 +69,8 @@ class ConsumerGroup(Generic[ConnectionT]):
 class ClientTable(Generic[ConnectionT]):
     """Producers and consumers by group. Thread-safe; the lock is held for dict calls only.
 
-    At most ``entries_max`` (group, connection) entries of ``size_bytes_max`` bytes together: ``TableFull`` beyond, and
-    nothing has changed. A group exists while it has a member.
+    At most ``entries_max`` (group, connection) entries of ``size_bytes_max`` bytes in total: beyond, ``TableFull`` is
+    raised and nothing changes. A group exists while it has a member.
     """
 
     def __init__(self, entries_max: int, size_bytes_max: int = 512 << 20) -> None:
@@ -89,7 +89,7 @@ class ClientTable(Generic[ConnectionT]):
 
     @property
     def size_bytes(self) -> int:
-        """What the table takes in memory, estimated from above."""
+        """The table's memory, estimated from above."""
         return self._size_bytes
 
     def register_producer(self, group: str, client: ClientInfo[ConnectionT]) -> bool:
@@ -135,7 +135,7 @@ class ClientTable(Generic[ConnectionT]):
             known.consume_from_where = consume_from_where
             known.clients[client.connection] = client
             if known.wishes.get(client.connection) != wish:
-                if wish.digest in known.wish_uses:  # one object for all who want the same
+                if wish.digest in known.wish_uses:  # members with equal subscriptions share one object
                     wish = next(each for each in known.wishes.values() if each.digest == wish.digest)
                 _release_wish(known, client.connection)
                 known.wishes[client.connection] = wish
@@ -183,7 +183,7 @@ class ClientTable(Generic[ConnectionT]):
             return self._close(connection)
 
     def expire(self, oldest_ns: int) -> tuple[list[ConnectionT], list[str]]:
-        """Forget the connections with a client last heard of before ``oldest_ns``.
+        """Forget connections whose client sent its last heartbeat before ``oldest_ns``.
 
         Returns them, for the caller to close, and the consumer groups that lost a member.
         """
@@ -206,7 +206,7 @@ class ClientTable(Generic[ConnectionT]):
         return sorted(consumer_groups)
 
     def _check_room(self, is_new: bool, growth_bytes: int) -> None:
-        """Raise ``TableFull`` if one more entry, or so many bytes more, are too many; else count the bytes."""
+        """Raise ``TableFull`` if a new entry, or ``growth_bytes``, would exceed a limit; else count the bytes."""
         if is_new and self._entries >= self._entries_max:
             raise TableFull(
                 "heartbeat refused", why=f"{self._entries} clients are known", hint="raise broker.clients_max"
@@ -258,20 +258,17 @@ class ClientTable(Generic[ConnectionT]):
             del self._groups_of[connection]
 
     def consumer_group(self, group: str) -> ConsumerGroup[ConnectionT] | None:
-        """Return a copy of a consumer group that is online."""
+        """Return a copy of an online consumer group, or None."""
         with self._lock:
             known = self._consumers.get(group)
             if known is None:
                 return None
-            return ConsumerGroup(
-                known.name,
-                known.consume_type,
-                known.message_model,
-                known.consume_from_where,
-                dict(known.clients),
-                dict(known.subscriptions),
-                dict(known.wishes),
-                known.conflict,
+            return replace(
+                known,
+                clients=dict(known.clients),
+                subscriptions=dict(known.subscriptions),
+                wishes=dict(known.wishes),
+                wish_uses={},
             )
 
     def subscription(self, group: str, topic: str) -> tuple[str | None, SubscriptionData | None]:
@@ -286,7 +283,7 @@ class ClientTable(Generic[ConnectionT]):
         return "" if known is None else known.conflict
 
     def client_id(self, group: str, connection: ConnectionT) -> str:
-        """Return the id under which ``connection`` is a member of a consumer group, or nothing. Takes no lock."""
+        """Return the client id of ``connection`` in a consumer group, empty if it is no member. Takes no lock."""
         known = self._consumers.get(group)
         client = None if known is None else known.clients.get(connection)
         return "" if client is None else client.client_id
@@ -306,17 +303,17 @@ class ClientTable(Generic[ConnectionT]):
         return self._producer_ids.get(client_id)
 
     def consumer_groups(self) -> list[str]:
-        """Return the consumer groups that are online."""
+        """Return the online consumer groups."""
         with self._lock:
             return list(self._consumers)
 
     def groups_subscribed_to(self, topic: str) -> list[str]:
-        """Return the consumer groups online that subscribe to ``topic``."""
+        """Return the online consumer groups that subscribe to ``topic``."""
         with self._lock:
             return [name for name, group in self._consumers.items() if topic in group.subscriptions]
 
 
-# ---- what it takes in memory, from above
+# ---- memory estimates, from above
 
 
 def _entry_bytes(group: str, client: ClientInfo[ConnectionT] | None) -> int:
@@ -341,7 +338,7 @@ def _growth(
     wish: Wish,
     subscriptions: Iterable[SubscriptionData],
 ) -> int:
-    """Return by how many bytes a consumer's heartbeat makes the table larger, or smaller."""
+    """Return by how many bytes a consumer's heartbeat grows the table; negative if it shrinks it."""
     growth = _entry_bytes(group, client)
     wanted = {each.topic: each for each in subscriptions}
     if known is None:
@@ -362,7 +359,7 @@ def _growth(
 
 
 def _release_wish(group: ConsumerGroup[ConnectionT], connection: ConnectionT) -> int:
-    """Forget a member's wish; return the bytes that this frees."""
+    """Forget a member's wish; return the number of bytes freed."""
     wish = group.wishes.pop(connection, None)
     if wish is None:
         return 0

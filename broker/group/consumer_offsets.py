@@ -1,6 +1,6 @@
-"""How far each consumer group has read.
+"""The committed offsets of consumer groups.
 
-Lives here: ``ConsumerOffsets``, the table of committed offsets and the JSON of ``consumerOffset.json``.
+Lives here: ``ConsumerOffsets``, their table, and the JSON of ``consumerOffset.json``.
 """
 
 import threading
@@ -16,11 +16,9 @@ from pocketmq.store.disk.queue_paths import QUEUE_ID_MAX, QUEUE_OFFSET_MAX, topi
 
 SEPARATOR: Final = "@"
 """Between topic and group in a key (RocketMQ ConsumerOffsetManager)."""
-
-
 _OFFSET_MAX: Final = (1 << 63) - 1
 _QUEUE_ID_MAX: Final = (1 << 31) - 1
-SKIPPED_TOLD_MAX: Final = 20
+SKIPPED_LOGGED_MAX: Final = 20
 
 
 class _OffsetsFile(msgspec.Struct, rename="camel"):
@@ -30,8 +28,8 @@ class _OffsetsFile(msgspec.Struct, rename="camel"):
 class ConsumerOffsets:
     """``topic@group`` → queue id → next offset to consume. Thread-safe.
 
-    At most ``entries_max`` (topic, group, queue) entries: a commit that would need one more raises ``TableFull``.
-    A commit may go back (a reset does); RocketMQ only logs it.
+    At most ``entries_max`` (topic, group, queue) entries: a commit that needs one more raises ``TableFull``. A commit
+    may move an offset back (a reset does); RocketMQ only logs it.
     """
 
     def __init__(self, entries_max: int, log: EventLog | None = None) -> None:
@@ -71,18 +69,18 @@ class ConsumerOffsets:
             return dict(self._table.get(f"{topic}{SEPARATOR}{group}", {}))
 
     def topics_of(self, group: str) -> list[str]:
-        """Return the topics that ``group`` has offsets of."""
+        """Return the topics in which ``group`` has offsets."""
         with self._lock:
             return [topic for topic, each in map(_split, self._table) if each == group]
 
     def groups_of(self, topic: str) -> list[str]:
-        """Return the groups that have offsets of ``topic``."""
+        """Return the groups with offsets in ``topic``."""
         with self._lock:
             return [group for each, group in map(_split, self._table) if each == topic]
 
     def groups_behind(self, ends: Mapping[tuple[str, int], int]) -> list[str]:
-        """Return the groups with offsets of one of these topics that have not committed up to the offset given for
-        each (topic, queue id); sorted. A queue without a commit counts as not read.
+        """Return, sorted, the groups with offsets in one of these topics that have not committed up to the given end of
+        each (topic, queue id). A queue without a commit counts as unread.
         """
         queues_of: dict[str, list[tuple[int, int]]] = {}
         for (topic, queue_id), end in ends.items():
@@ -97,7 +95,7 @@ class ConsumerOffsets:
         return sorted(behind)
 
     def remove_topic(self, topic: str) -> None:
-        """Forget every offset of ``topic``."""
+        """Forget every offset in ``topic``."""
         self._remove(lambda each, group: each == topic)
 
     def remove_group(self, group: str) -> None:
@@ -121,20 +119,20 @@ class ConsumerOffsets:
     def encode(self) -> bytes:
         """Return the content of ``consumerOffset.json``.
 
-        msgspec encodes in one C call that keeps the GIL, so the table cannot change meanwhile, and no commit waits for
+        msgspec encodes in one C call that holds the GIL, so the table cannot change meanwhile, and no commit waits for
         a lock.
         """
         return msgspec.json.encode(_OffsetsFile(self._table))
 
     def mirror(self, content: bytes, on_illegal: OnIllegal) -> dict[str, dict[int, int]]:
-        """Take over the offsets of a master, as ``encode`` gives them, and return them; those of groups that it does
-        not have stay (RocketMQ SlaveSynchronize). An entry that no request could have made, or for which there is no
-        room, is told to ``on_illegal`` and left out. Raises ``DECODE_ERRORS``.
+        """Copy a master's offsets, as its ``encode`` returned them, and return the copied ones. Offsets of groups that
+        the master does not have stay (RocketMQ SlaveSynchronize). An entry that no commits could have made, or for
+        which there is no room, goes to ``on_illegal`` and is left out. Raises ``DECODE_ERRORS``.
         """
-        told = msgspec.json.decode(content, type=_OffsetsFile, strict=False).offset_table
+        masters = msgspec.json.decode(content, type=_OffsetsFile, strict=False).offset_table
         taken: dict[str, dict[int, int]] = {}
         with self._lock:
-            for key, queues in told.items():
+            for key, queues in masters.items():
                 known = self._table.get(key, {})
                 if known != queues:
                     why = _mirror_error(key, queues)
@@ -151,8 +149,8 @@ class ConsumerOffsets:
         return taken
 
     def clamp(self, max_offset: Callable[[str, int], int]) -> int:
-        """Bring offsets behind the end of their queue back to it, and return how many there were: what is stored there
-        next would be skipped."""
+        """Move offsets behind the end of their queue back to it, or the group would skip the next messages; return how
+        many were moved."""
         changed = 0
         with self._lock:
             for key, queues in self._table.items():
@@ -166,11 +164,11 @@ class ConsumerOffsets:
         return changed
 
     def load(self, content: bytes) -> None:
-        """Take over the offsets of a ``consumerOffset.json``; raises ``DECODE_ERRORS``.
+        """Add the offsets of a ``consumerOffset.json``; raises ``DECODE_ERRORS``.
 
-        A single offset or queue id that no request could give is left out, and told: RocketMQ does not check what
-        consumers commit, so its files, and the backups of them, may hold -1, and must not stop the start. The group has
-        then no offset in that queue, which is what -1 says.
+        An impossible offset or queue id is left out and logged: RocketMQ does not check commits, so its files and their
+        backups may hold -1, which must not stop the start. The group then has no offset in that queue, which is what -1
+        means.
         """
         loaded = msgspec.json.decode(content, type=_OffsetsFile, strict=False)
         skipped: list[str] = []
@@ -185,8 +183,8 @@ class ConsumerOffsets:
             self._log.error(
                 "consumer_offsets_skipped",
                 entries=len(skipped),
-                offsets=skipped[:SKIPPED_TOLD_MAX],
-                what_to_do="look where these groups go on: pocketmq group describe; reset them where that is wrong",
+                offsets=skipped[:SKIPPED_LOGGED_MAX],
+                what_to_do="check where these groups resume: pocketmq group describe; reset offsets that are wrong",
             )
         with self._lock:
             for key, queues in loaded.offset_table.items():
@@ -195,7 +193,7 @@ class ConsumerOffsets:
 
 
 def _mirror_error(key: str, queues: dict[int, int]) -> str | None:
-    """Say why no commits could have made these offsets, or return None."""
+    """Return why no commits could have made these offsets, or None."""
     topic, group = _split(key)
     why = topic_error(topic)
     if why is not None:

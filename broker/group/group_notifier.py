@@ -1,9 +1,10 @@
-"""Tells the members of a consumer group that the group changed, or that its offsets were reset.
+"""Notifies the members of a consumer group that the group changed, or that its offsets were reset.
 
 Lives here: ``GroupNotifier``.
 """
 
 from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
 
 from pocketmq.broker.group.client_table import ClientTable
 from pocketmq.broker.group.subscription_groups import SubscriptionGroups
@@ -14,32 +15,31 @@ from pocketmq.remoting.protocol.spec import Header
 from pocketmq.remoting.server import Connection
 
 
+@dataclass(slots=True, eq=False)
 class GroupNotifier:
-    """Sends oneway requests to clients; callable from any thread. Who is not there any more is not told."""
+    """Sends oneway requests to connected clients; callable from any thread."""
 
-    def __init__(
-        self, clients: ClientTable[Connection], groups: SubscriptionGroups, mailbox: LoopMailbox, *, enabled: bool
-    ) -> None:
-        self._clients = clients
-        self._groups = groups
-        self._mailbox = mailbox
-        self._enabled = enabled
+    clients: ClientTable[Connection]
+    groups: SubscriptionGroups
+    mailbox: LoopMailbox
+    _: KW_ONLY
+    enabled: bool
 
     def members_changed(self, groups: Iterable[str]) -> None:
-        """Send NOTIFY_CONSUMER_IDS_CHANGED to every member of each group, unless the settings say no."""
-        if not self._enabled:
+        """Send NOTIFY_CONSUMER_IDS_CHANGED to every member of each group, unless the settings disable it."""
+        if not self.enabled:
             return
         for name in groups:
-            config = self._groups.get(name)
+            config = self.groups.get(name)
             if config is None or config.notify_consumer_ids_changed_enable:
                 self.send(name, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ConsumerGroupRequestHeader(name), b"")
 
     def send(self, group: str, code: int, header: Header, body: bytes) -> int:
         """Send a oneway request to every member of a group; return how many there are."""
-        known = self._clients.consumer_group(group)
+        known = self.clients.consumer_group(group)
         connections = [] if known is None else list(known.clients)
         if connections:
-            self._mailbox.post(_send_all, connections, code, header, body)
+            self.mailbox.post(_send_all, connections, code, header, body)
         return len(connections)
 
 

@@ -1,6 +1,6 @@
-"""What a pull wants of a queue: tags, compared by the consume queue, or SQL92 on the properties of the records.
+"""The filter of a pull: tags, compared in the consume queue, or SQL92 on the properties of the records.
 
-Lives here: ``MessageFilter``, reading one from a subscription; ``parse_tags``; ``get_filtered``.
+Lives here: ``MessageFilter``, made from a subscription; ``parse_tags``; ``get_filtered``.
 """
 
 from typing import Final, NamedTuple
@@ -17,23 +17,23 @@ from pocketmq.store.message_store import MessageStore
 ALL: Final = "*"
 TAGS_MAX: Final = 4096
 SCAN_BYTES_MAX: Final = 4 << 20
-"""Most bytes of records that one pull reads to look at their properties."""
+"""Maximum bytes of records that one pull reads to filter by properties."""
 
 
 class FilterNotSupported(FilterIllegal):
-    """A kind of filter that this broker does not have, or that is switched off."""
+    """A kind of filter that this broker lacks, or that is switched off."""
 
     code = 1  # SYSTEM_ERROR, as RocketMQ
 
 
 class MessageFilter(NamedTuple):
-    """At most one of both; neither: everything."""
+    """Tags, or SQL, or neither: every message passes."""
 
     tags: frozenset[int] | None = None
     sql: SqlFilter | None = None
 
     def __bool__(self) -> bool:
-        """Whether anything is filtered."""
+        """Return whether the filter can reject messages."""
         return self.tags is not None or self.sql is not None
 
 
@@ -43,7 +43,7 @@ EVERYTHING: Final = MessageFilter()
 def parse_tags(expression: str | None) -> frozenset[int] | None:
     """Return the codes of the wanted tags, or None for all; raises ``FilterIllegal`` (RocketMQ FilterAPI).
 
-    The code of a tag is its Java hash, sign-extended: what the consume queue holds.
+    The code of a tag is its Java hash, sign-extended, as in the consume queue.
     """
     if not expression or expression == ALL:
         return None
@@ -57,7 +57,7 @@ def parse_tags(expression: str | None) -> frozenset[int] | None:
 
 
 def message_filter(expression_type: str | None, expression: str | None, *, properties_enabled: bool) -> MessageFilter:
-    """Return the filter of a subscription; raise ``FilterNotSupported``, ``FilterIllegal``.
+    """Return the filter of a subscription; raises ``FilterNotSupported``, ``FilterIllegal``.
 
     ``properties_enabled``: the setting ``enable_property_filter``.
     """
@@ -82,7 +82,7 @@ def get_filtered(
     max_messages: int,
     max_bytes: int,
 ) -> GetResult:
-    """Return messages of a queue that the filter lets pass, as ``MessageStore.get`` does.
+    """Return the messages of a queue that pass the filter, as ``MessageStore.get`` does.
 
     A filter by properties reads the next 800 records (or ``max_messages``, if more; docs/rocketmq.md, "Reading a
     queue"), at most 4 MiB of them.

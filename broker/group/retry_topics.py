@@ -1,10 +1,11 @@
 """The retry and dead-letter topics of consumer groups.
 
-Lives here: ``RetryTopics``: their creation with RocketMQ's sizes, the choice of a queue, and where a message goes that
-a client sends to a retry topic itself.
+Lives here: ``RetryTopics``: their creation with RocketMQ's sizes, the choice of a queue, and the destination of a
+message that a client itself sends to a retry topic.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pocketmq.broker.group.subscription_groups import SubscriptionGroups
@@ -21,32 +22,28 @@ DLQ_QUEUE_NUMS: Final = 1
 UNIT_SUB_FLAG: Final = 0x2
 """Topic sysFlag of a retry topic in a unit (RocketMQ TopicSysFlag)."""
 RETRY_QUEUE_NUMS_MAX: Final = 1024
-"""A group's setting above this counts as this."""
+"""A larger setting of a group counts as this."""
 
 
+@dataclass(slots=True, eq=False)
 class RetryTopics:
     """Belongs to one send thread at a time; the tables are shared."""
 
-    __slots__ = ("_groups", "_holds_locks", "_topics", "_turn")
-
-    def __init__(
-        self, topics: TopicTable, groups: SubscriptionGroups, holds_locks: Callable[[str], bool] | None = None
-    ) -> None:
-        """``holds_locks(group)``: whether a consumer of the group holds an unexpired queue lock (RocketMQ
-        RebalanceLockManager.isLockAllExpired, negated)."""
-        self._topics = topics
-        self._groups = groups
-        self._holds_locks = holds_locks
-        self._turn = 0
+    topics: TopicTable
+    groups: SubscriptionGroups
+    holds_locks: Callable[[str], bool] | None = None
+    """Whether a consumer of the group holds an unexpired queue lock (RocketMQ RebalanceLockManager.isLockAllExpired,
+    negated)."""
+    _turn: int = field(init=False, default=0)
 
     def group(self, name: str) -> SubscriptionGroupConfigBody | Refusal:
-        """Return the settings of a group, created where that is allowed, or why there are none."""
+        """Return the settings of a group, created if that is allowed, or why there are none."""
         if len(retry_topic(name)) > TOPIC_LENGTH_MAX:
             longest = TOPIC_LENGTH_MAX - len(RETRY_PREFIX)
             text = f"group of {len(name)} characters has no retry topic: at most {longest}"
             return Refusal(int(ResponseCode.MESSAGE_ILLEGAL), text, Cause.BAD_REQUEST)
         try:
-            config = self._groups.find(name)
+            config = self.groups.find(name)
         except PocketMQError as error:
             return Refusal(int(error.code), str(error), error.cause)
         if config is None:
@@ -55,12 +52,12 @@ class RetryTopics:
         return config
 
     def retry_queue(self, config: SubscriptionGroupConfigBody, unit_mode: bool = False) -> tuple[str, int] | Refusal:
-        """Return (retry topic, queue) for one message; creates the topic."""
+        """Return (retry topic, queue) for one message; create the topic if it is missing."""
         nums = min(max(config.retry_queue_nums, 1), RETRY_QUEUE_NUMS_MAX)
         return self._queue(retry_topic(config.group_name), nums, UNIT_SUB_FLAG if unit_mode else 0)
 
     def dead_letter_queue(self, group: str) -> tuple[str, int] | Refusal:
-        """Return (dead-letter topic, queue) for one message; creates the topic."""
+        """Return (dead-letter topic, queue) for one message; create the topic if it is missing."""
         return self._queue(dlq_topic(group), DLQ_QUEUE_NUMS, 0)
 
     def _queue(self, topic: str, queue_nums: int, sys_flag: int) -> tuple[str, int] | Refusal:
@@ -68,19 +65,19 @@ class RetryTopics:
         if illegal is not None:
             return Refusal(int(ResponseCode.MESSAGE_ILLEGAL), illegal, Cause.BAD_REQUEST)
         try:
-            config = self._topics.create(topic, queue_nums, int(Perm.READ | Perm.WRITE), sys_flag)
+            config = self.topics.create(topic, queue_nums, int(Perm.READ | Perm.WRITE), sys_flag)
         except PocketMQError as error:  # the table is full
             return Refusal(int(error.code), str(error), error.cause)
         self._turn += 1
         return topic, self._turn % max(1, min(queue_nums, config.write_queue_nums))
 
     def redirected(self, topic: str, header: Any) -> tuple[str, int] | Refusal | None:
-        """Decide about a SEND_MESSAGE to a retry topic: None, it goes there; else the dead-letter queue.
+        """Return the dead-letter queue for a SEND_MESSAGE to a retry topic, a refusal, or None if it may go there.
 
-        RocketMQ 5.3 SendMessageProcessor.handleRetryAndDLQ: dead when tried more often than the client allows: a
-        concurrent consumer has counted the next try already. An ordered one, which holds locks, sends a message only
-        when it gives it up and counts the tries that were made. (5.3 lets every send to the group's retry topic die
-        then, also a dead letter that an administrator sends again.)
+        RocketMQ 5.3 SendMessageProcessor.handleRetryAndDLQ: dead after more attempts than the client allows. A
+        concurrent consumer has already counted the next attempt. An ordered one, which holds locks, sends a message
+        only when it gives up, and counts the attempts made. (In 5.3 every send to the group's retry topic is dead then,
+        even a dead letter that an administrator sends again.)
         """
         group = topic.removeprefix(RETRY_PREFIX)
         config = self.group(group)
@@ -88,7 +85,7 @@ class RetryTopics:
             return config
         max_times = config.retry_max_times if header.max_reconsume_times is None else header.max_reconsume_times
         times = header.reconsume_times or 0
-        is_ordered = times == max_times and self._holds_locks is not None and self._holds_locks(group)
+        is_ordered = times == max_times and self.holds_locks is not None and self.holds_locks(group)
         if times > max_times or is_ordered:
             return self.dead_letter_queue(group)
         created = self.retry_queue(config, bool(header.unit_mode))

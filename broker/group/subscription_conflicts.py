@@ -1,9 +1,9 @@
-"""Members of one consumer group that subscribe to different things: RocketMQ's silent trap.
+"""Members of one consumer group with different subscriptions: RocketMQ's silent trap.
 
-The broker keeps one subscription a topic and group, the newest, so that members which want something else lose
-messages to the others. RocketMQ says nothing; here the difference is an error event, and members are told.
+The broker keeps one subscription per topic and group, the newest, so members with another subscription lose messages.
+RocketMQ says nothing; here the difference is logged as an error and reported to the members.
 
-Lives here: ``Wish`` (what one member subscribes to, in short) and ``difference`` between members. No I/O.
+Lives here: ``Wish`` (the subscriptions of one member, in short) and the ``difference`` between members. No I/O.
 """
 
 import hashlib
@@ -15,13 +15,13 @@ from pocketmq.common.topics import is_retry_topic
 from pocketmq.remoting.protocol.client import SubscriptionData
 
 TOPICS_SHOWN_MAX: Final = 64
-"""Topics of one member that are kept to name the difference; beyond, only that there is one is known."""
+"""Topics of one member that are kept to name a difference; beyond, only its existence is known."""
 EXPRESSION_SHOWN_MAX: Final = 100
 NOTHING: Final = "nothing"
 
 
 class Wish(NamedTuple):
-    """What a member subscribes to. ``digest`` covers all of it, ``topics`` the first of its topics as text."""
+    """The subscriptions of one member. ``digest`` covers all of them, ``topics`` has the first ones as text."""
 
     digest: bytes
     message_model: str
@@ -29,7 +29,7 @@ class Wish(NamedTuple):
 
 
 def wish_of(message_model: str, subscriptions: Iterable[SubscriptionData]) -> Wish:
-    """Return a member's wish. Tags count in any order; retry topics, which clients add by themselves, do not count."""
+    """Return a member's wish. The order of tags does not matter; retry topics, which clients add, do not count."""
     texts = {each.topic: _text(each) for each in subscriptions if not is_retry_topic(each.topic)}
     topics = sorted(texts.items())
     digest = hashlib.blake2b(repr((message_model, topics)).encode("utf-8", "replace"), digest_size=16).digest()
@@ -46,7 +46,7 @@ def _text(subscription: SubscriptionData) -> str:
 
 
 def difference(wishes: Mapping[str, Wish]) -> str:
-    """Return one line that names two members and what each of them wants; empty when all want the same."""
+    """Return one line that names two members and their different subscriptions; empty when all agree."""
     members = sorted(wishes)
     if not members:
         return ""

@@ -1,4 +1,4 @@
-"""The consumer groups a broker knows, and their settings.
+"""The consumer groups of a broker and their settings.
 
 Lives here: ``SubscriptionGroups``, automatic creation, the JSON of ``subscriptionGroup.json``.
 """
@@ -31,7 +31,7 @@ _SYSTEM_GROUPS: Final = (
 class _GroupsFile(msgspec.Struct, rename="camel"):
     """``subscriptionGroup.json``. Its main key is required: a file without it is damaged, not empty.
 
-    Its numbers are not checked: an administrator may give a group any.
+    Its numbers are not checked: an administrator may set any.
     """
 
     subscription_group_table: dict[str, SubscriptionGroupConfigBody]
@@ -61,7 +61,7 @@ class SubscriptionGroups:
         return self._groups.get(group)
 
     def find(self, group: str) -> SubscriptionGroupConfigBody | None:
-        """Return the settings of ``group``, created where that is allowed; raises ``GroupIllegal``, ``TableFull``."""
+        """Return the settings of ``group``, created if that is allowed; raises ``GroupIllegal``, ``TableFull``."""
         known = self._groups.get(group)
         if known is not None or not self._config.auto_create_subscription_group:
             return known
@@ -116,12 +116,13 @@ class SubscriptionGroups:
         return self._version
 
     def mirror(self, content: bytes, on_illegal: OnIllegal) -> None:
-        """Become the table of a master, as ``encode`` gives it. An entry that no request could have made, or for which
-        there is no room, is told to ``on_illegal``; what is known of that group stays. Raises ``DECODE_ERRORS``.
+        """Copy a master's table, as its ``encode`` returned it. An entry that no request could have created, or for
+        which there is no room, goes to ``on_illegal``; this broker's settings of that group stay. Raises
+        ``DECODE_ERRORS``.
         """
-        told = msgspec.json.decode(content, type=_GroupsFile, strict=False)
+        masters = msgspec.json.decode(content, type=_GroupsFile, strict=False)
         groups: dict[str, SubscriptionGroupConfigBody] = {}
-        for name, group in told.subscription_group_table.items():
+        for name, group in masters.subscription_group_table.items():
             why = _mirror_error(name, group)
             if why is None and len(groups) >= self._config.subscription_groups_max:
                 why = f"there are {len(groups)} groups before it: raise broker.subscription_groups_max"
@@ -135,12 +136,12 @@ class SubscriptionGroups:
                 groups[name] = known
         with self._lock:
             self._groups = groups
-            self._version = told.data_version.bounded()
+            self._version = masters.data_version.bounded()
             self.generation += 1
         self.add_system_groups()
 
     def load(self, content: bytes) -> None:
-        """Take over the groups of a file; raises ``DECODE_ERRORS``."""
+        """Add the groups of a file; raises ``DECODE_ERRORS``."""
         loaded = msgspec.json.decode(content, type=_GroupsFile, strict=False)
         with self._lock:
             self._groups.update(loaded.subscription_group_table)
@@ -148,7 +149,7 @@ class SubscriptionGroups:
 
 
 def _mirror_error(name: str, group: SubscriptionGroupConfigBody) -> str | None:
-    """Say why no request could have made this group, or return None."""
+    """Return why no request could have created this group, or None."""
     try:
         check_group_name(name)
     except GroupIllegal as error:
@@ -156,5 +157,5 @@ def _mirror_error(name: str, group: SubscriptionGroupConfigBody) -> str | None:
     for field in group.__struct_fields__:
         value = getattr(group, field)
         if isinstance(value, int) and not LONG_MIN <= value <= LONG_MAX:
-            return f"{field} is no number of 64 bits"
+            return f"{field} is not a 64-bit number"
     return None

@@ -1,7 +1,7 @@
-"""Does this queue exist, and can it have been consumed up to this offset? The checks of requests that name one queue.
+"""Checks of requests that name one queue: does it exist, and can a group have consumed it up to this offset?
 
-Lives here: ``find_topic``, ``find_queue``, ``check_commit`` and their refusals. RocketMQ takes any number as an offset;
-the group then waits for messages that may never come, or skips those that will.
+Lives here: ``find_topic``, ``find_queue``, ``check_commit`` and their errors. RocketMQ accepts any number as an offset;
+the group then waits for messages that may never arrive, or skips messages.
 """
 
 from pocketmq.broker.topic.topic_table import TopicTable
@@ -25,7 +25,7 @@ class QueueUnknown(PocketMQError):
 
 
 class CommitOffsetIllegal(PocketMQError):
-    """An offset outside the queue was to be committed."""
+    """A commit of an offset outside the queue."""
 
     default_cause = Cause.BAD_REQUEST
 
@@ -50,7 +50,7 @@ def find_queue(topics: TopicTable, topic: str, queue_id: int) -> TopicConfig:
 def check_commit(store: MessageStore, topic: str, queue_id: int, offset: int) -> None:
     """Raise ``CommitOffsetIllegal`` for an offset below 0 or behind the end of the queue.
 
-    One below the queue's first message is fine: retention may have overtaken a slow consumer.
+    An offset below the queue's first message is fine: retention may have overtaken a slow consumer.
     """
     if offset < 0:
         raise CommitOffsetIllegal(
@@ -64,5 +64,5 @@ def check_commit(store: MessageStore, topic: str, queue_id: int, offset: int) ->
         raise CommitOffsetIllegal(
             "offset refused",
             why=f"{offset} is outside of queue {queue_id} of {topic[:128]}, which ends at {end}",
-            hint="commit the next offset to consume; to skip what is there, commit the end",
+            hint="commit the next offset to consume; to skip the queue's messages, commit its end",
         )

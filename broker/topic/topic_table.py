@@ -1,7 +1,7 @@
 """The topics of a broker.
 
-Lives here: ``TopicTable``: which topics exist, their automatic creation as RocketMQ does it, and the JSON of
-``topics.json``; ``remake_topics`` for those that the log has and the table lacks.
+Lives here: ``TopicTable``: which topics exist, their automatic creation as in RocketMQ, the JSON of ``topics.json``;
+``remake_topics`` for topics that the log has and the table lacks.
 """
 
 import threading
@@ -44,15 +44,15 @@ SCHEDULE_QUEUE_NUMS: Final = 18
 BENCHMARK_QUEUE_NUMS: Final = 1024
 CLUSTER_QUEUE_NUMS: Final = 16
 QUEUE_NUMS_MAX: Final = 65_536
-"""What ``topic_queue_nums_max`` is by default: tables with as many queues load also where it was lowered since."""
+"""The default of ``topic_queue_nums_max``: tables with so many queues still load after the setting was lowered."""
 PERM_MAX: Final = int(Perm.READ | Perm.WRITE | Perm.INHERIT | Perm.PRIORITY)
 SYS_FLAG_MAX: Final = (1 << 31) - 1
 CHANGES_MAX: Final = 10_000
-"""Changes remembered one by one; who has missed more needs the whole table."""
-NAMES_TOLD_MAX = 20
-MASTER_GONE = "the old master was gone before it told of them"
+"""Changes remembered one by one; a reader that missed more needs the whole table."""
+NAMES_LOGGED_MAX = 20
+MASTER_GONE = "the old master was gone before it announced them"
 OnIllegal = Callable[[str, str], None]
-"""Hears (name, why) of an entry of a master's table that is not taken over."""
+"""Called with (name, why) for an entry of a master's table that is not copied."""
 
 
 class TableFull(PocketMQError):
@@ -70,7 +70,7 @@ class TopicTable:
     """Topic → ``TopicConfig``. Thread-safe; ``get`` takes no lock.
 
     A config in the table is never changed in place: readers keep a consistent one. ``generation`` counts the changes,
-    for whoever persists or registers them. Bounded by ``topics_max`` and ``queues_max``: ``TableFull`` beyond.
+    for persistence and registration. Bounded by ``topics_max`` and ``queues_max``: ``TableFull`` beyond.
     """
 
     def __init__(self, config: BrokerConfig, clock: Clock, on_change: Callable[[], None] | None = None) -> None:
@@ -102,7 +102,7 @@ class TopicTable:
             return dict(self._topics), DataVersion(self.version.timestamp, self.version.counter)
 
     def add_system_topics(self) -> None:
-        """Add those of RocketMQ's own topics that are missing (RocketMQ TopicConfigManager's constructor)."""
+        """Add RocketMQ's system topics that are missing (constructor of RocketMQ's TopicConfigManager)."""
         for topic, queue_nums, perm in self._system_topics():
             self.create(topic, queue_nums, int(perm))
 
@@ -153,9 +153,9 @@ class TopicTable:
         return created
 
     def create_on_send(self, topic: str, default_topic: str, client_queue_nums: int) -> TopicConfig | None:
-        """Create ``topic`` for a message that was sent to it, or return None where that is not allowed.
+        """Create ``topic`` for a message that was sent to it, or return None if that is not allowed.
 
-        The default topic must exist and be inheritable; the new one gets min(the client's number, the default's write
+        The default topic must exist and be inheritable; the new topic gets min(the client's number, the default's write
         queues) queues and the default's permissions without INHERIT (RocketMQ createTopicInSendMessageMethod).
         """
         model = self.get(default_topic)
@@ -195,17 +195,17 @@ class TopicTable:
         return True
 
     def mirror(self, content: bytes, on_illegal: OnIllegal) -> list[str]:
-        """Become the table of a master, as ``encode`` gives it; return the topics that are gone.
+        """Copy a master's table, as its ``encode`` returned it; return the topics that are gone.
 
-        System topics of this broker stay. An entry that no request could have made, or for which there is no room, is
-        told to ``on_illegal``; what is known of that topic stays as it is. Raises ``DECODE_ERRORS``.
+        System topics of this broker stay. An entry that no request could have created, or for which there is no room,
+        goes to ``on_illegal``; this broker's settings of that topic stay. Raises ``DECODE_ERRORS``.
         """
-        told = msgspec.json.decode(content, type=_TopicsFile, strict=False)
+        masters = msgspec.json.decode(content, type=_TopicsFile, strict=False)
         topics: dict[str, TopicConfig] = {}
         own = {name: queue_nums for name, queue_nums, _ in self._system_topics()}
-        missing = [name for name in own if name not in told.topic_config_table]  # these are added below
+        missing = [name for name in own if name not in masters.topic_config_table]  # these are added below
         queues = sum(own[name] for name in missing)
-        for topic, config in told.topic_config_table.items():
+        for topic, config in masters.topic_config_table.items():
             why = self._mirror_error(topic, config, own)
             if why is None and len(topics) + len(missing) >= self._config.topics_max:
                 why = f"there are {len(topics)} topics before it: raise broker.topics_max"
@@ -227,18 +227,18 @@ class TopicTable:
             self.generation += 1
             self._topics = topics
             self._queues = sum(map(_queue_nums, topics.values()))
-            self.version = told.data_version.bounded()
+            self.version = masters.data_version.bounded()
         self.add_system_topics()
         return [topic for topic in gone if topic not in self._topics]
 
     def _mirror_error(self, topic: str, config: TopicConfig, own: dict[str, int]) -> str | None:
-        """Say why no request could have made this topic, or return None. ``own``: this broker's system topics and their
-        queues; clusters and brokers may have names that no client may choose."""
+        """Return why no request could have created this topic, or None. ``own``: this broker's system topics and their
+        queues; clusters and brokers may have names that clients may not choose."""
         why = topic_error(topic)
         if topic not in own and why is not None:
             return why
         if topic not in own and not has_legal_characters(topic):
-            return "it has characters that no topic may have"
+            return "its name has illegal characters"
         limit = max(self._config.topic_queue_nums_max, own.get(topic, 0))
         for nums in (config.read_queue_nums, config.write_queue_nums):
             if not 0 <= nums <= limit:
@@ -260,7 +260,7 @@ class TopicTable:
             )
         if queues > self._config.queues_max:
             raise TableFull("topic not created", why=f"{self._queues} queues exist", hint="raise broker.queues_max")
-        self._advance(config.topic_name)  # first: whoever can see the topic can see that the table has changed
+        self._advance(config.topic_name)  # first: a reader that sees the topic also sees that the table has changed
         self._topics[config.topic_name] = config
         self._queues = queues
 
@@ -270,10 +270,7 @@ class TopicTable:
         self._changes.append((self.generation, topic))
 
     def changed_since(self, generation: int) -> dict[str, TopicConfig] | None:
-        """Return the topics put since ``generation``, or None when too many changed to know.
-
-        A topic that was deleted is not among them.
-        """
+        """Return the topics put since ``generation``, without deleted ones; None when too many changed to know."""
         with self._lock:
             missed = self.generation - generation
             if missed > len(self._changes):
@@ -291,10 +288,10 @@ class TopicTable:
         return msgspec.json.encode(_TopicsFile(topics, version))
 
     def _decode(self, content: bytes) -> _TopicsFile:
-        """Read a table; raises ``DECODE_ERRORS``.
+        """Decode a table; raises ``DECODE_ERRORS``.
 
-        One topic with numbers that no request could give it makes the whole table a damaged one: a topic left out would
-        be a topic lost, and the backup most often has it right.
+        One topic with impossible numbers makes the whole table count as damaged: skipping it would lose the topic, and
+        the backup most likely has it right.
         """
         table = msgspec.json.decode(content, type=_TopicsFile, strict=False)
         for topic, config in table.topic_config_table.items():
@@ -308,7 +305,7 @@ class TopicTable:
         return table
 
     def load(self, content: bytes) -> None:
-        """Take over the topics of a ``topics.json``; raises ``DECODE_ERRORS``."""
+        """Add the topics of a ``topics.json``; raises ``DECODE_ERRORS``."""
         loaded = self._decode(content)
         with self._lock:
             for topic, config in loaded.topic_config_table.items():
@@ -326,14 +323,14 @@ def _queue_nums(config: TopicConfig) -> int:
 
 
 def remake_topics(topics: TopicTable, store: MessageStore, log: EventLog, why: str = MASTER_GONE) -> list[str]:
-    """Make the topics again that have messages in queues and are in no table; return their names, logged as one event.
+    """Recreate topics that have messages in queues but are missing from the table; log and return their names.
 
-    A slave asks for its master's topics about once a second; the log is there at once. So a topic of the master's last
-    moment has messages in the slave's queues, some of them perhaps answered with SEND_OK, and nothing could read them.
-    The same holds for a broker whose ``topics.json`` is gone or was damaged: its backup lacks the newest topic.
+    A slave fetches its master's topics about once a second, but the log at once. So a topic of the master's last moment
+    may have messages in the slave's queues, some acknowledged with SEND_OK, that no consumer could read. The same holds
+    for a broker whose ``topics.json`` is lost or damaged: its backup lacks the newest topic.
 
-    They get as many queues as the highest queue id asks for, and may be read and written. What is left of a topic that
-    was deleted stays deleted. Reads the ends of queues: not for the event loop.
+    Each gets as many queues as its highest queue id requires, readable and writable. Deleted topics stay deleted. Reads
+    the ends of queues: not for the event loop.
     """
     highest: dict[str, int] = {}
     for queue in store.consume_queues.all():
@@ -353,8 +350,8 @@ def remake_topics(topics: TopicTable, store: MessageStore, log: EventLog, why: s
         log.warning(
             "topics_made_again",
             count=len(made),
-            topics=made[:NAMES_TOLD_MAX],
+            topics=made[:NAMES_LOGGED_MAX],
             why=f"they have messages, and {why}",
-            what_to_do="look whether they need more queues than were in use",
+            what_to_do="check whether they need more queues than were in use",
         )
     return made
