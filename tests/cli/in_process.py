@@ -93,7 +93,7 @@ def _standard_files(stdin: bytes, out: int, errors: int) -> Iterator[None]:
 
 
 def _feed(descriptor: int, data: bytes) -> None:
-    """Write all of it, unless nobody reads any more."""
+    """Write all of it, unless the reader has gone."""
     try:
         left = memoryview(data)
         while left:

@@ -120,7 +120,7 @@ def test_dump_says_what_is_wrong_with_its_options(store: RocketStore) -> None:
 
 
 def test_export_writes_each_message_and_skips_damage_with_a_count(store: RocketStore, tmp_path: Path) -> None:
-    """JSON lines, Parquet and a store hold the same messages; damage is told and the exit code is 1."""
+    """JSON lines, Parquet and a store hold the same messages; damage is reported and the exit code is 1."""
     import pyarrow.parquet
 
     offset = break_body(store, 40)

@@ -1,4 +1,4 @@
-"""``pocketmq pipeline``: its help costs nothing, and what is missing is told with what to install."""
+"""``pocketmq pipeline``: its help costs nothing, and a missing program is reported with what to install."""
 
 import os
 import subprocess
@@ -69,7 +69,7 @@ def test_a_script_takes_the_same_options_as_the_command() -> None:
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_a_missing_pyspark_is_told_with_its_extra(
+def test_a_missing_pyspark_is_reported_with_its_extra(
     run_command: RunCommand, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, job: str
 ) -> None:
     """One line, exit code 2, before anything else is tried."""
@@ -83,7 +83,7 @@ def test_a_missing_pyspark_is_told_with_its_extra(
 
 
 @pytest.mark.slow
-def test_a_missing_java_is_told_with_what_to_install(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+def test_a_missing_java_is_reported_with_what_to_install(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     """Before Spark's own launcher fails with a stack trace."""
     pytest.importorskip("pyspark")
     from pocketmq.pipeline import java
@@ -111,7 +111,7 @@ def test_a_missing_java_is_told_with_what_to_install(tmp_path: Path, monkeypatch
     ],
 )
 def test_sparks_errors_become_sentences(text: str, what: str, why: str) -> None:
-    """Our own errors, which come out of Spark's processes as text, are found; others are told by their first line."""
+    """Our own errors, which come out of Spark's processes as text, are found; others are shown by their first line."""
     from pocketmq.pipeline.jobs.common.session import explanation
 
     error = explanation(text)

@@ -63,7 +63,7 @@ def test_what_asks_a_broker(
         (("standalone", "--no-such-option"), 2, b"No such option"),
     ],
 )
-def test_what_asks_nobody(
+def test_commands_without_a_broker(
     run_process: RunCommand, tmp_path: Path, arguments: tuple[str, ...], code: int, told: bytes
 ) -> None:
     done = run_process(*arguments)

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_what_members_do_is_shown(run_command: Any) -> None:
-    """A row for each queue, the call that runs longest, and who is paused; as JSON too."""
+    """A row for each queue, the longest call, and whether the member is paused; as JSON too."""
 
     async def body(broker: PocketBroker) -> list[Any]:
         env = {"POCKETMQ_NAMESRV": broker.namesrv}

@@ -37,7 +37,7 @@ async def holder(broker: PocketBroker, topic: str) -> Any:
 
 
 def test_list_and_release(broker: PocketBroker, run_command: Any) -> None:
-    """Who has what, who waits; a release asks first, and gives the queue to the one that waits."""
+    """Holders and waiting clients; a release asks first, and gives the queue to the waiting client."""
     env = {"POCKETMQ_NAMESRV": broker.namesrv}
 
     def pocketmq(*arguments: str, code: int = 0, stdin: bytes = b"") -> str:
@@ -69,7 +69,7 @@ def test_list_and_release(broker: PocketBroker, run_command: Any) -> None:
             assert [row.split("\t")[4] for row in rows] == [first_id, first_id]
             ask = ("lock", "release", "--group", "g", "--topic", "Orders", "--queue", "0")
             assert "Take it away?" in await run(pocketmq, *ask, code=1, stdin=b"n\n")
-            assert "Take it away?" in await run(pocketmq, *ask, code=1)  # nobody there to answer
+            assert "Take it away?" in await run(pocketmq, *ask, code=1)  # no answer from a terminal
             assert await second.acquire(queues[:1]) == []
             assert first_id in await run(pocketmq, *ask, stdin=b"y\n")
             assert await second.acquire(queues[:1]) == queues[:1]

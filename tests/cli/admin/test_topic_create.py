@@ -88,7 +88,7 @@ async def test_an_update_keeps_what_was_not_named() -> None:
 
 
 async def test_fewer_queues_are_refused_while_any_broker_would_hide_messages() -> None:
-    """Queues that nobody reads today, and empty ones, are no reason."""
+    """Queues that are not readable now, and empty ones, do not count."""
     unread = TopicConfigBody("T", 2, 4)
     admin = FakeAdmin({"a": config(4), "b": unread}, {"a": {0: 9, 1: 0, 2: 1, 3: 0}, "b": {0: 1, 1: 0, 2: 7, 3: 7}})
     with pytest.raises(MessagesHidden, match="a holds 1 message in 1 queue, id 2 and above"):

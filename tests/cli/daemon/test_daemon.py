@@ -112,7 +112,7 @@ def test_a_port_in_use_does_not_touch_the_store(run_command: Any, tmp_path: Path
     assert not (tmp_path / "pocketmq-data" / "commitlog").exists()
 
 
-def test_an_unknown_key_in_a_file_is_told_with_line_and_nearest_name(run_command: Any, tmp_path: Path) -> None:
+def test_an_unknown_key_in_a_file_is_reported_with_line_and_nearest_name(run_command: Any, tmp_path: Path) -> None:
     (tmp_path / "my.toml").write_text("[broker]\nbroker_name = 'x'\n\n[store]\nflush_disk_typ = 'SYNC_FLUSH'\n")
     done = run_command("standalone", "--config", "my.toml")
     assert done.returncode == 2
@@ -170,7 +170,7 @@ def test_settings_come_from_file_environment_and_flags(start_daemon: Any, run_co
     assert all(line.startswith('{"timestamp":') for line in lines)
 
 
-def test_a_store_directory_that_cannot_be_made_is_told(run_command: Any, tmp_path: Path) -> None:
+def test_a_store_directory_that_cannot_be_made_is_reported(run_command: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = run_command("standalone", *PORTS, "--data-dir", str(tmp_path / "file" / "store"))
     assert done.returncode == 3
@@ -219,7 +219,7 @@ main()
 """A daemon on a disk of 1 TB that is 92 % full."""
 
 
-def test_a_disk_above_a_limit_is_told_before_anything_else(start_daemon: Any, tmp_path: Path) -> None:
+def test_a_disk_above_a_limit_is_reported_before_anything_else(start_daemon: Any, tmp_path: Path) -> None:
     """In one line on standard error; the ready line stays the first on standard output."""
     data = tmp_path / "not" / "there" / "yet"
     words = ("broker", "--broker-port", "0", "--namesrv", "127.0.0.1:1", "--data-dir", str(data))
@@ -261,7 +261,7 @@ def test_the_warning_says_which_limit_the_disk_is_above(used: float, told: str) 
     assert bool(warning) is bool(told)
 
 
-def test_a_disk_without_room_for_a_file_of_the_log_is_told() -> None:
+def test_a_disk_without_room_for_a_file_of_the_log_is_reported() -> None:
     """With its setting, although the disk is far from full in percent; what cannot be asked is left to the start."""
     from pocketmq.cli.daemon.daemon import disk_warning
     from pocketmq.common.errors import PocketMQError

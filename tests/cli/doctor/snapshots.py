@@ -122,7 +122,7 @@ def telemetry(**changes: Any) -> TelemetrySnapshot:
 def snapshot(
     told: TelemetrySnapshot | None = None, *, at_ms: int = 100_000, pocketmq: bool = True, **runtime: Any
 ) -> Snapshot:
-    """Return a broker; ``told`` None: one without telemetry."""
+    """Return a broker; ``told`` None: without telemetry."""
     return Snapshot(
         broker="broker-a",
         address="127.0.0.1:10911",

@@ -108,7 +108,7 @@ def test_every_scenario_that_a_finding_points_to_exists() -> None:
 
 
 def test_three_ways_of_a_busy_page_cache_are_three_findings() -> None:
-    """They share their cause; the tag tells them apart."""
+    """They share their cause and differ by tag."""
     tags = ("[REJECTREQUEST]x", "[PCBUSY_CLEAN_QUEUE]x", "[PC_SYNCHRONIZED]x")
     found = found_by(telemetry(refusals=[refusal("page_cache_busy", tag) for tag in tags]))
     assert {key for key in found if key.startswith("refused")} == {

@@ -40,7 +40,7 @@ def failed(error: PocketMQError) -> Reading:
     return Reading(TARGET, 100_000, error=error)
 
 
-async def test_a_second_look_tells_what_is_new_what_is_gone_and_the_rates() -> None:
+async def test_a_second_check_shows_new_and_gone_findings_and_the_rates() -> None:
     """The page cache becomes busy and is free again; messages and refusals are counted between the looks."""
     looks = [
         reading(telemetry()),

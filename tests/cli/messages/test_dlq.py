@@ -87,7 +87,7 @@ def test_list_and_show_say_what_died_and_why(broker: PocketBroker, dlq: Any) -> 
 
 @pytest.mark.slow
 def test_resend_removes_nothing_and_remembers(broker: PocketBroker, dlq: Any) -> None:
-    """A dry run sends nothing; without --yes nobody is asked in a pipe; what was sent before is not sent again unless
+    """A dry run sends nothing; without --yes a pipe gets no question; what was sent before is not sent again unless
     wanted; the copy is the message, marked."""
     ids = bury(broker, "resent", [b"a", b"b", b"c"], "orders2")
     result = json.loads(dlq("resend", "resent", "--all", "--dry-run", "--json"))

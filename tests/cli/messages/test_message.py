@@ -92,7 +92,7 @@ def test_not_found_says_what_was_looked_at(broker: PocketBroker, sent: list[Rece
         run(broker, "get", "0" * 32)
 
 
-def test_wrong_usage_is_told_before_anything_is_asked(broker: PocketBroker) -> None:
+def test_wrong_usage_is_reported_before_any_request(broker: PocketBroker) -> None:
     """An id of no kind, both or none of --key and --unique-id, a word that is no time."""
     for arguments in (
         ("get", "hello"),
@@ -105,7 +105,7 @@ def test_wrong_usage_is_told_before_anything_is_asked(broker: PocketBroker) -> N
 
 
 def test_a_broker_without_index_says_so() -> None:
-    """With message_index_enable off the answer to a key query tells that, not only that nothing was found."""
+    """With message_index_enable off the answer to a key query says so, not only that no message was found."""
     with PocketBroker(store={"message_index_enable": False}) as broker:
 
         async def body() -> None:
@@ -119,7 +119,7 @@ def test_a_broker_without_index_says_so() -> None:
 
 
 @pytest.mark.slow
-def test_all_brokers_of_a_topic_are_asked_and_one_that_is_gone_is_told(
+def test_all_brokers_of_a_topic_are_asked_and_one_that_is_gone_is_reported(
     start_daemon: StartDaemon, run_command: RunCommand
 ) -> None:
     """A key that two brokers have is found on both; with one killed the other's messages come, with a note."""

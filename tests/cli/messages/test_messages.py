@@ -117,7 +117,7 @@ def test_delayed_messages_come_later(pocketmq: Any) -> None:
 
 
 def test_from_a_time_with_no_message_since_gives_none(pocketmq: Any) -> None:
-    """A broker goes to the message nearest to the time; who asks for a time wants nothing older."""
+    """A broker chooses the message nearest to the time; the command drops older ones."""
     pocketmq("produce", "Since", stdin=b"old\n")
     assert pocketmq("consume", "Since", "--from", "2999-01-01") == ""
     assert pocketmq("consume", "Since", "--from", "1h") == "old\n"
@@ -249,7 +249,7 @@ def test_follow_writes_at_once_and_ctrl_c_commits(pocketmq: Any, broker: PocketB
 
 
 def test_ctrl_c_says_how_many_are_stored(broker: PocketBroker) -> None:
-    """An interrupted produce exits with 130 and tells what is certain."""
+    """An interrupted produce exits with 130 and reports the stored messages."""
     command = [sys.executable, "-m", "pocketmq.cli.main", "produce", "Broken", "--rate", "200"]
     environment = {**os.environ, "POCKETMQ_NAMESRV": broker.namesrv}
     with interruptible():

@@ -98,7 +98,7 @@ def test_request_prints_the_reply(broker: PocketBroker) -> None:
         @consumer.subscribe("Asked")
         def handle(message: Any) -> None:
             if message.body == b"anybody?":
-                started.set()  # nobody waits for this one any more
+                started.set()  # no caller waits for this one any more
                 return
             producer.send(reply_to(message, b"echo:" + message.body))
 
@@ -130,7 +130,7 @@ async def send_packed(broker: PocketBroker, topic: str) -> str:
 def test_commands_show_unpacked_bodies_and_go_on_after_a_damaged_one(
     broker: PocketBroker, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """``message get`` and ``consume`` unpack; a damaged body is told, what follows it is written, the end is no ok."""
+    """``message get`` and ``consume`` unpack; a damaged body is reported, later ones are written; exit code 1."""
     msg_id = asyncio.run(send_packed(broker, "Packed"))
     assert TEXT[:100].decode() in run(build_app(), broker, "get", msg_id, "--topic", "Packed").stdout
     with pytest.raises(CommandFailed, match="1 messages not written"):

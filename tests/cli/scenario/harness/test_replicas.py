@@ -50,8 +50,8 @@ class Group:
         self.transfer.watch()
 
 
-def test_the_original_tells_one_after_the_other() -> None:
-    """The third of three waiters that came together is told after three times the timeout; ours all after one."""
+def test_the_original_answers_one_after_the_other() -> None:
+    """The third of three simultaneous waiters gets its answer after three timeouts; with ours all do after one."""
     serial, ours = Group(SerialTransfer), Group(GroupTransfer)
     for group in (serial, ours):
         for number in (1, 2, 3):

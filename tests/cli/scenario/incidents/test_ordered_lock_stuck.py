@@ -94,7 +94,7 @@ def test_a_lost_message_and_a_broken_order_are_found() -> None:
     ]
 
 
-def test_the_timeline_shows_who_had_the_lock_and_who_worked() -> None:
+def test_the_timeline_shows_the_holder_of_the_lock_and_the_working_member() -> None:
     """The lock of a dead member looks different from that of a living one."""
     phase = phase_of("killed, RocketMQ's times", moved_of(4000))
     lock = [(span.what, span.from_s, span.to_s) for span in phase.spans if span.lane == "lock"]
