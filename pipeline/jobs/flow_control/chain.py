@@ -1,9 +1,9 @@
-"""From evidence to a chain of causes: types, wording, and which rules are asked.
+"""From evidence to a chain of causes: types, wording, and the choice of rules.
 
 Lives here: ``Step``, ``Chain``, ``Case`` (evidence with look-ups), ``explain``.
 
-A step is *shown* when evidence stands for it. A step without is said all the same where the chain needs it, as not
-shown, with what would show it.
+A step is *shown* if it has evidence. A chain includes steps without evidence where it needs them, marked as not shown,
+with the evidence that is missing.
 """
 
 import datetime
@@ -23,12 +23,12 @@ CLASSES: Final = {
     6: "sent, but not safe: stored, without what was asked for",
     0: "none of the known incidents",
 }
-"""The incidents that this project answers, in docs/scenarios.md's words; 0: another one."""
+"""The classes of incidents, in the words of docs/scenarios.md; 0: another incident."""
 
 
 @dataclass(slots=True)
 class Step:
-    """One link. ``evidence``: citations; none of them means that it is not shown."""
+    """One link. ``evidence``: citations; empty: not shown."""
 
     text: str
     evidence: list[str] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Step:
 
 @dataclass(slots=True)
 class Chain:
-    """Causes first, effects last. ``number``: of the class in ``CLASSES``; ``scenario``: shows the same."""
+    """Causes first, effects last. ``number``: the class in ``CLASSES``; ``scenario``: one that reproduces it."""
 
     number: int
     summary: str
@@ -62,15 +62,15 @@ class Chain:
         return all(step.shown for step in self.steps)
 
 
+@dataclass(slots=True)
 class Case:
     """One incident with its evidence."""
 
-    def __init__(self, incident: Incident, evidence: Sequence[Evidence]) -> None:
-        self.incident = incident
-        self.evidence = list(evidence)
+    incident: Incident
+    evidence: Sequence[Evidence]
 
     def of(self, kind: str, *names: str, cause: str | None = None) -> list[Evidence]:
-        """Return the evidence of a kind, of these names (none: all), the most frequent first."""
+        """Return the evidence of a kind and of these names (none: all), the most frequent first."""
         found = [
             each
             for each in self.evidence
@@ -83,7 +83,7 @@ class Case:
         return next(iter(self.of(kind, name)), None)
 
     def refused(self, *causes: str) -> int:
-        """Return how many requests were refused for these causes."""
+        """Return the number of requests refused for these causes."""
         return sum(each.count for each in self.of("refusal") if each.cause in causes)
 
     def cited(self, kind: str, *names: str, cause: str | None = None) -> list[str]:
@@ -92,7 +92,7 @@ class Case:
 
 
 def explain(case: Case) -> list[Chain]:
-    """Return the chains that the evidence of an incident supports, the weightiest first; never none."""
+    """Return the chains that the evidence of an incident supports, at least one, by descending weight."""
     from pocketmq.pipeline.jobs.flow_control import rules_others, rules_send
 
     found = [*rules_send.chains(case), *rules_others.chains(case)]
@@ -122,7 +122,7 @@ def _numbers(each: Evidence) -> str:
     if each.kind == "part":
         return f"{each.count:,} slow requests spent up to {ms(each.highest)} of their time in {each.name}"
     if each.kind == "hold":
-        state = "held when looked at, for" if each.name == "held" else "held for"
+        state = "held so far for" if each.name == "held" else "held for"
         busy = ", page cache busy" if each.tag == "busy" else ""
         return f"append lock {state} up to {ms(each.highest)}{busy}"
     if each.kind == "gauge":
@@ -130,7 +130,7 @@ def _numbers(each: Evidence) -> str:
             return f"{each.name}: {ms(each.lowest)} to {ms(each.highest)}"
         return f"{each.name}: {each.lowest:,.0f} to {each.highest:,.0f}"
     if each.kind == "attempt":
-        by = f"code {each.code}, cause {each.cause or 'not told'}" if each.name == "answer" else f"in phase {each.name}"
+        by = f"code {each.code}, cause {each.cause or 'unknown'}" if each.name == "answer" else f"in phase {each.name}"
         return (
             f"clients: {each.count:,} sends failed an attempt, {by}; {each.again:,} tried again, {each.ended:,} ended; "
             f"longest {ms(each.highest)}{quoted}"

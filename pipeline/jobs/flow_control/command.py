@@ -1,4 +1,4 @@
-"""``flow-control``: what was refused when and why, from the logs of brokers and clients.
+"""``flow-control``: refusals and their causes, from the logs of brokers and clients.
 
 Lives here: its options, the summary on the terminal.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 SHOWN: Final = 10
 _READ: Final = ("files", "lines", "events")
-"""Counts of what was read; the others were passed over."""
+"""Counts of the input; the other counts are of skipped input."""
 
 
 def flow_control(
@@ -25,7 +25,7 @@ def flow_control(
             "--logs",
             "-l",
             metavar="FILE|PATTERN|DIR",
-            help="Logs in JSON lines, rotated and gzip ones, too; repeatable.",
+            help="Logs in JSON lines, also rotated and gzip ones; repeatable.",
         ),
     ],
     output: Annotated[
@@ -50,10 +50,10 @@ def flow_control(
     conf: command.Conf = None,
     py_files: command.PyFiles = None,
 ) -> None:
-    """Say what brokers refused, minute by minute, and which causes led to it, with the lines that show it.
+    """Show what brokers refused, minute by minute, and the causes, with log lines as evidence.
 
-    Reads the logs of brokers and clients ([log] format = "json"), many at once. The files must be reachable by all of
-    Spark's workers at the same paths.
+    Reads many logs of brokers and clients ([log] format = "json"). All of Spark's workers must reach the files at the
+    same paths.
     """
     from pocketmq.pipeline.jobs.common.inputs import Input
     from pocketmq.pipeline.jobs.common.session import import_spark, job_session
@@ -137,9 +137,9 @@ def _print(result: "Result") -> None:
     passed = {name: count for name, count in counts.items() if name not in _READ}
     note(f"{counts.get('files', 0):,} files, {counts.get('lines', 0):,} lines, {counts.get('events', 0):,} events")
     if passed:
-        note("passed over: " + ", ".join(f"{name} {count:,}" for name, count in sorted(passed.items())))
+        note("skipped: " + ", ".join(f"{name} {count:,}" for name, count in sorted(passed.items())))
     if not counts.get("events"):
-        note('no event of PocketMQ is in these files: are they its logs, with [log] format = "json"?')
+        note('these files hold no event of PocketMQ: are they its logs, with [log] format = "json"?')
     more = result.incidents_all - len(rows)
     if more > 0:
         note(f"{more:,} smaller incidents are in the table incidents")

@@ -1,24 +1,23 @@
-"""Incidents, which are runs of minutes with trouble, and what the logs say about each.
+"""Incidents (runs of minutes with trouble) and the evidence for each.
 
-Lives here: ``incident_table``, ``evidence_table`` (Spark), ``Incident``, ``Evidence`` (rows of them, collected: their
-number is bounded).
+Lives here: ``incident_table``, ``evidence_table`` (Spark), ``Incident``, ``Evidence`` (their rows, collected: a bounded
+number).
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame
 
 INCIDENTS_MAX: Final = 300
-"""The worst ones are explained; the others are counted."""
+"""The worst are explained; the others are counted."""
 TROUBLE: Final = (
     "refused_in_trouble > 0 or slave_timeouts > 0 or slave_not_available > 0 or client_sends_ended > 0 or "
     "client_attempts_again > 0 or queue_lock_waits > 0 or page_cache_busy_episodes > 0 or lock_held_max_ms >= 1000"
 )
 MARGIN_MINUTES: Final = 1
-"""Evidence is taken from the minute before an incident and the one after, too: causes come first, summaries last."""
+"""Evidence includes the minutes before and after an incident: causes precede it, summaries follow it."""
 KEYS: Final = ("kind", "name", "cause", "tag", "code")
 
 
@@ -37,7 +36,7 @@ class Incident:
 
 @dataclass(slots=True, frozen=True)
 class Evidence:
-    """What the logs say of one kind within an incident. ``file`` and ``line``: where it stands first."""
+    """Facts of one kind within an incident, aggregated. ``file`` and ``line``: of the first."""
 
     incident: str
     kind: str
@@ -139,13 +138,9 @@ def collected(evidence: "DataFrame") -> dict[str, list[Evidence]]:
     """Return the evidence by incident."""
     from pyspark.sql import functions as f
 
-    rows = evidence.withColumn("first", f.unix_millis("first")).withColumn("last", f.unix_millis("last")).collect()
-    return _by_incident(rows)
-
-
-def _by_incident(rows: "Iterable[Row]") -> dict[str, list[Evidence]]:
+    times = evidence.withColumn("first", f.unix_millis("first")).withColumn("last", f.unix_millis("last"))
     found: dict[str, list[Evidence]] = {}
-    for row in rows:
+    for row in times.collect():
         values: dict[str, Any] = row.asDict()
         first_ms, last_ms = values.pop("first"), values.pop("last")
         each = Evidence(**values, first_ms=first_ms, last_ms=last_ms)

@@ -1,7 +1,7 @@
-"""What one event of a log says, as rows of one form that Spark can add up.
+"""The facts of one event of a log, as rows of one form that Spark can aggregate.
 
-Lives here: ``Fact``, ``facts_of``: which events matter and what is taken from them. Values come from anybody who can
-write a log: names that are not known are not passed on, texts are cut, numbers are checked.
+Lives here: ``Fact``, ``facts_of``, which chooses events and their fields. Logs are untrusted: unknown names are
+dropped, texts are cut, numbers are checked.
 """
 
 import math
@@ -15,15 +15,15 @@ from pocketmq.common.errors import Cause
 TEXT_CHARACTERS_MAX: Final = 400
 COUNT_MAX: Final = 1 << 53
 PART_MS: Final = 20.0
-"""What a slow request spent in one stage is kept from here on."""
+"""The time of a slow request in one stage is kept from this on."""
 BUSY_MS: Final = 1000.0
-"""RocketMQ osPageCacheBusyTimeOutMills: a longer hold of the append lock makes the page cache busy, unless it was
-raised."""
+"""RocketMQ osPageCacheBusyTimeOutMills, unless it was raised: a longer hold of the append lock makes the page cache
+busy."""
 CAUSES: Final = frozenset(cause.value for cause in Cause) | {"others"}
 TAGS: Final = frozenset(
     ("REJECTREQUEST", "TIMEOUT_CLEAN_QUEUE", "PCBUSY_CLEAN_QUEUE", "PC_SYNCHRONIZED", "OVERLOAD", "FLOW_CONTROL")
 )
-"""RocketMQ's words in brackets; closed, so that a table has a bounded number of columns."""
+"""RocketMQ's words in brackets; a fixed set, so that a table has a bounded number of columns."""
 STAGES: Final = ("queue_wait", "lock_wait", "append", "flush_wait", "replica_wait", "process", "sync", "whole")
 PHASES: Final = frozenset(("route", "connect", "local", "send", "answer", "stored", "others"))
 GAUGES: Final = (
@@ -93,7 +93,7 @@ EVENTS: Final = frozenset(
         "write_buffers_lost",
     )
 )
-"""Events that a chain of causes may rest on, told by their names."""
+"""Names of events that can be evidence in a chain of causes."""
 _RENAMED: Final = (
     ("too many requests and system thread pool busy", "thread_pool_busy"),
     ("TransientStorePool only remain", "transient_store_pool_low"),
@@ -105,9 +105,9 @@ _WATERMARK: Final = frozenset(("send", "pull", "query", "transaction"))
 
 @dataclass(slots=True, frozen=True)
 class Fact:
-    """One row. ``kind`` and ``name`` say what it is (see ``facts_of``); 0 and "" where a field means nothing.
+    """One row. ``kind`` and ``name``: see ``facts_of``; 0 and "" in fields that do not apply.
 
-    ``target``: the broker that the fact is about, where the line names one. ``value``: ms, bytes or a gauge.
+    ``target``: the broker of the fact, if the line names one. ``value``: ms, bytes or a gauge.
     """
 
     kind: str
@@ -127,12 +127,12 @@ class Fact:
 
 
 def facts_of(event: Mapping[str, Any]) -> Iterator[Fact]:
-    """Yield what one event says.
+    """Yield the facts of one event.
 
-    Kinds: ``refusal`` (name ``line`` or ``interval``), ``stage`` (p50, p99, value: maximum in
-    ms), ``slow`` (value: ms), ``part`` (what a slow request spent in one stage, ms), ``hold`` (of the append lock, ms;
-    tag ``calm``: above ``BUSY_MS`` and not busy), ``gauge``, ``sum``, ``attempt`` (of a client), ``event``, ``other``
-    (warnings and errors that no rule asks for), ``broker`` (whose log this is).
+    Kinds: ``refusal`` (name ``line`` or ``interval``), ``stage`` (p50, p99, value: maximum in ms), ``slow`` (value:
+    ms), ``part`` (time of a slow request in one stage, ms), ``hold`` (of the append lock, ms; tag ``calm``: above
+    ``BUSY_MS`` and not busy), ``gauge``, ``sum``, ``attempt`` (of a client), ``event``, ``other`` (warnings and errors
+    that no rule uses), ``broker`` (the owner of the log).
     """
     name = str(event.get("event", ""))
     logger = event.get("logger")

@@ -1,4 +1,4 @@
-"""Which files are logs, and which of them belong together.
+"""Finding log files, and the parts of a rotated log.
 
 Lives here: ``find_logs``, ``log_of`` (the log that a rotated file is a part of).
 """
@@ -19,9 +19,9 @@ _INNER: Final = re.compile(r"[.\-_]\d{4,}[\d\-_T]*(?=\.(?:log|jsonl|ndjson)$)")
 
 
 def find_logs(places: Sequence[str]) -> list[str]:
-    """Return the absolute paths that directories (with what is below them), patterns and files name, sorted.
+    """Return the absolute paths of the files that directories (recursively), patterns and paths name, sorted.
 
-    Raises ``ConfigError``: a place names nothing, or all of them name too much.
+    Raises ``ConfigError`` for a place without files, and for too many files.
     """
     found: set[str] = set()
     for place in places:
@@ -38,11 +38,8 @@ def find_logs(places: Sequence[str]) -> list[str]:
         else:
             new = [match for match in glob.glob(path, recursive=True) if os.path.isfile(match)]
         if not new:
-            raise ConfigError(
-                "no logs",
-                why=f"nothing at {place}",
-                hint="name files, a pattern in quotes, or a directory of logs",
-            )
+            hint = "name files, a pattern in quotes, or a directory of logs"
+            raise ConfigError("no logs", why=f"nothing at {place}", hint=hint)
         found.update(new)
         if len(found) > FILES_MAX:
             raise ConfigError("too many logs", why=f"more than {FILES_MAX:,} files", hint="name fewer at once")
@@ -50,6 +47,6 @@ def find_logs(places: Sequence[str]) -> list[str]:
 
 
 def log_of(path: str) -> str:
-    """Return the log that a file is a part of: without number or date of its rotation and without ``.gz``."""
+    """Return the log of a file: its path without number or date of rotation and without ``.gz``."""
     directory, name = os.path.split(path)
     return os.path.join(directory, _INNER.sub("", _ROTATED.sub("", name)) or name)

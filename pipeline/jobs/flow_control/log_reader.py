@@ -1,6 +1,6 @@
-"""One file of a log, line by line, in bounded memory; nothing in it ends the reading.
+"""Reads one log file, line by line, in bounded memory; no content stops it.
 
-Lives here: ``read_log`` (facts with file and line), ``Reading`` (what was met on the way).
+Lives here: ``read_log`` (facts with their lines), ``Reading`` (counts of lines by kind).
 """
 
 import datetime
@@ -16,33 +16,33 @@ from pocketmq.common.errors import DECODE_ERRORS
 from pocketmq.pipeline.jobs.flow_control.facts import Fact, facts_of
 
 LINE_BYTES_MAX: Final = 1 << 20
-"""A broker's own lines are below 300 KiB: 64 values of 4,096 characters. A longer one is passed over and counted."""
+"""A broker's lines are below 300 KiB: 64 values of 4,096 characters. Longer ones are skipped and counted."""
 BACK_MS: Final = 1_000
-"""Several threads write: lines may be a moment out of order. More than this and a clock was set back."""
+"""Several threads write, so lines may be slightly out of order; beyond this, a clock was set back."""
 YEARS: Final = (2000, 2100)
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 @dataclass(slots=True)
 class Reading:
-    """Counts of one file, lines unless said otherwise."""
+    """Counts of one file, of lines unless noted."""
 
     lines: int = 0
     events: int = 0
-    """Lines of our form."""
+    """Events of PocketMQ."""
     broken: int = 0
-    """JSON that begins and does not end well: cut off, half written."""
+    """Broken JSON: cut off, half written."""
     foreign: int = 0
-    """Something else: plain text, JSON of another form."""
+    """Other lines: plain text, JSON of another form."""
     enormous: int = 0
     """Longer than ``LINE_BYTES_MAX``."""
     without_time: int = 0
-    """Events whose time is missing or lies outside of ``YEARS``; they are left out."""
+    """Events whose time is missing or outside of ``YEARS``; they are skipped."""
     clock_back: int = 0
-    """Times that the clock went back by more than ``BACK_MS``."""
+    """How often the clock went back by more than ``BACK_MS``."""
     empty_files: int = 0
     unreadable: int = 0
-    """1: the file could not be read to its end (permission, damaged gzip); what came before counts."""
+    """1: the file could not be read to its end (permission, damaged gzip); the part before counts."""
     error: str = ""
 
     def counts(self) -> Iterator[tuple[str, int]]:
@@ -63,7 +63,7 @@ def read_log(path: str, reading: Reading) -> Iterator[tuple[int, int, Fact]]:
                 reading.lines += 1
                 if len(line) > LINE_BYTES_MAX and not line.endswith(b"\n"):
                     reading.enormous += 1
-                    _pass_over(file)
+                    _skip_line(file)
                     continue
                 event = _event(decoder, line, reading)
                 if event is None:
@@ -87,7 +87,7 @@ def read_log(path: str, reading: Reading) -> Iterator[tuple[int, int, Fact]]:
 
 
 def _opened(path: str) -> IO[bytes]:
-    """Open a file; what begins as gzip is unpacked, whatever its name."""
+    """Open a file; unpack gzip, whatever the file's name."""
     file = open(path, "rb")  # noqa: SIM115
     magic = file.read(2)
     file.seek(0)
@@ -97,8 +97,8 @@ def _opened(path: str) -> IO[bytes]:
     return file
 
 
-def _pass_over(file: IO[bytes]) -> None:
-    """Read on to the end of the line."""
+def _skip_line(file: IO[bytes]) -> None:
+    """Skip to the end of the line."""
     while part := file.readline(LINE_BYTES_MAX):
         if part.endswith(b"\n"):
             return
@@ -123,7 +123,7 @@ def _event(decoder: "msgspec.json.Decoder[Any]", line: bytes, reading: Reading) 
 
 
 def time_ms(text: str) -> int | None:
-    """Return the ms since 1970 that a timestamp in ISO 8601 says (without a zone: UTC), None if it says none."""
+    """Return the ms since 1970 of an ISO 8601 timestamp (without a zone: UTC), None for an invalid one."""
     try:
         when = datetime.datetime.fromisoformat(text[:40])
         if when.tzinfo is None:

@@ -1,9 +1,9 @@
-"""The table of minutes: what each broker refused, how long its stages took, how long its lock was held.
+"""The table of minutes: refusals, times of stages and holds of the append lock, by broker.
 
-Lives here: ``refusals`` (each refusal once), ``minute_table``. All of it Spark's aggregations: nothing is collected.
+Lives here: ``refusals`` (each refusal once), ``minute_table``: aggregations of Spark, nothing is collected.
 
-Percentiles: a broker's log has p50 and p99 of an interval (exact to 6 %), a minute without trouble is one interval. Of
-several in one minute, p50 is their mean weighted by counts, and p99 the highest: an upper bound.
+Percentiles: a broker's log has p50 and p99 of an interval (exact to 6 %); a minute without trouble is one interval. Of
+several intervals in a minute, p50 is the mean weighted by counts, and p99 the highest: an upper bound.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -16,37 +16,37 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 NO_INCIDENT: Final = (*sorted(CLIENTS_OWN), Cause.NONE.value)
-"""Causes of refusals that are a client's mistake: in the table, but no incident."""
+"""Causes that are a client's mistake: in the table, but no incident."""
 
 
 def refusals(facts: "DataFrame") -> "DataFrame":
     """Return the facts of refusals, each refusal once.
 
-    A broker's log has them twice: line by line as they happen (sampled, the left out ones counted), and in sums of an
-    interval. For each log and cause the lines are taken, whose times are exact, unless the sums hold more: lines can be
-    lost when the log's queue is full, and the end of a killed broker is in no sum. Those left out count for the text of
-    the line that tells of them.
+    A broker's log has them twice: line by line as they happen (sampled, with the number of omitted ones), and as sums
+    of an interval. For each log and cause the lines are taken, whose times are exact, unless the sums are greater:
+    lines can be lost when the log's queue is full, and the last refusals of a killed broker are in no sum. Omitted
+    refusals count for the text of the line that has their number.
     """
     from pyspark.sql import functions as f
 
-    told = facts.where("kind = 'refusal'")
+    refused = facts.where("kind = 'refusal'")
     by_source = {
         name: f.coalesce(f.sum(f.when(f.col("name") == name, f.col("count"))), f.lit(0)).alias(name)
         for name in ("line", "interval")
     }
-    sums = told.groupBy("log", "cause").agg(*by_source.values())
+    sums = refused.groupBy("log", "cause").agg(*by_source.values())
     name = f.when(f.col("interval") > f.col("line"), "interval").otherwise("line")
     chosen = sums.select("log", "cause", name.alias("name"))
-    return told.join(f.broadcast(chosen), ["log", "cause", "name"], "left_semi")
+    return refused.join(f.broadcast(chosen), ["log", "cause", "name"], "left_semi")
 
 
 _OWN: Final = ("stage", "gauge", "sum")
-"""Kinds whose names are columns of their own; of the others all names of a kind are one."""
+"""Kinds with a column for each name; other kinds have one column."""
 _FIELDS: Final = ("count", "again", "ended", "highest", "lowest", "p50", "p99")
 
 
 def minute_table(facts: "DataFrame", refused: "DataFrame") -> "DataFrame":
-    """Return one row for each broker and minute in which its logs, or its clients', say anything.
+    """Return one row for each broker and minute with facts from its logs or its clients'.
 
     Two narrow aggregations and a projection: one wide aggregation takes Spark seconds to compile.
     """

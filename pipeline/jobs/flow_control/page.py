@@ -1,6 +1,6 @@
-"""The report: one HTML page that needs nothing else, legible on a phone and on dark ground.
+"""The report: one self-contained HTML page, for small screens and dark mode, too.
 
-Lives here: ``write_page``. Every text is escaped and the page may run no script: logs are written by anybody.
+Lives here: ``write_page``. All texts are escaped and the page may run no script: logs are untrusted.
 """
 
 import html
@@ -57,7 +57,7 @@ _COLUMNS: Final = (
 
 @dataclass(slots=True)
 class Report:
-    """All that the page shows. ``minutes``: rows of the table of minutes; ``pictures``: SVG by broker."""
+    """The content of the page. ``minutes``: rows of the table of minutes; ``pictures``: SVG by broker."""
 
     begin_ms: int
     end_ms: int
@@ -71,12 +71,11 @@ class Report:
     brokers: int
     minutes: Sequence[Mapping[str, Any]]
     pictures: Mapping[str, str]
-    bin_minutes: int
     traces: Sequence[Mapping[str, Any]] = ()
 
 
 def write_page(path: str, report: Report) -> None:
-    """Write the page, at once: a reader sees the old one or the new one."""
+    """Write the page atomically: a reader sees the old one or the new one."""
     parts = [_HEAD, f"<style>{_STYLE}</style></head><body>", *_top(report), *_incidents(report)]
     parts += [*_pictures(report), *_minutes(report), *_traces(report), *_reading(report), _METHOD, "</body></html>\n"]
     aside = f"{path}.tmp"
@@ -112,7 +111,7 @@ def _top(report: Report) -> list[str]:
 def _incidents(report: Report) -> list[str]:
     parts = ["<h2>Incidents and their causes</h2>"]
     if not report.incidents:
-        parts.append("<p>None: nothing was refused, no lock was held for long, no client told of a failed send.</p>")
+        parts.append("<p>None: no request was refused, no lock held for long, no failed send reported.</p>")
     for incident, chains in report.incidents[:INCIDENTS_SHOWN_MAX]:
         span = f"{minute_text(incident.begin_ms)} to {minute_text(incident.end_ms)[-5:]} UTC"
         parts.append('<section class="incident">')
@@ -201,10 +200,10 @@ def _reading(report: Report) -> list[str]:
         "files": "files",
         "lines": "lines",
         "events": "events of PocketMQ",
-        "broken": "broken or half lines, passed over",
-        "foreign": "lines of another form, passed over",
-        "enormous": "lines above 1 MiB, passed over",
-        "without_time": "events without a usable time, passed over",
+        "broken": "broken or incomplete lines, skipped",
+        "foreign": "lines of another format, skipped",
+        "enormous": "lines above 1 MiB, skipped",
+        "without_time": "events without a usable time, skipped",
         "clock_back": "times that a clock went back by more than 1 s",
         "empty_files": "empty files",
         "unreadable": "files that could not be read to their end",
@@ -225,6 +224,6 @@ def _reading(report: Report) -> list[str]:
 _METHOD: Final = (
     '<p class="dim">How to read it: a broker counts its stages in intervals of a minute, or of ten seconds while it '
     "refuses. Where a minute has several, p50 is their mean weighted by counts and p99 the highest: an upper bound. "
-    "Percentiles of an interval are at most 6 % too high. Every refusal counts once; counts may come from sampled "
-    "lines, which carry the number of those left out. Steps in gray are not shown by these logs.</p>"
+    "Percentiles of an interval are at most 6 % too high. Each refusal counts once; counts may come from sampled "
+    "lines, which carry the number of omitted ones. Steps in gray are not shown by these logs.</p>"
 )

@@ -1,7 +1,7 @@
 """Pictures of minutes as SVG text: refusals by kind, stages, replica lag.
 
-Lives here: ``Bin`` (what is drawn), ``bins_of`` (Spark, at most ``BINS_MAX`` for a broker), ``draw``.
-Colors are legible on light and dark ground.
+Lives here: ``Bin`` (data of a picture), ``bins_of`` (Spark, at most ``BINS_MAX`` for a broker), ``draw``.
+The colors suit light and dark backgrounds.
 """
 
 import datetime
@@ -27,7 +27,7 @@ LINES: Final = {
     "lock_held_max_ms": "append lock held",
     "slave_behind_max_ms": "slave behind",
 }
-"""Columns of the table of minutes that are drawn, all in ms."""
+"""Columns of the table of minutes in the pictures, all in ms."""
 COLORS: Final = ("#d1495b", "#edae49", "#00798c", "#7b6cd9", "#5aa469", "#c06c3e", "#4a90d9", "#999999")
 GRAY: Final = "#808080"
 
@@ -55,7 +55,7 @@ def check_plots() -> None:
 def bins_of(
     minutes: "DataFrame", brokers: Sequence[str], begin_ms: int, end_ms: int
 ) -> tuple[int, dict[str, list[Bin]]]:
-    """Return minutes a bin, and the bins of each broker between two times, in order."""
+    """Return the minutes of a bin, and the bins of each broker between two times, in order."""
     from pyspark.sql import functions as f
 
     width = max(1, -(-(end_ms - begin_ms) // 60_000 // BINS_MAX))

@@ -1,8 +1,9 @@
-"""Logs as a table of facts in Spark: one task a file, rows of one form, whatever the files hold.
+"""Logs as a table of facts in Spark: rows of one form, for any content of the files.
 
 Lives here: ``read_facts``, the schema.
 """
 
+import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -26,7 +27,7 @@ _Row = tuple[str, str, int, int, Fact]
 
 
 def read_facts(spark: "SparkSession", paths: Sequence[str]) -> "DataFrame":
-    """Return the facts of all files. The frame reads them each time that it is evaluated: keep it."""
+    """Return the facts of all files. Each evaluation of the frame reads them: persist it."""
     rows = [(path, log_of(path)) for path in sorted(paths, key=lambda path: -_size_bytes(path))]
     tasks = min(len(rows), 4 * spark.sparkContext.defaultParallelism)
     files = spark.createDataFrame(rows, "file string, log string").repartition(tasks)
@@ -34,11 +35,11 @@ def read_facts(spark: "SparkSession", paths: Sequence[str]) -> "DataFrame":
 
 
 def with_brokers(facts: "DataFrame") -> "DataFrame":
-    """Add ``broker``, which a fact is about, and its ``minute``.
+    """Add the ``broker`` of a fact and its ``minute``.
 
-    ``broker`` is the one a line names, else the one whose log it is, else the log's path. Of several brokers with one
-    name (master and slaves) the facts come together: an incident of one is often the other's doing. What covers an
-    interval belongs to the minute of its middle.
+    ``broker`` is the one that the line names, else the owner of the log, else the log's path. Brokers of one name
+    (master and slaves) share their facts: one often causes an incident of the other. A fact of an interval belongs to
+    the minute of its middle.
     """
     from pyspark.sql import functions as f
 
@@ -84,18 +85,13 @@ def _batch(rows: list[_Row]) -> "pa.RecordBatch":
     import pyarrow as pa
 
     facts = [row[4] for row in rows]
-    strings = {
-        "log": [row[0] for row in rows],
-        "file": [row[1] for row in rows],
+    columns: dict[str, Any] = {
+        "log": pa.array([row[0] for row in rows], pa.string()),
+        "file": pa.array([row[1] for row in rows], pa.string()),
+        "line": pa.array([row[2] for row in rows], pa.int64()),
+        "at": pa.array([row[3] * 1000 for row in rows], pa.timestamp("us", tz="UTC")),
     }
-    columns: dict[str, Any] = {name: pa.array(values, pa.string()) for name, values in strings.items()}
-    columns["line"] = pa.array([row[2] for row in rows], pa.int64())
-    columns["at"] = pa.array([row[3] * 1000 for row in rows], pa.timestamp("us", tz="UTC"))
-    for name in ("kind", "name", "target", "cause", "tag"):
-        columns[name] = pa.array([getattr(fact, name) for fact in facts], pa.string())
-    for name in ("code", "count", "again", "ended", "for_ms"):
-        columns[name] = pa.array([getattr(fact, name) for fact in facts], pa.int64())
-    for name in ("value", "p50", "p99"):
-        columns[name] = pa.array([getattr(fact, name) for fact in facts], pa.float64())
-    columns["text"] = pa.array([fact.text for fact in facts], pa.string())
+    types: dict[Any, Any] = {str: pa.string(), int: pa.int64(), float: pa.float64()}
+    for field in dataclasses.fields(Fact):
+        columns[field.name] = pa.array([getattr(fact, field.name) for fact in facts], types[field.type])
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

@@ -1,4 +1,4 @@
-"""Rules for what is not the send queue: slaves, locks of ordered queues, disks, roles, clients alone.
+"""Rules beside those of the send queue: slaves, locks of ordered queues, disks, roles, clients alone.
 
 Lives here: ``chains``, ``unexplained``.
 """
@@ -22,7 +22,7 @@ OTHER_CAUSES: Final = tuple(
     for row in REFUSALS.values()
     if row.cause not in SEND_CAUSES and row.cause.value not in NO_INCIDENT and not row.never_from_broker
 )
-"""Causes whose chain is what the table of refusals says of them."""
+"""Causes whose chain is their row in the table of refusals."""
 EVENTS: Final = ("disk_full", "log_fenced", "fenced", "master_fenced")
 """Events that show one of these causes."""
 
@@ -33,22 +33,22 @@ def chains(case: Case) -> Iterator[Chain]:
     yield from _locks(case)
     yield from _unsafe(case)
     for row in OTHER_CAUSES:
-        told = case.of("refusal", cause=row.cause.value)
-        if told:
-            count = sum(each.count for each in told)
+        refused = case.of("refusal", cause=row.cause.value)
+        if refused:
+            count = sum(each.count for each in refused)
             text = f"{row.what[0].upper()}{row.what[1:]}: requests were refused"
             steps = [Step(text, case.cited("event", *EVENTS))]
-            steps += [Step(f"The broker refused {count:,} requests", [cite(each) for each in told]), clients(case)]
+            steps += [Step(f"The broker refused {count:,} requests", [cite(each) for each in refused]), clients(case)]
             yield Chain(0, text, steps, [row.advice], row.scenario, count)
 
 
 def _slaves(case: Case) -> Iterator[Chain]:
     timeouts, missing = case.of("sum", "slave_timeouts"), case.of("sum", "slave_not_available")
     waits = case.of("slow", "replica_wait")
-    told = [each for each in case.of("attempt", "stored") if each.code in (11, 12)]
+    answers = [each for each in case.of("attempt", "stored") if each.code in (11, 12)]
     late = [each for each in case.of("stage", "replica_wait") if each.highest >= 1000]
     disk = case.of("event", "slave_disk_failed")
-    if not (timeouts or missing or waits or told or late or disk):
+    if not (timeouts or missing or waits or answers or late or disk):
         return
     steps: list[Step] = []
     for name, text in SLAVE_ROOTS:
@@ -74,10 +74,10 @@ def _slaves(case: Case) -> Iterator[Chain]:
     steps.append(clients(case))
     ended = sum(each.ended for each in case.of("attempt", "send"))
     cures = [
-        "Repair or replace the slave: pocketmq ha status shows who is behind.",
+        "Repair or replace the slave: pocketmq ha status shows which one is behind.",
         "A smaller store.ha_slave_fallbehind_max (256 MB): beyond the gap the answer is SLAVE_NOT_AVAILABLE at once, "
         "not a wait.",
-        "A shorter store.slave_timeout than the clients' send timeout, so that they hear a status and no exception.",
+        "A shorter store.slave_timeout than the clients' send timeout: clients then get a status, not an exception.",
         "A second slave with in_sync_replicas=2 of total_replicas=3: one may be missing.",
     ]
     summary = "A slave did not confirm, so sends of a synchronous master waited for it"
@@ -98,29 +98,29 @@ def _locks(case: Case) -> Iterator[Chain]:
             else "A consumer held the lock of a queue; whether it was still there is not in the logs",
             [cite(each) for each in expired],
         ),
-        Step(f"Another one was told {count:,} times that the queue is locked", [cite(each) for each in refused]),
+        Step(f"Another one found the queue locked {count:,} times", [cite(each) for each in refused]),
     ]
     cures = [
         "End consumers gracefully (SIGTERM, then wait): that unlocks.",
         "Renew every 5 s and let locks expire after 15 s (expiry at three times the renewal).",
-        "pocketmq lock shows who holds a queue, and takes it away.",
+        "pocketmq lock shows the holder of a queue's lock, and takes the lock away.",
     ]
     yield Chain(
-        5, "An ordered queue waited for a lock that somebody else held", steps, cures, "ordered-lock-stuck", count
+        5, "An ordered queue waited for a lock that another consumer held", steps, cures, "ordered-lock-stuck", count
     )
 
 
 def _unsafe(case: Case) -> Iterator[Chain]:
     flush = case.of("event", "flush_disk_timeout")
-    told = [each for each in case.of("attempt", "stored") if each.code == 10]
-    if not (flush or told):
+    answers = [each for each in case.of("attempt", "stored") if each.code == 10]
+    if not (flush or answers):
         return
     waits = [each for each in (case.one("stage", "flush_wait"), case.one("stage", "sync")) if each is not None]
     steps = [
         Step("The disk was slow to make the log durable", [cite(each) for each in waits]),
         Step(
             "Sends were answered FLUSH_DISK_TIMEOUT: stored, not known to be durable",
-            [cite(e) for e in (*flush, *told)],
+            [cite(e) for e in (*flush, *answers)],
         ),
         clients(case),
     ]
@@ -128,16 +128,18 @@ def _unsafe(case: Case) -> Iterator[Chain]:
         "Find why syncs are slow: pocketmq doctor disk DIR.",
         "A send that was tried again can be there twice: consumers must be idempotent (docs/consuming.md).",
     ]
-    yield Chain(6, "Syncs were slower than senders wait", steps, cures, "", sum(each.count for each in (*flush, *told)))
+    yield Chain(
+        6, "Syncs were slower than senders wait", steps, cures, "", sum(each.count for each in (*flush, *answers))
+    )
 
 
 def unexplained(case: Case) -> Chain:
-    """Return what can be said where no rule fits."""
+    """Return the chain of an incident that no rule fits."""
     refused = [each for each in case.of("refusal") if each.cause not in NO_INCIDENT]
     steps = [Step("The broker refused requests", [cite(each) for each in refused])] if refused else []
     attempts = case.of("attempt")
     if attempts and not refused:
-        steps.append(Step("The broker's own logs say nothing of it: it was not reached, or its logs are not here"))
+        steps.append(Step("The broker's own logs show nothing: it was not reached, or its logs are missing"))
     steps.append(clients(case))
     missing = ["the broker's log of that time, at level info"]
     cures = ["Look at the broker's process, machine and network of that time; add its logs and run again."]

@@ -1,6 +1,6 @@
 """Rules for refused sends: the queue, the page cache, the write-buffer pool (classes 1 to 3).
 
-Lives here: ``chains``, the link of clients that others use, too.
+Lives here: ``chains``, and the link of clients, which other rules share.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from pocketmq.pipeline.jobs.flow_control.chain import Case, Chain, Step, cite, m
 from pocketmq.pipeline.jobs.flow_control.facts import BUSY_MS
 
 SLOW_APPEND_MS: Final = 20.0
-"""As the doctor has it: an append from here on is slow."""
+"""An append from this on is slow, as in the doctor."""
 SLOW_SYNC_MS: Final = 100.0
 LONG_HOLD_MS: Final = 500.0
 SMALL_POOL: Final = 3
@@ -22,13 +22,13 @@ ROOTS: Final = (
     ("create_mapped_file_timeout", "The next file of the log was not ready in time"),
     ("create_mapped_file_failed", "The next file of the log could not be made"),
     ("commit_failed", "The commit of write buffers to the file failed"),
-    ("thread_dump", "While sends were refused, the send thread stood at the place that its stack shows"),
+    ("thread_dump", "While sends were refused, the stack of the send thread shows where it waited"),
 )
-"""Events that say why an append was slow, and the words for them."""
+"""Events that explain a slow append, and their texts."""
 SEND_CAUSES: Final = (Cause.QUEUE_FULL, Cause.QUEUE_TIMEOUT, Cause.PAGE_CACHE_BUSY, Cause.NO_WRITE_BUFFER)
-"""Causes that have their rules here."""
+"""Causes with rules in this module."""
 CLEAN_CURES: Final = (
-    "Find what else uses the disk (pocketmq doctor disk DIR, iostat): the append must get quick.",
+    "Find what else uses the disk (pocketmq doctor disk DIR, iostat): appends must become fast.",
     "Write-buffer pool (store.transient_store_pool_enable=true): appends go to locked memory. It costs "
     "transient_store_pool_size segments of memory, and what is not committed is lost with the process.",
     "A second broker, and clients that try SYSTEM_BUSY again (PocketMQ and RocketMQ 5.3: default; 4.9.2 on: "
@@ -53,7 +53,7 @@ def chains(case: Case) -> Iterator[Chain]:
 
 
 def _apart(case: Case) -> bool:
-    """Whether the queue refused long before or after the page cache was busy: then that has a cause of its own."""
+    """Return whether the queue also refused long before or after the page cache was busy, for a cause of its own."""
     busy = case.of("refusal", cause="page_cache_busy")
     others = [each for each in case.of("refusal") if each.cause in ("queue_timeout", "queue_full")]
     first_ms, last_ms = min(each.first_ms for each in busy), max(each.last_ms for each in busy)
@@ -61,7 +61,7 @@ def _apart(case: Case) -> bool:
 
 
 def clients(case: Case) -> Step:
-    """Return the link of what clients made of it."""
+    """Return the link of the clients' reactions."""
     attempts = case.of("attempt")
     again, ended = sum(each.again for each in attempts), sum(each.ended for each in attempts)
     if not attempts:
@@ -71,20 +71,18 @@ def clients(case: Case) -> Step:
 
 
 def no_cure(cause: Cause) -> str:
-    """Return what is often advised against this cause and only hides it."""
+    """Return common advice against this cause that only hides it."""
     return f"No cure: {'; '.join(REFUSALS[cause].bad_cures)}."
 
 
 def _refusals(case: Case, *causes: str) -> Step:
-    told = [each for each in case.of("refusal") if each.cause in causes]
-    kinds = ", ".join(f"{each.count:,} × {f'[{each.tag}]' if each.tag else each.cause}" for each in told)
-    return Step(
-        f"The broker refused {sum(each.count for each in told):,} requests: {kinds}", [cite(each) for each in told]
-    )
+    refused = [each for each in case.of("refusal") if each.cause in causes]
+    kinds = ", ".join(f"{each.count:,} × {f'[{each.tag}]' if each.tag else each.cause}" for each in refused)
+    return Step(f"The broker refused {case.refused(*causes):,} requests: {kinds}", [cite(each) for each in refused])
 
 
 def _roots(case: Case) -> list[Step]:
-    """Return why the append was slow: what the logs say, else that they do not."""
+    """Return the reasons for a slow append in the logs, else that there are none."""
     unknown = Step("What made the append slow is not in the logs: look at the disk and the machine of that time")
     return _shown_roots(case) or [unknown]
 
@@ -102,7 +100,7 @@ def _shown_roots(case: Case) -> list[Step]:
 
 
 def _append(case: Case) -> Step | None:
-    """Return the link of the slow append, None if the logs do not show one."""
+    """Return the link of the slow append, None if the logs show none."""
     cited: list[str] = []
     longest = 0.0
     for each in (case.one("stage", "append"), *case.of("part", "append"), *case.of("hold")):
@@ -141,18 +139,9 @@ def _page_cache(case: Case, weight: int, causes: tuple[str, ...]) -> Chain:
         )
     )
     steps += [_refusals(case, *causes), clients(case)]
-    cures = [
-        *CLEAN_CURES,
-        no_cure(Cause.PAGE_CACHE_BUSY),
-    ]
-    return Chain(
-        2,
-        "One append stood still, so the page cache was busy and sends were refused",
-        steps,
-        cures,
-        REFUSALS[Cause.PAGE_CACHE_BUSY].scenario,
-        weight,
-    )
+    cures = [*CLEAN_CURES, no_cure(Cause.PAGE_CACHE_BUSY)]
+    summary = "One append stood still, so the page cache was busy and sends were refused"
+    return Chain(2, summary, steps, cures, REFUSALS[Cause.PAGE_CACHE_BUSY].scenario, weight)
 
 
 def _no_buffer(case: Case, weight: int) -> Chain:
@@ -246,7 +235,7 @@ def _queue(case: Case, full: int, late: int) -> Chain:
 
 
 def _slow_without_refusal(case: Case) -> Iterator[Chain]:
-    """Yield the chain of a long hold, or of slow requests, that the broker refused nobody for."""
+    """Yield the chain of a long hold, or of slow requests, without a refusal."""
     append = _append(case)
     attempts = case.of("attempt", "send")
     slow = case.of("slow", "queue_wait", "append", "process", "lock_wait")
@@ -255,6 +244,6 @@ def _slow_without_refusal(case: Case) -> Iterator[Chain]:
         return
     steps = _shown_roots(case) if append is None else _roots(case)
     steps += [append or Step("Which stage was slow is not in the logs"), _queued(case), clients(case)]
-    text = "Appends or requests took long, and the broker refused nobody"
+    text = "Appends or requests took long, and the broker refused no request"
     cures = [*CLEAN_CURES, "Is broker_fast_failure_enable off? Then the broker works for clients that gave up."]
     yield Chain(1, text, steps, cures, REFUSALS[Cause.QUEUE_TIMEOUT].scenario, sum(each.count for each in attempts))

@@ -1,4 +1,4 @@
-"""The whole way: logs → facts → minutes, incidents, evidence → Parquet and a page.
+"""All steps: logs → facts → minutes, incidents, evidence → Parquet and a page.
 
 Lives here: ``analyze``, ``Result``.
 """
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 TABLES: Final = ("minute", "incidents", "evidence", "traces")
 REPORT: Final = "report.html"
 STAGING: Final = "_pocketmq"
-"""Below the output: where a run writes until it is whole; readers of Parquet pass names with _ over."""
+"""Staging directory in the output; readers of Parquet ignore names that begin with _."""
 PARTITIONS: Final = "spark.sql.shuffle.partitions"
 PARTITION_BYTES: Final = 32 << 20
-"""Of logs; small ones need few partitions, and each costs."""
+"""Bytes of logs per partition: each partition has a cost."""
 INCIDENT_SCHEMA: Final = (
     "id string, broker string, begin timestamp, end timestamp, minutes bigint, refused bigint, sends_ended bigint, "
     "class int, class_text string, summary string, complete boolean, missing array<string>, cures array<string>, "
@@ -45,7 +45,7 @@ INCIDENT_SCHEMA: Final = (
 
 @dataclass(slots=True)
 class Result:
-    """What a run found. ``counts``: lines and files, by what they were."""
+    """The result of a run. ``counts``: lines and files, by kind."""
 
     counts: dict[str, int]
     incidents: list[tuple[Incident, list[Chain]]]
@@ -54,7 +54,7 @@ class Result:
     sends_ended: int
     refused_by: dict[str, int]
     span_ms: tuple[int, int]
-    """Begin of the first minute and end of the last one, ms since 1970."""
+    """Begin of the first minute and end of the last, ms since 1970."""
     brokers: int
     output: str
     report: str = ""
@@ -79,7 +79,7 @@ def analyze(
     kept: list[DataFrame] = []
 
     def keep(frame: "DataFrame") -> "DataFrame":
-        """Evaluate a frame once; on disk, so that memory is bounded whatever the logs' size."""
+        """Evaluate a frame once, to disk: memory stays bounded for logs of any size."""
         kept.append(frame.persist(StorageLevel.DISK_ONLY))
         return frame
 
@@ -126,7 +126,7 @@ def _size_bytes(paths: Sequence[str]) -> int:
 
 
 def _check_output(output: str, overwrite: bool) -> None:
-    """Raise unless the output is new, empty, or ours to replace."""
+    """Raise unless the output is new, empty, or an earlier report to replace."""
     if not os.path.exists(output):
         return
     names = set(os.listdir(output)) - {STAGING}
@@ -137,12 +137,12 @@ def _check_output(output: str, overwrite: bool) -> None:
     strangers = names - {*TABLES, REPORT}
     if strangers:
         raise ConfigError(
-            "the output is not a report's", why=f"{output} has {min(strangers)}", hint="name another directory"
+            "the output is no report", why=f"{output} has {min(strangers)}", hint="name another directory"
         )
 
 
 def _publish(staging: str, output: str) -> None:
-    """Move the new tables and page to their places; what was there before goes first."""
+    """Move the new tables and page to their places, after removing the old ones."""
     for name in (*TABLES, REPORT):
         old, new = os.path.join(output, name), os.path.join(staging, name)
         if os.path.isdir(old):
@@ -159,8 +159,10 @@ def _reading_of(facts: "DataFrame") -> tuple[dict[str, int], list[tuple[str, str
     from pyspark.sql import functions as f
 
     bad = f.when(f.col("name") == "unreadable", f.struct("file", "text"))
-    told = facts.where("kind = 'file'").groupBy("name")
-    rows = told.agg(f.sum("count").alias("n"), f.slice(f.array_sort(f.collect_set(bad)), 1, 20).alias("bad")).collect()
+    by_name = facts.where("kind = 'file'").groupBy("name")
+    rows = by_name.agg(
+        f.sum("count").alias("n"), f.slice(f.array_sort(f.collect_set(bad)), 1, 20).alias("bad")
+    ).collect()
     return {row["name"]: int(row["n"]) for row in rows}, [tuple(each) for row in rows for each in row["bad"]]
 
 
@@ -175,7 +177,7 @@ def _frame_of(spark: "SparkSession", chosen: Sequence[Incident]) -> "DataFrame":
 def _explained_frame(
     spark: "SparkSession", explained: Sequence[tuple[Incident, Sequence[Chain]]], incidents: "DataFrame"
 ) -> "DataFrame":
-    """Return the table of incidents; those beyond the worst have no chain."""
+    """Return the table of incidents; only the worst have a chain."""
     from pyspark.sql import functions as f
 
     schema = INCIDENT_SCHEMA.replace("begin timestamp, end timestamp", "begin_ms bigint, end_ms bigint")
@@ -226,7 +228,6 @@ def _write_report(
     at = f.unix_millis("minute")
     begin_ms, end_ms = result.span_ms
     shown = list(dict.fromkeys(incident.broker for incident, _ in result.incidents))[: plots.BROKERS_MAX]
-    width = 1
     pictures: dict[str, str] = {}
     if shown:
         width, bins = plots.bins_of(minutes, shown, begin_ms, end_ms)
@@ -248,7 +249,6 @@ def _write_report(
             brokers=result.brokers,
             minutes=[{**row, "at": minute_text(row["at_ms"])} for row in rows],
             pictures=pictures,
-            bin_minutes=width,
             traces=_trace_rows(traces),
         ),
     )

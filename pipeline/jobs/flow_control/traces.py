@@ -1,4 +1,4 @@
-"""Message traces as a table of minutes: how long sends took for those who sent.
+"""Message traces as a table of minutes: durations of sends, as producers measured them.
 
 Lives here: ``trace_minutes``.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 SCHEMA: Final = "at timestamp, topic string, group string, store_host string, success boolean, cost_ms double"
 TOPIC_CHARACTERS_MAX: Final = 127
 TIME_MS_MAX: Final = 4_102_444_800_000
-"""The year 2100; times beyond it are no times."""
+"""The year 2100; later times are invalid."""
 COST_MS_MAX: Final = 86_400_000
 
 

@@ -1,4 +1,4 @@
-"""Chains of causes without Spark: what is not shown is said to be, and a page is safe whatever a log holds."""
+"""Chains of causes without Spark: steps without evidence are marked, and a page is safe for any log."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -48,13 +48,13 @@ def test_quick_stages_mean_that_more_came_than_is_served() -> None:
 
 
 def test_a_slow_stage_beside_the_append_is_named() -> None:
-    """Where checks are slow, checks are blamed."""
+    """Slow checks are named as the cause."""
     (chain,) = chains(timeouts(), told("stage", "process", p50=30.0, p99=80.0, highest=90.0))
     assert "process" in chain.summary
 
 
 def test_a_slow_append_of_unknown_cause_leaves_its_cause_open() -> None:
-    """The append is shown to be slow; what made it slow is not made up."""
+    """The append is shown to be slow; its cause is not invented."""
     (chain,) = chains(timeouts(), told("stage", "append", p50=100.0, p99=105.0, highest=105.0))
     assert "because appends were slow" in chain.summary
     assert not chain.steps[0].shown
@@ -93,7 +93,7 @@ def test_refusals_of_other_causes_have_their_own_chain() -> None:
 
 
 def test_clients_alone_are_not_enough() -> None:
-    """A broker that only clients complain of: its logs are asked for."""
+    """For a broker that only clients complain of, the chain asks for its logs."""
     (chain,) = chains(told("attempt", "connect", count=4, ended=4))
     assert chain.number == 0
     assert chain.missing
@@ -125,7 +125,6 @@ def test_a_page_escapes_every_text(tmp_path: Path) -> None:
         brokers=1,
         minutes=[{"broker": evil, "at": evil, "refused": 1, "puts": None, "append_p99_ms": 0.5}],
         pictures={},
-        bin_minutes=1,
         traces=[{"at": evil, "topic": evil, "sends": 1, "failed": 0, "p50_ms": 1.0, "p99_ms": 2.0}],
     )
     path = tmp_path / "report.html"

@@ -1,4 +1,4 @@
-"""Reading logs: what is no event of ours is counted and passed over, and nothing ends the reading."""
+"""Reading logs: lines that are no event of PocketMQ are counted and skipped, and nothing stops the reading."""
 
 import gzip
 import json
@@ -96,13 +96,13 @@ def test_a_gzip_that_is_cut_off_gives_what_came_before(tmp_path: Path) -> None:
     ],
 )
 def test_numbers_that_are_none_count_nothing(fields: dict[str, object]) -> None:
-    """A log is written by anybody: what is no sane count is 0."""
+    """Logs are untrusted: an impossible count is 0."""
     (fact,) = facts_of({"event": "refused_queue_timeout", "remark": "[EVIL]<b>", **fields})
     assert fact.count == 0
     assert fact.tag == "", "tags are a closed list, else a log could make columns without end"
 
 
-def test_names_that_nobody_knows_are_not_passed_on() -> None:
+def test_unknown_names_are_dropped() -> None:
     """Causes, phases, broker names and events of another log do not become names of tables or brokers."""
     (other,) = facts_of({"event": "refused_" + "x" * 10_000, "count": 1})
     assert other.cause == "others"

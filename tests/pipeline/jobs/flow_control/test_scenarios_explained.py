@@ -1,4 +1,4 @@
-"""The incidents made anew in real processes, and the job's word on each from their logs alone."""
+"""Incidents reproduced in real processes, and the job's explanation of each from their logs alone."""
 
 import json
 import os
@@ -30,7 +30,7 @@ WANTED = {
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", WANTED)
 def test_the_job_names_the_cause_of_each_scenario(spark: "SparkSession", tmp_path: Path, name: str) -> None:
-    """The logs of a scenario lead to its class, and to the scenario itself as the way to see it again."""
+    """The logs of a scenario lead to its class, and to the scenario itself as the way to reproduce it."""
     words = [sys.executable, "-m", "pocketmq.cli.main", "scenario", name, "--keep", "--json", "--quick"]
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     ran = subprocess.run(words, capture_output=True, text=True, timeout=240, env=environment, check=False)
