@@ -1,4 +1,4 @@
-"""``archive``: a topic to Parquet, partitioned by date and hour; only what is new with each run.
+"""``archive``: a topic to Parquet, partitioned by date and hour; each run adds new messages.
 
 Lives here: its options.
 """
@@ -15,28 +15,28 @@ from pocketmq.pipeline.jobs.common.command import Job
 def archive(
     topic: Annotated[str, typer.Option("--topic", "-t", help="Topic to archive.")],
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="DIR", help="Where the dataset is; also on HDFS, S3 and so on.")
+        str, typer.Option("--output", "-o", metavar="DIR", help="Directory of the dataset; also on HDFS, S3 and so on.")
     ],
     by: Annotated[
-        str, typer.Option("--by", help="Which time makes date and hour: store (of the broker) or born (of the sender).")
+        str, typer.Option("--by", help="Time for date and hour: store (of the broker) or born (of the sender).")
     ] = "store",
     starting: Annotated[
-        str, typer.Option("--from", help="Where the first run begins: earliest or latest; later runs go on.")
+        str, typer.Option("--from", help="Start of the first run: earliest or latest; later runs continue.")
     ] = "earliest",
     batch_rows: Annotated[
         int, typer.Option("--batch-rows", min=1, help="Rows that become visible together.")
     ] = 1_000_000,
     compact: Annotated[bool, typer.Option("--compact/--no-compact", help="Merge small files afterwards.")] = True,
-    compact_only: Annotated[bool, typer.Option("--compact-only", help="Merge small files, read no topic.")] = False,
+    compact_only: Annotated[bool, typer.Option("--compact-only", help="Only merge small files.")] = False,
     target_mib: Annotated[
-        int, typer.Option("--target-mib", min=1, max=16_384, help="About how big merged files are.")
+        int, typer.Option("--target-mib", min=1, max=16_384, help="Approximate size of merged files.")
     ] = 128,
     min_files: Annotated[int, typer.Option("--min-files", min=2, help="Leave hours with fewer files alone.")] = 4,
     skip_lost: Annotated[
-        bool, typer.Option("--skip-lost", help="Go on behind messages that retention removed before they were read.")
+        bool, typer.Option("--skip-lost", help="Continue behind messages that retention removed before they were read.")
     ] = False,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Remove the archive that is there, and begin anew.")
+        bool, typer.Option("--overwrite", help="Remove the existing archive, and start a new one.")
     ] = False,
     as_json: command.Json = False,
     namesrv: command.Namesrv = command.DEFAULT_NAMESRV,
@@ -45,10 +45,10 @@ def archive(
     conf: command.Conf = None,
     py_files: command.PyFiles = None,
 ) -> None:
-    """Write a topic to Parquet, in directories date=YYYY-MM-DD/hour=HH (UTC). Run it again: only what is new comes.
+    """Write a topic to Parquet, in directories date=YYYY-MM-DD/hour=HH (UTC). Each further run adds new messages.
 
-    Each message is in the archive once, whatever is killed when; where the job stands is kept below _pocketmq in the
-    output. Small files are merged at the end: their rows are counted before and after, and never missing or twice.
+    Each message is in the archive exactly once, also after a kill; the job keeps its position below _pocketmq in the
+    output. Small files are merged at the end; their rows are counted before and after, so that none is lost or doubled.
     """
     if by not in ("store", "born"):
         raise ConfigError("bad --by", why=by, hint="store or born")
@@ -78,7 +78,7 @@ def archive(
             recover,
         )
         from pocketmq.pipeline.jobs.common.command import JobFailed
-        from pocketmq.pipeline.jobs.common.console import Progress, note, print_json, print_table
+        from pocketmq.pipeline.jobs.common.console import Progress, note, print_result
 
         wanted = Archive(namesrv, topic, by, starting, batch_rows, not skip_lost, broker_wait_ms)
         files = files_of(spark, output)
@@ -107,10 +107,7 @@ def archive(
             "files_after": merged.files_after,
             "rows_merged": merged.rows,
         }
-        if as_json:
-            print_json(result)
-        else:
-            print_table(tuple(result), [tuple(result.values())], title=f"{topic} to {output}")
+        print_result(result, as_json, f"{topic} to {output}")
         if not rows and not compact_only:
             note(f"nothing new in {topic}")
 

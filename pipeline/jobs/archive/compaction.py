@@ -1,9 +1,9 @@
 """Small files of a dataset merged, hour by hour.
 
-Lives here: which directories are worth it (``plan``), the rewriting and the count of rows (``compact``).
+Lives here: ``plan`` (which directories to merge), ``compact`` (rewriting, with a count of rows).
 
-A directory is rewritten as a whole, its rows sorted by queue and offset; the rows of one queue and hour are in one file
-then. Rows are counted in the old and the new files before they change places; with different counts nothing is changed.
+A directory is rewritten as a whole, its rows sorted by queue and offset; then one file holds the rows of one queue and
+hour. Rows are counted in the old and the new files before these change places; different counts change nothing.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -36,7 +36,7 @@ class Merge:
 
 @dataclass(slots=True)
 class Merged:
-    """What a compaction did."""
+    """Counts of a compaction."""
 
     directories: int = 0
     files_before: int = 0
@@ -80,7 +80,7 @@ def compact(
     merges: list[Merge],
     done: Callable[[int], None] = lambda count: None,
 ) -> Merged:
-    """Rewrite directories; ``done`` is told how many are. Raises ``JobFailed`` where rows would be lost."""
+    """Rewrite directories; ``done`` gets the number of those done. Raises ``JobFailed`` if rows would be lost."""
     result = Merged()
     for number, part in enumerate(_together(merges)):
         staged = f"{STAGING}/merge-{number}"
@@ -94,7 +94,7 @@ def compact(
             raise JobFailed(
                 "files not merged",
                 why=f"{sum(rows_before.values())} rows before, {sum(rows_after.values())} after",
-                hint="the old files are as they were; did another program write into the archive?",
+                hint="the old files are unchanged; did another program write into the archive?",
             )
         sizes = files.sizes(staged)
         Swapper(files).swap(staged, [each.directory for each in part])
@@ -107,7 +107,7 @@ def compact(
 
 
 def _read(spark: "SparkSession", files: Files, directories: list[str], staged: str = "") -> "DataFrame":
-    """Read some directories; date and hour as the texts that name them."""
+    """Read directories, with date and hour as texts."""
     from pyspark.sql import functions as F
 
     base = f"{files.root}/{staged}" if staged else files.root

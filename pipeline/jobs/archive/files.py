@@ -1,4 +1,4 @@
-"""Files of a dataset, on the driver's machine or in a file system that Hadoop knows (HDFS, S3, …).
+"""Files of a dataset, on the driver's machine or in a file system of Hadoop (HDFS, S3, …).
 
 Lives here: ``Files``, ``LocalFiles``, ``HadoopFiles``, ``files_of``.
 
@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -26,56 +27,56 @@ _EXCHANGE: Final = 2
 
 
 class Files(Protocol):
-    """What the jobs need of a file system. ``root``: how Spark names it."""
+    """A file system for the jobs. ``root``: Spark's name of its root."""
 
     root: str
 
     def exists(self, path: str) -> bool:
-        """Tell whether there is a file or directory."""
+        """Return whether a file or directory exists."""
 
     def names(self, path: str) -> list[str]:
-        """Return what is in a directory, sorted; nothing if it does not exist."""
+        """Return the names in a directory, sorted; none if it does not exist."""
 
     def sizes(self, path: str) -> dict[str, int]:
-        """Return the Parquet files below a directory that readers see: path → bytes."""
+        """Return the Parquet files below a directory that are visible to readers: path → bytes."""
 
     def read(self, path: str) -> bytes | None:
         """Return a small file, None if it does not exist."""
 
     def write(self, path: str, data: bytes) -> None:
-        """Write a small file that does not exist yet, as a whole: a kill leaves it or none."""
+        """Write a small file that does not exist yet; a kill leaves all of it or nothing."""
 
     def rename(self, path: str, to: str) -> None:
-        """Rename a file or directory; parents are made. What is at ``to`` already must be nothing."""
+        """Rename a file or directory to a path that does not exist; creates its parents."""
 
     def exchange(self, path: str, other: str) -> bool:
-        """Exchange two directories in one step; False where the file system cannot."""
+        """Exchange two directories in one step; False if the file system cannot."""
 
     def remove(self, path: str) -> None:
-        """Remove a file or a tree; nothing happens if there is none."""
+        """Remove a file or a tree, if it exists."""
 
     def sync(self, path: str) -> None:
-        """Make what is below a directory survive a power loss, as far as the file system does not anyway."""
+        """Make the files below a directory survive a power loss, unless the file system does anyway."""
 
     @contextmanager
     def locked(self, path: str) -> Iterator[None]:
-        """Hold a lock as long as this process lives; raise ``JobFailed`` if another one holds it."""
+        """Hold a lock, at most until this process ends; raise ``JobFailed`` if another one holds it."""
         yield
 
 
 def files_of(spark: "SparkSession", path: str) -> Files:
-    """Return the files below ``path`` as Spark would find them. Raises ``JobFailed``."""
+    """Return the files below ``path``, as Spark resolves it. Raises ``JobFailed``."""
     jvm: Any = spark.sparkContext._jvm
     java_path = jvm.org.apache.hadoop.fs.Path(path)
     system = java_path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
     if system.getUri().getScheme() == "file":
-        plain = path.removeprefix("file:")  # Hadoop decodes no %20, and so neither do we
+        plain = path.removeprefix("file:")  # like Hadoop, decodes no %20
         return LocalFiles(Path("/" + plain.lstrip("/") if plain != path else path).absolute())
     return HadoopFiles(jvm, system, path.rstrip("/"))
 
 
 def is_visible(path: str) -> bool:
-    """Tell whether readers of a dataset take a file: those that begin with ``_`` or ``.`` they pass over."""
+    """Return whether readers of a dataset see a file: they ignore names that begin with ``_`` or ``.``."""
     return path.endswith(".parquet") and not any(part.startswith(("_", ".")) for part in path.split("/"))
 
 
@@ -135,7 +136,7 @@ class LocalFiles:
         os.rename(self._path / path, target)
 
     def exchange(self, path: str, other: str) -> bool:
-        """See ``Files``. On Linux, where the file system has it (ext4, XFS, Btrfs, tmpfs do)."""
+        """See ``Files``. On Linux, with ext4, XFS, Btrfs, tmpfs and others."""
         try:
             call = ctypes.CDLL(None, use_errno=True).renameat2
         except (AttributeError, OSError):
@@ -161,7 +162,7 @@ class LocalFiles:
 
     @contextmanager
     def locked(self, path: str) -> Iterator[None]:
-        """See ``Files``. The kernel ends the lock with the process, so that none is ever left over."""
+        """See ``Files``. The kernel releases the lock when the process ends."""
         target = self._path / path
         target.parent.mkdir(parents=True, exist_ok=True)
         with open(target, "ab") as file:
@@ -174,14 +175,15 @@ class LocalFiles:
             yield
 
 
+@dataclass(slots=True)
 class HadoopFiles:
-    """Files of a file system that Hadoop knows, through Spark's Java. ``locked`` locks nothing here: two archive jobs
-    on one output are refused by the checkpoint's own log only."""
+    """Files of a file system of Hadoop, through Spark's Java. ``locked`` locks nothing here: only the checkpoint's own
+    log refuses a second archive job on one output.
+    """
 
-    def __init__(self, jvm: Any, system: Any, root: str) -> None:
-        self._jvm = jvm
-        self._system = system
-        self.root = root
+    _jvm: Any
+    _system: Any
+    root: str
 
     def _at(self, path: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self.root}/{path}" if path else self.root)

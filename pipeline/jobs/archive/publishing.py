@@ -1,14 +1,16 @@
-"""Batches of rows that become visible exactly once, whatever is killed when.
+"""Batches of rows that become visible exactly once, also when the job is killed.
 
-Lives here: ``Publisher``: write aside, note down, move into place; the recovery of what was cut short.
+Lives here: ``Publisher``, which stages a batch, writes its note and moves its files into place; recovery after a kill;
+``read_own`` for PocketMQ's own files.
 
-A batch is written below ``staging``. Its note, the list of its files, is the commit: before it exists the batch is
-written again when Spark repeats it, afterwards only the moves that are missing are made. A file moves by one rename,
-so that a reader sees each of its rows once or not yet, and a batch file by file.
+A batch is written below ``staging``. Its note, the list of its files, is the commit: without the note, a batch that
+Spark repeats is written again; with it, only the missing moves are made. A file moves by one rename: a reader sees all
+of its rows or none, and a batch file by file.
 """
 
 from collections.abc import Callable
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -17,35 +19,50 @@ from pocketmq.pipeline.jobs.archive.files import Files
 from pocketmq.pipeline.jobs.common.command import JobFailed
 
 OWN: Final = "_pocketmq"
-"""Everything of ours lies below it; readers of Parquet datasets pass over names with an underscore in front."""
+"""The directory of PocketMQ's own files; readers of Parquet datasets ignore names that begin with an underscore."""
 STAGING: Final = f"{OWN}/staging"
 NOTES: Final = f"{OWN}/batches"
 NOTES_KEPT: Final = 16
-"""Spark repeats the last batch only; more are kept for people who look."""
+"""Spark repeats only the last batch; the others are kept for diagnosis."""
+
+OwnT = TypeVar("OwnT")
 
 
 class Note(msgspec.Struct, frozen=True):
-    """What one batch consists of: its id, its rows, its files relative to the batch's staging directory."""
+    """The content of one batch: its id, its rows, its files relative to the batch's staging directory."""
 
     batch: int
     rows: int
     files: list[str]
 
 
-class Publisher:
-    """Publishes the batches of one query; only one at a time works on a dataset (``Files.locked``)."""
+def read_own(files: Files, path: str, kind: type[OwnT]) -> OwnT | None:
+    """Return one of PocketMQ's own files, None without it. Raises ``JobFailed`` if it is damaged."""
+    data = files.read(path)
+    if data is None:
+        return None
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except DECODE_ERRORS as error:
+        raise JobFailed(
+            "the archive is damaged", why=f"{path}: {error}", hint="restore this file, which PocketMQ wrote"
+        ) from error
 
-    def __init__(self, files: Files) -> None:
-        self._files = files
+
+@dataclass(slots=True)
+class Publisher:
+    """Publishes the batches of one query; one publisher at a time works on a dataset (``Files.locked``)."""
+
+    _files: Files
 
     def publish(self, batch: int, write: Callable[[str], int]) -> Note:
         """Make a batch visible and return its note; ``write(directory)`` writes its files and returns the rows.
 
-        ``directory`` is how Spark names it. ``write`` is not called for a batch that was noted down before.
+        ``directory`` is Spark's name of it. ``write`` is not called for a batch that has its note.
         """
         files = self._files
         staged = f"{STAGING}/batch-{batch:010d}"
-        note = self._note(batch)
+        note = read_own(files, _name(batch), Note)
         if note is None:
             files.remove(staged)
             rows = write(f"{files.root}/{staged}")
@@ -59,28 +76,17 @@ class Publisher:
         return note
 
     def recover(self) -> None:
-        """Finish what was noted down, and remove what was not: Spark will repeat it."""
+        """Finish batches with a note, and remove the others: Spark will repeat them."""
         files = self._files
         for name in files.names(STAGING):
             kind, _, number = name.partition("-")
             if kind != "batch" or not number.isdecimal():
                 continue
-            note = self._note(int(number))
+            note = read_own(files, _name(int(number)), Note)
             if note is not None:
                 self._finish(note)
             else:
                 files.remove(f"{STAGING}/{name}")
-
-    def _note(self, batch: int) -> Note | None:
-        data = self._files.read(_name(batch))
-        if data is None:
-            return None
-        try:
-            return msgspec.json.decode(data, type=Note)
-        except DECODE_ERRORS as error:
-            raise JobFailed(
-                "the archive is damaged", why=f"{_name(batch)}: {error}", hint="restore this file; it is one of ours"
-            ) from error
 
     def _finish(self, note: Note) -> None:
         files = self._files

@@ -1,8 +1,9 @@
-"""A topic into a Parquet dataset: what came since the last run, exactly once.
+"""A topic to a Parquet dataset: messages since the last run, exactly once.
 
-Lives here: ``archive_topic``, and what may be told of a dataset before anything is written.
+Lives here: ``archive_topic``, and checks of a dataset before anything is written.
 """
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -12,18 +13,18 @@ import msgspec
 from pocketmq.common.errors import DECODE_ERRORS
 from pocketmq.pipeline.errors import OptionIllegal
 from pocketmq.pipeline.jobs.archive.files import Files
-from pocketmq.pipeline.jobs.archive.publishing import OWN, Publisher
+from pocketmq.pipeline.jobs.archive.publishing import OWN, Publisher, read_own
 from pocketmq.pipeline.jobs.archive.swapping import Swapper
 from pocketmq.pipeline.jobs.common.command import JobFailed
 from pocketmq.pipeline.source.planner import Planner
-from pocketmq.pipeline.source.positions import Positions
+from pocketmq.pipeline.source.positions import Positions, QueueKey
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 STATE: Final = f"{OWN}/archive.json"
 QUERY: Final = f"{OWN}/query"
-"""The id of the checkpoint that writes the archive. No file of ours is ever replaced: not every file system can."""
+"""The id of the checkpoint that writes the archive. PocketMQ replaces none of its files: not every file system can."""
 CHECKPOINT: Final = f"{OWN}/checkpoint"
 LOCK: Final = f"{OWN}/lock"
 TIMES: Final = {"store": "store_timestamp", "born": "born_timestamp"}
@@ -33,7 +34,7 @@ GROUP: Final = "pocketmq-archive"
 
 @dataclass(slots=True, frozen=True)
 class Archive:
-    """What is archived and how."""
+    """The topic to archive, and how."""
 
     namesrv: str
     topic: str
@@ -45,8 +46,9 @@ class Archive:
 
 
 class State(msgspec.Struct, frozen=True):
-    """What a dataset is an archive of; written before its first row. ``starting``: where it begins, for the source: a
-    run that finds no message leaves nothing in Spark's checkpoint."""
+    """The topic and layout of an archive; written before its first row. ``starting``: its start, for the source: a run
+    that finds no message leaves nothing in Spark's checkpoint.
+    """
 
     topic: str
     by: str
@@ -54,34 +56,30 @@ class State(msgspec.Struct, frozen=True):
 
 
 def read_state(files: Files) -> State | None:
-    """Return what a directory is an archive of; None if there is nothing. Raises ``JobFailed`` for anything else."""
-    data = files.read(STATE)
-    if data is not None:
-        try:
-            return msgspec.json.decode(data, type=State)
-        except DECODE_ERRORS as error:
-            raise JobFailed("the archive is damaged", why=f"{STATE}: {error}", hint="restore it") from error
+    """Return the state of the archive in a directory; None for an empty one. Raises ``JobFailed`` for others."""
+    state = read_own(files, STATE, State)
+    if state is not None:
+        return state
     if [name for name in files.names("") if name != OWN]:
         raise JobFailed(
-            "the output exists", why=f"{files.root} is no archive and not empty", hint="name another directory"
+            "the output exists", why=f"{files.root} is not empty and no archive", hint="name another directory"
         )
     return None
 
 
 def pending(archive: Archive, files: Files) -> int:
-    """Return about how many messages wait to be archived. Raises ``TopicUnknown``, ``BrokerAway``."""
-    planner = Planner(archive.namesrv, GROUP, archive.broker_wait_ms)
-    try:
-        keys = planner.queues([archive.topic])
-        bounds = planner.bounds(keys)
-    finally:
-        planner.close()
-    stood = _stood(files)
-    return sum(max(0, high - max(low, stood.offsets.get(key, 0))) for key, (low, high) in bounds.items())
+    """Return an estimate of the messages to archive. Raises ``TopicUnknown``, ``BrokerAway``."""
+    archived = _archived(files).offsets
+    return sum(max(0, high - max(low, archived.get(key, 0))) for key, (low, high) in _bounds(archive).items())
 
 
-def _stood(files: Files) -> Positions:
-    """Return where the checkpoint stands."""
+def _bounds(archive: Archive) -> dict[QueueKey, tuple[int, int]]:
+    with contextlib.closing(Planner(archive.namesrv, GROUP, archive.broker_wait_ms)) as planner:
+        return planner.bounds(planner.queues([archive.topic]))
+
+
+def _archived(files: Files) -> Positions:
+    """Return the positions of the checkpoint."""
     numbers = [int(name) for name in files.names(f"{CHECKPOINT}/offsets") if name.isdecimal()]
     committed = [int(name) for name in files.names(f"{CHECKPOINT}/commits") if name.isdecimal()]
     both = set(numbers) & set(committed)
@@ -90,12 +88,12 @@ def _stood(files: Files) -> Positions:
         try:
             return Positions.from_json(msgspec.json.decode(data.splitlines()[-1]))
         except (IndexError, *DECODE_ERRORS, OptionIllegal):
-            pass  # only a count of progress depends on it
+            pass  # only the count of the progress display depends on it
     return Positions()
 
 
 def _query_id(files: Files) -> str:
-    """Return the id that Spark gave the checkpoint; empty if there is none."""
+    """Return Spark's id of the checkpoint; empty without one."""
     data = files.read(f"{CHECKPOINT}/metadata")
     try:
         return str(msgspec.json.decode(data)["id"]) if data else ""
@@ -104,8 +102,9 @@ def _query_id(files: Files) -> str:
 
 
 def check_state(archive: Archive, files: Files) -> State:
-    """Refuse a directory that is not this archive, or whose checkpoint is not the one that wrote it; begin a new
-    one."""
+    """Return the state of the archive, a new one for an empty directory. Raises ``JobFailed`` for another archive, and
+    for one that another checkpoint wrote.
+    """
     state = read_state(files)
     if state is None:
         state = State(archive.topic, archive.by, _ends(archive) if archive.starting == "latest" else "earliest")
@@ -129,14 +128,9 @@ def check_state(archive: Archive, files: Files) -> State:
 
 
 def _ends(archive: Archive) -> str:
-    """Return where the queues end now, as the source wants to be told."""
-    planner = Planner(archive.namesrv, GROUP, archive.broker_wait_ms)
-    try:
-        bounds = planner.bounds(planner.queues([archive.topic]))
-    finally:
-        planner.close()
+    """Return the present ends of the queues in the form of ``startingOffsets``."""
     brokers: dict[str, dict[str, int]] = {}
-    for key, (_, high) in bounds.items():
+    for key, (_, high) in _bounds(archive).items():
         brokers.setdefault(key.broker, {})[str(key.queue_id)] = high
     return msgspec.json.encode({archive.topic: brokers}).decode()
 
@@ -148,9 +142,9 @@ def archive_topic(
     files: Files,
     reached: Callable[[int], None] = lambda rows: None,
 ) -> int:
-    """Write what came since the last run and return its rows; ``reached`` is told how many are visible.
+    """Write the messages since the last run and return their number; ``reached`` gets the number of visible rows.
 
-    The caller holds the lock. Raises what the source raises, through Spark.
+    The caller holds the lock. Raises the source's errors, through Spark.
     """
     publisher = Publisher(files)
     rows = 0
@@ -188,7 +182,7 @@ def archive_topic(
 
 
 def _remember(files: Files) -> None:
-    """Note which checkpoint writes the archive, before its first batch is visible."""
+    """Store the id of the checkpoint that writes the archive, before its first batch is visible."""
     query = _query_id(files)
     if query and files.read(QUERY) is None:
         files.write(QUERY, query.encode())
@@ -210,6 +204,6 @@ def _write(batch: "DataFrame", time: str, path: str) -> int:
 
 
 def recover(files: Files) -> None:
-    """Bring a dataset into order after a job on it was killed. The caller holds the lock."""
+    """Repair a dataset after a job on it was killed. The caller holds the lock."""
     Swapper(files).recover()
     Publisher(files).recover()

@@ -1,28 +1,27 @@
 """Directories of a dataset replaced by others with the same rows.
 
-Lives here: ``Swapper``: note down, exchange, clean up; the recovery of what was cut short.
+Lives here: ``Swapper``, which writes a note, exchanges directories and cleans up; recovery after a kill.
 
-What a reader sees. On a local Linux file system the two directories change places in one system call: a listing shows
-the old files or the new ones, never both, never none. Elsewhere there are two renames, and between them (a few
-milliseconds) the directory is missing: a listing just then lacks its rows. Everywhere: a reader that listed the old
-files and opens them afterwards fails, as the files are gone; it may simply start again. Rows are never twice in what a
-listing shows.
+For readers: on a local Linux file system the two directories change places in one system call, so that a listing shows
+the old files or the new ones. Elsewhere there are two renames, and between them (a few milliseconds) the directory is
+missing: a listing at that moment lacks its rows. Everywhere, a reader that listed the old files and opens them later
+fails, because they are gone; it can start again. No listing shows a row twice.
 """
 
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
-from pocketmq.common.errors import DECODE_ERRORS
 from pocketmq.pipeline.jobs.archive.files import Files
-from pocketmq.pipeline.jobs.archive.publishing import OWN, STAGING
+from pocketmq.pipeline.jobs.archive.publishing import OWN, STAGING, read_own
 from pocketmq.pipeline.jobs.common.command import JobFailed
 
 NOTE: Final = f"{OWN}/swap.json"
 
 
 class Swap(msgspec.Struct, frozen=True):
-    """One directory: where it is, where its successor is, where it goes meanwhile, and the successor's files."""
+    """One directory: its path, that of its successor, its path meanwhile, and the successor's files."""
 
     live: str
     new: str
@@ -30,11 +29,11 @@ class Swap(msgspec.Struct, frozen=True):
     names: list[str]
 
 
+@dataclass(slots=True)
 class Swapper:
-    """Replaces directories; only one at a time works on a dataset (``Files.locked``)."""
+    """Replaces directories; one swapper at a time works on a dataset (``Files.locked``)."""
 
-    def __init__(self, files: Files) -> None:
-        self._files = files
+    _files: Files
 
     def swap(self, staged: str, directories: list[str]) -> None:
         """Replace each of ``directories`` by the one of the same name below ``staged``, which is removed at the end."""
@@ -44,7 +43,11 @@ class Swapper:
             new = f"{staged}/{live}"
             names = [path.rpartition("/")[2] for path in files.sizes(new)]
             if not names:
-                raise JobFailed("nothing replaced", why=f"{new} holds no files", hint="this is a defect; rows are safe")
+                raise JobFailed(
+                    "nothing replaced",
+                    why=f"{new} holds no files",
+                    hint="this is a defect; rows are safe",
+                )
             swaps.append(Swap(live, new, f"{staged}/old/{live}", names))
         files.sync(staged)
         files.write(NOTE, msgspec.json.encode(swaps))
@@ -56,16 +59,10 @@ class Swapper:
         files.remove(staged)
 
     def recover(self) -> None:
-        """Bring each directory of a swap that was cut short to its old or its new files, whole, and clean up."""
+        """Restore each directory of an interrupted swap to all of its old or its new files, and clean up."""
         files = self._files
-        data = files.read(NOTE)
-        if data is not None:
-            try:
-                swaps = msgspec.json.decode(data, type=list[Swap])
-            except DECODE_ERRORS as error:
-                raise JobFailed(
-                    "the archive is damaged", why=f"{NOTE}: {error}", hint="restore this file; it is one of ours"
-                ) from error
+        swaps = read_own(files, NOTE, list[Swap])
+        if swaps is not None:
             for each in swaps:
                 if not files.exists(each.live):  # between the two renames
                     files.rename(each.new, each.live)

@@ -1,3 +1,3 @@
-"""What the jobs share: options once for both ways to run (``command``), the Spark session and its errors in words
-(``session``), inputs, topics looked up before Spark starts, and output for people (``console``).
+"""Code shared by the jobs: their commands (``command``), the Spark session with explained errors (``session``),
+``inputs``, the lookup of ``topics`` before Spark starts, and output (``console``).
 """

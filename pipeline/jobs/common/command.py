@@ -1,4 +1,4 @@
-"""A job as a command: its options once, for ``pocketmq pipeline NAME`` and for the plain script.
+"""A job as a command, for ``pocketmq pipeline NAME`` and for the script.
 
 Lives here: ``Job``, the options that jobs share, ``JobFailed``. Imports nothing of Spark, so that ``--help`` is fast.
 """
@@ -14,7 +14,7 @@ from pocketmq.common.errors import Cause, ConfigError, PocketMQError
 
 INTERRUPTED: Final = 130
 DIFFERENT: Final = 1
-"""Exit code of a job that did its work and found what it looks for, as ``diff`` has it."""
+"""Exit code of a job that succeeded and found differences, as of ``diff``."""
 
 Namesrv = Annotated[
     str,
@@ -27,7 +27,7 @@ Master = Annotated[
         "--master",
         envvar="SPARK_MASTER",
         metavar="URL",
-        help="Spark master, as spark://HOST:7077.  [default: local[*], or what spark-submit says]",
+        help="Spark master, as spark://HOST:7077.  [default: local[*], or that of spark-submit]",
         rich_help_panel="Spark",
     ),
 ]
@@ -40,7 +40,7 @@ PyFiles = Annotated[
     typer.Option(
         "--py-files",
         metavar="FILE",
-        help="A wheel or zip that a cluster's workers need, PocketMQ's own if they lack it; repeatable.",
+        help="Wheel or zip for a cluster's workers, that of PocketMQ if they lack it; repeatable.",
         rich_help_panel="Spark",
     ),
 ]
@@ -52,7 +52,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a tabl
 
 
 class JobFailed(PocketMQError):
-    """A job could not do its work, for a reason outside of PocketMQ."""
+    """A job failed for a reason outside of PocketMQ."""
 
     default_cause = Cause.BAD_REQUEST
 
@@ -73,7 +73,7 @@ class Job:
         app.command(self.name, epilog=epilog)(self.run)
 
     def script(self) -> None:
-        """Run the job as a script of its own, with the arguments of the process; does not return."""
+        """Run the job as a script, with the arguments of the process; does not return."""
         app = typer.Typer(
             add_completion=False,
             pretty_exceptions_enable=False,

@@ -1,11 +1,11 @@
-"""What a job prints: results on standard output, progress and notes on standard error.
+"""Output of a job: results on standard output, progress and notes on standard error.
 
 Lives here: tables (drawn on a terminal, tab-separated in a pipe), JSON, ``Progress``.
 """
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich import progress as bars
 
 LINE_EVERY_S: Final = 30.0
-"""Without a terminal progress is a line now and then, for the logs of schedulers."""
+"""Without a terminal, progress is a line at this interval, for the logs of schedulers."""
 
 
 def print_json(value: object) -> None:
@@ -23,13 +23,21 @@ def print_json(value: object) -> None:
     print(msgspec.json.encode(value).decode(), flush=True)
 
 
+def print_result(result: Mapping[str, object], as_json: bool, title: str) -> None:
+    """Print the counts of a job: as JSON, or as a table of one row."""
+    if as_json:
+        print_json(result)
+    else:
+        print_table(tuple(result), [tuple(result.values())], title=title)
+
+
 def note(text: str) -> None:
-    """Tell a person, or a scheduler's log, what happens."""
+    """Print a line about the job's progress, for a person or a scheduler's log."""
     print(text, file=sys.stderr, flush=True)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str = "") -> None:
-    """Print rows: a drawn table on a terminal; in a pipe one line a row, tab-separated, with a head line."""
+    """Print rows: a drawn table on a terminal; in a pipe one tab-separated line per row, below a header line."""
     if not sys.stdout.isatty():
         print("\t".join(columns))
         for row in rows:
@@ -54,7 +62,7 @@ def _text(value: object) -> str:
 
 
 class Progress:
-    """How far a job is: a bar on a terminal, else a line each ``LINE_EVERY_S``. ``total`` None: only the count."""
+    """Progress of a job: a bar on a terminal, else a line each ``LINE_EVERY_S``. ``total`` None: only the count."""
 
     def __init__(self, title: str, total: int | None, unit: str = "rows") -> None:
         self._title = title
@@ -66,7 +74,7 @@ class Progress:
         self._task: bars.TaskID | None = None
 
     def reach(self, count: int) -> None:
-        """Say that ``count`` are done, all in all."""
+        """Set the number done to ``count``."""
         self._count = max(count, self._count)
         if self._bars is not None and self._task is not None:
             self._bars.update(self._task, completed=self._count, rate=self._rate())

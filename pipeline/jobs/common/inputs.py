@@ -1,4 +1,4 @@
-"""What a job reads: a topic, written ``topic:NAME``, or a table at a path.
+"""Input of a job: a topic, written ``topic:NAME``, or a table at a path.
 
 Lives here: ``Input``.
 """
@@ -27,7 +27,7 @@ class Input:
 
     @classmethod
     def of(cls, text: str, format_name: str = "") -> "Input":
-        """Read an argument. ``format_name``: of a table, by default as the path's ending says, else Parquet."""
+        """Read an argument. ``format_name``: of a table; by default that of the path's ending, else Parquet."""
         if text.startswith(TOPIC):
             name = text.removeprefix(TOPIC)
             if not name:
@@ -42,7 +42,7 @@ class Input:
         return cls(text, path=text, format=chosen)
 
     def check(self, namesrv: str, wait_ms: int) -> int | None:
-        """Return how many messages a topic has, None for a path; raise for an unknown topic, before Spark starts."""
+        """Return the number of messages of a topic, None for a path; raise for an unknown topic."""
         if not self.topic:
             return None
         from pocketmq.pipeline.jobs.common.topics import check_topic
@@ -50,7 +50,7 @@ class Input:
         return check_topic(namesrv, self.topic, wait_ms)
 
     def read(self, spark: "SparkSession", namesrv: str, wait_ms: int, *, with_properties: bool) -> "DataFrame":
-        """Return all rows that there are now."""
+        """Return all present rows."""
         if self.topic:
             return (
                 spark.read.format("pocketmq")

@@ -1,4 +1,4 @@
-"""The Spark session of a job, and Spark's errors in words.
+"""The Spark session of a job, and explanations of Spark's errors.
 
 Lives here: ``job_session``, ``explained``.
 """
@@ -25,12 +25,12 @@ DEFAULTS: Final = {
 CONSOLE: Final = "spark.ui.showConsoleProgress"
 NEEDED: Final = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # what other readers than Spark read without loss
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # other readers than Spark read it without loss
 }
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
-"""spark-submit sets it for the script that it starts; master and Java are its business then."""
+"""spark-submit sets it for its script, and then chooses master and Java."""
 _PYTHON: Final = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)$", re.MULTILINE)
-"""A traceback; its last line says what was raised."""
+"""A traceback; the group is its last line, the error."""
 _OURS: Final = re.compile(r"(?:pocketmq\.[\w.]+\.|\b)([A-Z]\w+): (.+)")
 _WORDS: Final = (
     ("PATH_NOT_FOUND", "no such path", "check the spelling; nothing was written"),
@@ -66,11 +66,11 @@ def job_session(
     *,
     stages: bool = False,
 ) -> "Iterator[SparkSession]":
-    """Give the session of a job with both formats registered: the active one, else a new one that ends with the job.
+    """Yield the session of a job with both formats registered: the active one, else a new one that ends with the job.
 
-    ``stages``: on a terminal Spark shows how far it is, for jobs that have no progress of their own.
+    ``stages``: on a terminal Spark shows its progress, for jobs without a display of their own.
 
-    Raises ``SparkMissing``, ``JavaMissing``, ``ConfigError``, ``JobFailed`` (what Spark said, in words).
+    Raises ``SparkMissing``, ``JavaMissing``, ``ConfigError``, ``JobFailed`` (Spark's error, explained).
     """
     settings: dict[str, str] = {}
     for pair in conf or ():
@@ -127,7 +127,7 @@ def _new_session(name: str, master: str, settings: dict[str, str]) -> "SparkSess
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn Spark's errors into ``JobFailed`` with the sentence that says what happened."""
+    """Turn Spark's errors into ``JobFailed`` with the sentence that names the cause."""
     from pyspark.errors import PySparkException
 
     protocol: Any = importlib.import_module("py4j.protocol")  # it has no types
@@ -140,8 +140,9 @@ def explained() -> Iterator[None]:
 
 
 def explanation(text: str) -> JobFailed:
-    """Return the error for what Spark said: ours, which a source or sink raised in one of Spark's processes, else the
-    end of Python's traceback, else its first line."""
+    """Return the error for a text of Spark: PocketMQ's error, raised by a source or sink in one of Spark's processes,
+    else the end of Python's traceback, else the first line.
+    """
     found = [match for match in _OURS.finditer(text) if match[0].startswith("pocketmq.")]
     if found:
         return JobFailed(found[-1][2].strip(), cause=Cause.BAD_REQUEST)

@@ -28,21 +28,21 @@ def dedupe(
     by: Annotated[
         list[str] | None,
         typer.Option(
-            "--by", help="Column that is equal in duplicates: keys, msg_id, body, properties.NAME; repeatable."
+            "--by", help="Column with equal values in duplicates: keys, msg_id, body, properties.NAME; repeatable."
         ),
     ] = None,
     within: Annotated[
         str,
-        typer.Option("--within", metavar="TIME", help="Only copies at most 30s, 10m, 2h or 1d apart.  [default: all]"),
+        typer.Option("--within", metavar="TIME", help="Only duplicates at most 30s, 10m or 1d apart.  [default: all]"),
     ] = "",
     time: Annotated[
-        str, typer.Option("--time-column", help="Which time counts.  [default: store_timestamp if there]")
+        str, typer.Option("--time-column", help="Column of the time.  [default: store_timestamp if there]")
     ] = "",
     checkpoint: Annotated[
         str,
-        typer.Option("--checkpoint", metavar="DIR", help="Only what is new in the topic since the last run."),
+        typer.Option("--checkpoint", metavar="DIR", help="Only messages since the last run."),
     ] = "",
-    source_format: Annotated[str, typer.Option("--format", help="Of a path: parquet, csv, json or orc.")] = "",
+    source_format: Annotated[str, typer.Option("--format", help="Format of a path: parquet, csv, json or orc.")] = "",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output directory.")] = False,
     as_json: command.Json = False,
     namesrv: command.Namesrv = command.DEFAULT_NAMESRV,
@@ -51,18 +51,17 @@ def dedupe(
     conf: command.Conf = None,
     py_files: command.PyFiles = None,
 ) -> None:
-    """Copy a topic or a table without its duplicates, and count them. The first of each key stays.
+    """Copy a topic or a table without its duplicates, and count them. The first message of each key stays.
 
-    Messages without a key all stay. With --checkpoint a run takes what came since the last one, and remembers the keys
-    of the time that --within names; messages that come later than that are dropped by Spark: they are counted, and the
-    exit code is 1.
+    All messages without a key stay. With --checkpoint a run reads the messages since the last one, and remembers keys
+    for the time of --within. Spark drops messages that arrive later: they are counted, and the exit code is 1.
     """
     from pocketmq.pipeline.jobs.common.inputs import Input
 
     origin, goal = Input.of(source, source_format), Input.of(target)
     window_ms = _ms(within) if within else None
     if checkpoint and (not origin.topic or window_ms is None):
-        raise ConfigError("--checkpoint needs more", why="it is for a topic, with --within", hint="--within 10m")
+        raise ConfigError("--checkpoint needs more", why="it takes a topic, and --within", hint="--within 10m")
     if checkpoint and overwrite:
         raise ConfigError("options exclude each other", why="--checkpoint and --overwrite", hint="leave one out")
     if origin.text == goal.text:
@@ -75,7 +74,7 @@ def dedupe(
     waiting = origin.check(namesrv, broker_wait_ms)
     with job_session("dedupe", master, conf, py_files, stages=not checkpoint) as spark:
         from pocketmq.pipeline.jobs.common.command import JobFailed
-        from pocketmq.pipeline.jobs.common.console import print_json, print_table
+        from pocketmq.pipeline.jobs.common.console import print_result
 
         columns = tuple(by or ("keys",))
         if checkpoint:
@@ -87,10 +86,7 @@ def dedupe(
             if not waiting and (waiting == 0 or frame.isEmpty()):
                 raise JobFailed("nothing to read", why=f"{source} has no rows", hint="check its name")
             result = _exact(frame, goal, columns, time, window_ms, overwrite, namesrv)
-        if as_json:
-            print_json(result)
-        else:
-            print_table(tuple(result), [tuple(result.values())], title=f"{source} to {target}")
+        print_result(result, as_json, f"{source} to {target}")
     if result.get("late"):
         raise typer.Exit(DIFFERENT)
 

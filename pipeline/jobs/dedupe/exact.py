@@ -1,4 +1,4 @@
-"""Duplicates of a whole table: the first of its key stays.
+"""Duplicates of a whole table: the first row of each key stays.
 
 Lives here: ``without_duplicates``, the counts, the key of a row.
 """
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from pocketmq.common.errors import ConfigError
-from pocketmq.pipeline.jobs.dedupe.scan import DUPLICATE, KEY, TIME, marker
+from pocketmq.pipeline.jobs.dedupe.scan import DUPLICATE, KEY, TIME, mark
 from pocketmq.pipeline.jobs.reconcile.sides import SEPARATOR, column
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ ORDER: Final = ("topic", "broker", "queue_id", "queue_offset")
 
 
 def key_of(frame: "DataFrame", by: Sequence[str]) -> "Column":
-    """Return the key of a row as text, null where one of its columns is null or empty. Raises ``ConfigError``."""
+    """Return the key of a row as text, null if one of its columns is null or empty. Raises ``ConfigError``."""
     from pyspark.sql import functions as F
 
     kinds = {field.name: field.dataType.typeName() for field in frame.schema.fields}
@@ -27,7 +27,7 @@ def key_of(frame: "DataFrame", by: Sequence[str]) -> "Column":
         if base not in kinds:
             raise ConfigError("no such column", why=each, hint="columns: " + ", ".join(kinds))
         value = column(frame, each)
-        if kinds.get(each) == "binary":  # a body of megabytes as its own key would be sorted and compared as such
+        if kinds.get(each) == "binary":  # sorts and compares a hash, not megabytes
             parts.append(F.when(F.octet_length(value) > 0, F.sha2(value, 256)))
         else:
             text = value.cast("string")
@@ -50,9 +50,9 @@ def time_us(frame: "DataFrame", time: str) -> "Column":
 def without_duplicates(
     frame: "DataFrame", by: Sequence[str], time: str, window_ms: int | None, counts: "Observation"
 ) -> "DataFrame":
-    """Return the rows that stay, in no order. Rows without a key all stay.
+    """Return the rows that stay, unordered. All rows without a key stay.
 
-    ``counts`` gets rows, duplicates, without_key, when the result is written. The first row of a key is that of the
+    ``counts`` gets rows, duplicates, without_key when the result is written. The first row of a key is the one with the
     smallest time, then queue and offset.
     """
     from pyspark.sql import functions as F
@@ -62,7 +62,7 @@ def without_duplicates(
     order = [KEY, TIME, *(name for name in ORDER if name in names)]
     with_key = keyed.where(F.col(KEY).isNotNull()).repartition(KEY).sortWithinPartitions(*order)
     window_us = None if window_ms is None else window_ms * 1000
-    marked = with_key.mapInArrow(marker(window_us), with_key.schema)
+    marked = with_key.mapInArrow(lambda batches: mark(batches, window_us), with_key.schema)
     # rows without a key need no sorting, and would all land in one task
     both = marked.unionByName(keyed.where(F.col(KEY).isNull()))
     counted = both.observe(

@@ -1,10 +1,10 @@
-"""Duplicates of a topic as it grows: a checkpoint remembers which keys were seen within the window.
+"""Duplicates of a growing topic: a checkpoint keeps the keys of the window.
 
 Lives here: ``pass_on``.
 
-Spark's ``dropDuplicatesWithinWatermark``: duplicates at most the window apart are dropped; those further apart may be,
-if both come in one run. Rows that are older than the newest row of the last run by more than the window are dropped by
-Spark, duplicate or not: they are counted as ``late``.
+Spark's ``dropDuplicatesWithinWatermark`` drops duplicates at most the window apart, and may drop others of the same
+run. It also drops rows, duplicate or not, that are older than the newest row of the last run by more than the window:
+they are counted as ``late``.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ def pass_on(
     checkpoint: str,
     reached: Callable[[int], None] = lambda rows: None,
 ) -> dict[str, int]:
-    """Run until the present end of the topic and return rows, duplicates, late. Rows without a key all stay."""
+    """Run to the present end of the topic and return rows, duplicates, late. All rows without a key stay."""
     from pyspark.sql import functions as F
 
     names = frame.columns
@@ -57,7 +57,7 @@ def pass_on(
 
 
 def _collect(query: "StreamingQuery", totals: dict[int, dict[str, int]]) -> None:
-    """Take the counts of the batches that are done; a batch tells them once or several times."""
+    """Collect the counts of finished batches; a batch reports them once or several times."""
     for progress in query.recentProgress:
         operators: Any = progress["stateOperators"]
         totals[progress["batchId"]] = {

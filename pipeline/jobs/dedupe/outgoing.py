@@ -18,10 +18,10 @@ AS_THEY_ARE: Final = tuple(name for name in SINK_COLUMNS if name not in ("topic"
 
 
 def for_sink(frame: "DataFrame", *, sort: bool) -> "DataFrame":
-    """Return body, tags, keys, the users' properties and the sharding key, as far as there are such columns.
+    """Return body, tags, keys, the users' properties and the sharding key, if there are such columns.
 
-    A message without a sharding key gets its queue as one, so that messages of one queue stay together; ``sort`` brings
-    them into their order.
+    A message without a sharding key gets its queue as one, so that messages of one queue stay together; ``sort`` keeps
+    their order.
     """
     from pyspark.sql import functions as F
 

@@ -1,13 +1,13 @@
-"""Which rows of sorted batches are duplicates.
+"""Duplicates in sorted batches.
 
 Lives here: ``mark``, a pass over rows sorted by key and time.
 
-A row is a duplicate if a row of the same key was kept at most ``window_us`` before it. What counts is the row that was
-kept: in a chain of copies, each a little later than the one before, one is kept again once the window is over. This is
-what Spark's ``dropDuplicatesWithinWatermark`` promises at least; here it is exact.
+A row is a duplicate if a row of the same key was kept at most ``window_us`` before it. The window begins at the kept
+row: in a chain of copies, each a little later than the one before, the next one is kept once the window is over. This
+is the least that Spark's ``dropDuplicatesWithinWatermark`` guarantees; here it is exact.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -21,18 +21,10 @@ TIME: Final = "_time_us"
 DUPLICATE: Final = "_duplicate"
 
 
-def marker(window_us: int | None) -> "Callable[[Iterator[RecordBatch]], Iterator[RecordBatch]]":
-    """Return what marks the rows of one task, for ``mapInArrow``. None: a window without end."""
-
-    def run(batches: "Iterator[RecordBatch]") -> "Iterator[RecordBatch]":
-        return mark(batches, window_us)
-
-    return run
-
-
 def mark(batches: "Iterator[RecordBatch]", window_us: int | None) -> "Iterator[RecordBatch]":
     """Yield the batches with the column ``DUPLICATE`` filled; rows are sorted by ``KEY`` and ``TIME``. Holds one batch
-    and the last kept row of one key."""
+    and the last kept row of one key. ``window_us`` None: a window without end.
+    """
     import pyarrow as pa
     from pyarrow import compute
 
@@ -57,7 +49,7 @@ def mark(batches: "Iterator[RecordBatch]", window_us: int | None) -> "Iterator[R
 def _judge(
     same: NDArray[np.bool_], times: NDArray[np.int64], kept_us: int, window_us: int | None
 ) -> tuple[NDArray[np.bool_], int]:
-    """Return which rows are duplicates, and the time of the last row kept. ``same``: of the key of the row before."""
+    """Return which rows are duplicates, and the time of the last kept row. ``same``: the key is the preceding row's."""
     if window_us is None:
         fresh = np.flatnonzero(~same)
         return same.copy(), int(times[fresh[-1]]) if len(fresh) else kept_us

@@ -20,8 +20,8 @@ MEDIAN: Final = "median"
 
 
 def reconcile(
-    expected: Annotated[str, typer.Argument(metavar="EXPECTED", help="What should be there: topic:NAME or a path.")],
-    actual: Annotated[str, typer.Argument(metavar="ACTUAL", help="What is there: topic:NAME or a path.")],
+    expected: Annotated[str, typer.Argument(metavar="EXPECTED", help="The expected messages: topic:NAME or a path.")],
+    actual: Annotated[str, typer.Argument(metavar="ACTUAL", help="The actual messages: topic:NAME or a path.")],
     by: Annotated[
         list[str] | None,
         typer.Option("--by", help="Column that identifies a message: keys, msg_id, body, properties.NAME; repeatable."),
@@ -34,12 +34,14 @@ def reconcile(
         str, typer.Option("--order", help="queue, or a column within whose values order matters, or none.")
     ] = "queue",
     delay_ms: Annotated[
-        int | None, typer.Option("--delay-ms", min=0, help="Report messages that came later than this.")
+        int | None, typer.Option("--delay-ms", min=0, help="Report messages that arrived later than this.")
     ] = None,
     shift: Annotated[
         str,
         typer.Option(
-            "--shift-ms", metavar="MS|median", help="Taken off each delay first: after a replay, the median of all."
+            "--shift-ms",
+            metavar="MS|median",
+            help="Subtracted from each delay: after a replay, the median of all.",
         ),
     ] = "0",
     expected_time: Annotated[
@@ -56,23 +58,23 @@ def reconcile(
     expected_format: Annotated[str, typer.Option("--expected-format", help="parquet, csv, json or orc.")] = "",
     actual_format: Annotated[str, typer.Option("--actual-format", help="The same for ACTUAL.")] = "",
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="DIR", help="Write all differences and a summary there.")
+        str, typer.Option("--output", "-o", metavar="DIR", help="Directory for all differences and a summary.")
     ] = "",
     output_format: Annotated[str, typer.Option("--output-format", help="parquet or json.")] = "parquet",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in --output.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the files in --output.")] = False,
     examples: Annotated[int, typer.Option("--examples", min=0, max=1000, help="Examples of each kind to show.")] = 5,
     as_json: command.Json = False,
     namesrv: command.Namesrv = command.DEFAULT_NAMESRV,
-    actual_namesrv: Annotated[str, typer.Option("--actual-namesrv", help="Name servers of ACTUAL, if others.")] = "",
+    actual_namesrv: Annotated[str, typer.Option("--actual-namesrv", help="Name servers of ACTUAL, if different.")] = "",
     broker_wait_ms: command.BrokerWaitMs = command.DEFAULT_BROKER_WAIT_MS,
     master: command.Master = "",
     conf: command.Conf = None,
     py_files: command.PyFiles = None,
 ) -> None:
-    """Compare two topics, or a topic and a table: what is lost, unexpected, duplicated, altered, reordered, delayed.
+    """Compare two topics, or a topic and a table: lost, unexpected, duplicated, altered, reordered, delayed messages.
 
-    Exit code 0: no difference; 1: some. Messages are paired by what --by names; those without it are counted as such,
-    and are a difference.
+    Exit code 0: no difference; 1: some. Messages are paired by the columns of --by; messages without them are counted
+    as such, and are a difference.
     """
     from pocketmq.pipeline.jobs.common.inputs import Input
 
@@ -110,7 +112,7 @@ def reconcile(
         )
         group_by = "queue" if order in ("queue", "none") else order
         left = side_of(frames[0], wishes[0], group_by)
-        right = side_of(frames[1], wishes[1], "queue")  # there order is that of its queues
+        right = side_of(frames[1], wishes[1], "queue")  # the order of its queues
         if order == "none":
             left.has_order = False
         note("reading and pairing both sides")
@@ -150,7 +152,7 @@ def _report(
     as_json: bool,
     delay_ms: int | None,
 ) -> bool:
-    """Print and write what was found; tell whether nothing differs."""
+    """Print and write the result; return whether the sides are equal."""
     import msgspec
 
     from pocketmq.pipeline.jobs.archive.files import files_of

@@ -1,12 +1,12 @@
-"""What differs between two sides.
+"""Differences between two sides.
 
 Lives here: ``compare``: the pairs, and from them the differences by kind.
 
-Messages of one identity are paired in their order: the first with the first. What is left on the expected side is
-``lost``; on the other ``duplicated`` if that identity was expected at all, else ``unexpected``. Pairs with other
-content are ``altered``, pairs whose times lie too far apart ``delayed``. ``reordered`` are as few pairs as possible
-that, taken out, leave the others in order, judged among pairs that share the group on the expected side and the queue
-on the other: between queues there is no order.
+Messages of one identity are paired in their order: the first with the first. Unpaired messages of the expected side are
+``lost``; those of the other side ``duplicated`` if their identity was expected at all, else ``unexpected``. Pairs with
+different content are ``altered``, pairs whose times lie too far apart ``delayed``. ``reordered`` is the smallest set of
+pairs without which the others are in order, among pairs with the same group on the expected side and the same queue on
+the other: queues have no order among each other.
 """
 
 from dataclasses import dataclass
@@ -20,16 +20,14 @@ if TYPE_CHECKING:
 
 KINDS: Final = ("lost", "unexpected", "duplicated", "altered", "reordered", "delayed")
 PIECE_ROWS: Final = 1_000_000
-"""A stretch of disorder that is longer is judged in pieces of so many rows: a task holds one in memory."""
-DIFFERENCE: Final = (
-    "kind string, id string, expected_at string, expected_time timestamp, actual_at string, actual_time timestamp, "
-    "delay_ms long"
-)
+"""A longer run of disorder is judged in pieces of this many rows: a task holds one in memory."""
 
 
 @dataclass(slots=True)
 class Comparison:
-    """``differences``: a row each (``DIFFERENCE``). Rows without identity are counted, not compared."""
+    """``differences``: a row each, with kind, id, expected_at, expected_time, actual_at, actual_time, delay_ms. Rows
+    without identity are counted, not compared.
+    """
 
     differences: "DataFrame"
     expected: int
@@ -39,33 +37,34 @@ class Comparison:
     without_id_actual: int
     shift_ms: int
     checks: tuple[str, ...]
-    """Kinds that could be looked for."""
+    """Kinds that were checked."""
     _kept: "list[DataFrame]"
 
     def close(self) -> None:
-        """Let go of what Spark holds."""
+        """Free the frames that Spark keeps."""
         for frame in self._kept:
             frame.unpersist()
 
 
 def compare(expected: Side, actual: Side, *, delay_ms: int | None, shift_ms: int | None, content: bool) -> Comparison:
-    """Compare two sides. ``delay_ms``: what a pair's times may differ, None: not looked at; ``shift_ms``: taken off
-    each difference before, None for their median."""
+    """Compare two sides. ``delay_ms``: allowed difference of a pair's times, None: not checked; ``shift_ms``:
+    subtracted from each difference first, None for their median.
+    """
     from pyspark.sql import functions as F
     from pyspark.storagelevel import StorageLevel
 
     pairs = _pairs(expected.frame, actual.frame).persist(StorageLevel.MEMORY_AND_DISK)
     has_times = expected.has_time and actual.has_time
     delay = ((F.col("a_time_us") - F.col("e_time_us")) / 1000).cast("long")
+    both = F.col("e_id").isNotNull() & F.col("a_id").isNotNull()
     row = pairs.agg(
         F.count("e_id").alias("expected"),
         F.count("a_id").alias("actual"),
-        F.count_if(F.col("e_id").isNotNull() & F.col("a_id").isNotNull()).alias("matched"),
+        F.count_if(both).alias("matched"),
         F.percentile_approx(delay, 0.5, 10_000).alias("median"),
     ).collect()[0]
     nameless = [side.frame.where("id is null").count() for side in (expected, actual)]
     shift = shift_ms if shift_ms is not None else int(row["median"] or 0)
-    both = F.col("e_id").isNotNull() & F.col("a_id").isNotNull()
     kinds = F.array_compact(
         F.array(
             F.when(F.col("a_id").isNull(), "lost"),
@@ -110,7 +109,8 @@ def compare(expected: Side, actual: Side, *, delay_ms: int | None, shift_ms: int
 
 def _pairs(expected: "DataFrame", actual: "DataFrame") -> "DataFrame":
     """Return all rows with an identity, paired; columns of the expected side begin with e_, of the other with a_.
-    ``known``: the identity is on the expected side."""
+    ``known``: the identity is on the expected side.
+    """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -130,8 +130,7 @@ def _reordered(pairs: "DataFrame") -> "DataFrame":
     """Return the pairs that are out of order.
 
     Both sides get dense ranks within a sequence. Where the greatest rank so far equals the number of rows so far, all
-    before are in front of all behind: the sequence falls into blocks there, and only blocks of more than one row need
-    to be looked into.
+    rows so far come before the others: the sequence splits there, and only blocks of more than one row need a check.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F

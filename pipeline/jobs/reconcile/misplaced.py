@@ -1,4 +1,4 @@
-"""Which rows are out of order: as few as possible that, taken out, leave the others in order.
+"""Rows out of order: the smallest set of rows without which the others are in order.
 
 Lives here: ``misplaced`` (one sequence), ``keep_misplaced`` (many sequences in Arrow batches).
 """
@@ -20,7 +20,7 @@ RANK: Final = "_rank"
 def misplaced(positions: Sequence[int]) -> list[int]:
     """Return the indexes that are not in a longest increasing run of ``positions`` (distinct numbers), ascending.
 
-    Patience sorting: n log n steps. Of two neighbors that changed places the one that came too late is named.
+    Patience sorting: n log n steps. Of two neighbors that changed places, the late one counts.
     """
     tails: list[int] = []
     at: list[int] = []
@@ -43,8 +43,9 @@ def misplaced(positions: Sequence[int]) -> list[int]:
 
 
 def keep_misplaced(batches: "Iterator[RecordBatch]") -> "Iterator[RecordBatch]":
-    """Yield the rows that are misplaced within their sequence: rows of one ``BLOCK`` come together, in the order that
-    was expected; ``RANK`` says where each came. Holds one sequence at a time."""
+    """Yield the rows that are misplaced within their sequence. Rows of one ``BLOCK`` are adjacent, in the expected
+    order; ``RANK`` is the actual one. Holds one sequence at a time.
+    """
     waiting: list[RecordBatch] = []
     for batch in batches:
         if not len(batch):

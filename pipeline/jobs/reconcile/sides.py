@@ -1,6 +1,6 @@
-"""One side of a comparison: rows with an identity, a place, a time and a content, whatever they come from.
+"""One side of a comparison: rows with identity, place, time and content, from a topic or a table.
 
-Lives here: ``Wish`` (what the user says of a side), ``side_of``.
+Lives here: ``Wish`` (the user's options for a side), ``side_of``.
 """
 
 from dataclasses import dataclass
@@ -20,8 +20,9 @@ SHOWN: Final = 80
 
 @dataclass(slots=True, frozen=True)
 class Wish:
-    """What the user says of a side. ``by``: columns that identify a message; ``time``: empty for ``store_timestamp``;
-    ``compare``: columns whose content must agree."""
+    """The user's options for a side. ``by``: columns that identify a message; ``time``: empty for ``store_timestamp``;
+    ``compare``: columns whose content must agree.
+    """
 
     name: str
     by: tuple[str, ...]
@@ -33,7 +34,8 @@ class Wish:
 @dataclass(slots=True)
 class Side:
     """Rows with the columns ``id``, ``shown`` (of the id), ``grp`` and ``pos`` (null without order), ``time_us``,
-    ``content`` (a hash), ``place`` (text)."""
+    ``content`` (a hash), ``place`` (text).
+    """
 
     frame: "DataFrame"
     has_time: bool
@@ -103,7 +105,7 @@ def _base(name: str) -> str:
 
 
 def _identity(frame: "DataFrame", by: tuple[str, ...]) -> "tuple[Column, Column]":
-    """Return the identity (null where a message has none) and what of it is shown."""
+    """Return the identity (null for a message without one) and its display text."""
     from pyspark.sql import functions as F
 
     kinds = {field.name: field.dataType.typeName() for field in frame.schema.fields}
@@ -114,7 +116,7 @@ def _identity(frame: "DataFrame", by: tuple[str, ...]) -> "tuple[Column, Column]
         if kinds.get(each) == "binary":
             parts.append(F.when(F.octet_length(value) > 0, F.sha2(value, 256)))
             text = F.decode(F.substring(value, 1, SHOWN), "ISO-8859-1")
-        elif each == "body":  # a text on one side and binary on the other are the same
+        elif each == "body":  # text on one side equals binary on the other
             parts.append(F.when(F.octet_length(text) > 0, F.sha2(text.cast("binary"), 256)))
         else:
             parts.append(F.when(text != "", text))

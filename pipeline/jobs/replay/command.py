@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 def replay(
     path: Annotated[str, typer.Argument(metavar="INPUT", help="Parquet: an archive, or any table with a body.")],
     to_topic: Annotated[str, typer.Option("--to-topic", "-t", help="Topic to send to; it must exist.")],
-    rate: Annotated[float, typer.Option("--rate", min=0, help="Rows a second at most.  [default: no limit]")] = 0,
+    rate: Annotated[float, typer.Option("--rate", min=0, help="Maximum rows per second.  [default: no limit]")] = 0,
     speed: Annotated[
-        float, typer.Option("--speed", min=0, help="In their own time: 1 as it was, 10 ten times as fast.")
+        float, typer.Option("--speed", min=0, help="Follow the rows' times: 1 at their pace, 10 ten times as fast.")
     ] = 0,
     since: Annotated[str, typer.Option("--since", metavar="TIME", help="Only rows from 2026-11-21T07:00:00Z on.")] = "",
     until: Annotated[str, typer.Option("--until", metavar="TIME", help="Only rows before that time.")] = "",
@@ -32,7 +32,7 @@ def replay(
     queue_by: Annotated[
         list[str] | None,
         typer.Option(
-            "--queue-by", help="Rows equal in this column keep their order; repeatable.  [default: the queue]"
+            "--queue-by", help="Rows with equal values here keep their order; repeatable.  [default: the queue]"
         ),
     ] = None,
     order_by: Annotated[
@@ -42,12 +42,13 @@ def replay(
         ),
     ] = None,
     state: Annotated[
-        str, typer.Option("--state", metavar="FILE", help="Where to note how far it came.  [default: ~/.local/state/…]")
+        str,
+        typer.Option("--state", metavar="FILE", help="File for the position.  [default: ~/.local/state/…]"),
     ] = "",
-    restart: Annotated[bool, typer.Option("--restart", help="Send from the start, whatever the notes say.")] = False,
-    skip_empty: Annotated[bool, typer.Option("--skip-empty", help="Pass over rows without a body.")] = False,
+    restart: Annotated[bool, typer.Option("--restart", help="Send from the start, whatever the state says.")] = False,
+    skip_empty: Annotated[bool, typer.Option("--skip-empty", help="Skip rows without a body.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be sent, and how long it takes.")
+        bool, typer.Option("--dry-run", help="Only print what would be sent, and how long it takes.")
     ] = False,
     as_json: command.Json = False,
     namesrv: command.Namesrv = command.DEFAULT_NAMESRV,
@@ -56,10 +57,10 @@ def replay(
     conf: command.Conf = None,
     py_files: command.PyFiles = None,
 ) -> None:
-    """Send the rows of a Parquet dataset to a topic. The order of each queue is kept, and all rows go by their time.
+    """Send the rows of a Parquet dataset to a topic, ordered by time; the order of each queue is kept.
 
-    At least once: cut off, it goes on behind the last group of rows that was acknowledged; rows of the group after it
-    may come twice. Messages get new ids and times; body, tags, keys, sharding key and the users' properties stay.
+    At least once: an interrupted replay continues behind the last acknowledged group of rows; rows of the next group
+    may arrive twice. Messages get new ids and times; body, tags, keys, sharding key and the users' properties stay.
     """
     if rate and speed:
         raise ConfigError("options exclude each other", why="--rate and --speed", hint="give one of them")
@@ -76,7 +77,7 @@ def replay(
         import asyncio
 
         from pocketmq.pipeline.jobs.common.command import JobFailed
-        from pocketmq.pipeline.jobs.common.console import Progress, note, print_json, print_table
+        from pocketmq.pipeline.jobs.common.console import Progress, note, print_result
         from pocketmq.pipeline.jobs.replay.ordering import Columns, KeyValue, batches, between, ordered, summary
         from pocketmq.pipeline.jobs.replay.pacing import Pace
         from pocketmq.pipeline.jobs.replay.sending import send_all
@@ -98,7 +99,7 @@ def replay(
         with journal.opened(restart=restart) as reached:
             before = reached.rows
             if before:
-                note(f"going on behind row {before:,} of {found.rows:,}, as {journal.path} says")
+                note(f"continuing behind row {before:,} of {found.rows:,} (state: {journal.path})")
             rows, keys = ordered(frame, columns, found, reached.key)
             with Progress("replay", found.rows) as progress:
 
@@ -119,10 +120,7 @@ def replay(
                 sent = asyncio.run(sending)
             journal.reach(before + sent.rows, journal.reached.key, done=True)
         result = {"rows": sent.rows, "before": before, "repeated": sent.repeated, "skipped": sent.skipped}
-        if as_json:
-            print_json(result)
-        else:
-            print_table(tuple(result), [tuple(result.values())], title=f"{path} to {to_topic}")
+        print_result(result, as_json, f"{path} to {to_topic}")
 
 
 def _time_ms(text: str) -> int:
@@ -139,7 +137,7 @@ def _time_ms(text: str) -> int:
 
 
 def _say_plan(found: "Summary", rate: float, speed: float, as_json: bool) -> None:
-    from pocketmq.pipeline.jobs.common.console import print_json, print_table
+    from pocketmq.pipeline.jobs.common.console import print_result
 
     span_s = (
         (found.last_us - found.first_us) / 1e6 if found.first_us is not None and found.last_us is not None else None
@@ -152,10 +150,7 @@ def _say_plan(found: "Summary", rate: float, speed: float, as_json: bool) -> Non
         "span_s": None if span_s is None else round(span_s, 3),
         "takes_s": None if takes_s is None else round(takes_s, 1),
     }
-    if as_json:
-        print_json(result)
-    else:
-        print_table(tuple(result), [tuple(result.values())], title="would be sent")
+    print_result(result, as_json, "would be sent")
 
 
 JOB: Final = Job(

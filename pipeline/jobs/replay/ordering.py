@@ -1,14 +1,14 @@
 """The rows of a table in one total order, as Arrow batches on the driver.
 
-Lives here: ``Columns`` (which columns say what), ``ordered``, ``summary``, ``batches``.
+Lives here: ``Columns`` (the roles of columns), ``ordered``, ``summary``, ``batches``.
 
 The order: time, then queue, then order within the queue, then file and row. Time is the greatest so far in the row's
-queue, so that a clock that went back reorders no queue. Spark sorts; its partitions come to the driver one after the
-other, each row as a part of an Arrow batch, so that the driver holds two partitions at a time and nothing is written.
+queue, so that a clock set back reorders no queue. Spark sorts; its partitions come to the driver one after the other,
+as Arrow batches: the driver holds two partitions at a time and writes nothing.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pocketmq.common.errors import ConfigError
@@ -23,9 +23,9 @@ QUEUE_COLUMNS: Final = ("topic", "broker", "queue_id")
 ORDER_COLUMN: Final = "queue_offset"
 TIME_COLUMN: Final = "store_timestamp"
 PART_BYTES: Final = 16 << 20
-"""About how much one partition holds."""
+"""Approximate size of a partition."""
 ROW_BYTES: Final = 200
-"""What a row takes beside its body."""
+"""Size of a row without its body."""
 SENT: Final = tuple(name for name in SINK_COLUMNS if name != "topic")
 """Columns of the input that messages are made of, the body first."""
 WHEN: Final = "_when"
@@ -37,7 +37,7 @@ KeyValue = int | str | None
 
 @dataclass(slots=True, frozen=True)
 class Columns:
-    """Which columns of the input mean what; empty where there is none. ``is_archive``: queues are those of a topic."""
+    """The roles of the input's columns; empty if there is none. ``is_archive``: queues are those of a topic."""
 
     body: str
     time: str
@@ -49,7 +49,7 @@ class Columns:
     def of(
         cls, names: Sequence[str], body: str, time: str = "", queue: Sequence[str] = (), order: Sequence[str] = ()
     ) -> "Columns":
-        """Take what was asked for, else what an archive has. Raises ``ConfigError`` for a column that is missing."""
+        """Return the given columns, else those of an archive. Raises ``ConfigError`` for a missing column."""
         for each in (body, *([time] if time else ()), *queue, *order):
             if each not in names:
                 raise ConfigError("no such column", why=each, hint="columns: " + ", ".join(names))
@@ -62,14 +62,10 @@ class Columns:
             not queue and own == QUEUE_COLUMNS,
         )
 
-    def without_time(self) -> "Columns":
-        """Return the same for a replay that needs no times."""
-        return replace(self, time="")
-
 
 @dataclass(slots=True, frozen=True)
 class Summary:
-    """What there is to send. Times in µs since 1970, None where the input has none."""
+    """Counts of the rows to send. Times in µs since 1970, None if the input has none."""
 
     rows: int
     body_bytes: int
@@ -81,7 +77,7 @@ class Summary:
 
 
 def between(frame: "DataFrame", time: str, since_ms: int | None, until_ms: int | None) -> "DataFrame":
-    """Return the rows from one time on and before another."""
+    """Return the rows in [since, until)."""
     from pyspark.sql import functions as F
 
     if (since_ms is not None or until_ms is not None) and not time:
@@ -117,10 +113,10 @@ def summary(frame: "DataFrame", columns: Columns) -> Summary:
 def ordered(
     frame: "DataFrame", columns: Columns, found: Summary, after: Sequence[KeyValue] | None = None
 ) -> "tuple[DataFrame, list[str]]":
-    """Return the rows to send in their order, and the names of the columns of the key that they are ordered by.
+    """Return the rows to send in their order, and the names of the key columns that define it.
 
-    ``after``: the key of the last row that was sent before. Columns: those of ``SENT`` that there are, ``WHEN`` (µs),
-    ``LANE`` (rows of one queue have the same), and the key.
+    ``after``: the key of the last row of an earlier run. Columns: the existing ones of ``SENT``, ``WHEN`` (µs),
+    ``LANE`` (the same for rows of one queue), and the key.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -169,7 +165,7 @@ def ordered(
 
 
 def _sortable(name: str, kind: str) -> "Column":
-    """Return a column as a whole number or a text, so that a key can be kept in a file."""
+    """Return a column as a whole number or a text, for keys in a file."""
     from pyspark.sql import functions as F
 
     if kind in ("byte", "short", "integer", "long"):
@@ -184,7 +180,7 @@ def _sortable(name: str, kind: str) -> "Column":
 
 
 def to_blobs(batches: "Iterator[RecordBatch]") -> "Iterator[RecordBatch]":
-    """Pack each batch into one value, in a task: rows cost the driver no Python object each."""
+    """Pack each batch into one value, in a task: the driver then creates no Python object per row."""
     import pyarrow as pa
 
     for batch in batches:

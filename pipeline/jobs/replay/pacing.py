@@ -1,6 +1,6 @@
-"""When rows are due.
+"""Due times of rows.
 
-Lives here: ``Pace``: as fast as possible, at a rate, or in their own time. Pure: the caller knows the time.
+Lives here: ``Pace``: as fast as possible, at a rate, or in their own time. Pure: the caller passes the time.
 """
 
 from dataclasses import dataclass, field
@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 LAG_S_MAX = 1.0
-"""A rate is an upper bound: what could not be sent for longer than this is not made up for at once."""
+"""A rate is an upper bound: a delay longer than this is not made up for."""
 
 
 @dataclass(slots=True)
 class Pace:
-    """``rate``: rows a second, 0 for none. ``speed``: 1 as the rows' times say, 2 twice as fast, 0 for not at all."""
+    """``rate``: rows per second, 0 for none. ``speed``: 1 follows the rows' times, 2 doubles it, 0 ignores them."""
 
     rate: float = 0.0
     speed: float = 0.0
@@ -23,7 +23,7 @@ class Pace:
     _row: int = field(default=0, init=False)
 
     def due_s(self, when_us: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:
-        """Return when the next rows are due, on the clock of ``now_s``; times and result never fall."""
+        """Return when the next rows are due, on the clock of ``now_s``; neither times nor results decrease."""
         count = len(when_us)
         if self._begin_s is None:
             self._begin_s = now_s
@@ -38,7 +38,7 @@ class Pace:
         return due
 
     def late(self, due_s: NDArray[np.float64], now_s: float) -> NDArray[np.float64]:
-        """Return when the rows are due that wait at ``now_s``: where a rate has fallen far behind, it begins anew."""
+        """Return when waiting rows are due, at ``now_s``: a rate that has fallen far behind starts again."""
         if not self.rate or self._begin_s is None or not len(due_s) or now_s - float(due_s[0]) <= LAG_S_MAX:
             return due_s
         behind_s = now_s - float(due_s[0])

@@ -1,15 +1,15 @@
-"""Rows to messages, in their order and at their time.
+"""Sending of rows as messages, in their order and at their time.
 
 Lives here: ``send_all``, ``messages_of``.
 
-Rows of one lane go to one queue, one group after the other: the next leaves when the broker has acknowledged all of the
-last. A group that failed is sent again as a whole; so it is at least once, and a repeated group repeats in order.
+Rows of one lane go to one queue, group by group: each is sent when the broker has acknowledged all of the last one. A
+failed group is sent again as a whole: delivery is at least once, and a repeated group keeps its order.
 """
 
 import asyncio
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -38,8 +38,7 @@ Reached = Callable[[int, list[KeyValue]], None]
 
 @dataclass(slots=True)
 class Sent:
-    """``rows`` were acknowledged; ``repeated`` of them were in groups that had to be sent again; ``skipped`` had no
-    body."""
+    """Rows: ``rows`` acknowledged, ``repeated`` of them in groups that were sent again, ``skipped`` without a body."""
 
     rows: int = 0
     repeated: int = 0
@@ -92,13 +91,13 @@ async def send_all(
     wait_ms: int,
     skip_empty: bool,
 ) -> Sent:
-    """Send all rows. ``reached`` gets the rows sent so far and the key of the last, after each acknowledged group.
+    """Send all rows. After each acknowledged group, ``reached`` gets the number of rows sent and the key of the last.
 
-    Raises ``JobFailed`` when a broker is away for longer than ``wait_ms`` or a row has no body, and what the producer
-    refuses. What ``reached`` was told holds then.
+    Raises ``JobFailed`` when a broker is away for longer than ``wait_ms`` or a row has no body, and refusals of the
+    producer; the last call of ``reached`` stays valid.
     """
     async with Producer(group="pocketmq-replay", namesrv=namesrv) as producer:
-        sender = _Sender(producer, topic, wait_ms, skip_empty)
+        sender = _Sender(producer, wait_ms, skip_empty)
         loop = asyncio.get_running_loop()
         while True:
             batch = await asyncio.to_thread(next, rows, None)
@@ -122,17 +121,16 @@ async def send_all(
                 at = end
 
 
+@dataclass(slots=True)
 class _Sender:
-    def __init__(self, producer: Producer, topic: str, wait_ms: int, skip_empty: bool) -> None:
-        self._producer = producer
-        self._topic = topic
-        self._wait_ms = wait_ms
-        self._skip_empty = skip_empty
-        self._queues: tuple[MessageQueue, ...] = ()
-        self.sent = Sent()
+    _producer: Producer
+    _wait_ms: int
+    _skip_empty: bool
+    _queues: "tuple[MessageQueue, ...]" = ()
+    sent: Sent = field(default_factory=Sent)
 
     def _select(self, lane: int, queues: "Sequence[MessageQueue]", message: Message) -> "MessageQueue":
-        """Return a lane's queue. The queues are those of the first send: one whose broker is away stays the lane's."""
+        """Return a lane's queue, of the queues at the first send: a lane keeps its queue while the broker is away."""
         if not self._queues:
             self._queues = tuple(sorted(queues))
         return self._queues[lane % len(self._queues)]
@@ -145,7 +143,7 @@ class _Sender:
             raise JobFailed(
                 "a row has no body",
                 why=f"{skipped} of the next {len(group)} rows; {self.sent.rows:,} were sent",
-                hint="--skip-empty passes over them",
+                hint="--skip-empty skips them",
             )
         loop = asyncio.get_running_loop()
         deadline = 0.0
@@ -169,7 +167,7 @@ class _Sender:
                 raise JobFailed(
                     "a broker is away",
                     why=f"{error}; {self.sent.rows:,} rows were sent",
-                    hint=f"waited {self._wait_ms} ms (--broker-wait-ms); run it again to go on",
+                    hint=f"waited {self._wait_ms} ms (--broker-wait-ms); run it again to continue",
                 ) from error
             self.sent.repeated += len(pairs)
             await asyncio.sleep(RETRY_S)

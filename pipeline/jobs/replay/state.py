@@ -1,4 +1,4 @@
-"""How far a replay came: a small file, so that it goes on where it was cut off.
+"""The state of a replay: a small file, so that an interrupted replay continues.
 
 Lives here: ``Journal``.
 """
@@ -19,7 +19,7 @@ from pocketmq.pipeline.jobs.replay.ordering import KeyValue
 
 
 class Reached(msgspec.Struct, frozen=True):
-    """What was replayed where, and the last row that the broker acknowledged: its number and its key."""
+    """The replay, and the number and key of the last acknowledged row."""
 
     what: list[str]
     rows: int = 0
@@ -28,7 +28,7 @@ class Reached(msgspec.Struct, frozen=True):
 
 
 def default_path(what: Sequence[str]) -> Path:
-    """Return where the state of a replay is kept if nobody says: in the user's state directory (XDG)."""
+    """Return the default path of a replay's state, in the user's state directory (XDG)."""
     home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     name = hashlib.sha256("\0".join(what).encode()).hexdigest()[:16]
     return Path(home, "pocketmq", "replay", f"{name}.json")
@@ -43,7 +43,7 @@ class Journal:
 
     @contextmanager
     def opened(self, *, restart: bool) -> Iterator[Reached]:
-        """Hold the file and give what it says. Raises ``JobFailed``: in use, of another replay, or done before."""
+        """Lock the file and yield its state. Raises ``JobFailed``: in use, of another replay, or done before."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with open(self.path.with_suffix(".lock"), "ab") as lock:
             self._lock(lock)
@@ -77,7 +77,7 @@ class Journal:
         return found
 
     def reach(self, rows: int, key: list[KeyValue] | None, *, done: bool = False) -> None:
-        """Note that ``rows`` were acknowledged, the last one of key ``key``. A kill leaves this note or the last."""
+        """Store that ``rows`` were acknowledged, the last with this key. A kill leaves this state or the one before."""
         self.reached = Reached(self.reached.what, rows, key, done)
         aside = self.path.with_suffix(f".{os.getpid()}")
         with open(aside, "wb") as file:

@@ -1,4 +1,4 @@
-"""What Spark says, in one sentence."""
+"""Spark's errors, explained in one sentence."""
 
 import pytest
 

@@ -227,10 +227,10 @@ def test_what_cannot_be_done_is_told(run: Run, archived: Path, broker: PocketBro
     (tmp_path / "full" / "mine.txt").write_text("mine")
     cases: list[tuple[type[Exception], str, Callable[[], Any]]] = [
         (Exception, "topic none not found", lambda: run(archive.archive, "none", str(tmp_path / "a"))),
-        (JobFailed, "no archive and not empty", lambda: run(archive.archive, "flights", str(tmp_path / "full"))),
+        (JobFailed, "not empty and no archive", lambda: run(archive.archive, "flights", str(tmp_path / "full"))),
         (
             JobFailed,
-            "no archive and not empty",
+            "not empty and no archive",
             lambda: run(archive.archive, "flights", str(tmp_path / "full"), overwrite=True),
         ),
         (JobFailed, "topic flights, not copy", lambda: run(archive.archive, "copy", str(archived))),

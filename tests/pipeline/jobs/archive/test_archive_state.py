@@ -1,4 +1,4 @@
-"""What a directory must be for an archive to go on in it; no Spark needed."""
+"""When an archive may continue in a directory; no Spark needed."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ ORDERS = Archive("127.0.0.1:9876", "orders")
 
 
 def test_an_archive_goes_on_only_as_what_it_is(tmp_path: Path) -> None:
-    """Another topic, another time, a directory of somebody else: refused, and nothing is touched."""
+    """Another topic, another time, or a foreign directory is refused, and nothing is changed."""
     files = LocalFiles(tmp_path / "new")
     assert read_state(files) is None
     assert check_state(ORDERS, files) == check_state(ORDERS, files) == State("orders", "store", "earliest")
@@ -22,7 +22,7 @@ def test_an_archive_goes_on_only_as_what_it_is(tmp_path: Path) -> None:
         check_state(Archive(ORDERS.namesrv, "orders", by="born"), files)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("mine")
-    with pytest.raises(JobFailed, match="no archive and not empty"):
+    with pytest.raises(JobFailed, match="not empty and no archive"):
         check_state(ORDERS, LocalFiles(tmp_path / "full"))
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["mine.txt"]
 

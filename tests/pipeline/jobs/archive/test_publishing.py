@@ -76,7 +76,7 @@ def put(path: Path, text: str) -> None:
 
 
 def batch(root: Path, name: str, lines: list[str]) -> Callable[[str], int]:
-    """Return what writes a batch, under names that differ from time to time as Spark's do."""
+    """Return a function that writes a batch, under names that differ each time, as Spark's do."""
 
     def write(directory: str) -> int:
         assert directory.startswith(LocalFiles(root).root)
@@ -90,7 +90,7 @@ def batch(root: Path, name: str, lines: list[str]) -> Callable[[str], int]:
 
 
 def fates(run: Callable[[int], bool]) -> Iterator[int]:
-    """Run with a kill before each step in turn, until one run lives to its end."""
+    """Run with a kill before each step in turn, until one run completes."""
     fatal = 0
     while not run(fatal):
         yield fatal
@@ -170,7 +170,7 @@ def test_a_swap_loses_and_doubles_nothing_whatever_is_killed(tmp_path: Path, exc
 
 
 def test_a_damaged_note_is_told(tmp_path: Path) -> None:
-    """A note that cannot be read is not taken for one that is missing."""
+    """A damaged note does not count as a missing one."""
     files = LocalFiles(tmp_path)
     Publisher(files).publish(1, batch(tmp_path, "a", ["x"]))
     put(tmp_path / "_pocketmq/batches/0000000001.json", "{")
@@ -179,7 +179,7 @@ def test_a_damaged_note_is_told(tmp_path: Path) -> None:
 
 
 def test_a_second_job_on_one_archive_is_refused(tmp_path: Path) -> None:
-    """The lock is held until the first has ended, and nothing is left of it then."""
+    """The lock is held until the first job has ended, and leaves nothing behind."""
     files = LocalFiles(tmp_path)
     with files.locked("lock"), pytest.raises(JobFailed, match="in use"), LocalFiles(tmp_path).locked("lock"):
         pass
@@ -189,7 +189,7 @@ def test_a_second_job_on_one_archive_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_both_file_systems_do_the_same(tmp_path: Path, spark: "SparkSession") -> None:
-    """The operations that publishing stands on give the same on Hadoop's file system as on our own."""
+    """The operations under publishing give the same results on Hadoop's file system as on LocalFiles."""
     context: Any = spark.sparkContext
     hadoop = context._jvm.org.apache.hadoop.fs
     seen = []
@@ -216,7 +216,7 @@ def test_both_file_systems_do_the_same(tmp_path: Path, spark: "SparkSession") ->
 
 
 def test_only_directories_with_too_many_files_are_merged() -> None:
-    """Files that are as few as their size asks for stay as they are, and so does what is no hour."""
+    """Directories with no more files than their size needs stay unchanged, and so do those that are no hour."""
     sizes = {f"{HOURS[0]}/{n}.parquet": 10 for n in range(8)}
     sizes |= {f"{HOURS[1]}/{n}.parquet": 100 for n in range(3)} | {"other/x.parquet": 1, "other/y.parquet": 1}
     [merge] = plan(sizes, 50, 2)
@@ -229,5 +229,5 @@ def test_only_directories_with_too_many_files_are_merged() -> None:
     [("date=1/a.parquet", True), ("_x/a.parquet", False), ("d/.a.parquet", False), ("d/a.parquet.crc", False)],
 )
 def test_what_readers_see(path: str, wanted: bool) -> None:
-    """As Spark and Arrow have it: names with an underscore or a dot in front are passed over."""
+    """As in Spark and Arrow, names that begin with an underscore or a dot are ignored."""
     assert is_visible(path) is wanted

@@ -1,4 +1,4 @@
-"""Duplicates in sorted rows: as a model of a few lines says, however the batches are cut."""
+"""Duplicates in sorted rows equal those of a small model, however the batches are cut."""
 
 import pyarrow as pa
 import pytest
@@ -26,7 +26,7 @@ def model(rows: list[tuple[str, int]], window_us: int | None) -> list[bool]:
     st.sampled_from([None, 0, 2, 5]),
 )
 def test_marks_are_those_of_the_model(rows: list[tuple[str, int]], cuts: list[int], window_us: int | None) -> None:
-    """Keys that begin in one batch go on in the next."""
+    """Keys that begin in one batch continue in the next."""
     rows.sort()
     bounds = sorted({0, len(rows), *(cut for cut in cuts if cut <= len(rows))})
     batches = [

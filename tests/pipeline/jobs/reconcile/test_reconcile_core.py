@@ -29,7 +29,7 @@ def test_as_few_as_possible_are_misplaced(positions: list[int]) -> None:
 
 
 def test_the_known_disorders() -> None:
-    """Two that changed places far apart are two; neighbors are one; one that came late is one."""
+    """Two distant rows that changed places count as two, neighbors as one, a late row as one."""
     assert misplaced([0, 5, 2, 3, 4, 1, 6]) == [1, 5]
     assert len(misplaced([0, 2, 1, 3])) == 1
     assert misplaced([1, 2, 3, 4, 0]) == [4]

@@ -1,4 +1,4 @@
-"""Replay without Spark: when rows are due, which messages they become, and how far a run came."""
+"""Replay without Spark: due times of rows, their messages, and the state of a run."""
 
 from pathlib import Path
 
@@ -85,7 +85,7 @@ def test_a_run_goes_on_where_the_last_one_came_to(tmp_path: Path) -> None:
 
 
 def test_columns_are_those_of_an_archive_unless_others_are_named() -> None:
-    """A column that is not there is told."""
+    """A missing column is an error that names the others."""
     archive = ["topic", "broker", "queue_id", "queue_offset", "body", "store_timestamp"]
     found = Columns.of(archive, "body")
     assert found == Columns("body", "store_timestamp", ("topic", "broker", "queue_id"), ("queue_offset",), True)
