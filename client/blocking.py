@@ -4,7 +4,7 @@
         receipt = producer.send(Message("TopicTest", b"hello"))
 
 Lives here: the loop's thread and the blocking faces. Every method may be called from any thread; each waits at most as
-long as what it calls.
+long as the method it wraps.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 STOP_TIMEOUT_S = 60.0
-"""How long a stop may take: it waits for what is under way, each part of which has its own limit."""
+"""How long a stop may take: it waits for running work, each part of which has its own limit."""
 
 _T = TypeVar("_T")
 
@@ -115,7 +115,7 @@ class LoopThread:
 
 
 class _Face:
-    """What the faces share: an object that belongs to a loop, and that loop's thread."""
+    """The base of the faces: an object that belongs to a loop, and that loop's thread."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -160,6 +160,8 @@ class _Face:
 class Producer(_Face):
     """``pocketmq.client.Producer`` for threads; takes the same arguments."""
 
+    _inner: async_producer.Producer
+
     def __init__(self, group: str, namesrv: str | Sequence[str] = "", **options: Any) -> None:
         super().__init__(async_producer.Producer(group, namesrv, **options))
 
@@ -167,8 +169,7 @@ class Producer(_Face):
         self, message: Message, *, selector: QueueSelector | None = None, timeout_ms: int | None = None
     ) -> Receipt:
         """Send and wait for the receipt."""
-        receipt: Receipt = self._thread.call(self._inner.send(message, selector=selector, timeout_ms=timeout_ms))
-        return receipt
+        return self._thread.call(self._inner.send(message, selector=selector, timeout_ms=timeout_ms))
 
     def send_nowait(
         self, message: Message, *, selector: QueueSelector | None = None, timeout_ms: int | None = None
@@ -206,7 +207,7 @@ class Producer(_Face):
             sent.add_done_callback(done)
 
     def send_oneway(self, message: Message, *, selector: QueueSelector | None = None) -> None:
-        """Send without an answer; raises only what is wrong with the message itself."""
+        """Send without an answer; raises only errors of the message itself."""
 
         async def send() -> None:
             self._inner.send_oneway(message, selector=selector)
@@ -217,24 +218,17 @@ class Producer(_Face):
         self, message: Message, *, selector: QueueSelector | None = None, timeout_ms: int | None = None
     ) -> ReceivedMessage:
         """Send a request and wait for the reply."""
-        reply: ReceivedMessage = self._thread.call(
-            self._inner.request(message, selector=selector, timeout_ms=timeout_ms)
-        )
-        return reply
+        return self._thread.call(self._inner.request(message, selector=selector, timeout_ms=timeout_ms))
 
     def send_batch(self, messages: Iterable[Message], *, timeout_ms: int | None = None) -> Sequence[Receipt]:
         """Send many and wait for their receipts."""
-        receipts: Sequence[Receipt] = self._thread.call(self._inner.send_batch(messages, timeout_ms=timeout_ms))
-        return receipts
+        return self._thread.call(self._inner.send_batch(messages, timeout_ms=timeout_ms))
 
     def send_arrow(
         self, data: "pa.RecordBatch | pa.Table", *, topic: str | None = None, timeout_ms: int | None = None
     ) -> Sequence[Receipt]:
         """Send the rows of a batch or table and wait for their receipts."""
-        receipts: Sequence[Receipt] = self._thread.call(
-            self._inner.send_arrow(data, topic=topic, timeout_ms=timeout_ms)
-        )
-        return receipts
+        return self._thread.call(self._inner.send_arrow(data, topic=topic, timeout_ms=timeout_ms))
 
     def add_retry_response_code(self, code: int) -> None:
         """Count answers with this response code as worth another attempt."""
@@ -244,13 +238,14 @@ class Producer(_Face):
 class PullConsumer(_Face):
     """``pocketmq.client.PullConsumer`` for threads; takes the same arguments."""
 
+    _inner: async_pull_consumer.PullConsumer
+
     def __init__(self, group: str, namesrv: str | Sequence[str] = "", **options: Any) -> None:
         super().__init__(async_pull_consumer.PullConsumer(group, namesrv, **options))
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the readable queues of a topic."""
-        queues: list[MessageQueue] = self._thread.call(self._inner.queues(topic))
-        return queues
+        return self._thread.call(self._inner.queues(topic))
 
     def poll(
         self,
@@ -261,10 +256,7 @@ class PullConsumer(_Face):
         tags: str = ALL,
     ) -> list[ReceivedMessage]:
         """Return up to ``max_messages``; wait up to ``timeout_ms`` for the first."""
-        messages: list[ReceivedMessage] = self._thread.call(
-            self._inner.poll(target, max_messages=max_messages, timeout_ms=timeout_ms, tags=tags)
-        )
-        return messages
+        return self._thread.call(self._inner.poll(target, max_messages=max_messages, timeout_ms=timeout_ms, tags=tags))
 
     def poll_arrow(
         self,
@@ -276,10 +268,9 @@ class PullConsumer(_Face):
         tags: str = ALL,
     ) -> "pa.RecordBatch":
         """Return up to ``max_messages`` as an Arrow record batch."""
-        batch: pa.RecordBatch = self._thread.call(
+        return self._thread.call(
             self._inner.poll_arrow(target, max_messages=max_messages, timeout_ms=timeout_ms, columns=columns, tags=tags)
         )
-        return batch
 
     def stream(
         self, topic: str, *, start: StartPosition = "committed", stop_at_end: bool = False, tags: str = ALL
@@ -305,13 +296,11 @@ class PullConsumer(_Face):
 
     def position(self, queue: MessageQueue) -> int:
         """Return the offset of the next message that ``poll`` hands out."""
-        offset: int = self._thread.call(self._inner.position(queue))
-        return offset
+        return self._thread.call(self._inner.position(queue))
 
     def committed(self, queue: MessageQueue) -> int | None:
         """Return the group's offset as its broker knows it, or None."""
-        offset: int | None = self._thread.call(self._inner.committed(queue))
-        return offset
+        return self._thread.call(self._inner.committed(queue))
 
     def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Store offsets at the brokers: those given, else the positions."""
@@ -321,6 +310,8 @@ class PullConsumer(_Face):
 class PushConsumer(_Face):
     """``pocketmq.client.PushConsumer`` for threads; takes the same arguments. Plain handlers suit it best."""
 
+    _inner: async_push_consumer.PushConsumer
+
     def __init__(self, group: str, namesrv: str | Sequence[str] = "", **options: Any) -> None:
         super().__init__(async_push_consumer.PushConsumer(group, namesrv, **options))
 
@@ -328,17 +319,13 @@ class PushConsumer(_Face):
         self, topic: str, tags: str = ALL, *, sql: str | None = None, ordered: bool = False
     ) -> Callable[[Handler], Handler]:
         """Register the decorated function as the handler of a topic."""
-        register: Callable[[Handler], Handler] = self._inner.subscribe(topic, tags, sql=sql, ordered=ordered)
-        return register
+        return self._inner.subscribe(topic, tags, sql=sql, ordered=ordered)
 
     def subscribe_batch(
         self, topic: str, tags: str = ALL, *, max_messages: int = 32, sql: str | None = None, ordered: bool = False
     ) -> Callable[[BatchHandler], BatchHandler]:
         """Register the decorated function as the handler of a topic, for lists of messages."""
-        register: Callable[[BatchHandler], BatchHandler] = self._inner.subscribe_batch(
-            topic, tags, max_messages=max_messages, sql=sql, ordered=ordered
-        )
-        return register
+        return self._inner.subscribe_batch(topic, tags, max_messages=max_messages, sql=sql, ordered=ordered)
 
     def messages(
         self, topic: str, tags: str = ALL, *, sql: str | None = None, prefetch: int = 32
@@ -368,8 +355,7 @@ class PushConsumer(_Face):
     @property
     def assigned(self) -> list[MessageQueue]:
         """The queues that this consumer reads now."""
-        queues: list[MessageQueue] = self._inner.assigned
-        return queues
+        return self._inner.assigned
 
     def run(self) -> None:
         """Consume until another thread calls ``stop``, or an interrupt; stops gracefully either way."""

@@ -37,13 +37,12 @@ class TransactionProducer(blocking.Producer):
         timeout_ms: int | None = None,
         check_immunity_sec: int | None = None,
     ) -> TransactionReceipt:
-        """Store the half message, run ``local`` in a thread, tell the broker; wait for the end."""
-        receipt: TransactionReceipt = self._thread.call(
+        """Store the half message, run ``local`` in a thread, send its result to the broker; wait for the end."""
+        return self._thread.call(
             self._transactions.send_in_transaction(
                 message, local, selector=selector, timeout_ms=timeout_ms, check_immunity_sec=check_immunity_sec
             )
         )
-        return receipt
 
     def transaction(
         self,

@@ -1,4 +1,4 @@
-"""Errors of the SDK: whose fault, whether a later try can help, and what to do.
+"""Errors of the SDK: whose fault, whether a retry can help, and what to do.
 
 Lives here: the typed errors that producers, consumers and the admin client raise, and RocketMQ's client error codes.
 """
@@ -18,11 +18,11 @@ NOT_FOUND_TOPIC_EXCEPTION = 10005
 
 
 ROLE_CAUSES = (Cause.NOT_MASTER, Cause.FENCED_BY_EPOCH)
-"""Refusals of a broker that does not lead its name, or not any more."""
+"""Refusals of a broker that is not, or no longer, the master of its name."""
 
 
 class ClientError(PocketMQError):
-    """The SDK could not do what was asked."""
+    """A call of the SDK failed."""
 
 
 class NotStarted(ClientError):
@@ -88,7 +88,7 @@ class OffsetIllegal(ClientError):
 class BrokerAnswerError(ClientError):
     """A broker or name server answered with an error code.
 
-    ``answer_code`` is RocketMQ's response code, ``remark`` its text, ``address`` who said so.
+    ``answer_code`` is RocketMQ's response code, ``remark`` its text, ``address`` the server.
     """
 
     default_cause = Cause.NONE
@@ -157,8 +157,8 @@ class Attempt:
 
     ``phase`` says how far it came: ``route``, ``connect``, ``local`` (the connection's own limits), ``send`` (lost on
     the way, perhaps stored), ``answer`` (refused), ``stored`` (stored, but with a status other than SEND_OK).
-    ``cause``, ``retry_after_ms`` and ``stages`` are what the broker gave beside its text; ``cause`` is None where it
-    gave none, as a real RocketMQ does. ``stored`` is what is known of this attempt alone.
+    ``cause``, ``retry_after_ms`` and ``stages`` are the broker's fields beside its text; ``cause`` is None where it
+    sent none, like a real RocketMQ. ``stored`` describes this attempt alone.
     """
 
     broker: str
@@ -174,7 +174,7 @@ class Attempt:
 
     @property
     def offered(self) -> bool:
-        """Whether a broker had work with it: the request left this client."""
+        """Whether the request left this client."""
         return self.phase not in NOT_OFFERED
 
     def __str__(self) -> str:
@@ -200,10 +200,10 @@ NOT_OFFERED: frozenset[str] = frozenset({"route", "connect", "local"})
 class SendFailed(ClientError):
     """A message was not delivered, after every attempt that count, time and retry budget allowed.
 
-    ``attempts`` lists them in order; ``stored`` is UNKNOWN when one of them may have been stored, YES when a
-    broker said that it was, although it could not answer as it should.
-    ``answer_code`` is the last answer's response code, or RocketMQ's client code (10001 connect, 10002 timeout, 10003
-    broker). ``cause`` and ``retry_after_ms`` are those of the last attempt. ``str()`` has one line for each attempt.
+    ``attempts`` lists them in order; ``stored`` is UNKNOWN when one of them may have been stored, YES when a broker
+    reported it as stored, although its answer failed. ``answer_code`` is the last answer's response code, or RocketMQ's
+    client code (10001 connect, 10002 timeout, 10003 broker). ``cause`` and ``retry_after_ms`` are those of the last
+    attempt. ``str()`` has one line for each attempt.
     """
 
     retriable = True

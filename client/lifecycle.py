@@ -1,4 +1,4 @@
-"""What every face of the SDK has in common: ``async with`` starts it and stops it.
+"""The common base of the SDK's faces: ``async with`` starts and stops them.
 
 Lives here: ``Lifecycle``.
 """
@@ -9,15 +9,15 @@ from typing import Self
 
 
 class Lifecycle(ABC):
-    """Started by ``async with``, stopped at its end, whatever happened inside."""
+    """Started by ``async with``, stopped at its end, also after an exception."""
 
     @abstractmethod
     async def start(self) -> None:
-        """Make ready; starting twice does nothing."""
+        """Start; starting twice does nothing."""
 
     @abstractmethod
     async def stop(self) -> None:
-        """Finish what is under way and give everything back; stopping twice does nothing."""
+        """Finish running work and release everything; stopping twice does nothing."""
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -18,15 +18,15 @@ class StandardLog:
         self._logger = logger if logger is not None else logging.getLogger(LOGGER_NAME)
 
     def info(self, event: str, **fields: Any) -> None:
-        """Record what is normal."""
+        """Record a normal event."""
         self._write(logging.INFO, event, fields)
 
     def warning(self, event: str, **fields: Any) -> None:
-        """Record what an operator should know."""
+        """Record an event that an operator should know."""
         self._write(logging.WARNING, event, fields)
 
     def error(self, event: str, **fields: Any) -> None:
-        """Record what somebody must look into."""
+        """Record an event that needs attention."""
         self._write(logging.ERROR, event, fields)
 
     def _write(self, level: int, event: str, fields: dict[str, Any]) -> None:

@@ -85,7 +85,7 @@ def promote(
         from pocketmq.client.admin.ha_admin import HaAdmin
         from pocketmq.client.admin.promotion import promote as run
 
-        done = await run(HaAdmin(admin), broker_name, to=to, force=force, role=role.upper(), tell=print_note)
+        done = await run(HaAdmin(admin), broker_name, to=to, force=force, role=role.upper(), report=print_note)
         result = {
             "broker": broker_name,
             "master": done.master.address,

@@ -1,8 +1,8 @@
 """Administration by program: topics, groups, messages, locks, transactions, dead letters, replication.
 
 ``admin`` is the face (``from pocketmq.client.admin import Admin``); ``query`` finds messages, ``dead_letters`` lists
-and resends them, ``trace_path`` puts a trace together, ``lock_admin``, ``transaction_admin`` and ``ha_admin`` speak
-about their areas, ``promotion`` and ``promotion_rules`` promote a slave across nodes.
+and resends them, ``trace_path`` puts a trace together, ``lock_admin``, ``transaction_admin`` and ``ha_admin``
+administer their areas, ``promotion`` and ``promotion_rules`` promote a slave across nodes.
 
 Commands and tables for people are ``cli.admin`` and ``cli.messages``.
 """

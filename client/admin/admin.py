@@ -1,6 +1,6 @@
 """Administration: topics, groups, brokers and single messages, by RocketMQ's codes through name server and brokers.
 
-Lives here: ``Admin`` and the answers it gives. Used by the command line; usable by anybody.
+Lives here: ``Admin`` and its result types. The command line uses it; applications may, too.
 """
 
 import asyncio
@@ -69,14 +69,14 @@ class NotFound(ClientError):
 
 
 class GroupOnline(ClientError):
-    """A group has connected consumers, which would overwrite what is changed here."""
+    """A group has connected consumers, which would overwrite the change."""
 
     default_cause = Cause.BAD_REQUEST
 
 
 @dataclass(slots=True, frozen=True)
 class QueueStatus:
-    """What a queue holds: offsets count messages, ``last_update_ms`` is the newest message's store time or 0."""
+    """The contents of a queue: offsets count messages, ``last_update_ms`` is the newest message's store time or 0."""
 
     queue: MessageQueue
     min_offset: int
@@ -106,7 +106,7 @@ class TopicDescription:
 
 @dataclass(slots=True, frozen=True)
 class QueueProgress:
-    """How far a group is in a queue; ``last_consumed_ms`` is the store time of the last message it committed, or 0."""
+    """A group's progress in a queue; ``last_consumed_ms`` is the store time of the last message it committed, or 0."""
 
     queue: MessageQueue
     broker_offset: int
@@ -137,7 +137,7 @@ class GroupDescription:
 
 
 class Admin(Lifecycle):
-    """Asks and changes a cluster. ``async with Admin(namesrv="127.0.0.1:9876") as admin: await admin.topics()``
+    """Queries and changes a cluster. ``async with Admin(namesrv="127.0.0.1:9876") as admin: await admin.topics()``
 
     Raises ``NoNameServer``, connection errors, ``BrokerAnswerError`` for what a server refuses, ``NotFound``.
     """
@@ -214,7 +214,7 @@ class Admin(Lifecycle):
         """Create or change a topic on all brokers, or those of a cluster, or one; return once its route is known.
 
         As RocketMQ's request does it: a topic of that name gets all of these settings, whatever it had
-        (``topic_settings`` tells). Messages in queues that a topic has no more are not read by anybody.
+        (see ``topic_settings``). Messages in removed queues are no longer read.
         """
         check_topic_name(topic)
         header = CreateTopicRequestHeader(
@@ -240,7 +240,7 @@ class Admin(Lifecycle):
             except PocketMQError as error:
                 why = str(error)
             if self.instance.clock.monotonic_ns() >= deadline_ns:
-                raise NotFound(f"route of {topic} not seen", why=why, hint="do the brokers reach this name server?")
+                raise NotFound(f"route of {topic} not seen", why=why, hint="check the brokers' name servers")
             await asyncio.sleep(ROUTE_POLL_MS / 1000)
 
     async def topic_settings(self, topic: str, addresses: Mapping[str, str]) -> dict[str, TopicConfigBody]:
@@ -259,7 +259,7 @@ class Admin(Lifecycle):
         return decode_body(response.body, TopicConfigBody) if response.code == ResponseCode.SUCCESS else None
 
     async def topic_queues(self, topic: str, address: str) -> list[QueueStatus]:
-        """Return what a topic's queues hold on one broker."""
+        """Return the status of a topic's queues on one broker."""
         body = await self._ask(
             address, RequestCode.GET_TOPIC_STATS_INFO, TopicRequestHeader(topic), f"state of {topic} refused"
         )
@@ -301,7 +301,7 @@ class Admin(Lifecycle):
     # -- groups ------------------------------------------------------------------------------------------------
 
     async def groups(self) -> list[str]:
-        """Return every consumer group that some broker knows."""
+        """Return every consumer group known to any broker."""
         found: set[str] = set()
 
         async def ask(address: str) -> None:
@@ -319,7 +319,7 @@ class Admin(Lifecycle):
         return sorted(found)
 
     async def describe_group(self, group: str, *, topic: str = "") -> GroupDescription:
-        """Return members and progress of a group, over all topics or one. Raises ``NotFound`` if nobody knows it."""
+        """Return members and progress of a group, over all topics or one. Raises ``NotFound`` if no broker knows it."""
         check_group_name(group)
         masters = await self.masters()
         members: dict[str, Connection] = {}
@@ -363,7 +363,7 @@ class Admin(Lifecycle):
 
         Raises ``GroupOnline`` while consumers are connected, since they go on from their own positions and commit
         those;
-        ``force`` sets the offsets all the same, and tells the consumers to go on there.
+        ``force`` sets the offsets anyway, and makes the consumers continue there.
         """
         check_group_name(group)
         if to == "committed":
@@ -386,11 +386,11 @@ class Admin(Lifecycle):
             time_ms = timestamp_ms if timestamp_ms is not None else 0 if to == "earliest" else RESET_TO_END_MS
             brokers = {queue.broker_name: route.brokers[queue.broker_name].master for queue in chosen}
             await asyncio.gather(
-                *(self._tell_reset(name, at, group, topic, chosen, time_ms) for name, at in brokers.items())
+                *(self._send_reset(name, at, group, topic, chosen, time_ms) for name, at in brokers.items())
             )
         return chosen
 
-    async def _tell_reset(
+    async def _send_reset(
         self,
         broker_name: str,
         address: str,
@@ -399,9 +399,9 @@ class Admin(Lifecycle):
         offsets: Mapping[MessageQueue, int],
         timestamp_ms: int,
     ) -> None:
-        """Let a broker reset its queues once more, and tell the group's consumers; nobody there is fine.
+        """Let a broker reset its queues again, and notify the group's consumers, if there are any.
 
-        RocketMQ is told the time: 4.9 does not know the fields for one queue and its offset, and would take the end.
+        RocketMQ gets the time: 4.9 does not know the fields for one queue and its offset, and would reset to the end.
         """
         connection = await self.instance.connection_to(address, broker_name, timeout_ms=self._timeout_ms)
         headers = [ResetOffsetRequestHeader(topic, group, timestamp_ms, is_force=True)]
@@ -490,7 +490,8 @@ class Admin(Lifecycle):
         return sorted(found, key=lambda each: each.store_timestamp)[:max_messages]
 
     async def consumer_running_info(self, group: str, client_id: str, *, jstack: bool = False) -> ConsumerRunningInfo:
-        """Ask a running consumer, through a broker, what it does. Raises ``BrokerAnswerError`` when none knows it."""
+        """Return the state of a running consumer, through a broker. Raises ``BrokerAnswerError`` if no broker knows
+        it."""
         header = GetConsumerRunningInfoRequestHeader(group, client_id, jstack_enable=jstack)
         failure: PocketMQError | None = None
         for address in (await self.masters()).values():
@@ -535,7 +536,7 @@ class Admin(Lifecycle):
 
     @staticmethod
     async def _each(addresses: Mapping[_K, str], ask: Callable[[str], Awaitable[_T]]) -> dict[_K, _T]:
-        """Ask all at once; raise the first error after all have ended."""
+        """Send to all at once; raise the first error after all have ended."""
         results = await asyncio.gather(*map(ask, addresses.values()), return_exceptions=True)
         answers: dict[_K, _T] = {}
         for name, result in zip(addresses, results, strict=True):
@@ -546,7 +547,7 @@ class Admin(Lifecycle):
 
 
 def _matches(route: TopicRoute, masters: Iterable[str], header: CreateTopicRequestHeader) -> bool:
-    """Tell whether a route shows the queues asked for on each of these brokers."""
+    """Return whether a route shows the requested queues on each of these brokers."""
     for name in masters:
         writes = sum(queue.broker_name == name for queue in route.write_queues)
         reads = sum(queue.broker_name == name for queue in route.read_queues)

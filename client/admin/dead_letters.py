@@ -1,10 +1,9 @@
-"""Dead letters: what groups gave up, why, and another chance for it.
+"""Dead letters: messages that groups gave up, with their errors, and their resend.
 
-Lives here: ``DeadLetters``: which groups have some, reading them, copies that are sent again, and how often that was
-done before.
+Lives here: ``DeadLetters``: the groups that have some, reading and resending them, and the count of earlier resends.
 
-Nothing is ever removed from a dead-letter topic but by retention. A copy that is sent again keeps its unique id and
-says in POCKETMQ_RESENT_FROM which dead letter it comes from, so that the index of the target topic knows every resend.
+Only retention removes messages from a dead-letter topic. A resent copy keeps its unique id and names its dead letter in
+POCKETMQ_RESENT_FROM, so that the index of the target topic finds every resend.
 """
 
 import asyncio
@@ -38,7 +37,7 @@ TO_RETRY: Final = "retry"
 TO_ORIGIN: Final = "origin"
 """To the topic it was first sent to: every group that consumes that gets it again."""
 UNIQUE_MAX: Final = 32
-"""RocketMQ's brokers look at so many messages of one unique id."""
+"""RocketMQ's brokers return at most so many messages of one unique id."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -53,7 +52,7 @@ class DeadLetterGroup:
 
 @dataclass(slots=True, frozen=True)
 class Resends:
-    """How often a dead letter was sent again. ``error``: why that could not be found out."""
+    """How often a dead letter was sent again. ``error``: why the count is incomplete."""
 
     count: int = 0
     last_ms: int = 0
@@ -66,12 +65,12 @@ def origin_topic(message: ReceivedMessage) -> str:
 
 
 def last_error(message: ReceivedMessage) -> str:
-    """Return why the last try failed, if the consumer said so: PocketMQ's do."""
+    """Return why the last try failed, if the consumer recorded it, as PocketMQ's do."""
     return message.properties.get(LAST_ERROR, "")
 
 
 def target_topic(message: ReceivedMessage, group: str, to: str) -> str:
-    """Return the topic that a resend goes to; raises ``MessageIllegal`` for an origin that nobody knows."""
+    """Return the topic that a resend goes to; raises ``MessageIllegal`` for an unknown origin."""
     if to == TO_RETRY:
         return retry_topic(group)
     topic = origin_topic(message)
@@ -125,9 +124,9 @@ class DeadLetters:
                         yield message
 
     async def resends(self, message: ReceivedMessage, group: str, to: Sequence[str] = (TO_RETRY, TO_ORIGIN)) -> Resends:
-        """Find out how often a dead letter was sent again: the index of the target topics knows.
+        """Count the resends of a dead letter in the index of the target topics.
 
-        Only what the brokers still hold counts, and only where their index is on.
+        Only messages that the brokers still hold count, and only where their index is on.
         """
         count = last_ms = 0
         errors: list[str] = []
@@ -141,7 +140,7 @@ class DeadLetters:
             try:
                 found = await self._finder.by_key(topic, message.msg_id, unique=True, max_messages=UNIQUE_MAX)
             except NoRoute:
-                continue  # nothing was ever sent there
+                continue  # no message was ever sent there
             except PocketMQError as error:
                 errors.append(str(error))
                 continue

@@ -1,6 +1,6 @@
-"""Questions and orders about replication, to brokers and name servers.
+"""Queries and commands about replication, to brokers and name servers.
 
-Lives here: ``HaAdmin``: who belongs to a broker name, their status, promises, claims; demotion.
+Lives here: ``HaAdmin``: the members of a broker name, their status, promises, claims; demotion.
 """
 
 import asyncio
@@ -32,13 +32,13 @@ from pocketmq.remoting.protocol.spec import Header
 
 POLL_S: Final = 0.05
 STEPS_MAX: Final = 1000
-"""Epochs that one node is asked for on the way to another, each ``PROMOTIONS_AHEAD_MAX`` promotions on."""
-ROCKETMQ_WHY: Final = "a RocketMQ broker: it does not tell PocketMQ's client how its replication stands"
+"""Intermediate epochs that one node is asked to promise, each ``PROMOTIONS_AHEAD_MAX`` promotions further."""
+ROCKETMQ_WHY: Final = "a RocketMQ broker: it does not report its replication to PocketMQ's client"
 ROCKETMQ_HINT: Final = "RocketMQ's own tools do that: mqadmin haStatus, getSyncStateSet"
 
 
 class HaFailed(ClientError):
-    """A promotion or demotion did not come to its end; the text says what is true now."""
+    """A promotion or demotion did not complete; the text describes the present state."""
 
     default_cause = Cause.NOT_MASTER
 
@@ -49,7 +49,8 @@ class NotPocketMQ(HaFailed):
 
 @dataclass(slots=True)
 class Group:
-    """The brokers of one name: those that answered by address, the others with the reason; what name servers know."""
+    """The brokers of one name: those that answered, by address; the others with the reason; the name servers'
+    epochs."""
 
     broker_name: str
     nodes: dict[str, HaStatusBody] = field(default_factory=dict)
@@ -83,14 +84,14 @@ class Group:
 
     @property
     def others(self) -> list[HaStatusBody]:
-        """All that answered but the leader, the most advanced log first; equal ones in the order of their ids."""
+        """All that answered except the leader, the most advanced log first; equal ones in the order of their ids."""
         leader = self.leader
         nodes = [node for node in self.nodes.values() if node is not leader]
         return sorted(nodes, key=lambda node: (-node.last_epoch, -node.end_offset, node.is_fenced, node.broker_id))
 
     @property
     def highest_epoch(self) -> int:
-        """The highest epoch that anybody knows or has promised."""
+        """The highest epoch known or promised anywhere."""
         record = self.record
         known = [0 if record is None else record.epoch]
         for node in self.nodes.values():
@@ -99,17 +100,17 @@ class Group:
 
     @property
     def role(self) -> str:
-        """What a master of this name is; SYNC_MASTER where nobody knows, because that asks for more."""
+        """The role of a master of this name; SYNC_MASTER if unknown, the stricter one."""
         leader, record = self.leader, self.record
         if leader is not None:
             return leader.role
         if record is not None:
             return record.role
-        told = {node.group_role for node in self.nodes.values()} - {""}
-        return "ASYNC_MASTER" if told == {"ASYNC_MASTER"} else "SYNC_MASTER"
+        reported = {node.group_role for node in self.nodes.values()} - {""}
+        return "ASYNC_MASTER" if reported == {"ASYNC_MASTER"} else "SYNC_MASTER"
 
     def promises_needed(self, role: str) -> int:
-        """Return how many nodes beside the leader must promise before another one may lead without a loss."""
+        """Return how many nodes beside the leader must promise before another one may lead without loss."""
         if role != "SYNC_MASTER":
             return 1
         return max([node.total_replicas - node.in_sync_replicas + 1 for node in self.nodes.values()], default=1)
@@ -127,14 +128,14 @@ class HaAdmin:
         """The client's clock."""
         return self._admin.instance.clock
 
-    # ---- who is there
+    # ---- members
 
     async def broker_names(self) -> list[str]:
         """Return the broker names that name servers know."""
         return sorted((await self._admin.cluster_info()).broker_addr_table)
 
     async def group(self, broker_name: str, more_addresses: Iterable[str] = ()) -> Group:
-        """Ask everybody who may belong to a name. Raises ``NotFound`` when nobody does."""
+        """Query all brokers that may belong to a name. Raises ``NotFound`` if there are none."""
         group = Group(broker_name)
         info = await self._admin.cluster_info()
         known = info.broker_addr_table.get(broker_name)
@@ -163,18 +164,18 @@ class HaAdmin:
         return group
 
     async def status(self, address: str) -> HaStatusBody:
-        """Return what one broker says."""
+        """Return the status of one broker."""
         response = await self._request(address, RequestCode.HA_STATUS, None)
         return decode_body(check_answer(response, "status refused", address).body, HaStatusBody)
 
     async def epoch_at(self, server: str, broker_name: str) -> HaEpochResponseHeader | None:
-        """Return what one name server knows; None when it does not answer or keeps no epochs."""
+        """Return the epoch that one name server knows; None if it does not answer or keeps no epochs."""
         return await self._epoch(server, HaEpochRequestHeader(broker_name))
 
     async def _epoch(
-        self, server: str, header: HaEpochRequestHeader, *, tell: bool = False
+        self, server: str, header: HaEpochRequestHeader, *, raises: bool = False
     ) -> HaEpochResponseHeader | None:
-        """Ask or claim; ``tell``: raise ``BrokerAnswerError`` of one that refuses."""
+        """Query or claim; ``raises``: raise ``BrokerAnswerError`` for a refusal."""
         servers = self._admin.instance.name_servers
         try:
             if not await servers.is_pocketmq(server, timeout_ms=self._timeout_ms):
@@ -182,19 +183,19 @@ class HaAdmin:
             response = await servers.request_at(server, RequestCode.HA_EPOCH, header, timeout_ms=self._timeout_ms)
         except (PocketMQError, TimeoutError):
             return None
-        if tell:
+        if raises:
             check_answer(response, "claim refused", server)
         answer = response.header
         return answer if response.code == 0 and isinstance(answer, HaEpochResponseHeader) else None
 
-    # ---- orders
+    # ---- commands
 
     async def claim(
         self, header: HaEpochRequestHeader, known: Mapping[str, int] | None = None
     ) -> dict[str, bool | str | None]:
         """Claim an epoch at every name server; ``known`` is the newest epoch that each knew before.
 
-        Return what each said: whether the claim holds, why it was refused, None of one that said nothing.
+        Return each answer: whether the claim holds, why it was refused, None without an answer.
         """
         known = known or {}
         servers = self._admin.instance.name_servers.addresses
@@ -202,12 +203,12 @@ class HaAdmin:
         return dict(zip(servers, answers, strict=True))
 
     async def _claim_at(self, server: str, header: HaEpochRequestHeader, known: int) -> bool | str | None:
-        """Claim at one name server, a forced claim over several promotions in steps that it takes."""
+        """Claim at one name server; a forced claim over several promotions goes in steps that it accepts."""
         answer: HaEpochResponseHeader | None = None
         steps = _bounded(steps_to(header.epoch, known), header.epoch) if header.force and known else [header.epoch]
         try:
             for number in steps:
-                answer = await self._epoch(server, replace(header, epoch=number), tell=True)
+                answer = await self._epoch(server, replace(header, epoch=number), raises=True)
         except BrokerAnswerError as error:
             return str(error)
         return None if answer is None else answer.granted
@@ -217,8 +218,8 @@ class HaAdmin:
     ) -> HaPromiseResponseHeader | None:
         """Ask one node for its promise; None when it does not answer.
 
-        A node promises nothing that is far above what it knows. One that was away for several promotions, or for some
-        that came to no end, is asked for epochs between, of the same owner. Raises ``BrokerAnswerError``.
+        A node promises no epoch far above the one it knows. One that missed several promotions, completed or not, is
+        asked for intermediate epochs first, of the same owner. Raises ``BrokerAnswerError``.
         """
         known = max([node.promised_epoch, node.fenced_by_epoch, *(each.number for each in node.epochs)])
         answer: Header | None = None
@@ -232,7 +233,7 @@ class HaAdmin:
         return answer if isinstance(answer, HaPromiseResponseHeader) else None
 
     async def hold(self, node: HaStatusBody, hold_ms: int) -> None:
-        """Let a master take no sends for a while; 0 ends that."""
+        """Make a master refuse sends for ``hold_ms``; 0 ends that."""
         await self._order(node.address, RequestCode.HA_HOLD, HaHoldRequestHeader(node.broker_name, hold_ms))
 
     async def promote(self, node: HaStatusBody, epoch: int, owner: str, role: str) -> None:
@@ -248,7 +249,7 @@ class HaAdmin:
         await self._order(address, RequestCode.HA_DEMOTE, header)
 
     async def wait_for(self, address: str, timeout_ms: int, is_there: Any, what: str) -> HaStatusBody:
-        """Ask one broker until ``is_there(status)``; raises ``HaFailed`` when that does not come in time."""
+        """Poll one broker until ``is_there(status)``; raise ``HaFailed`` if that does not happen in time."""
         deadline_ns = self.clock.monotonic_ns() + timeout_ms * 1_000_000
         last = "it did not answer"
         while self.clock.monotonic_ns() < deadline_ns:
@@ -276,7 +277,7 @@ class HaAdmin:
 
 
 def _bounded(steps: Iterable[int], epoch: int) -> list[int]:
-    """Return the steps to ``epoch``; raises ``HaFailed`` where they would be too many."""
+    """Return the steps to ``epoch``; raise ``HaFailed`` if they would be too many."""
     numbers = list(islice(steps, STEPS_MAX + 1))
     if len(numbers) > STEPS_MAX:
         raise HaFailed(

@@ -1,4 +1,4 @@
-"""Administration of queue locks: who has which queue of an ordered group, and taking a lock away.
+"""Administration of queue locks: the holders of the queues of ordered groups, and releasing a lock.
 
 Lives here: ``QueueLockStatus``, ``queue_locks``, ``release_lock``: LOCK_LIST and LOCK_RELEASE of PocketMQ's brokers.
 """
@@ -17,21 +17,21 @@ from pocketmq.remoting.protocol.spec import Header
 
 
 class LocksUnknown(ClientError):
-    """A broker does not tell its locks: RocketMQ's do not."""
+    """A broker does not list its locks: RocketMQ's do not."""
 
     default_cause = Cause.BAD_REQUEST
 
 
 class LockNotFound(ClientError):
-    """The lock is not there (any more)."""
+    """The lock does not exist, or no longer exists."""
 
     default_cause = Cause.BAD_REQUEST
 
 
 @dataclass(slots=True, frozen=True)
 class QueueLockStatus:
-    """One lock. ``info`` has holder, times in ms, token and who waits; ``max_live_ms``: how long the broker keeps it
-    without renewal."""
+    """One lock. ``info`` has holder, times in ms, token and waiting clients; ``max_live_ms``: how long the broker keeps
+    it without renewal."""
 
     queue: MessageQueue
     info: LockInfo
@@ -39,7 +39,7 @@ class QueueLockStatus:
 
     @property
     def is_expired(self) -> bool:
-        """Whether anybody may take it now."""
+        """Whether any client may take it now."""
         return self.info.expires_in_ms < 0
 
 
@@ -62,7 +62,7 @@ async def queue_locks(admin: Admin, *, group: str = "", topic: str = "") -> tupl
 
 
 async def release_lock(admin: Admin, lock: QueueLockStatus) -> None:
-    """Take the lock away that was seen; a later holder's is left alone. Raises ``LockNotFound``."""
+    """Release the lock that was seen; a later holder's lock stays. Raises ``LockNotFound``."""
     name = lock.queue.broker_name
     address = (await admin.masters(broker=name))[name]
     info = lock.info

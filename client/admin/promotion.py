@@ -1,6 +1,6 @@
-"""How another broker becomes the master of a name.
+"""Promotion of another broker to the master of a name.
 
-Lives here: ``promote``: the planned switch while the master lives, the promotion after it went, when each is refused.
+Lives here: ``promote``: the planned switch while the master lives, the promotion after its loss, the refusals of both.
 
 Nothing that was answered SEND_OK under SYNC_MASTER is lost without ``force``: so many nodes promise to take nothing
 from the old master that every set of nodes that can have confirmed a message has one of them, and the one with the
@@ -21,15 +21,15 @@ from pocketmq.remoting.protocol.ha import HaEpochRequestHeader, HaPromiseRespons
 HOLD_MS: Final = 30_000
 CATCH_UP_MS: Final = 20_000
 START_MS: Final = 60_000
-"""How long a broker may take to come back in its new role: recovery reads the end of its log."""
+"""How long a broker may take to restart in its new role: recovery reads the end of its log."""
 TABLES_MS: Final = 3_000
 
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 @dataclass(slots=True, frozen=True)
 class Promoted:
-    """What became true. ``planned``: the old master was alive and everything came over."""
+    """The result. ``planned``: the old master was alive and handed everything over."""
 
     master: HaStatusBody
     old_address: str
@@ -38,13 +38,19 @@ class Promoted:
 
 
 async def promote(
-    ha: HaAdmin, broker_name: str, *, to: str = "", force: bool = False, role: str = "", tell: Tell = lambda text: None
+    ha: HaAdmin,
+    broker_name: str,
+    *,
+    to: str = "",
+    force: bool = False,
+    role: str = "",
+    report: Report = lambda text: None,
 ) -> Promoted:
     """Make the most advanced reachable slave, or the broker at ``to``, the master of a name.
 
     ``force`` goes on without the promises, without the majority of the name servers, and with a log that is not the
-    most advanced, or lacks an epoch that was opened: messages that were confirmed may be lost. Raises ``HaFailed`` with
-    what is true then.
+    most advanced, or lacks an epoch that was opened: confirmed messages may be lost. Raises ``HaFailed`` with the
+    resulting state.
     """
     group = await ha.group(broker_name, [to] if to else [])
     group.check_ours("not promoted")
@@ -58,34 +64,35 @@ async def promote(
     if lacks(leads.last_epoch, opened) and not force:
         raise _lacking(group, leads.address, leads.last_epoch, opened)
     useful = [node for node in group.others if not lacks(node.last_epoch, opened)]
-    if leader is None and len(useful) < needed and not force:  # before anybody is asked to follow nobody else
-        silent = ", ".join(f"{address}: {why}" for address, why in group.silent.items()) or "nobody else is known"
+    # before any node is asked to stop following the old master
+    if leader is None and len(useful) < needed and not force:
+        silent = ", ".join(f"{address}: {why}" for address, why in group.silent.items()) or "no other node is known"
         raise HaFailed(
             "not promoted",
             why=f"{needed} nodes beside the old master must promise, {len(useful)} answered"
             + (f" that have epoch {opened.number}" if opened.number else "")
             + f" ({silent})",
-            hint="start them, or use --force: what only the missing ones have is lost",
+            hint="start them, or use --force: messages that only the missing ones have are lost",
         )
     epoch = next_promotion(group.highest_epoch)
     owner = f"{candidate.node_id}.{secrets.token_hex(4)}"
     if leader is not None:
         try:
-            await _hand_over(ha, leader, candidate, epoch, owner, tell)
+            await _hand_over(ha, leader, candidate, epoch, owner, report)
         except PocketMQError as error:
             if not force:
                 raise
-            tell(f"forced, although {error}")
+            report(f"forced, although {error}")
             await ha.promise(leader, epoch, owner, candidate.address)
     try:
-        promises = await _collect(ha, group, leader, candidate, epoch, owner, force, needed, opened, tell)
+        promises = await _collect(ha, group, leader, candidate, epoch, owner, force, needed, opened, report)
         last_epoch = promises[candidate.address].last_epoch
-        await _claim(ha, group, candidate, epoch, owner, role, last_epoch, force, tell)
+        await _claim(ha, group, candidate, epoch, owner, role, last_epoch, force, report)
     except PocketMQError:
-        if leader is not None:  # it lived, and has all: a name without a master is worse than the old one
-            await _lead_again(ha, leader, epoch, tell)
+        if leader is not None:  # it lives, and has everything: better the old master than none
+            await _lead_again(ha, leader, epoch, report)
         raise
-    tell(f"{candidate.address} becomes {role} in epoch {epoch}")
+    report(f"{candidate.address} becomes {role} in epoch {epoch}")
     await ha.promote(candidate, epoch, owner, role)
     master = await ha.wait_for(
         candidate.address, START_MS, lambda status: status.is_master and status.last_epoch >= epoch, "the promotion"
@@ -93,7 +100,7 @@ async def promote(
     old_address = "" if leader is None else leader.address
     if leader is not None:
         try:
-            tell(f"{leader.address} becomes its slave")
+            report(f"{leader.address} becomes its slave")
             await ha.demote(leader.address, broker_name, max(1, candidate.broker_id))
             await ha.wait_for(leader.address, START_MS, lambda status: status.role == "SLAVE", "the demotion")
         except PocketMQError as error:
@@ -126,19 +133,19 @@ def _choose(group: Group, to: str, force: bool) -> HaStatusBody:
             "not promoted",
             why=f"{candidate.address} ends at {candidate.end_offset} in epoch {candidate.last_epoch}, "
             f"{best.address} at {best.end_offset} in epoch {best.last_epoch}",
-            hint=f"promote {best.address}, or use --force: what is missing is lost",
+            hint=f"promote {best.address}, or use --force: the missing messages are lost",
         )
     return candidate
 
 
 def _lacking(group: Group, address: str, last_epoch: int, opened: Opened) -> HaFailed:
-    silent = "; ".join(f"{each}: {why}" for each, why in group.silent.items()) or "nobody else is known"
+    silent = "; ".join(f"{each}: {why}" for each, why in group.silent.items()) or "no other node is known"
     return HaFailed(
         "not promoted",
         why=f"the log of {address} ends in epoch {last_epoch}, and epoch {opened.number} was opened "
-        f"({opened.told_by}): it lacks what was confirmed since, by slaves that it does not know. Not there: {silent}",
+        f"({opened.told_by}): it lacks messages confirmed since, by slaves that it does not know. Missing: {silent}",
         hint="start the last master, or a slave that has followed it in that epoch, and promote that one; or use "
-        f"--force: what was confirmed from epoch {opened.number} on is lost",
+        f"--force: messages confirmed from epoch {opened.number} on are lost",
     )
 
 
@@ -153,10 +160,10 @@ def _check_name_servers(group: Group, force: bool) -> None:
 
 
 async def _hand_over(
-    ha: HaAdmin, leader: HaStatusBody, candidate: HaStatusBody, epoch: int, owner: str, tell: Tell
+    ha: HaAdmin, leader: HaStatusBody, candidate: HaStatusBody, epoch: int, owner: str, report: Report
 ) -> None:
     """Stop sends, let the candidate reach the master's end, then fence the master."""
-    tell(f"{leader.address} takes no sends; {candidate.address} catches up ({candidate.end_offset:,} bytes so far)")
+    report(f"{leader.address} takes no sends; {candidate.address} catches up ({candidate.end_offset:,} bytes so far)")
     await ha.hold(leader, HOLD_MS)
     try:
         await _catch_up(ha, leader, candidate)
@@ -168,14 +175,14 @@ async def _hand_over(
         raise
     now = await ha.status(candidate.address)
     if now.end_offset < promise.end_offset:
-        tell(f"{candidate.address} lacks {promise.end_offset - now.end_offset} bytes")
-        await _lead_again(ha, leader, epoch, tell)
+        report(f"{candidate.address} lacks {promise.end_offset - now.end_offset} bytes")
+        await _lead_again(ha, leader, epoch, report)
         raise HaFailed("not promoted", why="the slave did not get all of the master's log", hint="try again")
 
 
-async def _lead_again(ha: HaAdmin, leader: HaStatusBody, epoch: int, tell: Tell) -> None:
-    """Let the old master lead on after it was fenced for ``epoch``, which nobody was ordered to lead in."""
-    tell(f"{leader.address} leads again")
+async def _lead_again(ha: HaAdmin, leader: HaStatusBody, epoch: int, report: Report) -> None:
+    """Let the old master lead again after it was fenced for ``epoch``, in which no node was promoted."""
+    report(f"{leader.address} leads again")
     again, owner = next_promotion(epoch), f"{leader.node_id}.{secrets.token_hex(4)}"
     try:
         await ha.promise(leader, again, owner, leader.address)
@@ -183,7 +190,7 @@ async def _lead_again(ha: HaAdmin, leader: HaStatusBody, epoch: int, tell: Tell)
         await ha.wait_for(leader.address, START_MS, lambda status: status.is_master and status.epoch >= again, "that")
     except PocketMQError as error:
         raise HaFailed(
-            "not promoted, and nobody leads now",
+            "not promoted, and no master leads now",
             why=f"{leader.address} had stopped, and did not begin again: {error}",
             hint="run it again",
         ) from error
@@ -208,7 +215,7 @@ async def _catch_up(ha: HaAdmin, leader: HaStatusBody, candidate: HaStatusBody) 
         version = now.topics_version
         await ha.wait_for(candidate.address, TABLES_MS, lambda status: status.topics_version == version, "the mirror")
     except HaFailed:
-        pass  # a topic of the last moment is made again from what is in the log, or by the next send
+        pass  # a topic created last is restored from the log, or by the next send
 
 
 async def _collect(
@@ -221,9 +228,9 @@ async def _collect(
     force: bool,
     needed: int,
     opened: Opened,
-    tell: Tell,
+    report: Report,
 ) -> dict[str, HaPromiseResponseHeader]:
-    """Collect the promises of all nodes but the leader; refuse if they are too few, or show a more advanced log."""
+    """Collect the promises of all nodes except the leader; refuse if too few, or if one has a more advanced log."""
     granted: dict[str, HaPromiseResponseHeader] = {}
     for node in [candidate, *(other for other in group.others if other is not candidate)]:
         answer = await ha.promise(node, epoch, owner, candidate.address)
@@ -232,8 +239,8 @@ async def _collect(
         elif node is candidate:
             text = "it did not answer" if answer is None else f"it has promised epoch {answer.epoch} to {answer.owner}"
             raise HaFailed("not promoted", why=f"{node.address}: {text}", hint="run it again")
-    tell(f"{len(granted)} of {max(needed, len(group.others))} nodes have promised epoch {epoch}")
-    if force or leader is not None:  # a leader that lived has handed over everything
+    report(f"{len(granted)} of {max(needed, len(group.others))} nodes have promised epoch {epoch}")
+    if force or leader is not None:  # a living leader has handed over everything
         return granted
     count = counted(granted, opened)
     if len(count) < needed:
@@ -244,7 +251,7 @@ async def _collect(
             "not promoted",
             why=f"{len(count)} nodes promised epoch {epoch}, {needed} must"
             + (f"; not counted, because newer epochs than theirs were opened: {stale}" if stale else ""),
-            hint="start the others and run it again, or use --force; until then those that promised follow nobody",
+            hint="start the others and run it again, or use --force; until then the promised nodes follow no master",
         )
     own = granted[candidate.address]
     for address, answer in granted.items():
@@ -252,7 +259,7 @@ async def _collect(
             raise HaFailed(
                 "not promoted",
                 why=f"{address} has grown to {answer.end_offset}, {candidate.address} ends at {own.end_offset}",
-                hint="run it again: the most advanced one is chosen anew",
+                hint="run it again: it chooses the most advanced one",
             )
     return granted
 
@@ -266,13 +273,13 @@ async def _claim(
     role: str,
     last_epoch: int,
     force: bool,
-    tell: Tell,
+    report: Report,
 ) -> None:
     header = HaEpochRequestHeader(candidate.broker_name, epoch, owner, candidate.address, role, force, last_epoch)
     known = {server: 0 if answer is None else answer.epoch for server, answer in group.name_servers.items()}
     answers = await ha.claim(header, known)
     granted = sum(answer is True for answer in answers.values())
-    tell(f"{granted} of {len(answers)} name servers know epoch {epoch}")
+    report(f"{granted} of {len(answers)} name servers know epoch {epoch}")
     if 2 * granted > len(answers):
         return
     said = ", ".join(f"{server} {'silent' if answer is None else answer}" for server, answer in answers.items())
@@ -280,6 +287,6 @@ async def _claim(
         raise HaFailed(
             "not promoted",
             why=f"{granted} of {len(answers)} name servers took epoch {epoch}: {said}",
-            hint="run it again; it says what is missing when a master has counted other slaves meanwhile",
+            hint="run it again; if a master has counted other slaves meanwhile, it reports what is missing",
         )
-    tell(f"forced, although {said}")
+    report(f"forced, although {said}")

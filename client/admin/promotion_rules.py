@@ -1,10 +1,10 @@
-"""Whose log may lead, and whose promise counts: judged from what nodes and name servers say.
+"""Which logs may lead, and which promises count, by the reports of nodes and name servers.
 
 Lives here: ``newest_opened``, ``lacks``, ``counted``; no I/O.
 
-A slave that was replaced can have promised and be the only one there; its log lacks what its replacement has confirmed.
-The master opens an epoch before it counts another slave, so whoever lacks that epoch must not lead, and its promise
-says nothing of what was confirmed since.
+A replaced slave may have promised and be the only one left; its log lacks the messages that its replacement confirmed.
+The master opens an epoch before it counts another slave, so a node without that epoch must not lead, and its promise
+says nothing about messages confirmed since.
 """
 
 from collections.abc import Mapping
@@ -17,17 +17,17 @@ from pocketmq.remoting.protocol.ha import HaPromiseResponseHeader, HaStatusBody
 
 @dataclass(slots=True, frozen=True)
 class Opened:
-    """An epoch that was opened, or may have been; ``told_by`` says who knows it."""
+    """An epoch that was opened, or may have been; ``told_by`` names the source."""
 
     number: int
     told_by: str
 
 
 def newest_opened(group: Group, leads: HaStatusBody) -> Opened:
-    """Return the newest epoch that anybody knows to have been opened, seen from the node whose log shall lead.
+    """Return the newest epoch known to have been opened, from the view of the node whose log is to lead.
 
-    A claim of its own at a name server that is not in its log is a promotion that was not finished. A number that was
-    promised and is no promotion's is a master's that was followed.
+    Its own claim at a name server, missing in its log, is an unfinished promotion. A promised number that is no
+    promotion's belongs to a master that was followed.
     """
     known = [Opened(0, "")]
     for node in group.nodes.values():
@@ -41,14 +41,14 @@ def newest_opened(group: Group, leads: HaStatusBody) -> Opened:
 
 
 def lacks(last_epoch: int, opened: Opened) -> bool:
-    """Tell whether a log whose newest epoch is ``last_epoch`` may lack what was confirmed in ``opened``: other slaves
-    than those that it knows of may have been counted there.
+    """Return whether a log whose newest epoch is ``last_epoch`` may lack messages confirmed in ``opened``: slaves it
+    does not know may have been counted there.
     """
     return members_of(last_epoch) < members_of(opened.number)
 
 
 def counted(granted: Mapping[str, HaPromiseResponseHeader], opened: Opened) -> dict[str, HaPromiseResponseHeader]:
-    """Return the promises that count: of nodes that are of the newest set of counted slaves."""
+    """Return the promises that count: of nodes in the newest set of counted slaves."""
     newest = max(
         [opened, *(Opened(answer.last_epoch, "") for answer in granted.values())], key=lambda each: each.number
     )

@@ -1,7 +1,7 @@
 """Finding single messages over all brokers of a topic.
 
-Lives here: ``MessageFinder``: by key or unique id, by offset id, by (queue, offset); what each broker answered, so that
-"not found" can say what was looked at.
+Lives here: ``MessageFinder``: by key or unique id, by offset id, by (queue, offset); the answer of each broker, so that
+"not found" can list the places searched.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ AT_ONCE_MAX = 16
 
 @dataclass(slots=True, frozen=True)
 class Asked:
-    """What one broker said. ``found``: messages; ``remark``: its words when there was none, or the error."""
+    """The answer of one broker. ``found``: messages; ``remark``: its text if there was none, or the error."""
 
     broker_name: str
     address: str
@@ -43,13 +43,13 @@ class Asked:
 
 @dataclass(slots=True)
 class Found:
-    """Messages, oldest first, and who was asked."""
+    """Messages, oldest first, and the brokers queried."""
 
     messages: list[ReceivedMessage] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
 
     def add(self, other: "Found") -> None:
-        """Take in another result; a message that two brokers of one name have counts once."""
+        """Add another result; a message that two brokers of one name have counts once."""
         known = {(each.broker_name, each.physical_offset) for each in self.messages}
         self.messages += [each for each in other.messages if (each.broker_name, each.physical_offset) not in known]
         self.messages.sort(key=lambda each: (each.store_timestamp, each.broker_name, each.physical_offset))
@@ -60,7 +60,7 @@ _Ask = Callable[[str, str], Awaitable[Found]]
 
 
 class MessageFinder:
-    """Asks the brokers of a topic. A broker that fails is noted, and the others are asked all the same."""
+    """Queries the brokers of a topic. A failing broker is recorded, and the others are still queried."""
 
     def __init__(self, admin: Admin) -> None:
         self._instance = admin.instance
@@ -110,7 +110,7 @@ class MessageFinder:
         return found
 
     async def by_offset_id(self, msg_id: str) -> Found:
-        """Return the message with this offset message id. Raises ``MessageIllegal`` for what is no such id."""
+        """Return the message with this offset message id. Raises ``MessageIllegal`` for any other text."""
         host, offset = parse_offset_msg_id(msg_id)
         address = host_text(host)
         what = f"physical offset {offset}"
@@ -165,7 +165,7 @@ class MessageFinder:
         return Found(messages[:1], [Asked(queue.broker_name, address, what, len(messages[:1]), remark)])
 
     async def by_unique_id(self, unique_id: str, topics: list[str]) -> Found:
-        """Look for a unique id in each of these topics, newest knowledge of the caller first; ends at the first hit."""
+        """Search these topics for a unique id, in the caller's order; stop at the first hit."""
         found = Found()
         for topic in topics:
             try:

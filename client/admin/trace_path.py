@@ -1,6 +1,6 @@
-"""The path of one message, as message trace tells it.
+"""The path of one message, from its trace.
 
-Lives here: ``TracePath``: finding the records of a message in the trace topic, bringing them into the order of time.
+Lives here: ``TracePath``: finds the records of a message in the trace topic, and orders them by time.
 """
 
 from collections.abc import Iterable, Sequence
@@ -41,8 +41,8 @@ class Consumption:
 
 @dataclass(slots=True)
 class TracePath:
-    """What is known of one message: ``sends`` (several after a retry), ``stored`` copies in logs, ``consumptions``;
-    each in the order of time. ``asked``: who was asked for trace messages.
+    """The recorded steps of one message: ``sends`` (several after a retry), ``stored`` copies in logs,
+    ``consumptions``; each in the order of time. ``asked``: the brokers queried.
     """
 
     msg_id: str
@@ -75,7 +75,7 @@ def path_of(msg_id: str, records: Iterable[TraceRecord]) -> tuple[list[TraceReco
 
 
 async def find_path(finder: MessageFinder, msg_id: str, trace_topic: str = TRACE_TOPIC, topic: str = "") -> TracePath:
-    """Ask all brokers of the trace topic, and those of the message's topic for the message itself.
+    """Query all brokers of the trace topic, and those of the message's topic for the message itself.
 
     ``topic``: where the message is, if no send of it was traced. Raises ``NoRoute`` when there is no trace topic.
     """

@@ -1,4 +1,4 @@
-"""Open transactions, as operators look at them.
+"""Open transactions, for operators.
 
 Lives here: ``open_transactions``, ``resume_transaction``.
 """
@@ -25,13 +25,13 @@ PAGE: Final = 1000
 
 
 class TransactionsUnknown(ClientError):
-    """A broker does not tell its open transactions: RocketMQ's do not."""
+    """A broker does not list its open transactions: RocketMQ's do not."""
 
     default_cause = Cause.BAD_REQUEST
 
 
 async def open_transactions(admin: Admin, broker: str = "", max_count: int = 1000) -> list[tuple[str, OpenTransaction]]:
-    """Return (broker name, half message) of those that wait, oldest first on each broker, at most ``max_count``.
+    """Return (broker name, half message) of open transactions, oldest first on each broker, at most ``max_count``.
 
     ``broker``: that one only. Raises ``NotFound``, connection errors, ``BrokerAnswerError``, and
     ``TransactionsUnknown`` for a broker that is not PocketMQ's.
@@ -58,7 +58,7 @@ async def open_transactions(admin: Admin, broker: str = "", max_count: int = 100
 
 
 async def resume_transaction(admin: Admin, msg_id: str) -> str:
-    """Let the broker ask once more about a half message that it gave up; return the broker's address.
+    """Let the broker check once more a half message that it gave up; return the broker's address.
 
     ``msg_id``: the offset message id of its copy in ``TRANS_CHECK_MAX_TIME_TOPIC``. Raises ``MessageIllegal``,
     connection errors, ``BrokerAnswerError``.

@@ -39,11 +39,12 @@ COLUMNS = (
     "topic", "broker", "queue_id", "queue_offset", "msg_id", "keys", "tags", "body", "born_timestamp",
     "store_timestamp", "born_host", "reconsume_times",
 )  # fmt: skip
-"""What ``poll_arrow`` returns when not told; ``properties`` (a map) can be asked for."""
+"""The columns ``poll_arrow`` returns by default; ``properties`` (a map) is optional."""
 OPTIONAL_COLUMNS = ("properties",)
 
 UNPACKED_BYTES_MAX = 512 << 20
-"""What the compressed bodies of one pull may grow to: 4 MiB of records can be made to unpack to gigabytes."""
+"""The most bytes that the compressed bodies of one pull may unpack to: 4 MiB of records can be made to unpack to
+gigabytes."""
 
 _INLINE_BYTES = 12  # Arrow columnar format, "variable-size binary view layout": up to 12 bytes live in the view itself
 
@@ -55,7 +56,7 @@ class ArrowMissing(ClientError):
 
 
 class ColumnUnknown(ClientError):
-    """A column was asked for that records do not have, or one is missing or of the wrong type."""
+    """A requested column does not exist, or one is missing or of the wrong type."""
 
     default_cause = Cause.BAD_REQUEST
 
@@ -84,7 +85,7 @@ def check_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
     if columns is None:
         return COLUMNS
     known = COLUMNS + OPTIONAL_COLUMNS
-    if not columns:  # a batch without columns has no rows either: what was read would be lost
+    if not columns:  # a batch without columns has no rows: the messages read would be lost
         raise ColumnUnknown("columns refused", why="none are named", hint="leave them out for all of them")
     for name in columns:
         if name not in known:

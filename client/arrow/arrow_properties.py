@@ -62,7 +62,7 @@ class PropertyTable:
             self.others[row] = decode_properties(buffer[start : start + int(lengths[row])].tobytes())
 
     def _gathered(self, buffer: Bytes, regular: "NDArray[np.bool_]", width: int) -> Bytes:
-        """Return the strings as the rows of a matrix; what is behind a string's end is what follows it."""
+        """Return the strings as the rows of a matrix; bytes beyond a string's end are undefined."""
         fits = regular & (self._starts + width <= len(buffer))
         if fits.all():
             return rows_at(buffer, self._starts, width)
@@ -147,7 +147,7 @@ class PropertyTable:
             return None
 
     def _repeats(self, names: Any) -> bool:
-        """Tell whether a row has a name twice, or may have."""
+        """Return whether a row has a name twice, or may have."""
         ids = names.dictionary_encode().indices.to_numpy()
         most = int(np.bincount(self._rows).max(initial=0))
         if most > PAIRS_MAX:

@@ -1,4 +1,4 @@
-"""Arrow columns to records: what ``send_arrow`` sends, without a ``Message`` per row.
+"""Arrow columns to records for ``send_arrow``, without a ``Message`` per row.
 
 Lives here: reading a batch or table, cutting its rows into parts, rows for one queue.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROW_EXTRA_BYTES = 256
-"""What a row is counted for beside its body."""
+"""Bytes counted for a row beside its body."""
 
 
 class ArrowRows:

@@ -1,4 +1,4 @@
-"""Many records, or many ids, in one piece of memory: what columns become without an object for each row.
+"""Many records, or many ids, in one piece of memory: made from columns without an object per row.
 
 Lives here: ``PackedRecords``, ``PackedIds``.
 """

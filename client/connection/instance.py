@@ -1,4 +1,4 @@
-"""What producers and consumers of one process share: connections, routes, heartbeats, ids.
+"""The shared part of producers and consumers of one process: connections, routes, heartbeats, ids.
 
 Lives here: ``ClientInstance``: the channels to brokers (opened with a heartbeat, so that a broker's announcement is
 known before the first message), the route cache and its refresh, the registration of groups.
@@ -92,7 +92,7 @@ class BrokerConnection:
     """An open connection to a broker. ``announcement`` is None for a real RocketMQ broker: it takes only RocketMQ's own
     requests.
 
-    ``version``: its version as RocketMQ counts them (MQVersion.java), 0 where it did not say.
+    ``version``: its version as RocketMQ counts them (MQVersion.java), 0 if unknown.
     """
 
     broker_name: str
@@ -103,7 +103,7 @@ class BrokerConnection:
 
     @property
     def is_native(self) -> bool:
-        """Whether it takes the native requests, and carries out those of one connection in their order."""
+        """Whether it takes native requests, and carries out those of one connection in order."""
         return self.announcement is not None and bool(self.announcement.native)
 
 
@@ -111,7 +111,7 @@ class TaskSet:
     """The background tasks of one owner; ``cancel`` ends them all and waits for that."""
 
     def __init__(self, supervisor: Supervisor | None = None) -> None:
-        """``supervisor`` hears of those that end with an error nobody expected."""
+        """``supervisor`` reports tasks that end with an unexpected error."""
         self._supervisor = supervisor or Supervisor(StandardLog())
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -126,7 +126,7 @@ class TaskSet:
         return task
 
     def keep(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> "asyncio.Task[None]":
-        """Start a loop, and start it anew whenever it fails."""
+        """Start a loop, and restart it whenever it fails."""
         task = self._supervisor.keep(work, name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -142,7 +142,7 @@ class TaskSet:
             await asyncio.wait(list(self._tasks), timeout=timeout_s)
 
     async def cancel(self) -> None:
-        """Cancel what still runs and wait for its end."""
+        """Cancel running tasks and wait for their end."""
         own = asyncio.current_task()
         tasks = [task for task in self._tasks if task is not own]
         for task in tasks:
@@ -151,7 +151,8 @@ class TaskSet:
 
 
 class ClientInstance:
-    """Shared by every producer and consumer that is given it; each start is matched by a stop, and the last one closes.
+    """Shared by the producers and consumers it is passed to; each start is matched by a stop, and the last stop closes
+    it.
 
     Belongs to one event loop and one process. After a fork every call raises ``ForkedClient``.
     """
@@ -211,7 +212,7 @@ class ClientInstance:
         return cast(_T, found)
 
     def check_process(self) -> None:
-        """Raise ``ForkedClient`` in a child process, ``NotStarted`` when nobody started the instance."""
+        """Raise ``ForkedClient`` in a child process, ``NotStarted`` if the instance was not started."""
         if os.getpid() != self._pid:
             raise ForkedClient(
                 "client used after a fork",
@@ -253,7 +254,7 @@ class ClientInstance:
     # -- routes ------------------------------------------------------------------------------------------------
 
     async def route(self, topic: str, *, timeout_ms: float, for_send: bool = False) -> TopicRoute:
-        """Return the topic's route, from the cache or asked now.
+        """Return the topic's route, from the cache or from a name server.
 
         ``for_send``: for a topic without a route return that of TBW102, so that the broker creates the topic
         (DefaultMQProducerImpl.tryToFindTopicPublishInfo). Raises ``NoRoute``, ``NoNameServer``.
@@ -319,7 +320,7 @@ class ClientInstance:
         return route
 
     async def refresh(self, topic: str, *, for_send: bool = False) -> TopicRoute:
-        """Ask the name server now, whatever the cache says."""
+        """Fetch a topic's route from the name server, past the cache."""
         self.check_process()
         timeout_ms = self.options.api_timeout_ms
         route: TopicRoute = await self._wait(self._fetch(topic, for_send), timeout_ms, f"route of {topic}", NoRoute)
@@ -419,7 +420,7 @@ class ClientInstance:
     ) -> None:
         """Name a consumer group in the heartbeats; ``changed`` is called when a broker reports new members.
 
-        ``asked``: answers what an administrator asks this group's consumer through a broker.
+        ``asked``: answers an administrator's requests to this group's consumer, sent through a broker.
         """
         if group in self._consumers:
             raise ConfigError(
@@ -448,7 +449,7 @@ class ClientInstance:
             await self._unregister(UnregisterClientRequestHeader(client_id=self.client_id, consumer_group=group))
 
     async def _unregister(self, header: UnregisterClientRequestHeader) -> None:
-        async def tell(connection: BrokerConnection) -> None:
+        async def unregister(connection: BrokerConnection) -> None:
             try:
                 await connection.channel.request(
                     RequestCode.UNREGISTER_CLIENT, header, timeout_ms=self.options.api_timeout_ms
@@ -457,7 +458,7 @@ class ClientInstance:
                 self.log.info("unregister_failed", address=connection.address, error=str(error))
 
         await asyncio.gather(
-            *(tell(connection) for connection in self._connections.values() if not connection.channel.closed)
+            *(unregister(connection) for connection in self._connections.values() if not connection.channel.closed)
         )
 
     async def heartbeat(self) -> None:
@@ -483,7 +484,7 @@ class ClientInstance:
         await asyncio.gather(*(beat(address, name) for address, name in wanted.items()))
 
     async def beat(self, connection: BrokerConnection, *, timeout_ms: int) -> None:
-        """Send one heartbeat, so that a broker knows now which groups this client has. Raises its refusal."""
+        """Send one heartbeat, so that a broker knows this client's groups now. Raises its refusal."""
         response = await connection.channel.request(
             RequestCode.HEART_BEAT, None, self._heartbeat_body(), timeout_ms=timeout_ms
         )
@@ -513,13 +514,13 @@ class ClientInstance:
         self._request_handlers.setdefault(int(code), []).append(handler)
 
     def remove_request_handler(self, code: int, handler: RequestHandler) -> None:
-        """Let it see no more."""
+        """Remove a request handler."""
         handlers = self._request_handlers.get(int(code), [])
         if handler in handlers:
             handlers.remove(handler)
 
     def _on_request(self, channel: ClientChannel, request: Request) -> None:
-        """Take a request that a broker sent."""
+        """Dispatch a request from a broker."""
         for handler in list(self._request_handlers.get(request.code, ())):
             try:
                 handler(channel, request)

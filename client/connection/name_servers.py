@@ -18,7 +18,7 @@ from pocketmq.remoting.protocol.spec import Header
 
 ADDRESSES_MAX = 64
 ONE_SERVER_MS_MIN = 500
-"""Each further name server gets at least this share of the time, so that one dead address does not use it all."""
+"""Each further name server gets at least this share of the time, so that one dead address does not use up all of it."""
 
 
 def parse_addresses(namesrv: str | Sequence[str]) -> list[str]:
@@ -85,13 +85,14 @@ class NameServers:
         )
 
     async def request_at(self, address: str, code: int, header: Header | None, *, timeout_ms: float) -> Response:
-        """Ask one name server, whichever is in use."""
+        """Send a request to one name server, whether in use or not."""
         async with asyncio.timeout(timeout_ms / 1000):
             channel = await self._pool.get(address)
         return await channel.request(code, header, timeout_ms=int(timeout_ms))
 
     async def is_pocketmq(self, address: str, *, timeout_ms: float) -> bool:
-        """Tell whether a name server is one of ours: RocketMQ's do not know our codes, and 4.9 does not refuse them."""
+        """Return whether a name server is PocketMQ's: RocketMQ's do not know our codes, and 4.9 does not refuse
+        them."""
         async with asyncio.timeout(timeout_ms / 1000):
             channel = await self._pool.get(address)
         return channel.announcement is not None

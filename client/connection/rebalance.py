@@ -1,7 +1,7 @@
-"""Which consumer of a group reads which queue: RocketMQ's allocation strategies as pure functions.
+"""The assignment of queues to the consumers of a group: RocketMQ's allocation strategies as pure functions.
 
 Every member of a group computes the same answer from the same sorted lists, so no coordinator is needed.
-Lives here: the strategies and the difference between what a consumer has and what it should have.
+Lives here: the strategies, and the difference between a consumer's held and assigned queues.
 """
 
 import bisect
@@ -48,7 +48,8 @@ def allocate_by_circle(
 
 
 def allocate_by_config(fixed: Iterable[MessageQueue]) -> AllocateStrategy:
-    """Return a strategy that always gives these queues, whoever else is there (AllocateMessageQueueByConfig.java)."""
+    """Return a strategy that always assigns these queues, whatever the other members
+    (AllocateMessageQueueByConfig.java)."""
     chosen = sorted(set(fixed))
 
     def allocate(
@@ -176,7 +177,7 @@ def strategy_of(chosen: str | AllocateStrategy) -> AllocateStrategy:
 
 
 class Change(NamedTuple):
-    """What a rebalance takes away and gives."""
+    """The queues that a rebalance takes away and assigns."""
 
     revoked: list[MessageQueue]
     assigned: list[MessageQueue]
@@ -190,10 +191,10 @@ def rebalance(
     client_ids: Iterable[str],
     held: Collection[MessageQueue],
 ) -> Change:
-    """Compare what ``client_id`` holds of these queues with what it should hold.
+    """Compare the queues that ``client_id`` holds with those it should hold.
 
-    Sorts both lists first, as every member does. When the own id is missing from ``client_ids`` nothing changes: the
-    group's broker does not know us yet (RebalanceImpl.java).
+    Sorts both lists first, as every member does. If ``client_ids`` lacks its own id nothing changes: the group's broker
+    does not know us yet (RebalanceImpl.java).
     """
     members = sorted(set(client_ids))
     if client_id not in members:

@@ -1,8 +1,7 @@
-"""What a broker says beside the text of a refusal: cause, stored or not, when to come again, where the time went.
+"""The fields of a refusal beside its text: cause, stored or not, when to retry, where the time went.
 
 Lives here: reading the fields ``cause``, ``stored``, ``retry_after_ms`` and ``stages`` of an answer, its text, and the
-codes that mean "not stored" by themselves.
-A real RocketMQ sends none of these fields: then nothing is known, and nothing is made up.
+codes that imply "not stored". A real RocketMQ sends none of these fields: then nothing is known or assumed.
 """
 
 from collections.abc import Mapping
@@ -14,9 +13,9 @@ from pocketmq.remoting.codes import ResponseCode
 STAGES_CHARS_MAX = 500
 """A longer list of stages is no list of stages."""
 REMARK_CHARS_MAX = 2_000
-"""Kept of a broker's text: each attempt of each failed send holds one."""
+"""Characters kept of a broker's text: each attempt of each failed send holds one."""
 RETRY_AFTER_MS_MAX = 3_600_000
-"""A longer wait is taken as this one: it ends every send all the same."""
+"""A longer wait counts as this one: either ends every send."""
 CODES_NEVER_STORED = frozenset(
     {
         ResponseCode.SYSTEM_BUSY,
@@ -33,7 +32,7 @@ _STORED = {stored.value: stored for stored in Stored}
 
 
 class RefusalFacts(NamedTuple):
-    """``cause`` and ``stored`` are None where the peer did not say, ``retry_after_ms`` 0, ``stages`` empty."""
+    """``cause`` and ``stored`` are None if the peer did not send them, ``retry_after_ms`` 0, ``stages`` empty."""
 
     cause: Cause | None = None
     stored: Stored | None = None
@@ -41,13 +40,13 @@ class RefusalFacts(NamedTuple):
     stages: str = ""
 
 
-NOTHING_SAID = RefusalFacts()
+NO_FACTS = RefusalFacts()
 
 
 def refusal_facts(extra: Mapping[str, str]) -> RefusalFacts:
-    """Return what an answer's extra fields say. Never raises: the fields come from a peer."""
+    """Return the facts in an answer's extra fields. Never raises: the fields come from a peer."""
     if not extra:
-        return NOTHING_SAID
+        return NO_FACTS
     stages = extra.get("stages", "")
     return RefusalFacts(
         _CAUSES.get(extra.get("cause", "")),
@@ -58,7 +57,7 @@ def refusal_facts(extra: Mapping[str, str]) -> RefusalFacts:
 
 
 def remark_text(remark: str) -> str:
-    """Return a broker's text as one line that may be shown: it comes from a peer, and goes to terminals and logs."""
+    """Return a broker's text as one printable line: it comes from a peer, and goes to terminals and logs."""
     if len(remark) > REMARK_CHARS_MAX:
         remark = remark[:REMARK_CHARS_MAX] + "…"
     return remark if remark.isprintable() else "".join(c if c.isprintable() else " " for c in remark)

@@ -42,7 +42,7 @@ class ReplyTable:
         return len(self._waiting)
 
     def add(self, correlation_id: str, future: "asyncio.Future[ReceivedMessage]") -> None:
-        """Let ``future`` wait. Raises ``RemotingTooMuchRequestError`` when too many do."""
+        """Register a waiting request. Raises ``RemotingTooMuchRequestError`` when too many wait."""
         if len(self._waiting) >= self._count_max:
             raise RemotingTooMuchRequestError(
                 "request refused", why=f"{len(self._waiting)} wait for their replies", hint="wait for some of them"
@@ -50,11 +50,11 @@ class ReplyTable:
         self._waiting[correlation_id] = future
 
     def remove(self, correlation_id: str) -> None:
-        """Wait no longer."""
+        """Remove a request."""
         self._waiting.pop(correlation_id, None)
 
     def _on_request(self, channel: ClientChannel, request: Request) -> None:
-        """Take a reply, and tell the broker whether a request was waiting for it."""
+        """Take a reply, and answer the broker whether a request was waiting for it."""
         remark = self._take(channel, request)
         if remark:
             self._instance.log.info("reply_not_taken", address=channel.address, why=remark)
@@ -70,7 +70,7 @@ class ReplyTable:
             )
 
     def _take(self, channel: ClientChannel, request: Request) -> str:
-        """Hand a reply to its request; return why that was not possible, or nothing."""
+        """Hand a reply to its request; return why that was not possible, or an empty string."""
         header = request.header
         if not isinstance(header, ReplyMessageRequestHeader):
             return "it has no header"
@@ -93,7 +93,7 @@ class ReplyTable:
 def _received(
     header: ReplyMessageRequestHeader, body: Any, broker_name: str, instance: ClientInstance
 ) -> ReceivedMessage:
-    """Return a pushed reply as a message; it has no place in a queue of its own. Raises ``PocketMQError``."""
+    """Return a pushed reply as a message; it has no place in a queue. Raises ``PocketMQError``."""
     properties = decode_properties(header.properties.encode("utf-8", "replace"))
     properties[names.ARRIVE_TIME] = str(instance.clock.now_ms())
     record = encode_record(

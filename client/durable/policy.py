@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 
 from pocketmq.client.message.request_message import ReplyMessage, RequestMessage
 from pocketmq.client.message.transaction_message import HalfMessage
+from pocketmq.client.sender.retry import backoff_ms
 from pocketmq.common.errors import ConfigError
 from pocketmq.common.message import Message
 
@@ -68,7 +69,7 @@ class RetryRule:
 
     def pause_ms(self, attempts: int, rng: random.Random) -> int:
         """Return the pause after ``attempts`` resends; 0: before the first."""
-        pause_ms = min(self.backoff_ms_first << min(attempts, 32), self.backoff_ms_max)
+        pause_ms = backoff_ms(attempts, self.backoff_ms_first, self.backoff_ms_max)
         return max(int(pause_ms * rng.uniform(0.75, 1.0)), 1)
 
     def exhausted(self, attempts: int, kept_ms: int, now_ms: int) -> str:

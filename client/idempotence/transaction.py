@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Marker(Protocol):
-    """What a transaction needs of ``Idempotent``."""
+    """The parts of ``Idempotent`` that a transaction needs."""
 
     store: MarkStore
     counts: Counts
@@ -43,7 +43,7 @@ class Marker(Protocol):
 
 
 class EffectInFlight(MarkStoreUnavailable):
-    """Another handler, one without a transaction, holds the claim of a message: later."""
+    """Another handler, without a transaction, holds the claim of a message: try later."""
 
 
 def sql_store(store: MarkStore) -> "SqlStore":
@@ -64,7 +64,7 @@ class _Rollback(Exception):
 def _mark(
     marker: Marker, connection: "Connection", messages: Sequence[ReceivedMessage], scope: str
 ) -> tuple[list[ReceivedMessage], list[ReceivedMessage]]:
-    """Mark in the transaction of ``connection``; return (messages to handle now, messages that come later)."""
+    """Mark in the transaction of ``connection``; return (messages to handle now, messages to put off)."""
     keys: dict[str, ReceivedMessage] = {}
     for message in messages:
         keys.setdefault(marker.key_of(message, scope), message)
@@ -85,7 +85,8 @@ def _mark(
 
 
 async def run_in_transaction(marker: Marker, handler: Callable[..., Any], argument: Any, scope: str) -> Any:
-    """Call ``handler(argument, connection)`` for what is not done, in a thread and a transaction; return its answer."""
+    """Call ``handler(argument, connection)`` for messages not done, in a thread and a transaction; return its
+    answer."""
     store = sql_store(marker.store)
     is_batch = isinstance(argument, list)
     messages: list[ReceivedMessage] = argument if is_batch else [argument]
@@ -104,7 +105,7 @@ async def run_in_transaction(marker: Marker, handler: Callable[..., Any], argume
                     raise _Rollback
         except _Rollback:
             marker.counts.failed += len(new)
-            # what is half done cannot be kept: all of the call comes again
+            # a partial result cannot be kept: the whole call is repeated
             answered = outcome_of(answer, new)
             return Later(delay_level=answered.delay_level, messages=[*new, *busy], suspend_ms=answered.suspend_ms)
         except BaseException:
@@ -129,7 +130,7 @@ class Transaction:
 
     @property
     def is_first(self) -> bool:
-        """Whether there is anything to do."""
+        """Whether any message is to be handled."""
         return bool(self.new)
 
     async def __aenter__(self) -> Self:
@@ -138,7 +139,7 @@ class Transaction:
         try:
             await asyncio.shield(beginning)
         except asyncio.CancelledError:
-            beginning.add_done_callback(self._forget)  # it goes on in its thread; nobody will end what it begins
+            beginning.add_done_callback(self._forget)  # it goes on in its thread: close its connection then
             raise
         return self
 

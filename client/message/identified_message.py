@@ -1,6 +1,6 @@
 """Messages whose unique id the application chose, so that sending one again after a crash gives the same id.
 
-Lives here: ``IdentifiedMessage``, and where ids of sends come from.
+Lives here: ``IdentifiedMessage``, and the ids of sends.
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ _DIGITS = frozenset("0123456789ABCDEF")
 class IdentifiedMessage(Message):
     """A message with its own ``msg_id``: 32 upper-case hex digits, as the generated ids are.
 
-    An application that is killed does not know what became of its last sends. If it derives the id from what the
-    message says (``uuid.uuid5(...).hex.upper()``) and sends them again, consumers can tell the copies. Two different
+    A killed application does not know the outcome of its last sends. If it derives the id from the contents of the
+    message (``uuid.uuid5(...).hex.upper()``) and sends them again, consumers can recognize the copies. Two different
     messages must never get the same id.
     """
 

@@ -1,4 +1,4 @@
-"""What a producer gets back: where a message is, and what the broker promised.
+"""The results of sends: where a message is stored, and the broker's promise.
 
 Lives here: ``SendStatus``, ``Receipt``, ``SectionOutcome``, which the receipts of one section share, and the sequences
 of receipts that a batch returns.
@@ -17,7 +17,7 @@ from pocketmq.remoting.codes import ResponseCode
 
 
 class SendStatus(enum.Enum):
-    """What is true of a stored message (RocketMQ SendStatus.java). The first four mean: it is in the broker's log.
+    """The state of a stored message (RocketMQ SendStatus.java). The first four mean: it is in the broker's log.
 
     The last is ours: no broker has confirmed it, the client's retry store holds it (``durable.receipt``).
     """
@@ -114,8 +114,8 @@ class SectionOutcome:
         region: str = "DefaultRegion",
         trace_on: bool = True,
     ) -> None:
-        """``flush``: how the broker flushes, as it announces it; empty where it does not. ``in_sync_replicas``: copies
-        that had the messages before SEND_OK, as it announces it. ``region``, ``trace_on``: for message trace.
+        """``flush``: how the broker flushes, as announced; empty if it is not. ``in_sync_replicas``: copies that had
+        the messages before SEND_OK, as announced. ``region``, ``trace_on``: for message trace.
         """
         self.region = region
         self.trace_on = trace_on
@@ -169,7 +169,7 @@ class Receipt:
 
     @property
     def status(self) -> SendStatus:
-        """What is true of the message; ``durability`` says it in words."""
+        """The state of the message; ``durability`` describes it."""
         return self._outcome.status
 
     @property
@@ -209,7 +209,7 @@ class Receipt:
 
     @property
     def attempts(self) -> int:
-        """How many tries it took; 1 is the usual."""
+        """The number of attempts, usually 1."""
         return self._outcome.attempts
 
     @property
@@ -229,7 +229,7 @@ class Receipt:
 
     @property
     def durability(self) -> str:
-        """What the broker's answer promises, in words."""
+        """The promise of the broker's answer, in words."""
         outcome = self._outcome
         if outcome.status is not SendStatus.SEND_OK:
             return _DURABILITY[outcome.status]
@@ -248,7 +248,7 @@ class Receipt:
 
 
 class _ReceiptSequence(Sequence[Receipt]):
-    """Receipts that are made when somebody asks for them: a batch of thousands is mostly asked for none."""
+    """Receipts made on access: most of a large batch are never read."""
 
     __slots__ = ()
 

@@ -104,6 +104,6 @@ def reply_to(
 
 
 def is_request(message: ReceivedMessage) -> bool:
-    """Tell whether the sender of a message waits for a reply."""
+    """Return whether the sender of a message waits for a reply."""
     known = message.properties
     return bool(known.get(names.CORRELATION_ID) and known.get(names.REPLY_TO_CLIENT)) and names.MSG_TYPE not in known

@@ -1,4 +1,4 @@
-"""What a transaction is made of on the client's side: the half message, the states, what the caller gets.
+"""The parts of a transaction on the client's side: the half message, the states, the result.
 
 Lives here: ``HalfMessage``, ``LocalTransactionState``, ``as_state``, ``TransactionReceipt``, the errors.
 """
@@ -19,7 +19,7 @@ CHECK_IMMUNITY_SEC_MAX: Final = 7 * 86_400
 
 
 class LocalTransactionState(enum.Enum):
-    """What a local transaction, or a check of one, says (RocketMQ LocalTransactionState); the values are the wire's."""
+    """The result of a local transaction or of its check (RocketMQ LocalTransactionState); the values are the wire's."""
 
     COMMIT_MESSAGE = TRANSACTION_COMMIT
     ROLLBACK_MESSAGE = TRANSACTION_ROLLBACK
@@ -41,10 +41,10 @@ class TransactionNotBegun(ClientError):
 
 
 class TransactionRefused(ClientError):
-    """The broker does not take the decision on a half message: it has ended otherwise, or is not there.
+    """The broker does not take the decision on a half message: it ended differently, or does not exist.
 
     ``answer_code`` is RocketMQ's response code: 200 it was committed, 201 it was rolled back, 4 it was given up after
-    too many checks, 1 it is not known. The local transaction is not undone by this.
+    too many checks, 1 it is unknown. The local transaction is not undone by this.
     """
 
     default_cause = Cause.BAD_REQUEST
@@ -81,7 +81,7 @@ class TransactionReceipt(msgspec.Struct, frozen=True, gc=False):
 class HalfMessage(Message):
     """A message as the first half of a transaction. Only a ``TransactionProducer`` makes one.
 
-    ``msg_id`` is known to the local transaction, which should store it: so the check can tell one try from another.
+    ``msg_id`` is known to the local transaction, which should store it: so the check can distinguish tries.
     """
 
     __slots__ = ("check_immunity_sec", "msg_id", "producer_group")

@@ -1,4 +1,4 @@
-"""What a producer accepts: the check of a message before anything is built from it.
+"""The check of a message before a record is built from it.
 
 Lives here: the rules for topic, body, tags, keys, properties and numbers, and whether a message is plain.
 """
@@ -19,7 +19,7 @@ DELAY_LEVEL_MAX: Final = 18
 """Levels of a broker with default settings (MessageStoreConfig.java messageDelayLevel)."""
 
 TIME_MS_MAX: Final = 10**15
-"""Year 33658: whatever is beyond was not meant as ms."""
+"""Year 33658: larger values were not meant as ms."""
 
 SYSTEM_PROPERTIES: Final = RESERVED | frozenset(
     {
@@ -45,7 +45,7 @@ def check_sendable_topic(topic: str) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _check_topic_text(topic: str) -> bool:
-    """Judge a topic once: a producer sends to few, and a refusal is not kept."""
+    """Check a topic once: a producer sends to few, and a refusal is not cached."""
     check_topic_name(topic)
     if is_send_forbidden(topic):
         raise TopicIllegal("topic refused", why=f"Sending message to topic[{topic}] is forbidden.")
@@ -100,7 +100,7 @@ def check_message(message: Message, max_message_size: int) -> bool:
 
 
 def _check_times(message: Message) -> None:
-    """Check the times of a timed message; how far ahead they may lie the broker knows."""
+    """Check the times of a timed message; the broker limits how far ahead they may lie."""
     given = (message.delay_time_level or None, message.delay_time_ms, message.deliver_time_ms)
     if given.count(None) < len(DELAYS) - 1:
         raise _illegal(", ".join(DELAYS), "more than one of them is set", "set one of them")

@@ -2,7 +2,7 @@
 
     producer, producer_options   the face and its settings
     pending_send                 a send that the short path does not take
-    stages, send_chain           what is done to sends beside sending them: the protocol, and the chain of a producer
+    stages, send_chain concerns beside sending: the protocol, and the chain of a producer
     compression, send_trace      two stages: smaller bodies; message trace
     submission                   the way of single sends: checks, keys, queues, the frames of a turn
     selectors                    the queue of a message with a key, of a user's choice, of a reply

@@ -1,9 +1,9 @@
-"""Natural batching: what is sent in one turn of the event loop to one broker leaves in one frame.
+"""Natural batching: sends of one turn of the event loop to one broker leave in one frame.
 
 Lives here: ``Accumulator``, which fills and closes sections and frames. Pure: it neither sends nor waits; its owner
 calls ``flush`` at the end of the turn.
 
-The hot path is one look-up and five appends a message; everything else is done once per section or frame.
+The hot path is one lookup and five appends per message; everything else is done once per section or frame.
 """
 
 from asyncio import Future
@@ -66,7 +66,7 @@ class Accumulator:
         return frame.size_bytes >= self.frame_bytes_max
 
     def take(self, frame: Frame) -> Frame:
-        """Close ``frame``: nothing is added to it any more."""
+        """Close ``frame``: no section is added to it from now on."""
         del self._frames[frame.broker_name, frame.wait, frame.oneway, frame.half]
         for section in frame.sections:
             if section.key is not None:
@@ -77,6 +77,6 @@ class Accumulator:
         return frame
 
     def flush(self) -> list[Frame]:
-        """Close and return every frame that holds something."""
+        """Close and return every frame that is not empty."""
         frames = [self.take(frame) for frame in list(self._frames.values())]
         return [frame for frame in frames if frame.sections]

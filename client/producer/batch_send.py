@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pocketmq.client.arrow.row_records import MessageRows
 
 ALIKE_MIN = 16
-"""From here on messages that are alike are cheaper to build together."""
+"""From so many on, messages that are alike are cheaper to build together."""
 
 _Waits = list[tuple[Places, "asyncio.Future[Sequence[Receipt]]"]]
 
@@ -61,7 +61,7 @@ class BatchSend:
         groups: dict[tuple[str, bool, bool], list[int]] = {}
         judged: dict[tuple[str, str], list[int]] = {}
         alike: dict[tuple[str, bool, bool], str | None] = {}
-        # The group of a simple message with this topic and these tags: one like it was checked.
+        # the groups of simple messages by topic and tags: one like them was checked
         for index, message in enumerate(batch):
             is_simple = type(message) is Message and type(message.topic) is str and self._is_simple(message)
             if is_simple:
@@ -155,7 +155,7 @@ class BatchSend:
             )
             fill(section, part)
             waits.append((part, self._sections.send(section)))
-            await asyncio.sleep(0)  # this part leaves while the next is built
+            await asyncio.sleep(0)  # this part leaves while the next one is built
 
 
 Group = tuple[str, bool, bool, str | None, list[int]]
@@ -163,7 +163,7 @@ Group = tuple[str, bool, bool, str | None, list[int]]
 
 
 def _check_batchable(index: int, message: Message) -> None:
-    """Raise ``MessageIllegal`` for what no batch may hold."""
+    """Raise ``MessageIllegal`` for a message that no batch may hold."""
     if not message.is_plain_kind:
         raise MessageIllegal(
             "batch refused",

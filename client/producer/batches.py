@@ -1,4 +1,4 @@
-"""How a batch is taken apart, and how its receipts come together again.
+"""Splitting a batch, and collecting its receipts.
 
 Lives here: sorting by queue, cutting into parts of about one frame, waiting for all parts. No state.
 """
@@ -18,7 +18,7 @@ from pocketmq.client.sender.section import FRAME_BYTES_TARGET, UNBUILT_EXTRA_BYT
 from pocketmq.common.message import Message
 
 Places = list[int] | NDArray[np.int64]
-"""Where the messages of a part are in their batch."""
+"""The positions of a part's messages in their batch."""
 PlacesT = TypeVar("PlacesT", list[int], NDArray[np.int64])
 
 

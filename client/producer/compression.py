@@ -1,10 +1,11 @@
-"""Compressing what a producer sends, as a stage: which bodies, and where.
+"""Compression of message bodies, as a stage: which bodies, and where.
 
-Lives here: ``Compression``: the settings, whether a message is worth it, packing here or in a thread.
+Lives here: ``Compression``: the settings, the choice of bodies, compression here or in a thread.
 
 As in RocketMQ a body of ``compress_msg_body_over_howmuch`` bytes or more is compressed, and its sysFlag says how; the
-log keeps it so, and whoever reads it unpacks it. Batches (``send_batch``, ``send_arrow``) travel unpacked, as there.
-Ours: a body that does not get smaller is sent as it is, and no type is the default (docs/message-kinds.md).
+log keeps it so, and the reader unpacks it. Batches (``send_batch``, ``send_arrow``) travel uncompressed, as in
+RocketMQ. Ours: a body that does not get smaller is sent as it is, and compression is off by default
+(docs/message-kinds.md).
 """
 
 import asyncio
@@ -26,7 +27,7 @@ OFF_LOOP_BYTES: Final = {
     CompressionType.LZ4: 512 << 10,
 }
 """Bodies from here on are compressed in a thread: about 0.4 ms of work (``python -m bench compression``), below which
-the way there and back costs as much."""
+the hop to the thread costs as much."""
 
 
 def compression_type_of(value: object) -> CompressionType:
@@ -41,8 +42,8 @@ def compression_type_of(value: object) -> CompressionType:
 
 
 class Compression(SendStage):
-    """How one producer compresses. Raises ``ConfigError``, or ``CompressionMissing`` for a library that is not there:
-    now, not at the first large message.
+    """How one producer compresses. Raises ``ConfigError``, or ``CompressionMissing`` for a missing library: now, not at
+    the first large message.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Compression(SendStage):
     def enter(self, send: PendingSend) -> "asyncio.Future[None] | None":
         """Compress the body of a checked message where that is worth it; return a future if a thread does it.
 
-        What is sent is ``message.packed`` as long as ``message.body`` is the same object.
+        ``message.packed`` is sent while ``message.body`` is the same object.
         """
         message = send.message
         body = message.body

@@ -1,6 +1,6 @@
-"""Sends that cannot enter a section yet: their topic's route is looked up, or a stage still works on their body.
+"""Sends that cannot enter a section yet: their topic's route is being fetched, or a stage still works on their body.
 
-Lives here: ``Parking``. Behind a send that waits, all later ones of its topic wait too: they keep their order.
+Lives here: ``Parking``. Behind a waiting send all later ones of its topic wait too: they keep their order.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ from pocketmq.remoting.errors import RemotingTooMuchRequestError
 class Parking:
     """The parked sends of one producer, by topic. Belongs to its event loop.
 
-    ``place(send, route)`` puts a send into a section. ``unrouted`` may take over a send that found no route. What is
-    parked is counted as in flight.
+    ``place(send, route)`` puts a send into a section. ``unrouted`` may take over a send that found no route. Parked
+    sends count as in flight.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Parking:
         self.tasks = TaskSet(instance.supervisor)
 
     def park(self, send: PendingSend) -> None:
-        """Hold a send until the route of its topic is known and those before it have left."""
+        """Hold a send until the route of its topic is known and earlier ones have left."""
         topic = send.message.topic
         waiting = self.waiting.get(topic)
         if waiting is None:
@@ -103,7 +103,7 @@ class Parking:
             self._enter(send, route)
 
     async def _wait_ready(self, topic: str, route: TopicRoute) -> None:
-        """Let in what waits, in order, as long as some of it is not ready."""
+        """Let waiting sends in, in order, until all the rest are ready."""
         waiting = self.waiting.get(topic, [])
         while any(send.ready is not None and not send.ready.done() for send in waiting):
             first = waiting[0]
@@ -117,7 +117,7 @@ class Parking:
         """Let in a send that was held in memory by itself."""
         self._in_flight.remove(send.size_bytes, 1, send.oneway)
         error = send.ready.exception() if send.ready is not None else None
-        if error is not None:  # only compression needs time so far; the body is sent as it is
+        if error is not None:  # only compression uses ``ready`` so far: send the body uncompressed
             self._instance.log.error("compression_failed", topic=send.message.topic, error=repr(error))
         try:
             self._place(send, route)

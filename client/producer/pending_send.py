@@ -1,7 +1,7 @@
 """A send on its way into a section.
 
 Lives here: ``PendingSend``, made for every send that the short path of ``send_nowait`` does not take, and
-``SendHooks``, what the stages of the producer do to it on its way.
+``SendHooks``, the calls of the producer's stages on its way.
 """
 
 from asyncio import Future
@@ -21,8 +21,8 @@ from pocketmq.common.message import Message
 class PendingSend:
     """A checked message with its receipt's future (None for oneway sends). Times are monotonic ns.
 
-    ``plain``: fit for a native append. ``own_time``: its timeout is not the producer's. ``ready``: what the message
-    waits for before it may enter a section, or None.
+    ``plain``: fit for a native append. ``own_time``: its timeout is not the producer's. ``ready``: the future to wait
+    for before it may enter a section, or None.
     """
 
     message: Message
@@ -38,12 +38,12 @@ class PendingSend:
 
     @property
     def size_bytes(self) -> int:
-        """What it counts for while it is held in memory by itself."""
+        """The bytes it counts for while it is held in memory by itself."""
         return len(self.message.body) + UNBUILT_EXTRA_BYTES
 
 
 class Unrouted(Protocol):
-    """What may take over a send that found no route."""
+    """May take over a send that found no route."""
 
     def __call__(self, send: PendingSend, error: PocketMQError, *, early: bool) -> bool:
         """Take it over, or return False (``stages.SendStage.unrouted``)."""
@@ -52,7 +52,7 @@ class Unrouted(Protocol):
 
 @dataclass(slots=True, frozen=True)
 class SendHooks:
-    """What the stages of a producer do to its single sends; None where no stage does. ``stages.SendStage`` explains
+    """The calls of a producer's stages for its single sends; None where no stage has one. ``stages.SendStage`` explains
     each. A body of up to ``body_bytes_max`` bytes may take the short path past all of them.
     """
 

@@ -1,7 +1,7 @@
 """The producer: messages in, receipts out.
 
 Lives here: ``Producer``: its options, the ways to send, start and stop. ``submission`` brings single sends into
-sections; ``parking``, ``batch_send`` and the stages (``stages``) have what not every send needs.
+sections; ``parking``, ``batch_send`` and the stages (``stages``) do the work that not every send needs.
 """
 
 import asyncio
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 STOP_SLACK_S = 0.25
-"""How much longer than the send timeout a stop waits: timeouts are noticed a little late."""
+"""How much longer than the send timeout a stop waits: timeouts fire a little late."""
 
 
 class Producer(Lifecycle):
     """Sends messages. ``async with Producer(group=..., namesrv=...) as producer: await producer.send(Message(...))``
 
-    Belongs to one event loop; threads use ``pocketmq.client.blocking``. What is sent in one turn of the loop to one
-    broker travels in one frame; ``linger_ms`` widens that turn. Messages without a sharding key take turns over the
-    queues frame by frame. A message object must not be changed before its receipt is there.
+    Belongs to one event loop; threads use ``pocketmq.client.blocking``. Sends of one turn of the loop to one broker
+    travel in one frame; ``linger_ms`` widens that turn. Messages without a sharding key take turns over the queues
+    frame by frame. A message object must not be changed before its receipt is there.
 
     Every send ends within its timeout (``send_msg_timeout_ms``: waiting for room, route, connections, all attempts and
     pauses together) with a ``Receipt`` or a ``SendFailed`` that lists the attempts. At most ``in_flight_bytes_max`` and
@@ -141,7 +141,7 @@ class Producer(Lifecycle):
         self._submission = submission = Submission(
             instance, options, self.in_flight, chooser, self._sender, chain.hooks(max_message_size)
         )
-        # What the hot path needs, without a step in between.
+        # what the hot path needs, without an attribute lookup in between
         self._accumulator, self._open, self._ids = submission.accumulator, submission.open, submission.ids
         self._is_simple, self._cut = submission.is_simple, submission.cut
         self._batches = BatchSend(
@@ -211,7 +211,7 @@ class Producer(Lifecycle):
 
     @property
     def in_flight_bytes(self) -> int:
-        """What is held without a receipt, the open frame not counted."""
+        """Bytes held without a receipt, the open frame not counted."""
         return self.in_flight.bytes_held
 
     @property
@@ -227,8 +227,8 @@ class Producer(Lifecycle):
         """Send and wait for the receipt. Raises ``SendFailed``, ``MessageIllegal``, ``TopicIllegal``, ``NoRoute``.
 
         ``selector(queues, message)`` chooses the queue; a message with a sharding key otherwise goes to that key's
-        queue. Both are tried again on that queue only, and only where the broker said that nothing was stored and no
-        later message for the queue has been sent: a retry never breaks their order.
+        queue. Both are retried on that queue only, and only if the broker reported that nothing was stored and no later
+        message for the queue has been sent: a retry never breaks their order.
         """
         if self.in_flight.full:
             self._submission.check_running()
@@ -247,7 +247,7 @@ class Producer(Lifecycle):
     ) -> "asyncio.Future[Receipt]":
         """Send and return the receipt's future; errors of the message itself are raised here.
 
-        Raises ``RemotingTooMuchRequestError`` when a limit of what may be in flight is reached. Tried again
+        Raises ``RemotingTooMuchRequestError`` when a limit of sends in flight is reached. Retried
         ``retry_times_when_send_async_failed`` times, otherwise as ``send``.
         """
         if selector is None and timeout_ms is None and type(message) is Message:
@@ -269,7 +269,7 @@ class Producer(Lifecycle):
         return future
 
     def send_oneway(self, message: Message, *, selector: QueueSelector | None = None) -> None:
-        """Send without an answer: one attempt, and no word of whether it arrived.
+        """Send without an answer: one attempt, and no report whether it arrived.
 
         Raises ``RemotingTooMuchRequestError`` when ``in_flight_oneways_max`` messages have not left yet.
         """
@@ -347,7 +347,7 @@ class Producer(Lifecycle):
         return await self._batches.send_rows(rows, self._submission.limit_ms(timeout_ms))
 
     async def _send_each(self, batch: list[Message], timeout_ms: int | None) -> list[Receipt]:
-        """Send messages in order, each by itself as far as its fate goes; those for a queue still travel together."""
+        """Send messages in order, each settled by itself; those for one queue still travel together."""
         futures: list[asyncio.Future[Receipt]] = []
         error: PocketMQError | None = None
         for message in batch:
@@ -355,7 +355,7 @@ class Producer(Lifecycle):
                 await self._submission.wait_for_room(timeout_ms)
                 future = self._submission.new_future()
                 self._submission.submit(message, None, timeout_ms, False, future, self._sync_attempts)
-            except PocketMQError as refused:  # those before it are under way: their errors are taken, this one raised
+            except PocketMQError as refused:  # earlier ones are in flight: collect their errors, raise this one
                 error = refused
                 break
             futures.append(future)

@@ -1,4 +1,4 @@
-"""What can be set of a producer, with RocketMQ's names and defaults where it has them.
+"""The settings of a producer, with RocketMQ's names and defaults where it has them.
 
 Lives here: ``ProducerOptions``, checked at construction.
 """

@@ -1,4 +1,4 @@
-"""Requests: messages whose sender waits for the reply of whoever consumes them.
+"""Requests: messages whose sender waits for a consumer's reply.
 
 Lives here: ``Requests`` behind ``Producer.request``, ``NoReply``. The message kinds are in
 ``message.request_message``, the table of waiting requests is ``connection.reply_table``.
@@ -32,7 +32,7 @@ class NoReply(RequestTimeout):
     """No reply came in time (RocketMQ RequestTimeoutException, code 10006).
 
     ``receipt`` says where the request is stored, None if no broker has confirmed it. Whether a consumer has seen it is
-    not known; a reply that comes later is refused.
+    unknown; a later reply is refused.
     """
 
     code = ResponseCode.REQUEST_TIMEOUT_EXCEPTION
@@ -51,7 +51,7 @@ class Requests:
     def __init__(self, port: SendPort) -> None:
         self._port = port
         self._instance = port.instance
-        self._told: weakref.WeakSet[ClientChannel] = weakref.WeakSet()
+        self._introduced: weakref.WeakSet[ClientChannel] = weakref.WeakSet()
         self._futures: set[asyncio.Future[ReceivedMessage]] = set()
         self._tasks = TaskSet(port.supervisor)
 
@@ -85,7 +85,7 @@ class Requests:
             )
             if not reply.done() and sending.done():
                 if not isinstance(sending.exception(), SendTimeout):
-                    sending.result()  # raises what the send failed with: then no reply can come
+                    sending.result()  # raises the error of the send: then no reply can come
                 await asyncio.wait((reply,), timeout=self._left_ms(deadline_ns) / 1000)
             if not reply.done():
                 raise _no_reply(message.topic, timeout_ms, correlation_id, sending)
@@ -113,7 +113,7 @@ class Requests:
             self._instance.log.error("request_callback_failed", error=repr(fault), exc_info=fault)
 
     def close(self) -> None:
-        """Fail what waits for a reply."""
+        """Fail the requests that wait for replies."""
         for future in list(self._futures):
             if not future.done():
                 future.set_exception(_stopped())
@@ -129,20 +129,20 @@ class Requests:
     async def _introduce(self, topic: str, timeout_ms: int) -> None:
         """Let the topic's brokers know this client before the request leaves (RocketMQ prepareSendRequest).
 
-        A connection that another user of the instance had opened knows nothing of this producer yet. Brokers without a
-        connection are connected in the background: one that is dead must not hold up a request to another.
+        The broker of a connection opened by another user of the instance does not know this producer yet. Brokers
+        without a connection are connected in the background: one that is dead must not hold up a request to another.
         """
         route = await self._instance.route(topic, timeout_ms=timeout_ms, for_send=True)
-        untold: list[BrokerConnection] = []
+        unknown: list[BrokerConnection] = []
         for broker in route.brokers.values():
             connection = self._instance.open_connection(broker.broker_name)
             if connection is not None:
-                if connection.channel not in self._told:
-                    untold.append(connection)
+                if connection.channel not in self._introduced:
+                    unknown.append(connection)
             elif broker.master and len(self._tasks) < REQUESTS_MAX:
                 self._tasks.spawn(self._connect(broker.broker_name), "pocketmq-request-connect")
-        if untold:
-            await asyncio.gather(*(self._tell(connection, timeout_ms) for connection in untold))
+        if unknown:
+            await asyncio.gather(*(self._send_heartbeat(connection, timeout_ms) for connection in unknown))
 
     async def _connect(self, broker_name: str) -> None:
         try:
@@ -150,16 +150,16 @@ class Requests:
         except PocketMQError as error:
             self._instance.log.info("request_broker_not_connected", broker=broker_name, error=str(error))
 
-    async def _tell(self, connection: BrokerConnection, timeout_ms: int) -> None:
+    async def _send_heartbeat(self, connection: BrokerConnection, timeout_ms: int) -> None:
         try:
             await self._instance.beat(connection, timeout_ms=min(timeout_ms, self._instance.options.api_timeout_ms))
-            self._told.add(connection.channel)
+            self._introduced.add(connection.channel)
         except PocketMQError as error:
             self._instance.log.info("request_broker_not_told", address=connection.address, error=str(error))
 
 
 def _no_reply(topic: str, timeout_ms: int, correlation_id: str, sending: "asyncio.Future[Receipt]") -> NoReply:
-    """Return the error, with what is known of the request."""
+    """Return the error, with the known state of the request."""
     receipt: Receipt | None = None
     if sending.done() and not sending.cancelled() and sending.exception() is None:
         receipt = sending.result()

@@ -45,9 +45,9 @@ class Sections:
         half: bool = False,
         is_resend: bool = False,
     ) -> Section:
-        """Return an empty section; its records are built as messages come if the kind of its broker is known.
+        """Return an empty section; its records are built as messages are added if the kind of its broker is known.
 
-        ``key``: under which further sends find it, None for none. ``may_move``: a retry may choose another queue.
+        ``key``: further sends find it by this key; None: they do not. ``may_move``: a retry may choose another queue.
         """
         build = None
         if plain:
@@ -73,7 +73,7 @@ class Sections:
     def send(self, section: Section) -> "asyncio.Future[Sequence[Receipt]]":
         """Send a section that is complete; its receipts come together. Raises ``NotStarted``.
 
-        A resend is not counted as in flight: what the durable retry holds has limits of its own.
+        A resend is not counted as in flight: the durable retry has limits of its own.
         """
         self.check_running()
         section.batch_future = future = asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""Which queue takes a message that has an order: by sharding key, or the user's own function; and a reply.
+"""The queue of an ordered message: by sharding key, or the user's own function; and of a reply.
 
 Lives here: the choices, as plain functions. ``sender.queue_choice`` has the choice for all other messages.
 """
@@ -24,7 +24,7 @@ def select_by_hash(key: str, queues: Sequence[MessageQueue]) -> MessageQueue:
 
 
 def select_by_user(selector: QueueSelector, queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
-    """Ask the user's function; raise ``SelectorFailed`` if it raises or answers with no queue of this topic."""
+    """Call the user's function; raise ``SelectorFailed`` if it raises or returns no queue of this topic."""
     try:
         chosen = selector(queues, message)
     except Exception as error:

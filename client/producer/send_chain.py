@@ -21,7 +21,7 @@ from pocketmq.common.message import Message
 class SendChain:
     """Stages in the order in which they are called. ``log`` gets their faults.
 
-    What no stage overrides is an empty tuple or None: the producer makes no call for it.
+    A hook that no stage overrides is an empty tuple or None: the producer makes no call for it.
     """
 
     def __init__(self, stages: Sequence[SendStage], log: EventLog) -> None:
@@ -43,7 +43,7 @@ class SendChain:
         self.settling = _overriding("settled", stages)
 
     def hooks(self, max_message_size: int) -> SendHooks:
-        """Return what the stages do to single sends; no body of more than ``max_message_size`` is sent."""
+        """Return the stages' calls for single sends; no body of more than ``max_message_size`` is sent."""
         sizes = [stage.body_bytes_max for stage in self.stages if stage.body_bytes_max is not None]
         return SendHooks(
             body_bytes_max=min([max_message_size, *sizes]),
@@ -56,7 +56,7 @@ class SendChain:
     # -- life --------------------------------------------------------------------------------------------------
 
     def attach(self, port: SendPort) -> None:
-        """Tell all stages of their producer."""
+        """Attach all stages to their producer."""
         for stage in self.stages:
             stage.attach(port)
 
@@ -89,12 +89,12 @@ class SendChain:
             try:
                 if keep(send, error, early=early):
                     return True
-            except Exception as fault:  # its caller must not wait for ever
+            except Exception as fault:  # its caller must not wait forever
                 self._fault(fault)
         return False
 
     def keep_failed(self, section: Section, error: Exception, done: SectionSettled) -> bool:
-        """Offer a section that failed to one stage after the other; return whether one took it over."""
+        """Offer a failed section to one stage after another; return whether one took it over."""
         for keep in self.keeping_failed:
             try:
                 if keep(section, error, done):

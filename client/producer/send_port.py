@@ -51,7 +51,7 @@ class SendPort:
         return self._submission.running
 
     async def route(self, topic: str) -> TopicRoute:
-        """Return a route with write queues, asked for where it is not known."""
+        """Return a route with write queues, fetched if it is not known."""
         return await self.instance.route(topic, timeout_ms=self.options.send_msg_timeout_ms, for_send=True)
 
     def any_queue(self, route: TopicRoute) -> MessageQueue:

@@ -1,15 +1,16 @@
-"""What a producer does to its sends beside sending them: stages, each to be read alone.
+"""Concerns of a producer beside sending: stages, each readable alone.
 
-Lives here: ``SendStage``, what a stage may override. ``SendChain`` (``send_chain``) sorts the stages of one producer by
-what they override: the producer calls nothing else, and without stages it makes no call and no object for them.
+Lives here: ``SendStage``, the methods that a stage may override. ``SendChain`` (``send_chain``) sorts the stages of one
+producer by what they override: the producer calls nothing else, and without stages it makes no call and no object for
+them.
 
     attach               the producer is made; ``port`` is its inner face
     start, ending, stop  its life: before the first message, when no more come, after the last is settled
-    enter, enter_batch   before messages enter: look at them, change them, let them wait
+    enter, enter_batch   before messages enter: inspect, change or delay them
     take, place          keep a send that another must precede: before its route is looked up, or with its queue
     unrouted             keep a send that found no route
     cut                  a section is closed and about to be sent
-    failed               keep a section that is not tried any more
+    failed keep a section that is no longer retried
     settled              a section has its receipts, or its error
 
 A stage that counts what the brokers of a producer refuse:
@@ -77,7 +78,7 @@ class SendStage:
     def enter(self, send: PendingSend) -> "Future[None] | None":
         """Take a checked message before it is placed; return a future if it must wait, and its topic behind it.
 
-        ``send.future`` will have its receipt; it is None for a oneway send. What is added to the message is not checked
+        ``send.future`` will have its receipt; it is None for a oneway send. Changes to the message are not checked
         again, and ``send.plain`` must stay true of it.
         """
 
@@ -87,8 +88,8 @@ class SendStage:
     def take(self, send: PendingSend) -> bool:
         """Take over a send before its route is looked up; return False to let it go on.
 
-        What is taken here or in ``place`` is the stage's: it calls ``port.hold(send)`` now and ``port.settle(send,
-        result)`` once. Neither is called for oneway sends. What they raise, the caller of ``send`` gets.
+        A send taken here or in ``place`` belongs to the stage: it calls ``port.hold(send)`` now and ``port.settle(send,
+        result)`` once. Neither is called for oneway sends. The caller of ``send`` gets their exceptions.
         """
         return False
 
@@ -100,7 +101,7 @@ class SendStage:
         """Take over a send that found no route; return False to let it fail with ``error``.
 
         It is held already: the stage calls ``port.settle(send, result)`` once. ``early``: earlier sends to its topic
-        still wait for the route. What it raises is logged, and the send fails.
+        still wait for the route. An exception is logged, and the send fails.
         """
         return False
 
@@ -110,12 +111,12 @@ class SendStage:
         """Take a section that is about to be sent for the first time, resends of the durable retry included."""
 
     def failed(self, section: Section, error: Exception, done: SectionSettled) -> bool:
-        """Take over a section that is not tried any more; return False to let it fail with ``error``.
+        """Take over a section that is no longer retried; return False to let it fail with ``error``.
 
-        The stage calls ``done`` once. Not called for oneway sends, nor for what a stage has sent by ``port.send``. What
-        it raises is logged, and the section fails.
+        The stage calls ``done`` once. Not called for oneway sends, nor for sections that a stage sent by ``port.send``.
+        An exception is logged, and the section fails.
         """
         return False
 
     def settled(self, section: Section, result: Sequence[Receipt] | Exception) -> None:
-        """Take what became of a section, behind its callers; not of oneway sends. What it raises is logged."""
+        """Take the result of a section, after its callers; not of oneway sends. An exception is logged."""

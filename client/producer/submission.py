@@ -37,7 +37,7 @@ class Submission:
     """The single sends of one producer, until their sections leave. Belongs to the producer's event loop.
 
     ``open`` and ``ids`` are the open sections of the accumulator and a supply of unique ids: the short path of
-    ``Producer.send_nowait`` uses them directly. ``hooks``: what stages do to sends here.
+    ``Producer.send_nowait`` uses them directly. ``hooks``: the calls of stages for single sends.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Submission:
     # -- sends -------------------------------------------------------------------------------------------------
 
     def is_simple(self, message: Message) -> bool:
-        """Tell whether the hot path may take ``message``: nothing to check that the record builder does not check."""
+        """Return whether the hot path may take ``message``: the record builder makes all checks that it needs."""
         body = message.body
         return (
             type(body) is bytes
@@ -117,7 +117,7 @@ class Submission:
     def send_nowait(
         self, message: Message, *, selector: QueueSelector | None = None, timeout_ms: int | None = None
     ) -> "asyncio.Future[Receipt]":
-        """Do what ``Producer.send_nowait`` does, without its short path."""
+        """Send as ``Producer.send_nowait``, without its short path."""
         future = self.new_future()
         self.submit(message, selector, timeout_ms, False, future, self._async_attempts)
         return future
@@ -125,7 +125,7 @@ class Submission:
     def send_half(
         self, half: HalfMessage, selector: QueueSelector | None, timeout_ms: int | None
     ) -> "asyncio.Future[Receipt]":
-        """Send the half message of a transaction; tried again as a message of ``Producer.send``."""
+        """Send the half message of a transaction; retried as a message of ``Producer.send``."""
         self.check_running()
         future: asyncio.Future[Receipt] = self._loop.create_future()
         if selector is None and timeout_ms is None and half.check_immunity_sec is None and self.is_simple(half):
@@ -157,7 +157,7 @@ class Submission:
     ) -> None:
         """Check a message and put it where it belongs: an open section, a new one, or the waiting room of its topic.
 
-        ``started_ns``: since when its timeout counts, if not from now.
+        ``started_ns``: the start of its timeout, if not now.
         """
         self.check_running()
         self.instance.check_process()
@@ -165,7 +165,7 @@ class Submission:
         if isinstance(message, HalfMessage):
             plain = plain and message.check_immunity_sec is None
         own_time = timeout_ms is not None
-        if started_ns:  # it has waited for room, and has it now
+        if started_ns:  # it has waited for room and got it
             own_time = True
         else:
             if self.in_flight.full or oneway:

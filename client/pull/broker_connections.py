@@ -1,6 +1,6 @@
-"""Which broker of a name is read from: the one it suggests, the master, or a slave while the master is away.
+"""The broker of a name to read from: the suggested one, the master, or a slave while the master is unreachable.
 
-Lives here: ``ReadConnections``: the order of a name's brokers, who is left out for a while, what is tried next.
+Lives here: ``ReadConnections``: the order of a name's brokers, and the ones avoided for a while.
 """
 
 from collections.abc import Awaitable, Callable
@@ -15,7 +15,7 @@ from pocketmq.remoting.errors import ConnectFailed, ConnectionLost, RequestTimeo
 
 AVOID_MS_MIN: Final = 10_000
 AVOID_MS_MAX: Final = 120_000
-"""A broker that did not answer is asked last for so long, twice as long each time."""
+"""A broker that did not answer is tried last for so long, twice as long each time."""
 
 _T = TypeVar("_T")
 
@@ -23,8 +23,8 @@ _T = TypeVar("_T")
 class ReadConnections:
     """Reads of one consumer. Loop thread.
 
-    A name with a master alone is asked there and nowhere else. Where slaves are known, one of them is asked as soon as
-    the broker before it cannot be reached, does not answer in time, or says that it does not serve.
+    Without slaves only the master is tried. Where slaves are known, one is tried as soon as the broker before it cannot
+    be reached, does not answer in time, or answers that it does not serve.
     """
 
     def __init__(self, instance: ClientInstance) -> None:

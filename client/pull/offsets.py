@@ -1,4 +1,4 @@
-"""How far a group has read each queue: what is known, what is not yet persisted, and where a new queue starts.
+"""A group's offsets: the known ones, those not yet persisted, and the start of a new queue.
 
 Lives here: ``OffsetTable`` (memory), ``ConsumeFromWhere`` and the parsing of start positions, the file of broadcast
 groups.
@@ -40,7 +40,7 @@ class OffsetTable:
         return self._offsets.get(queue)
 
     def update(self, queue: MessageQueue, offset: int, *, increase_only: bool = False) -> None:
-        """Set an offset; ``increase_only`` ignores one that is behind what is known."""
+        """Set an offset; ``increase_only`` ignores one behind the known offset."""
         check_offset(offset)
         known = self._offsets.get(queue)
         if known == offset or (increase_only and known is not None and offset < known):
@@ -54,7 +54,7 @@ class OffsetTable:
         self._dirty.discard(queue)
 
     def dirty(self) -> dict[MessageQueue, int]:
-        """Return what must be persisted; call ``persisted`` with it when that is done."""
+        """Return the offsets to persist; pass them to ``persisted`` when that is done."""
         return {queue: self._offsets[queue] for queue in self._dirty}
 
     def persisted(self, offsets: Mapping[MessageQueue, int]) -> None:
@@ -114,7 +114,7 @@ class BroadcastOffsetFile:
         self._backup = directory / "offsets.json.bak"
 
     def load(self) -> dict[MessageQueue, int]:
-        """Return what was saved."""
+        """Return the saved offsets."""
         for path in (self._path, self._backup):
             try:
                 document = json.loads(path.read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""The pull consumer: the caller says what to read, from where, and when.
+"""The pull consumer: the caller decides what to read, from where, and when.
 
 Lives here: ``PullConsumer``: positions, ``poll``, ``stream``, ``poll_arrow``, ``seek``, ``commit``.
 """
@@ -41,15 +41,15 @@ STREAM_MESSAGES = 4_096
 """Messages a stream asks for at once."""
 STREAM_SUSPEND_MS = 15_000
 STREAM_PATIENCE_MS = 60_000
-"""How long a stream tries again after errors that may pass, before it raises."""
+"""How long a stream retries after transient errors before it raises."""
 STREAM_RETRY_MS = 1_000
 
 
 class PullConsumer(Lifecycle):
     """Reads topics at the caller's pace.
 
-    ``poll`` and ``poll_arrow`` go on where the consumer stands: where the last poll ended, where ``seek`` put it, else
-    at the group's committed offset, else by ``consume_from_where``. Positions move when messages are handed out;
+    ``poll`` and ``poll_arrow`` continue at the consumer's position: where the last poll ended, where ``seek`` put it,
+    else at the group's committed offset, else by ``consume_from_where``. Positions move when messages are handed out;
     ``commit`` stores them at the brokers. ``stream`` is an iterator over a topic with a start of its own.
     """
 
@@ -104,7 +104,7 @@ class PullConsumer(Lifecycle):
             subscription_data_set=[subscription_data(each) for each in self._subscriptions.values()],
         )
 
-    # -- where things are --------------------------------------------------------------------------------------
+    # -- positions ---------------------------------------------------------------------------------------------
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the readable queues of a topic, in broker and queue order. Raises ``NoRoute``."""
@@ -196,7 +196,7 @@ class PullConsumer(Lifecycle):
                 messages += self._messages(result, subscription)
             if len(messages) > max_messages:
                 messages = messages[:max_messages]
-                for message in messages:  # RocketMQ's pull cannot be told one limit for several queues
+                for message in messages:  # RocketMQ's pull has no common limit for several queues
                     self._positions[_queue_of(message)] = message.queue_offset + 1
                 for queue, offset in rounds.before.items():
                     if all(_queue_of(message) != queue for message in messages):
@@ -216,9 +216,9 @@ class PullConsumer(Lifecycle):
     ) -> AsyncGenerator[ReceivedMessage, None]:
         """Iterate over a topic: ``async for message in consumer.stream("T", start="earliest", stop_at_end=True)``.
 
-        ``stop_at_end`` ends where each queue ended when the iteration began. One pull is always under way while
-        messages are handed out. ``commit()`` inside the loop stores what was handed out, the present message included.
-        Errors that may pass (a broker restarts) are waited out for a minute, then raised.
+        ``stop_at_end`` ends where each queue ended when the iteration began. The next pull runs while messages are
+        handed out. ``commit()`` inside the loop covers the messages handed out, the current one included. Transient
+        errors (a broker restarts) are retried for a minute, then raised.
         """
         positions = self._positions
         async with aclosing(self._stream(topic, start, stop_at_end, tags)) as rounds:
@@ -239,7 +239,8 @@ class PullConsumer(Lifecycle):
         stop_at_end: bool = False,
         tags: str = ALL,
     ) -> AsyncGenerator[list[ReceivedMessage], None]:
-        """Iterate as ``stream`` does, over lists: what one pull brought. ``commit()`` counts a whole list as read."""
+        """Iterate as ``stream`` does, over lists: the messages of one pull. ``commit()`` counts a whole list as
+        read."""
         async with aclosing(self._stream(topic, start, stop_at_end, tags)) as rounds:
             async for messages, after in rounds:
                 self._positions.update(after)
@@ -313,7 +314,7 @@ class PullConsumer(Lifecycle):
         deadline_ns = clock.monotonic_ns() + timeout_ms * 1_000_000
         batches: list[pa.RecordBatch] = []
         count = size_bytes = whole = 0
-        moved: dict[MessageQueue, int] = {}  # noted with the rows that are returned: an error must not skip any
+        moved: dict[MessageQueue, int] = {}  # applied with the returned rows: an error must not skip any
         pulling: asyncio.Task[Round] | None = None
         try:
             while count < max_messages and size_bytes < ARROW_BYTES_MAX:
@@ -363,7 +364,7 @@ class PullConsumer(Lifecycle):
         except PocketMQError:
             if not whole:
                 raise
-            del batches[whole:]  # what came before is returned; the next call meets the error again
+            del batches[whole:]  # return the earlier rows; the next call meets the error again
         finally:
             if pulling is not None:
                 pulling.cancel()
@@ -394,7 +395,7 @@ class PullConsumer(Lifecycle):
         return queues
 
     async def _subscribed(self, queues: Sequence[MessageQueue], tags: str) -> Subscription | None:
-        """Note what is read, so that heartbeats name it; return the filter, None for everything."""
+        """Record the subscription, so that heartbeats name it; return the filter, None for everything."""
         changed = False
         subscription: Subscription | None = None
         for topic in {queue.topic for queue in queues}:
@@ -463,7 +464,7 @@ class PullConsumer(Lifecycle):
     async def _patient_round(
         self, cursors: Mapping[MessageQueue, int], queues: Sequence[MessageQueue], subscription: Subscription | None
     ) -> Round:
-        """One round of a stream; errors that may pass are tried again for a minute."""
+        """Do one round of a stream; retry transient errors for a minute."""
         clock = self.instance.clock
         deadline_ns = clock.monotonic_ns() + STREAM_PATIENCE_MS * 1_000_000
         while True:
@@ -492,7 +493,7 @@ def _queue_of(message: ReceivedMessage) -> MessageQueue:
 def _filtered(
     batch: "pa.RecordBatch", result: PullResult, subscription: Subscription, columns: Sequence[str]
 ) -> "pa.RecordBatch":
-    """Return the rows whose tags are wanted: the broker compared hashes, which may collide."""
+    """Return the rows with matching tags: the broker compared hashes, which may collide."""
     import pyarrow.compute as compute
 
     pa = import_pyarrow()

@@ -1,5 +1,5 @@
-"""One round of pulls over all brokers that hold the queues: read what is there, else wait for the first that has
-something.
+"""One round of pulls over all brokers that hold the queues: read the available messages, else wait for the first broker
+that has some.
 
 Lives here: ``next_round``, used by polls and streams alike.
 """
@@ -22,7 +22,7 @@ TYPED_PAUSE_S = 0.1
 
 @dataclass(slots=True)
 class Round:
-    """What a round brought. ``before`` and ``after``: positions of the queues that were asked, in offsets."""
+    """The result of a round. ``before`` and ``after``: positions of the queues pulled, in offsets."""
 
     results: list[PullResult] = field(default_factory=list)
     before: dict[MessageQueue, int] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class Round:
 
     @property
     def moved(self) -> bool:
-        """Whether any queue goes on elsewhere than it began: messages were found, skipped or an offset corrected."""
+        """Whether any position changed: messages were found or skipped, or an offset was corrected."""
         return self.before != self.after
 
     def take(self, results: Sequence[PullResult]) -> None:
@@ -53,7 +53,7 @@ async def next_round(
     suspend_ms: int,
     turn: int = 0,
 ) -> Round:
-    """Ask every broker once; when nothing is there and ``suspend_ms`` is left, wait until one broker has something.
+    """Pull from every broker once; if there are no messages, wait up to ``suspend_ms`` until one broker has some.
 
     With one broker that is a single request. ``max_messages`` holds per broker that takes native pulls.
     """
@@ -105,6 +105,6 @@ async def next_round(
 
 
 async def _pause(done: Round, suspend_ms: int) -> None:
-    """Wait a moment where nothing came and a broker may not have held its pull: the caller asks again."""
+    """Pause briefly if nothing came and a broker may not have held its pull: the caller pulls again."""
     if suspend_ms and not done.moved and any(result.sizes is None for result in done.results):
         await asyncio.sleep(min(TYPED_PAUSE_S, suspend_ms / 1000))

@@ -1,4 +1,4 @@
-"""Pulls and offsets as requests: what consumers ask brokers, native or as RocketMQ's clients do.
+"""Pulls and offsets as requests to brokers, native or as RocketMQ's clients send them.
 
 Lives here: ``PullWire``: pull of several queues of one broker, bounds of a queue, offset by time, a group's stored
 offsets.
@@ -40,7 +40,7 @@ ANSWER_EXTRA_MS = 5_000
 """How much longer than the broker may hold a pull the client waits."""
 NO_OFFSET = -1
 HOLD_LATE_MS = 5_000
-"""How much later than asked a RocketMQ broker may end a hold in which nothing came: it looks every 5 s
+"""How much later than requested a RocketMQ broker may end an empty hold: it checks every 5 s
 (PullRequestHoldService.java)."""
 
 _PULL_SUSPEND = 0x2  # PullSysFlag.java
@@ -61,7 +61,7 @@ class PullAnswerIllegal(ClientError):
 
 @dataclass(slots=True, frozen=True)
 class QueueResult:
-    """What one queue answered: a response code and where it goes on. Offsets count messages."""
+    """The result of one queue: a response code and the next offset. Offsets count messages."""
 
     queue: MessageQueue
     code: int
@@ -114,15 +114,15 @@ class PullWire:
     ) -> list[PullResult]:
         """Pull from (queue, offset) pairs of one broker; the broker may hold an empty answer for ``suspend_ms``.
 
-        Each queue is asked for at the broker that the last answer suggested, usually the master, or at another one of
-        the name while that does not answer. Raises the errors of the connection, or ``BrokerAnswerError`` for a code
-        that is not about what was found.
+        Each queue is pulled from the broker that its last answer suggested, usually the master, or from another one of
+        the name while that does not answer. Raises the errors of the connection, or ``BrokerAnswerError`` for any code
+        that is no result of a pull.
         """
         by_id: dict[int, list[tuple[MessageQueue, int]]] = {}
         for position in positions:
             by_id.setdefault(self._suggested.get(position[0], MASTER_ID), []).append(position)
         if len(by_id) > 1:
-            suspend_ms = 0  # a hold at one broker would keep what the others have
+            suspend_ms = 0  # a hold at one broker would delay the messages of the others
 
         async def pull_from(wanted_id: int) -> list[PullResult]:
             async def ask(broker_id: int, connection: BrokerConnection) -> list[PullResult]:
@@ -302,13 +302,13 @@ class PullWire:
 
     async def store_offset(self, queue: MessageQueue, offset: int, *, fencing_token: int = 0) -> int:
         """Store the group's offset at the queue's broker, wait for the answer, and return the id of the broker that has
-        it: the master, or a slave while the master is away, which hands it on when the master is back.
+        it: the master, or a slave while the master is unreachable, which passes it on when the master returns.
 
         ``fencing_token``: of the lock under which an ordered queue was consumed; 0: none.
 
-        The first commit for a topic at a broker goes alone; the others wait for its answer. Of several first commits
-        that RocketMQ carries out at once it acknowledges all and keeps one: each finds no offsets of the group, and
-        puts a map of its own in their place (ConsumerOffsetManager.commitOffset, 4.9 and 5.3).
+        The first commit for a topic at a broker goes alone; the others wait for its answer. RocketMQ acknowledges
+        several concurrent first commits but keeps one: each finds no offsets of the group, and stores a map of its own
+        (ConsumerOffsetManager.commitOffset, 4.9 and 5.3).
         """
         place = queue.topic, queue.broker_name
         first = self._first_commits.setdefault(place, asyncio.Lock())
@@ -317,7 +317,7 @@ class PullWire:
                 if self._first_commits[place] is first:
                     try:
                         broker_id = await self._store_offset(queue, offset, fencing_token)
-                    except BaseException:  # those that wait go on together: they need not fail one after the other
+                    except BaseException:  # let waiting commits go on together: they need not fail one after another
                         self._first_commits[place] = asyncio.Lock()
                         raise
                     self._first_commits[place] = None
@@ -345,7 +345,7 @@ class PullWire:
     async def start_offset(
         self, queue: MessageQueue, where: ConsumeFromWhere, timestamp_ms: int, *, stored: int | None = None
     ) -> int:
-        """Return where the group starts in a queue: what it stored, else by ``where`` (RocketMQ RebalancePushImpl)."""
+        """Return the group's start in a queue: its stored offset, else by ``where`` (RocketMQ RebalancePushImpl)."""
         known = await self.stored_offset(queue) if stored is None else stored
         if known >= 0:
             return known
@@ -357,7 +357,7 @@ class PullWire:
 
 
 def _not_back(result: PullResult, positions: Sequence[tuple[MessageQueue, int]]) -> PullResult:
-    """Return a slave's answer without moves to lower offsets: it only does not have yet what the master had."""
+    """Return a slave's answer without moves to lower offsets: it only lags behind the master."""
     asked = dict(positions)
     queues = [
         QueueResult(each.queue, ResponseCode.PULL_NOT_FOUND, asked[each.queue], each.min_offset, each.max_offset, 0)
@@ -369,7 +369,7 @@ def _not_back(result: PullResult, positions: Sequence[tuple[MessageQueue, int]])
 
 
 def _checked(response: Response, what: str, connection: BrokerConnection) -> Response:
-    """Return a pull's response unless its code says that something is wrong."""
+    """Return a pull's response; raise an error unless its code is a result of a pull."""
     if response.code not in _PULL_CODES:
         after = response.extra.get("retry_after_ms", "")
         raise answer_error(

@@ -1,4 +1,4 @@
-"""What a consumer wants of a topic: ``*`` or ``A || B``.
+"""A consumer's filter on a topic: ``*`` or ``A || B``.
 
 Lives here: parsing of tag expressions, the form in which heartbeats and pulls carry them, the client's own second
 check; SQL92 expressions in the same form.
@@ -28,7 +28,7 @@ class Subscription:
 
     @property
     def is_all(self) -> bool:
-        """Whether everything is wanted."""
+        """Whether it selects every message."""
         return self.expression_type == TAG_TYPE and not self.tags
 
     @property
@@ -37,7 +37,7 @@ class Subscription:
         return frozenset(map(java_string_hash, self.tags))
 
     def matches(self, tags: str) -> bool:
-        """Tell whether a message with these tags is wanted; by string, since hashes may collide."""
+        """Return whether a message with these tags matches; by string, since hashes may collide."""
         return not self.tags or tags in self.tags
 
 
@@ -63,7 +63,7 @@ def parse_subscription(topic: str, expression: str, version: int) -> Subscriptio
 
 
 def parse_sql(topic: str, expression: str, version: int) -> Subscription:
-    """Check a SQL92 filter on properties; raise ``SubscriptionIllegal``, which says where it does not parse."""
+    """Check a SQL92 filter on properties; raise ``SubscriptionIllegal``, which names the position of the error."""
     try:
         compile_filter(expression)
     except FilterIllegal as error:

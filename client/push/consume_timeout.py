@@ -1,7 +1,7 @@
 """Handlers that take too long.
 
-Lives here: ``ConsumeTimeout``: a slow call is told once; one that outlasts the consume timeout gives its messages back,
-as RocketMQ does (ProcessQueue.cleanExpiredMsg), and another worker takes its place.
+Lives here: ``ConsumeTimeout``: a slow call is logged once; one that outlasts the consume timeout gives its messages
+back, as RocketMQ does (ProcessQueue.cleanExpiredMsg), and another worker takes its place.
 """
 
 from pocketmq.client.handlers.consume_result import FailurePolicy
@@ -16,7 +16,7 @@ TIMEOUT_DELAY_LEVEL = 3
 
 
 class ConsumeTimeout:
-    """Looks at the running calls of a consumer; ``look`` is called about once a second."""
+    """Checks the running calls of a consumer; ``check`` is called about once a second."""
 
     def __init__(
         self,
@@ -35,8 +35,8 @@ class ConsumeTimeout:
         self._clock = clock
         self._log = log
 
-    async def look(self) -> None:
-        """Tell of slow calls, and take the messages of hung ones away."""
+    async def check(self) -> None:
+        """Log slow calls, and take the messages of hung ones away."""
         now_ns = self._clock.monotonic_ns()
         for call in self._watch.running():
             age_ns = now_ns - call.since_ns
@@ -67,8 +67,8 @@ class ConsumeTimeout:
             messages=len(messages),
             queue=str(process_queue.queue),
             age_ms=age_ns // 1_000_000,
-            what_happens="its messages go back and come again later; the call goes on, and its answer is ignored",
-            hint="find out what the handler waits for; give its calls a time limit of their own",
+            what_happens="its messages go back for a later try; the call goes on, and its answer is ignored",
+            hint="find out what blocks the handler; give its calls time limits",
         )
         reason = f"{call.handler_name} did not return within {age_ns // 1_000_000} ms"
         held = [each for each in messages if process_queue.holds(each)]
@@ -77,6 +77,6 @@ class ConsumeTimeout:
         process_queue.finished_all([each for each in held if id(each) not in left])
         self._mode.room_made(process_queue)
         if left:
-            call.timed_out = None  # nobody took them: the next look tries again
+            call.timed_out = None  # not taken: the next check tries again
         elif call.message is message:
             self._mode.replace_worker(call.task)

@@ -1,6 +1,6 @@
 """Settings of a push consumer under RocketMQ's names in snake_case.
 
-Lives here: ``ConsumerOptions`` and what makes one impossible.
+Lives here: ``ConsumerOptions`` and its checks.
 """
 
 from dataclasses import dataclass, fields
@@ -45,7 +45,7 @@ class ConsumerOptions:
     persist_interval_ms: int = 5_000
     """ClientConfig.persistConsumerOffsetInterval."""
     retry_delay_ms: int = 5_000
-    """How long a message waits here that could not be sent back (ConsumeMessageConcurrentlyService)."""
+    """How long a message that could not be sent back waits here (ConsumeMessageConcurrentlyService)."""
     pull_interval_ms: int = 0
     """A pause between the pulls of a queue that found messages (DefaultMQPushConsumer.pullInterval)."""
     pull_batch_size: int = 1024
@@ -53,9 +53,9 @@ class ConsumerOptions:
     consume_timeout_ms: int = CONSUME_TIMEOUT_MS
     """A call that takes longer gives its messages back, in concurrent consumption."""
     slow_handler_ms: int = 60_000
-    """Ours: a call that takes longer is told, once."""
+    """Ours: a call that takes longer is logged, once."""
     loop_block_ms: int = 1_000
-    """Ours: an event loop that does not turn for so long is told, with the handler that holds it; 0: not watched."""
+    """Ours: an event loop blocked for so long is logged, with the handler that blocks it; 0: not watched."""
     max_reconsume_times: int = -1
     """-1: 16, and no end in ordered consumption (DefaultMQPushConsumer.maxReconsumeTimes)."""
     suspend_current_queue_time_millis: int = 1_000

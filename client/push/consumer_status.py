@@ -1,4 +1,4 @@
-"""What an administrator asks a running consumer, through a broker.
+"""The answers of a running consumer to an administrator, through a broker.
 
 Lives here: ``ConsumerStatus``: GET_CONSUMER_RUNNING_INFO, GET_CONSUMER_STATUS_FROM_CLIENT, RESET_CONSUMER_CLIENT_OFFSET
 and CONSUME_MESSAGE_DIRECTLY, as RocketMQ's ClientRemotingProcessor.
@@ -54,7 +54,7 @@ class ConsumerStatus:
         self.tasks = TaskSet(consumer.instance.supervisor)
 
     def answer(self, channel: ClientChannel, request: Request) -> None:
-        """Answer one request; what takes time is done in a task."""
+        """Answer one request; slow work runs in a task."""
         if request.code == RequestCode.GET_CONSUMER_RUNNING_INFO:
             jstack = bool(getattr(request.header, "jstack_enable", False))
             _respond(channel, request, body=self.running_info(jstack=jstack).encode())
@@ -66,7 +66,7 @@ class ConsumerStatus:
             self.tasks.spawn(self._consume(channel, request), "pocketmq-consume-directly")
 
     def running_info(self, *, jstack: bool = False) -> ConsumerRunningInfo:
-        """Return what the consumer does now. ``jstack``: with the calls of handlers that run, as text."""
+        """Return the consumer's state. ``jstack``: with the running handler calls, as text."""
         consumer = self._consumer
         properties = {
             "PROP_NAMESERVER_ADDR": ";".join(consumer.instance.addresses),

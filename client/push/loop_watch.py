@@ -1,6 +1,6 @@
-"""A handler that holds the event loop: nothing else runs, no heartbeat leaves, and the broker will think us dead.
+"""A handler that blocks the event loop: nothing else runs, no heartbeat leaves, and the broker will think us dead.
 
-Lives here: ``LoopWatch``: a worker of its own that sees when the loop does not turn, and who holds it.
+Lives here: ``LoopWatch``: a worker of its own that notices a blocked loop, and names the handler.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from pocketmq.common.events import EventLog
 from pocketmq.common.runner import Runner, ThreadRunner, Worker
 
 BEATS = 4
-"""Beats of the loop within the time that is told."""
+"""Beats of the loop within ``block_ms``."""
 FRAMES = 3
 
 
@@ -34,7 +34,7 @@ class LoopWatch:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread_id = 0
         self._beat_ns = 0
-        self._told_beat_ns = -1
+        self._logged_beat_ns = -1
 
     def start(self) -> None:
         """Begin, in the loop's thread."""
@@ -43,7 +43,7 @@ class LoopWatch:
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
         self._beat()
-        self._worker = self._runner.start("pocketmq-loop-watch", self.look, first_after_ms=self._block_ms / BEATS)
+        self._worker = self._runner.start("pocketmq-loop-watch", self.check, first_after_ms=self._block_ms / BEATS)
 
     def stop(self) -> None:
         """End."""
@@ -59,16 +59,16 @@ class LoopWatch:
         self._beat_ns = self._clock.monotonic_ns()
         self._timer = self._loop.call_later(self._block_ms / BEATS / 1000, self._beat)
 
-    def look(self) -> float:
-        """Tell once of a loop that stands still; return the ms until the next look. Runs in a worker's thread."""
+    def check(self) -> float:
+        """Log a blocked loop once; return the ms until the next check. Runs in a worker's thread."""
         beat_ns = self._beat_ns
         blocked_ms = (self._clock.monotonic_ns() - beat_ns) // 1_000_000
-        if blocked_ms >= self._block_ms + self._block_ms / BEATS and self._told_beat_ns != beat_ns:
-            self._told_beat_ns = beat_ns
-            self._tell(blocked_ms)
+        if blocked_ms >= self._block_ms + self._block_ms / BEATS and self._logged_beat_ns != beat_ns:
+            self._logged_beat_ns = beat_ns
+            self._log_blocked(blocked_ms)
         return self._block_ms / BEATS
 
-    def _tell(self, blocked_ms: int) -> None:
+    def _log_blocked(self, blocked_ms: int) -> None:
         assert self._loop is not None
         call = self._watch.call_of(asyncio.current_task(self._loop))
         frame = sys._current_frames().get(self._thread_id)
@@ -80,5 +80,5 @@ class LoopWatch:
             blocked_ms=blocked_ms,
             where=" < ".join(f"{line.filename}:{line.lineno} {line.name}" for line in reversed(where)),
             hint="no heartbeat leaves meanwhile; make the handler a plain function, which runs in a thread, or use "
-            "asyncio.to_thread for what blocks",
+            "asyncio.to_thread for blocking calls",
         )

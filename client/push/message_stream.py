@@ -22,9 +22,9 @@ _Answer = ConsumeResult | Later
 class MessageStream:
     """The messages of one topic, one by one.
 
-    A message is done when it is acknowledged; what is not by the end of the consumer comes again. With ``auto_ack``
-    asking for the next message acknowledges the one before. Leaving the loop acknowledges nothing: the last message
-    comes again, unless ``ack`` was called for it. One task iterates at a time.
+    A message is done when it is acknowledged; one that is not by the end of the consumer is delivered again. With
+    ``auto_ack`` asking for the next message acknowledges the one before. Leaving the loop acknowledges nothing: the
+    last message is delivered again, unless ``ack`` was called for it. One task iterates at a time.
     """
 
     def __init__(self, consumer: "PushConsumer", topic: str, *, auto_ack: bool, prefetch: int) -> None:
@@ -93,9 +93,8 @@ class MessageStream:
         return message
 
     def give_back(self) -> None:
-        """The consumer stops: what nobody has seen goes back at once, and so does what its own reader holds.
-
-        A message that another task works on may still be acknowledged until the stop's timeout is over.
+        """Give messages back when the consumer stops: unread ones at once, and those its own reader holds. A message
+        that another task works on may still be acknowledged until the stop's timeout is over.
         """
         self._closed = True
         answers = [answer for _, answer in self._waiting]
@@ -110,11 +109,11 @@ class MessageStream:
         return self._reader is not None and not self._reader.done()
 
     def ack(self, message: ReceivedMessage) -> bool:
-        """Count a message as done; return False when it is no longer ours to decide about."""
+        """Count a message as done; return False if it was already decided or given back."""
         return self._decide(message, ConsumeResult.SUCCESS)
 
     def later(self, message: ReceivedMessage, *, delay_level: int = 0) -> bool:
-        """Let a message come again later; ``delay_level`` as in ``Later``."""
+        """Ask for a later try of a message; ``delay_level`` as in ``Later``."""
         return self._decide(message, Later(delay_level=delay_level))
 
     def _decide(self, message: ReceivedMessage, answer: _Answer) -> bool:

@@ -1,6 +1,6 @@
 """The push consumer: handlers get messages; pulling, rebalancing and committing happen by themselves.
 
-Lives here: ``PushConsumer``: subscriptions, the life of the consumer, its parts.
+Lives here: ``PushConsumer``: subscriptions, start and stop, its parts.
 """
 
 import asyncio
@@ -67,8 +67,8 @@ class PushConsumer(Lifecycle):
 
     At least once: an offset is committed when all messages below it are done. Handlers are ``async def``, or plain
     functions, which run in a thread pool; at most ``concurrency`` calls of one handler run at once, in no particular
-    order, or one a queue and in its order with ``ordered=True``. What they may return: ``consume_result.outcome_of``.
-    A message that failed goes back to the broker and comes again later (``failure_policy``).
+    order, or one a queue and in its order with ``ordered=True``. Their possible answers: ``consume_result.outcome_of``.
+    A failed message goes back to the broker for a later try (``failure_policy``).
 
     Further settings: ``consumer_options.ConsumerOptions``.
     """
@@ -193,8 +193,8 @@ class PushConsumer(Lifecycle):
     ) -> Callable[[BatchHandler], BatchHandler]:
         """Register a function that takes a list of 1 to ``max_messages`` messages of one queue.
 
-        It gets what is there, and never waits for a list to fill. Its answer counts for the whole list; ``Later`` can
-        name the messages that failed.
+        It gets the available messages, and never waits for a list to fill. Its answer counts for the whole list;
+        ``Later`` can name the messages that failed.
         """
         if type(max_messages) is not int or not 1 <= max_messages <= BATCH_MESSAGES_MAX:
             raise SubscriptionIllegal(
@@ -213,7 +213,7 @@ class PushConsumer(Lifecycle):
     ) -> MessageStream:
         """Return an iterator over the messages of a topic: ``async for message in consumer.messages("TopicTest")``.
 
-        It starts the consumer if nobody has. ``auto_ack``: a message counts as done when the next one is asked for;
+        It starts the consumer if needed. ``auto_ack``: a message counts as done when the next one is asked for;
         else ``await stream.ack(message)``. At most ``prefetch`` messages wait for the caller.
         """
         subscription = self._subscription(topic, tags, sql)
@@ -314,7 +314,7 @@ class PushConsumer(Lifecycle):
             await self.stop()
 
     async def wait_stopped(self) -> None:
-        """Return once somebody has called ``stop``."""
+        """Return once ``stop`` was called."""
         await self._stop_asked.wait()
 
     async def start(self) -> None:
@@ -389,7 +389,7 @@ class PushConsumer(Lifecycle):
     async def consume_directly(self, message: ReceivedMessage) -> tuple[str, str]:
         """Call the handler with one message that an administrator chose; return RocketMQ's result name and a remark.
 
-        Nothing is committed and nothing sent back, whatever comes of it.
+        Nothing is committed or sent back, whatever the outcome.
         """
         show_origin([message])
         consumption = self._topics.get(message.topic)
@@ -401,7 +401,7 @@ class PushConsumer(Lifecycle):
         return ("CR_LATER", outcome.reason) if outcome.later else ("CR_SUCCESS", "")
 
     def pause(self) -> None:
-        """Pull nothing until ``resume``; what is in hand is still handled (DefaultMQPushConsumer.suspend)."""
+        """Pull nothing until ``resume``; pulled messages are still handled (DefaultMQPushConsumer.suspend)."""
         self._paused = True
 
     def resume(self) -> None:
@@ -427,7 +427,7 @@ class PushConsumer(Lifecycle):
 
     @property
     def subscriptions(self) -> list[Subscription]:
-        """What it is subscribed to, the retry topic included."""
+        """Its subscriptions, the retry topic included."""
         return [consumption.subscription for consumption in self._topics.values()]
 
     @property
@@ -438,7 +438,7 @@ class PushConsumer(Lifecycle):
     @property
     def lock_waits(self) -> list[dict[str, Any]]:
         """Ordered queues of this consumer whose lock another client has, the longest wait first: ``queue``,
-        ``waited_ms``, ``why``, and as the broker says ``holder``, ``holder_address``, ``holder_age_ms``,
+        ``waited_ms``, ``why``, and from the broker ``holder``, ``holder_address``, ``holder_age_ms``,
         ``expires_in_ms``."""
         return self._ordered.lock_waits()
 
@@ -469,6 +469,6 @@ class PushConsumer(Lifecycle):
             await asyncio.sleep(min(WATCH_INTERVAL_S, shortest_ms / 2000))
             self.statistics.sample()
             try:
-                await self._timeouts.look()
+                await self._timeouts.check()
             except Exception as error:  # a failure policy of the user's own must not end the watch
                 self.instance.log.error("consume_timeout_failed", group=self.group, exc_info=error)

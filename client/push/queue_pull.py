@@ -23,18 +23,18 @@ from pocketmq.remoting.codes import ResponseCode
 SUSPEND_MS = 15_000
 """How long the broker may hold a pull (DefaultMQPushConsumerImpl.java BROKER_SUSPEND_MAX_TIME_MILLIS)."""
 PULL_MESSAGES_MIN = 32
-"""Asked for however little room there is, so that a full queue is not pulled message by message."""
+"""Requested even with little room, so that a full queue is not pulled message by message."""
 FULL_PAUSE_MS = 50
 FLOW_CONTROL_PAUSE_MS = 20
 ERROR_PAUSE_MS = 1_000
 PAUSED_PAUSE_MS = 1_000
-FULL_TOLD_EVERY = 1_000
-"""A full queue is told every so many times (DefaultMQPushConsumerImpl.queueFlowControlTimes)."""
+FULL_LOGGED_EVERY = 1_000
+"""A full queue is logged every so many times (DefaultMQPushConsumerImpl.queueFlowControlTimes)."""
 
 
 @dataclass(slots=True, frozen=True)
 class PullSettings:
-    """What all pulls of a consumer have in common. ``paused`` tells whether the user has stopped them for now."""
+    """The settings of all pulls of a consumer. ``paused`` returns whether the user has paused them."""
 
     batch_size: int
     interval_ms: int
@@ -75,11 +75,11 @@ class QueuePull:
         self._task = self._instance.supervisor.keep(self._run, f"pocketmq-pull-{self.process_queue.queue}")
 
     def wake(self) -> None:
-        """Look again at once: there is room, or the pause is over."""
+        """Pull again at once: there is room, or the pause is over."""
         self._room.set()
 
     async def stop(self) -> None:
-        """End the loop; a pull under way is given up, nothing it brings counts."""
+        """End the loop; a running pull is cancelled, its messages do not count."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -92,7 +92,7 @@ class QueuePull:
                 pause_ms = await self._pull_once()
             except PocketMQError as error:
                 pause_ms = self._failed(error)
-            except Exception as error:  # a fault of ours must not end the pull of a queue without a word
+            except Exception as error:  # a fault of ours must not silently end the pull of a queue
                 self._instance.log.error("pull_failed", queue=str(self.process_queue.queue), exc_info=error)
                 pause_ms = ERROR_PAUSE_MS
             if pause_ms:
@@ -109,14 +109,14 @@ class QueuePull:
         return ERROR_PAUSE_MS
 
     def _wait_ms(self) -> int:
-        """Return how long there is a reason not to pull."""
+        """Return how long to wait before the next pull."""
         if self._settings.paused():
             return PAUSED_PAUSE_MS
         process_queue = self.process_queue
         full = process_queue.full()
         if full:
             process_queue.wants_room = True
-            if self._full_times % FULL_TOLD_EVERY == 0:
+            if self._full_times % FULL_LOGGED_EVERY == 0:
                 self._instance.log.info(
                     "pull_flow_control",
                     queue=str(process_queue.queue),
@@ -152,7 +152,7 @@ class QueuePull:
         if answer.code == ResponseCode.PULL_OFFSET_MOVED:
             self._instance.log.warning("offset_moved", queue=str(queue), asked=offset, next=answer.next_offset)
             if answer.next_offset < offset and len(process_queue):
-                # the broker has lost what is in hand here, and gives its offsets away again: they must not be mixed up
+                # the broker lost these messages and reuses their offsets: the two must not mix
                 self.mode.restart(self.runner)
                 return ERROR_PAUSE_MS
             process_queue.moved(answer.next_offset)

@@ -1,6 +1,6 @@
-"""Which queues this consumer reads (RocketMQ RebalanceService): sharing with the group, taking queues, giving them up.
+"""The queues of this consumer (RocketMQ RebalanceService): shares them in the group, takes them, gives them up.
 
-Lives here: ``RebalanceService``: the rebalance loop, the pulls it starts and ends, the offsets it commits.
+Lives here: ``RebalanceService``: the rebalance loop, starts and ends of pulls, commits of offsets.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ from pocketmq.remoting.protocol.body import decode_body
 from pocketmq.remoting.protocol.client import ConsumerGroupRequestHeader, ConsumerIdList
 
 REBALANCE_RETRY_MS = 1_000
-"""After a round that could not do all it should (RocketMQ 5.3: RebalanceService.minInterval)."""
+"""After an incomplete round (RocketMQ 5.3: RebalanceService.minInterval)."""
 REBALANCE_GAP_MS = 50
-"""Ours: rounds begin at least this far apart: a hundred consumers that join at once would otherwise make each of them
-ask a hundred times."""
+"""Ours: the least time between two rounds: otherwise a hundred consumers that join at once would make each member run a
+hundred rounds."""
 RETRY_TOPIC_ROUNDS = 10
-"""Rounds in which a retry topic without a route is asked for again a second later; a broker may never create it."""
+"""Rounds after which a missing route of a retry topic is retried a second later; a broker may never create it."""
 REVOKED_WAIT_MS = 1_000
 """How long a revoked queue's handlers may end before its offset is committed (RebalancePushImpl: tryLock 1000 ms)."""
 CONFLICT_FIELD = "subscription_conflict"
@@ -41,7 +41,7 @@ CONFLICT_FIELD = "subscription_conflict"
 
 @dataclass(slots=True, eq=False)
 class TopicConsumption:
-    """One subscribed topic: what is wanted, who handles it, in which mode."""
+    """One subscribed topic: its filter, its handler, its mode."""
 
     subscription: Subscription
     call: HandlerCall
@@ -87,11 +87,11 @@ class RebalanceService:
         self._known = False
         self._rounds = 0
         self._lock = asyncio.Lock()
-        """Held by who takes and gives up queues: rounds, and resets by an administrator."""
+        """Held while queues are taken and given up: by rounds, and by resets of an administrator."""
         self.changed = asyncio.Event()
 
     async def start(self, tasks: TaskSet) -> None:
-        """Begin to share, with loops that ``tasks`` keeps."""
+        """Start rebalancing and committing, with loops that ``tasks`` keeps."""
         if self._options.message_model == BROADCASTING:
             for queue, offset in (await asyncio.to_thread(self._file.load)).items():
                 self._offsets.loaded(queue, offset)
@@ -125,13 +125,13 @@ class RebalanceService:
                 pass
 
     async def _rebalance(self) -> bool:
-        """Do one round; return False if it should be tried again soon."""
+        """Do one round; return False to try again soon."""
         for topic in {queue.topic for queue in self.pulls} - set(self._topics):
             await self._give_up([queue for queue in self.pulls if queue.topic == topic])
         topics = list(self._topics)
         routes = await self._routes([topic for topic in topics if not is_retry_topic(topic)])
         if routes and not self._known:
-            await self._instance.heartbeat()  # the brokers must know us before they are asked who is in the group
+            await self._instance.heartbeat()  # the brokers must know us before we request the members
             self._known = True
         if self._known:  # a broker creates the retry topic at the first heartbeat
             routes.update(await self._routes([topic for topic in topics if is_retry_topic(topic)]))
@@ -156,7 +156,7 @@ class RebalanceService:
         return routes
 
     async def _rebalance_topic(self, topic: str, route: TopicRoute, known: dict[str, list[str]]) -> bool:
-        """Give up and take queues of one topic; return False if that should be tried again soon."""
+        """Give up and take queues of one topic; return False to try again soon."""
         still_busy = [
             queue
             for queue, pull in self.pulls.items()
@@ -170,7 +170,7 @@ class RebalanceService:
             members = [client_id]
         else:
             brokers = ",".join(sorted(broker.broker_name for broker in route.brokers.values()))
-            if brokers not in known:  # the same brokers know the same members: one question for all their topics
+            if brokers not in known:  # the same brokers have the same members: one request for all their topics
                 known[brokers] = await self._members(route)
             members = known[brokers]
             if client_id not in members:
@@ -191,7 +191,7 @@ class RebalanceService:
         return taken == len(change.assigned) and not any(pull.leaving for pull in queues)
 
     async def _members(self, route: TopicRoute) -> list[str]:
-        """Ask any broker of the topic who is in the group."""
+        """Return the members of the group from any broker of the topic."""
         failure: PocketMQError | None = None
 
         async def ask(broker_id: int, connection: BrokerConnection) -> list[str]:
@@ -220,7 +220,7 @@ class RebalanceService:
     # -- queues ------------------------------------------------------------------------------------------------
 
     async def _take(self, topic: str, queues: Sequence[MessageQueue]) -> int:
-        """Begin to read queues; return how many that were."""
+        """Start reading queues; return their number."""
         consumption = self._topics[topic]
         acquired = await consumption.mode.acquire(queues)
         taken = await asyncio.gather(*(self._take_one(consumption, queue) for queue in acquired))
@@ -257,13 +257,13 @@ class RebalanceService:
             stored = NO_OFFSET if known is None else known
         where = self.consume_from_where
         if is_retry_topic(queue.topic):
-            where = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET  # what came back is never skipped
+            where = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET  # retries are never skipped
         return await self._wire.start_offset(queue, where, self._timestamp_ms, stored=stored)
 
     async def _give_up(self, queues: Iterable[MessageQueue], *, commit: bool = True) -> None:
-        """Stop reading queues, let their handlers end, commit, and release them.
+        """Stop reading queues, let their handlers finish, commit, and release them.
 
-        A queue whose mode keeps it while a handler runs stays, unread, until a later round.
+        A busy queue that its mode keeps stays, unread, until a later round.
         """
         leaving = {queue: self.pulls[queue] for queue in queues}
         for pull in leaving.values():
@@ -282,11 +282,11 @@ class RebalanceService:
             await mode.release(list(ended))
 
     async def stop_pulls(self) -> None:
-        """Pull nothing further."""
+        """Stop all pulls."""
         await asyncio.gather(*(pull.stop() for pull in self.pulls.values()))
 
     async def close(self, timeout_s: float) -> None:
-        """Give everything up: no pulls, handlers end (at most ``timeout_s``), commits, releases."""
+        """Give all queues up: stop pulls, let handlers finish (at most ``timeout_s``), commit, release."""
         await self.stop_pulls()
         for mode in {id(pull.mode): pull.mode for pull in self.pulls.values()}.values():
             mine = {queue: pull for queue, pull in self.pulls.items() if pull.mode is mode}
@@ -299,15 +299,14 @@ class RebalanceService:
         self.pulls.clear()
 
     def drained(self, process_queue: ProcessQueue) -> None:
-        """A queue has room again."""
+        """Wake the pull of a queue that has room again."""
         pull = self.pulls.get(process_queue.queue)
         if pull is not None:
             pull.wake()
 
     async def reset(self, topic: str, offsets: Mapping[MessageQueue, int]) -> int:
-        """Go on elsewhere, as an administrator asks; return how many queues that were.
-
-        What is in hand is given up, as when a queue is revoked (RocketMQ resetOffset); the queues start anew.
+        """Move queues to an administrator's offsets; return how many moved. Their pulled messages are given up, as when
+        a queue is revoked (RocketMQ resetOffset); the queues are taken again.
         """
         async with self._lock:
             mine = [queue for queue in self.pulls if queue.topic == topic and queue in offsets]
@@ -331,11 +330,11 @@ class RebalanceService:
                 await self._commit(
                     {queue: pull for queue, pull in self.pulls.items() if not pull.process_queue.dropped}
                 )
-            except Exception as error:  # a fault of ours must not end the commits of a consumer without a word
+            except Exception as error:  # a fault of ours must not silently end a consumer's commits
                 self._instance.log.error("commit_failed", group=self._group, error=repr(error), exc_info=error)
 
     async def _commit(self, pulls: Mapping[MessageQueue, QueuePull]) -> None:
-        """Store what of these queues is done."""
+        """Commit the progress of these queues."""
         for queue, pull in pulls.items():
             self._offsets.update(queue, pull.process_queue.commit_offset)
         tokens = {queue: pull.runner.fencing_token for queue, pull in pulls.items()}
@@ -362,7 +361,7 @@ class RebalanceService:
         )
         for (queue, offset), result in zip(offsets.items(), done, strict=True):
             if isinstance(result, int):
-                if result == MASTER_ID:  # at a slave it stays due, until the master has it
+                if result == MASTER_ID:  # a slave's copy does not count: commit again until the master has it
                     self._offsets.persisted({queue: offset})
             elif isinstance(result, PocketMQError):
                 self._instance.log.warning("commit_failed", queue=str(queue), error=str(result))

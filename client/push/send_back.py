@@ -1,4 +1,4 @@
-"""Failed messages go back to the broker and come again later.
+"""Failed messages go back to the broker for a later try.
 
 Lives here: ``SendBack``, the failure policy of cluster consumption (docs/rocketmq.md, "Concurrent consumption"):
 CONSUMER_SEND_MSG_BACK to the broker that has the message, a copy to the retry topic at another one when that fails;
@@ -38,7 +38,7 @@ from pocketmq.remoting.protocol.send import ConsumerSendMsgBackRequestHeader
 SEND_BACK_TIMEOUT_MS: Final = 5_000
 """DefaultMQPushConsumerImpl.sendMessageBack."""
 TOGETHER_MAX: Final = 64
-"""Send-backs of one policy that are under way at once; one more waits."""
+"""Concurrent send-backs of one policy; further ones wait."""
 COUNT_MAX: Final = (1 << 31) - 1
 DECIDED_BY_GROUP: Final = -1
 PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
@@ -48,8 +48,8 @@ PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 class SendBack:
     """``FailurePolicy`` of one consumer group in cluster mode. Belongs to one event loop.
 
-    ``max_reconsume_times``: tries after the first one, then the message is a dead letter; -1: what the group's settings
-    at the broker say (16; RocketMQ's brokers are told 16).
+    ``max_reconsume_times``: tries after the first one, then the message is a dead letter; -1: the group's settings at
+    the broker (16; RocketMQ's brokers get 16).
     """
 
     def __init__(self, instance: ClientInstance, group: str, max_reconsume_times: int = DECIDED_BY_GROUP) -> None:
@@ -63,9 +63,9 @@ class SendBack:
             )
         self.sent_back = 0
         self.sent_as_copy = 0
-        """Of them those whose own broker did not take them back."""
+        """Of these, messages that their own broker did not take back."""
         self.not_taken = 0
-        """Left with the consumer, which tries them again itself."""
+        """Messages left with the consumer, which tries them again itself."""
         self._instance = instance
         self._group = group
         self._max = max_reconsume_times
@@ -96,7 +96,7 @@ class SendBack:
             try:
                 await self._send_back(message, line, delay_level)
             except PocketMQError as error:
-                self._tell(message, error)
+                self._log_failure(message, error)
             else:
                 self._failing.pop(message.broker_name, None)
                 self.sent_back += 1
@@ -117,7 +117,7 @@ class SendBack:
             self.sent_as_copy += 1
             return True
 
-    def _tell(self, message: ReceivedMessage, error: PocketMQError) -> None:
+    def _log_failure(self, message: ReceivedMessage, error: PocketMQError) -> None:
         text = str(error)
         if self._failing.get(message.broker_name) != text:  # once for each kind of failure, not for each message
             self._failing[message.broker_name] = text
@@ -180,7 +180,7 @@ class SendBack:
 
 
 def show_origin(messages: Iterable[ReceivedMessage]) -> None:
-    """Give messages from a retry topic the topic back that they were first sent to
+    """Restore the original topic of messages from a retry topic
     (DefaultMQPushConsumerImpl.resetRetryAndNamespace)."""
     for message in messages:
         if is_retry_topic(message.topic):

@@ -1,7 +1,7 @@
-"""What brokers think of this consumer's subscriptions.
+"""Checks of this consumer's subscriptions by brokers.
 
-Lives here: ``SubscriptionCheck``: filters are shown to a broker before the start (CHECK_CLIENT_CONFIG), and a group
-whose members subscribe differently is told, once for each difference.
+Lives here: ``SubscriptionCheck``: a broker checks filters before the start (CHECK_CLIENT_CONFIG), and a group whose
+members subscribe differently is logged, once for each difference.
 """
 
 from collections.abc import Sequence
@@ -17,18 +17,18 @@ from pocketmq.remoting.protocol.client import CheckClientBody
 
 
 class SubscriptionCheck:
-    """One a consumer."""
+    """The checks of one consumer."""
 
     def __init__(self, instance: ClientInstance, group: str) -> None:
         self._instance = instance
         self._group = group
-        self._told = ""
+        self._logged = ""
 
     async def filters(self, subscriptions: Sequence[Subscription]) -> None:
         """Ask one broker of each filtered topic whether it takes the filter; raise ``SubscriptionIllegal`` if not.
 
-        A topic without a route, or a broker that does not answer, is no reason not to start (RocketMQ
-        checkClientInBroker asks likewise).
+        A topic without a route, or a broker that does not answer, does not prevent the start (as RocketMQ
+        checkClientInBroker).
         """
         for subscription in subscriptions:
             if subscription.expression_type != TAG_TYPE:
@@ -59,8 +59,8 @@ class SubscriptionCheck:
             )
 
     def conflict(self, text: str) -> None:
-        """Take what a broker says about differing subscriptions: empty when there are none."""
-        if text and text != self._told:
+        """Log a broker's report of differing subscriptions; empty: there are none."""
+        if text and text != self._logged:
             self._instance.log.error(
                 "subscriptions_differ",
                 group=self._group,
@@ -69,4 +69,4 @@ class SubscriptionCheck:
                 consequence="the broker keeps one of them for all members, so that messages are lost to the group",
                 hint="give every member of a group the same topics and filters, or use two groups",
             )
-        self._told = text
+        self._logged = text

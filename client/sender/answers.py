@@ -1,7 +1,7 @@
-"""What a broker's answer means for the sections of a request: stored, refused, or failed without an answer.
+"""The meaning of a broker's answer for the sections of a request: stored, refused, or failed without an answer.
 
-Lives here: ``Answers``: receipts from answers; failed attempts with what is known of them. Nothing here decides whether
-a section is tried again.
+Lives here: ``Answers``: receipts from answers; failed attempts with their known facts. Whether a section is tried again
+is decided elsewhere.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ class Owner(Protocol):
         ...
 
     def attempted(self, section: Section, attempt: Attempt, now_ns: int) -> None:
-        """Take note of a failed attempt: the section is tried again, or it fails."""
+        """Handle a failed attempt: the section is tried again, or it fails."""
         ...
 
     def finish(self, section: Section, error: Exception) -> None:
@@ -72,7 +72,7 @@ class Answers:
         for section, (code, first_offset, runs, remark) in zip(sections, header.results, strict=True):
             status = STATUS_OF_CODE.get(code)
             if status is None:
-                # the fields beside the text speak of the answer as a whole: of this section if its code is the same
+                # the extra fields describe the whole answer; they hold for this section if its code is the same
                 extra = result.extra if result.code in (code, ResponseCode.SUCCESS) else {}
                 self._refused(
                     section, connection.broker_name, connection.address, code, remark, extra, sent_ns, Stored.NO
@@ -133,7 +133,7 @@ class Answers:
         self._stored(section, connection, outcome, sent_ns)
 
     def _stored(self, section: Section, connection: BrokerConnection, outcome: SectionOutcome, sent_ns: int) -> None:
-        """Take a receipt, or keep it and look for a better one (``retry_another_broker_when_not_store_ok``)."""
+        """Settle with a receipt, or keep it and try for a better one (``retry_another_broker_when_not_store_ok``)."""
         plan = self._plan
         if plan.faults is not None:
             plan.answered(connection.broker_name, sent_ns, self._clock.monotonic_ns())
@@ -202,7 +202,7 @@ class Answers:
         sent_ns: int,
         stored: Stored,
     ) -> None:
-        """Take a refusal: what the broker said beside its text, and ``stored`` where it did not say."""
+        """Take a refusal with its extra fields; ``stored`` holds where the broker did not say."""
         facts = refusal_facts(extra)
         now_ns = self._clock.monotonic_ns()
         elapsed_ms = (now_ns - sent_ns) / 1e6
@@ -235,9 +235,9 @@ class Answers:
 
 
 def _copies_of(connection: BrokerConnection) -> int:
-    """Return how many copies a synchronous master's SEND_OK stands for; 1 for every other broker."""
-    told = connection.announcement
-    return told.in_sync_replicas if told is not None and told.replication == "SYNC_MASTER" else 1
+    """Return the number of copies behind a synchronous master's SEND_OK; 1 for every other broker."""
+    announced = connection.announcement
+    return announced.in_sync_replicas if announced is not None and announced.replication == "SYNC_MASTER" else 1
 
 
 def _region_of(connection: BrokerConnection) -> str:

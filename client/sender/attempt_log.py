@@ -1,4 +1,4 @@
-"""What the client's log tells of sends that failed: counted by broker and answer, written every ten seconds at most.
+"""Failed sends in the client's log: counted by broker and answer, written at most every ten seconds.
 
 Lives here: ``AttemptLog`` and its event ``send_attempts``.
 """
@@ -12,7 +12,7 @@ from pocketmq.common.events import EventLog
 
 INTERVAL_S: Final = 10.0
 KINDS_MAX: Final = 8
-"""Kinds told apart in one interval; what comes beyond is counted together."""
+"""Kinds counted separately in one interval; further ones are counted together."""
 ANSWER_CHARACTERS_MAX: Final = 300
 TAG_CHARACTERS_MAX: Final = 26
 
@@ -29,11 +29,11 @@ class _Count:
 
 
 class AttemptLog:
-    """Counts attempts that failed. Nothing is done for those that do not. Event loop only.
+    """Counts failed attempts; a successful attempt costs nothing. Event loop only.
 
     The event ``send_attempts`` has the ``count`` of messages, how many of them were tried ``again`` and how many of
-    them ``ended`` with this answer, the longest wait for it, and the latest text. It is of level info: who called has
-    the error, and programs that did not ask for logs shall see none.
+    them ``ended`` with this answer, the longest wait for it, and the latest text. Logged at info: the caller already
+    gets the error, and applications that have not configured logging should stay quiet.
 
     It is no stage of the producer: it counts attempts, also those of sections that succeed later.
     """
@@ -66,10 +66,10 @@ class AttemptLog:
         if self._handle is None:
             loop = asyncio.get_running_loop()
             self._begin_s = loop.time()
-            self._handle = loop.call_later(INTERVAL_S, self.tell)
+            self._handle = loop.call_later(INTERVAL_S, self.report)
 
-    def tell(self) -> None:
-        """Write what was counted and start over."""
+    def report(self) -> None:
+        """Log the counts and start over."""
         handle, self._handle = self._handle, None
         if handle is None:
             return

@@ -1,7 +1,7 @@
-"""What comes after a failed attempt: which broker, after which pause, with which token, for how long.
+"""The next attempt after a failed one: which broker, after which pause, with which token, for how long.
 
-Lives here: ``AttemptPlan``: one producer's retry policy, retry budget, fault items and order of keyed sends, put
-together.
+Lives here: ``AttemptPlan``: combines one producer's retry policy, retry budget, fault items and the order of keyed
+sends.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ NOT_SURE = "its queue was chosen, and the broker did not say that nothing was st
 
 
 class AttemptPlan:
-    """Decides over the attempts of one producer. Belongs to its event loop."""
+    """Decides about the attempts of one producer. Belongs to its event loop."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class AttemptPlan:
     # -- before an attempt -------------------------------------------------------------------------------------
 
     def until_ns(self, section: Section, now_ns: int) -> int:
-        """Return the time at which the attempt that starts now is given up."""
+        """Return the time limit of the attempt that starts now."""
         may_move = section.may_move and len(section.attempts) + 1 < section.attempts_max and self._others(section)
         if not may_move and self.policy.attempt_timeout_ms is None:
             return section.deadline_ns
@@ -61,7 +61,7 @@ class AttemptPlan:
         return section.deadline_ns if limit_ms >= left_ms else now_ns + int(limit_ms * 1_000_000)
 
     def _others(self, section: Section) -> bool:
-        """Tell whether the topic has another broker."""
+        """Return whether the topic has another broker."""
         route = self._routes.get(section.queue.topic)
         if route is None or not route.write_queues:
             return False
@@ -70,7 +70,7 @@ class AttemptPlan:
         return queues[0].broker_name != name or queues[-1].broker_name != name
 
     async def prepare(self, section: Section, route: TopicRoute) -> Decision:
-        """Make a section ready for a further attempt: a queue, the pause before it, a token for it."""
+        """Prepare a section for a further attempt: choose a queue, wait out the pause, take a token."""
         attempts = section.attempts
         last = attempts[-1].broker
         charged = any(attempt.offered for attempt in attempts)
@@ -87,7 +87,7 @@ class AttemptPlan:
                 return self._nowhere(section, {section.queue.broker_name})
             broker = section.queue.broker_name
             here = [attempt for attempt in attempts if attempt.broker == broker]
-            if here:  # a broker that was not tried yet is tried at once
+            if here:  # a broker not tried yet is tried at once
                 left_ms = section.left_ms(self._clock.monotonic_ns())
                 pause_ms = self.policy.pause_ms(len(here), here[-1].retry_after_ms, left_ms, self._random)
                 if pause_ms is None:
@@ -118,7 +118,7 @@ class AttemptPlan:
     # -- after an attempt --------------------------------------------------------------------------------------
 
     def answered(self, broker: str, sent_ns: int, now_ns: int) -> None:
-        """Note an answer that says stored: its time tells whether the broker is slow."""
+        """Note an answer that confirms storage: its latency shows whether the broker is slow."""
         faults = self.faults
         if faults is not None:
             latency_ms = (now_ns - sent_ns) / 1e6
@@ -126,13 +126,13 @@ class AttemptPlan:
                 faults.update(broker, latency_ms, now_ns)
 
     def delivered(self, section: Section) -> None:
-        """Give the token of a retry back: it was not in vain."""
+        """Give the token of a retry back: it succeeded."""
         if section.charged:
             broker, section.charged = section.charged, ""
             self.gate.leave(broker, in_vain=False)
 
     def failed(self, section: Section, attempt: Attempt, now_ns: int) -> Decision:
-        """Enter a failed attempt, and decide whether there is another one."""
+        """Record a failed attempt, and decide whether there is another one."""
         section.attempts.append(attempt)
         if section.charged:
             broker, section.charged = section.charged, ""
@@ -148,7 +148,7 @@ class AttemptPlan:
         return decision
 
     def wants_better(self, section: Section, status: SendStatus) -> bool:
-        """Tell whether a stored message is sent to another broker as well (``retryAnotherBrokerWhenNotStoreOK``)."""
+        """Return whether a stored message also goes to another broker (``retryAnotherBrokerWhenNotStoreOK``)."""
         return (
             self._not_store_ok
             and status is not SendStatus.SEND_OK
@@ -178,7 +178,7 @@ class AttemptPlan:
         section.order = self._orders[section.queue] = self._order
 
     def overtaken(self, section: Section) -> bool:
-        """Tell whether a later section for its queue was handed over since."""
+        """Return whether a later section for its queue has been handed over since."""
         return self._orders.get(section.queue) != section.order
 
     def left(self, section: Section) -> None:

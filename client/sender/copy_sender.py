@@ -1,7 +1,7 @@
-"""Copies of received messages, sent to a topic of the consumer's or the administrator's choice.
+"""Copies of received messages, sent to a topic chosen by the consumer or an administrator.
 
-Lives here: ``CopySender``: one SEND_MESSAGE_V2 with the body and flags as they are stored, to one broker after the
-other until one takes it.
+Lives here: ``CopySender``: one SEND_MESSAGE_V2 with the stored body and flags, to one broker after another until one
+takes it.
 """
 
 from collections.abc import Mapping
@@ -21,23 +21,23 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.protocol.send import SendMessageV2RequestHeader
 
 ATTEMPTS_MAX: Final = 3
-"""Brokers that are asked (RocketMQ retryTimesWhenSendFailed + 1)."""
+"""Brokers to try (RocketMQ retryTimesWhenSendFailed + 1)."""
 ATTEMPT_TIMEOUT_MS: Final = 3_000
-"""For one of them (RocketMQ sendMsgTimeout)."""
+"""Time limit of each try (RocketMQ sendMsgTimeout)."""
 ANY_QUEUE: Final = -1
 """The broker chooses (RocketMQ SendMessageProcessor: queueId below 0)."""
 MULTI_TAGS_FLAG: Final = 0x2
 
 
 class StoredCopy(NamedTuple):
-    """Where a copy is. ``offset_msg_id``: as the broker named it."""
+    """Where a copy is stored. ``offset_msg_id``: as the broker returned it."""
 
     broker_name: str
     offset_msg_id: str
 
 
 class CopySender:
-    """Belongs to one event loop; its instance is started by somebody else."""
+    """Belongs to one event loop; its owner starts the instance."""
 
     def __init__(self, instance: ClientInstance, producer_group: str) -> None:
         self._instance = instance
@@ -53,7 +53,7 @@ class CopySender:
         max_reconsume_times: int | None = None,
         avoid: str = "",
     ) -> StoredCopy:
-        """Store a copy of ``message`` in any queue of ``topic``; a broker named ``avoid`` is asked last.
+        """Store a copy of ``message`` in any queue of ``topic``; a broker named ``avoid`` is tried last.
 
         At least once: a broker that did not answer in time may have stored it as well. ``max_reconsume_times`` None:
         the group's own. Raises ``PocketMQError``: the failure of the last broker.

@@ -2,8 +2,8 @@
 
 Lives here: ``LatencyTable`` with RocketMQ's numbers, ``FaultItems``. Pure: times are handed in.
 
-A producer asks ``FaultItems`` only while something is avoided (``avoided`` is not empty), and tells it only what is
-slower than ``slow_ms``: a healthy cluster costs one comparison an answer.
+A producer consults ``FaultItems`` only while a broker is avoided (``avoided`` is not empty), and reports only latencies
+above ``slow_ms``: a healthy cluster costs one comparison per answer.
 """
 
 from dataclasses import dataclass
@@ -68,7 +68,7 @@ class FaultItems:
     def update(
         self, broker: str, latency_ms: float, now_ns: int, *, isolation: bool = False, reachable: bool = True
     ) -> None:
-        """Note how an attempt at ``broker`` went; a fast answer ends its time at once (MQFaultStrategy.java)."""
+        """Note the result of an attempt at ``broker``; a fast answer ends its time at once (MQFaultStrategy.java)."""
         if not isolation and latency_ms < self.slow_ms and broker not in self.avoided:
             return
         duration_ms = self.table.duration_ms(self.table.isolated_latency_ms if isolation else latency_ms)
@@ -87,5 +87,5 @@ class FaultItems:
         return set(self.avoided)
 
     def unreachable(self) -> set[str]:
-        """Return those of the avoided that could not be reached at all."""
+        """Return the avoided brokers that could not be reached at all."""
         return {name for name, item in self.avoided.items() if not item.reachable}

@@ -1,4 +1,4 @@
-"""What a producer holds without a receipt: RocketMQ's semaphores, counted in sends and in bytes.
+"""The unsettled sends of a producer: RocketMQ's semaphores, counted in sends and in bytes.
 
 Lives here: ``InFlight``: the limits, the waiting for room, the "too fast" errors.
 """
@@ -9,18 +9,18 @@ from collections import deque
 from pocketmq.remoting.errors import RemotingTooMuchRequestError
 
 IN_FLIGHT_BYTES_MAX = 64 << 20
-"""What a producer holds at most without a receipt, in bytes (5.x: semaphoreAsyncSendSize, 100 MiB)."""
+"""Bytes that a producer holds at most without a receipt (5.x: semaphoreAsyncSendSize, 100 MiB)."""
 ASYNC_PERMITS = 65_535
 ONEWAY_PERMITS = 65_535
 """NettySystemConfig.java: permits of asynchronous and of oneway calls of one client."""
 
 
 class InFlight:
-    """Counts what was handed over and not settled: asynchronous sends, oneway sends, bytes of both.
+    """Counts sends handed over and not settled: asynchronous ones, oneway ones, bytes of both.
 
-    A send is one message, or one part of a batch, as it is one future. What is still gathered in the open frame is
-    counted when the frame closes (at the end of the loop turn, or at 1 MiB), so a limit can be passed by one frame.
-    ``full`` is true while ``send`` has to wait and ``send_nowait`` refuses.
+    A send is one message, or one part of a batch: one future. Messages in the open frame are counted when it closes (at
+    the end of the loop turn, or at 1 MiB), so a limit can be passed by one frame. ``full`` is true while ``send`` has
+    to wait and ``send_nowait`` refuses.
 
     It is no stage of the producer: ``send`` waits for it before any stage is asked, and it counts parked and oneway
     sends, whose end no stage sees. The short path reads the plain attribute ``full``, without a call.
@@ -48,7 +48,7 @@ class InFlight:
         self.full = self.bytes_held >= self.bytes_max or self.sends >= self.sends_max
 
     def remove(self, size_bytes: int, permits: int, oneway: bool) -> None:
-        """Count it no more; let the next one in that waits."""
+        """Stop counting it; let the next waiting send in."""
         self.bytes_held -= size_bytes
         if oneway:
             self.oneways -= permits
@@ -60,7 +60,7 @@ class InFlight:
             self._make_room()
 
     def check(self, oneway: bool) -> None:
-        """Raise ``RemotingTooMuchRequestError`` where there is no room: who may not wait is told at once."""
+        """Raise ``RemotingTooMuchRequestError`` at once if there is no room, for sends that may not wait."""
         if oneway:
             if self.oneways >= self.oneways_max or self.bytes_held >= self.bytes_max:
                 raise RemotingTooMuchRequestError(
@@ -120,7 +120,7 @@ class InFlight:
                 return  # one at a time: each adds bytes before the next may
 
     def _leave(self, future: "asyncio.Future[None]") -> None:
-        """Stop waiting for room; a turn that was given already goes to the next."""
+        """Stop waiting for room; pass on a turn that was already given."""
         if future in self._waiting:
             self._waiting.remove(future)
         else:

@@ -31,7 +31,7 @@ class NativeSend:
 
     @staticmethod
     def build(builder: PlainRecordBuilder, section: Section, connection: BrokerConnection) -> None:
-        """Build the records of a section that was placed before the kind of its broker was known."""
+        """Build the records of a section placed before the kind of its broker was known."""
         announcement = connection.announcement
         assert announcement is not None
         if section.rows is not None:

@@ -1,4 +1,4 @@
-"""Which queue takes what has no order: round robin, past brokers that are avoided.
+"""The queue of a message without an order: round robin, past avoided brokers.
 
 Lives here: ``RoundRobin``, ``QueueChooser``, for first and further attempts.
 """
@@ -15,7 +15,7 @@ from pocketmq.common.clock import Clock
 class RoundRobin:
     """Takes turns over the queues of one topic, from a random start (TopicPublishInfo.java).
 
-    ``index`` grows for ever; the queue is ``index`` modulo the number of queues at that moment.
+    ``index`` always grows; the queue is ``index`` modulo the number of queues at that moment.
     """
 
     __slots__ = ("index",)
@@ -44,7 +44,7 @@ class RoundRobin:
 
 
 class QueueChooser:
-    """Queues for the sends of one producer: round robin for each topic, past brokers that are avoided.
+    """Queues for the sends of one producer: round robin for each topic, past avoided brokers.
 
     ``faults`` is None where ``send_latency_fault_enable`` is off.
     """
@@ -69,7 +69,7 @@ class QueueChooser:
         self, route: TopicRoute, tried: Collection[str], last: str, barred: Collection[str]
     ) -> MessageQueue | None:
         """Return the queue of a further attempt: of a broker not ``tried`` yet, else not the ``last`` one, else any,
-        but never of one that is ``barred``. None: all are."""
+        but never of a ``barred`` one. None: all are barred."""
         turns = self._turns.get(route.topic) or self._new_turns(route.topic)
         barred = set(barred)
         for avoid in (set(tried), {last}):

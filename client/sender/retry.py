@@ -1,4 +1,4 @@
-"""When a failed send is tried again, after which pause, and for how long one attempt may take.
+"""Rules of retries: after which failures, after which pause, and for how long one attempt may take.
 
 Lives here: RocketMQ's sets of retryable response codes, ``RetryPolicy``, the error at the end. Pure: no I/O, time and
 randomness are handed in.
@@ -39,9 +39,9 @@ DEFAULT_RETRY_RESPONSE_CODES: frozenset[int] = RETRY_RESPONSE_CODES_4_9 | {
 """DefaultMQProducer.java of 5.3: SYSTEM_BUSY since 5.3.0, GO_AWAY since 5.3.1."""
 
 ATTEMPT_MS_MIN = 5.0
-"""With less time left than this no further attempt is made: it could only time out."""
+"""With less time left there is no further attempt: it could only time out."""
 AUTOMATIC_ATTEMPT_SHARE = 2 / 3
-"""How much of the time left one attempt gets while another broker could be tried."""
+"""The share of the time left that one attempt gets while another broker could be tried."""
 AUTOMATIC_ATTEMPT_MS_MIN = 200.0
 """An attempt is not cut below this: a broker's own queue limit is 200 ms."""
 BACKOFF_MS_FIRST = 50.0
@@ -52,8 +52,17 @@ NO_ANSWER = -1
 """``Attempt.answer_code`` where no broker answered."""
 
 
+def backoff_ms(failures: int, first_ms: float, max_ms: float) -> float:
+    """Return ``first_ms``, doubled for each of ``failures`` up to ``max_ms``: a pause that the caller spreads at
+    random.
+
+    Used by the attempts of a send, the durable retry and staged transactions.
+    """
+    return min(first_ms * 2.0 ** min(failures, 32), max_ms)
+
+
 class Decision(NamedTuple):
-    """What to do after a failure: another attempt, or not, and why not. ``late``: because the time is over."""
+    """Whether to try again after a failure, and if not, why. ``late``: because the time is over."""
 
     again: bool
     why: str = ""
@@ -101,15 +110,15 @@ class RetryPolicy:
 
     @staticmethod
     def pause_ms(tries: int, retry_after_ms: int, left_ms: float, rng: random.Random) -> float | None:
-        """Return the pause before a broker is tried again that failed ``tries`` times in this send.
+        """Return the pause before retrying a broker that failed ``tries`` times in this send.
 
-        Never shorter than what the broker asked for, and spread beyond it, so that clients that were refused together
-        do not come back together. None: it does not fit into the time left.
+        Never shorter than the broker's ``retry_after_ms``, and spread beyond it, so that clients refused together do
+        not retry together. None: it does not fit into the time left.
         """
         room_ms = left_ms - ATTEMPT_MS_MIN
         if retry_after_ms > room_ms:
             return None
-        spread_ms = min(BACKOFF_MS_FIRST * 2.0 ** min(max(tries - 1, 0), 10), BACKOFF_MS_MAX)
+        spread_ms = backoff_ms(max(tries - 1, 0), BACKOFF_MS_FIRST, BACKOFF_MS_MAX)
         spread_ms = max(spread_ms, min(float(retry_after_ms), BACKOFF_MS_MAX))
         return retry_after_ms + rng.uniform(0.0, min(spread_ms, room_ms - retry_after_ms))
 

@@ -1,6 +1,6 @@
-"""What retries may cost the brokers: a bucket of tokens for each broker.
+"""The limit on retries: a bucket of tokens for each broker.
 
-Lives here: ``RetryBudget``. Pure: it counts, it neither waits nor sends. It is no stage of the producer: it decides
+Lives here: ``RetryBudget``. Pure: it only counts. It is no stage of the producer: it decides
 whether a further attempt may go, and a stage sees sections, not attempts.
 
 The rule. A retry *to* a broker takes a token from that broker's bucket. It gets it back when the broker stores the
@@ -10,12 +10,12 @@ the broker stores earns ``ratio`` of a token. So for each broker:
     retries in vain  <=  floor + ratio * requests it stored
 
 An overloaded cluster is not pushed further: where every broker refuses, nothing is earned, and after ``floor`` retries
-in vain to each of them sends fail at their first refusal. A retry that leads somewhere is free: a healthy broker takes
-over for one that is down, refuses or hangs, for as long as that lasts. What failed before any broker saw it (no
-route, no connection) is not charged at all: the next attempt is the first that costs somebody something.
+in vain to each of them sends fail at their first refusal. A successful retry is free: a healthy broker takes over for
+one that is down, refuses or hangs, for as long as that lasts. An attempt that failed before any broker saw it (no
+route, no connection) is not charged at all.
 
 Tokens that are out count as spent, so the bound holds with any number of sends in flight. A bucket holds at most
-``TOKENS_MAX``: that many retries to one broker are under way at a time, the next ones wait.
+``TOKENS_MAX``: so many retries to one broker run at a time, further ones wait.
 """
 
 import enum
@@ -24,7 +24,7 @@ RATIO = 0.1
 FLOOR = 10
 TOKENS_MAX = 100
 BROKERS_MAX = 4_096
-"""Buckets kept; beyond, those that say the least go first."""
+"""Buckets kept; beyond, the least informative ones go first."""
 _UNIT = 1_000
 """Parts of a token, so that ten tenths are one."""
 
@@ -35,7 +35,7 @@ class Room(enum.Enum):
     OPEN = "open"
     """There is a token."""
     WAIT = "wait"
-    """All tokens are out with retries under way: one may come back."""
+    """All tokens are out with running retries: one may come back."""
     EMPTY = "empty"
     """The tokens are lost."""
 
@@ -69,7 +69,7 @@ class RetryBudget:
         return (self._floor_parts if bucket is None else bucket.parts) / _UNIT
 
     def stored(self, broker: str) -> None:
-        """Note that ``broker`` stored what one request brought, with SEND_OK."""
+        """Note that ``broker`` stored a request with SEND_OK."""
         bucket = self._buckets.get(broker)
         if bucket is None:
             bucket = self._bucket(broker)
@@ -77,7 +77,7 @@ class RetryBudget:
             bucket.parts = min(bucket.parts + self._earned, self._max_parts)
 
     def room(self, broker: str) -> Room:
-        """Tell whether a retry may go to ``broker`` now."""
+        """Return whether a retry may go to ``broker`` now."""
         bucket = self._buckets.get(broker)
         if self.free:
             return Room.OPEN

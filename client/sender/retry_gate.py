@@ -10,7 +10,7 @@ from pocketmq.client.sender.retry_budget import RetryBudget, Room
 
 
 class RetryGate:
-    """Belongs to one producer and its loop. Who entered must ``leave`` once."""
+    """Belongs to one producer and its loop. Each ``enter`` that returned True is followed by one ``leave``."""
 
     def __init__(self, budget: RetryBudget) -> None:
         self.budget = budget
@@ -46,7 +46,7 @@ class RetryGate:
         except asyncio.CancelledError:
             if future in queue:
                 queue.remove(future)
-            else:  # woken and given up at once: the turn is the next one's
+            else:  # woken and cancelled at once: pass the turn on
                 self._wake(broker)
             raise
         finally:
@@ -54,7 +54,7 @@ class RetryGate:
                 del self._waiting[broker]
 
     def leave(self, broker: str, *, in_vain: bool) -> None:
-        """End a retry: its token is lost if the broker had work with it and it was not delivered."""
+        """End a retry: its token is lost if it reached the broker in vain."""
         if in_vain:
             self.budget.lose(broker)
         else:

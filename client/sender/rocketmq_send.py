@@ -59,8 +59,8 @@ def rocketmq_request(
 
 
 def can_batch(section: Section) -> bool:
-    """Tell whether messages that happen to travel together may do so as a RocketMQ batch: they are stored as they would
-    be one by one. Not those that are compressed, which batches are not (``check_batchable`` for the others).
+    """Return whether messages that happen to travel together may form a RocketMQ batch and are stored as they would be
+    one by one. Compressed ones may not: batches are not compressed (``check_batchable`` for the others).
     """
     return section.plain and not section.half and all(message.packed is None for message in section.messages)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FRAME_BYTES_TARGET = 1 << 20
 """A frame is closed when it holds this much: larger ones only add latency."""
 UNBUILT_EXTRA_BYTES = 256
-"""What a message without a record is counted for beside its body."""
+"""Bytes counted for a message without a record beside its body."""
 
 BuildRecord = Callable[[Message, int, bytes, int], bytes]
 """``PlainRecordBuilder.build``: (message, queue id, uniq key, born ms) -> record."""
@@ -48,7 +48,7 @@ class Section:
 
     ``records`` is parallel to ``messages``, ``uniq_keys`` and ``futures``; it stays empty while the kind of broker is
     unknown (``build`` is None). Rows have ``ids`` in place of ``uniq_keys``, and may become ``packed`` records.
-    ``alike``: the tags that all its messages have, which have nothing else but a body; None: who knows.
+    ``alike``: the common tags of messages that have nothing else but a body; None: not known to be alike.
     Messages are kept until their receipts: a retry may go to another kind of broker.
     ``futures`` is empty for oneway sends and where ``batch_future`` takes all receipts at once. Times are monotonic ns,
     ``born_ms`` wall time.
@@ -166,7 +166,7 @@ class Section:
             self.ids = None
 
     def left_ms(self, now_ns: int) -> float:
-        """Return what is left of the caller's timeout."""
+        """Return the rest of the caller's timeout."""
         return (self.deadline_ns - now_ns) / 1e6
 
     def measure(self) -> int:
@@ -180,7 +180,7 @@ class Section:
         return self.size_bytes
 
     def split(self) -> "list[Section]":
-        """Return one section per message; together they hold as many bytes and permits, and what was tried so far."""
+        """Return one section per message; together they hold as many bytes and permits, and the attempts so far."""
         parts: list[Section] = []
         for index, (message, uniq_key) in enumerate(zip(self.messages, self.uniq_keys, strict=True)):
             part = Section(

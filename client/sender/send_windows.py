@@ -1,11 +1,11 @@
-"""Order and measure for brokers that carry out the requests of one connection side by side, as RocketMQ's do.
+"""Order and limits for brokers that carry out the requests of one connection concurrently, as RocketMQ's do.
 
-A RocketMQ broker hands the requests that it reads to several threads: two sends for one queue, one behind the other on
-one connection, may be stored the other way round (SendMessageProcessor, ``sendMessageThreadPoolNums``). And it refuses
-what waits longer than 200 ms for a thread (BrokerFastFailure). So what must keep its order has one request of its queue
-on the way, and the rest of a broker's sends ``WINDOW`` together.
+A RocketMQ broker hands the requests that it reads to several threads: two consecutive sends for one queue on one
+connection may be stored in reverse (SendMessageProcessor, ``sendMessageThreadPoolNums``). And it refuses requests that
+wait longer than 200 ms for a thread (BrokerFastFailure). So ordered sends have one request per queue in flight, and all
+other sends to a broker ``WINDOW`` together.
 
-Lives here: ``SendWindows``: what may leave now, what waits, what has waited too long.
+Lives here: ``SendWindows``: sends requests that have a place, queues the others, ends those that waited too long.
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from pocketmq.client.sender.section import Section
 from pocketmq.common.clock import Clock
 
 WINDOW: Final = 64
-"""Sends without an order of their own on the way to one broker: as many as RocketMQ's benchmark has threads."""
-LOOK_MS: Final = 50
-"""How late a section may learn that its time was over while it waited here."""
+"""Unordered sends in flight to one broker: as many as RocketMQ's benchmark has threads."""
+CHECK_MS: Final = 50
+"""How late a section may time out while it waits here."""
 
 WindowKey = MessageQueue | str
 """A queue whose sends keep their order, or a broker's address for all others."""
@@ -29,13 +29,13 @@ _Waiting = tuple[Section, BrokerConnection, int]
 
 
 class _Window:
-    """What is on the way in one window, and what waits for a place."""
+    """The sections in flight in one window, and those that wait for a place."""
 
-    __slots__ = ("is_pumped", "on_the_way", "places", "waiting")
+    __slots__ = ("in_flight", "is_pumped", "places", "waiting")
 
     def __init__(self, places: int) -> None:
         self.places = places
-        self.on_the_way = 0
+        self.in_flight = 0
         self.waiting: deque[_Waiting] = deque()
         self.is_pumped = False
 
@@ -45,8 +45,7 @@ class SendWindows:
 
     ``send(section, connection, until_ns, window_key)`` sends a request now; ``leave(window_key)`` must be called
     exactly once for each, when it was answered or has failed. ``late(section, connection, ahead)`` ends a section whose
-    time was over before it left, with ``ahead`` others in front. Bounded by what the producer lets in
-    (``in_flight_sends_max``).
+    time was over before it left, with ``ahead`` others in front. Bounded by the producer's ``in_flight_sends_max``.
     """
 
     def __init__(
@@ -66,19 +65,19 @@ class SendWindows:
         return sum(len(window.waiting) for window in self._windows.values())
 
     def enter(self, section: Section, connection: BrokerConnection, until_ns: int, *, in_order: bool) -> None:
-        """Send now if there is a place, else when there is one. ``in_order``: behind those before it for its queue."""
+        """Send now if there is a place, else when there is one. ``in_order``: behind earlier sections for its queue."""
         window_key: WindowKey = section.queue if in_order else connection.address
         window = self._windows.get(window_key)
         if window is None:
             window = self._windows[window_key] = _Window(1 if in_order else WINDOW)
         window.waiting.append((section, connection, until_ns))
         self._pump(window_key, window)
-        self._look_later(window)
+        self._check_later(window)
 
     def put_back(
         self, sections: Sequence[Section], connection: BrokerConnection, until_ns: int, window_key: WindowKey
     ) -> None:
-        """Let sections leave before all that wait: they are parts of one that was on the way and was refused whole.
+        """Put sections before all waiting ones: they are parts of one that was in flight and was refused whole.
 
         Before ``leave``: the window still counts it.
         """
@@ -87,10 +86,10 @@ class SendWindows:
     def leave(self, window_key: WindowKey) -> None:
         """Give a place back."""
         window = self._windows[window_key]
-        window.on_the_way -= 1
-        assert window.on_the_way >= 0
+        window.in_flight -= 1
+        assert window.in_flight >= 0
         self._pump(window_key, window)
-        self._look_later(window)
+        self._check_later(window)
 
     def take_all(self) -> list[Section]:
         """Return every section that waits, and forget them: the producer ends."""
@@ -103,29 +102,30 @@ class SendWindows:
         return left
 
     def _pump(self, window_key: WindowKey, window: _Window) -> None:
-        """Let go who has a place. A send that fails at once comes back here: the loop below goes on, nothing nests."""
+        """Send sections while there are places. A send that fails at once calls this again; the loop goes on, no
+        nesting."""
         if window.is_pumped:
             return
         window.is_pumped = True
         try:
-            while window.waiting and window.on_the_way < window.places:
+            while window.waiting and window.in_flight < window.places:
                 section, connection, until_ns = window.waiting.popleft()
                 if until_ns <= self._clock.monotonic_ns():
-                    self._late(section, connection, window.on_the_way)
+                    self._late(section, connection, window.in_flight)
                     continue
-                window.on_the_way += 1
+                window.in_flight += 1
                 self._send(section, connection, until_ns, window_key)
         finally:
             window.is_pumped = False
-        if not window.waiting and not window.on_the_way:
+        if not window.waiting and not window.in_flight:
             self._windows.pop(window_key, None)
 
-    def _look_later(self, window: _Window) -> None:
+    def _check_later(self, window: _Window) -> None:
         if window.waiting and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(LOOK_MS / 1000, self._look)
+            self._timer = asyncio.get_running_loop().call_later(CHECK_MS / 1000, self._end_late)
 
-    def _look(self) -> None:
-        """End those whose time is over, wherever they stand."""
+    def _end_late(self) -> None:
+        """End sections whose time is over, wherever they stand."""
         self._timer = None
         now_ns = self._clock.monotonic_ns()
         for window_key, window in list(self._windows.items()):
@@ -135,7 +135,7 @@ class SendWindows:
             late = [each for each in waiting if each[2] <= now_ns]
             window.waiting.extend(each for each in waiting if each[2] > now_ns)
             for section, connection, _ in late:
-                self._late(section, connection, window.on_the_way)
+                self._late(section, connection, window.in_flight)
             self._pump(window_key, window)
         for window in self._windows.values():
-            self._look_later(window)
+            self._check_later(window)

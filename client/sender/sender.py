@@ -1,4 +1,4 @@
-"""What becomes of a closed frame: sent natively or as RocketMQ's clients send, answered, tried again, or failed.
+"""Delivery of a closed frame: natively or as RocketMQ's clients send, with further attempts, to a receipt or an error.
 
 Lives here: ``SectionSender``: where sections go and when, the loop of attempts, the end of each section. A task exists
 only for a section that needs a route, a connection or another attempt; never for a message.
@@ -32,7 +32,7 @@ Rescue = Callable[[Section, Exception, Callable[[Section, list[Receipt] | Except
 """Takes over a section that failed, with its error; returns whether it did. Then it calls back once."""
 
 _BATCH_REFUSALS = (ResponseCode.MESSAGE_ILLEGAL, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
-"""Answers to a batch of our making that may not be meant for its messages: it is larger than they are."""
+"""Refusals of a batch that we formed which may not hold for its messages: the batch is larger than they are."""
 
 TOGETHER_NS = 10_000_000
 """Sections travel in one request only if their attempts end no further apart than this."""
@@ -41,7 +41,7 @@ TOGETHER_NS = 10_000_000
 class SectionSender:
     """Delivers sections and settles their futures. Belongs to one producer and its event loop.
 
-    ``settled(section)`` is called once for each section when nothing of it is in flight any more.
+    ``settled(section)`` is called once for each section when it is no longer in flight.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class SectionSender:
         cutting: Sequence[Callable[[Section], None]] = (),
         settling: Sequence[Callable[[Section, Sequence[Receipt] | Exception], None]] = (),
     ) -> None:
-        """``cutting`` is called with each section before it is first sent, ``settling`` with what became of it.
+        """``cutting`` is called with each section before it is first sent, ``settling`` with its receipts or error.
 
         ``rescue`` is offered each section that failed, but for oneway sends and resends.
         """
@@ -135,7 +135,7 @@ class SectionSender:
     async def _place_behind(self, section: Section, before: asyncio.Event | None, placed: asyncio.Event) -> None:
         """Place the first attempt of a section whose queue was chosen, behind the one handed over before it.
 
-        Both may wait for the same connection, and who wakes first is not for the event loop to decide.
+        Both may wait for the same connection; the event loop must not decide which wakes first.
         """
         try:
             if before is not None and not before.is_set():
@@ -155,7 +155,7 @@ class SectionSender:
                 del self._tails[section.queue]
 
     async def _place(self, section: Section) -> None:
-        """Find a queue and a connection for ``section``, make what its broker takes, send it."""
+        """Find a queue and a connection for ``section``, build its request, send it."""
         phase, placed_ns = "route", self._clock.monotonic_ns()
         try:
             try:
@@ -246,7 +246,7 @@ class SectionSender:
     def _send_request(
         self, section: Section, connection: BrokerConnection, until_ns: int, window_key: "WindowKey | None"
     ) -> None:
-        """Send the request of one message or batch. ``window_key``: whose place it gives back with its answer."""
+        """Send the request of one message or batch. ``window_key``: the window whose place its answer frees."""
         now_ns = self._clock.monotonic_ns()
         code, header, body = rocketmq_request(section, self._group, DEFAULT_TOPIC_QUEUE_NUMS)
         if section.oneway:
@@ -297,7 +297,7 @@ class SectionSender:
     def _send_oneway(
         self, connection: BrokerConnection, code: int, header: Header, body: bytes, sections: Sequence[Section]
     ) -> None:
-        """Send without an answer. What a peer does not read stays counted until it has left."""
+        """Send without an answer. Data that a peer does not read stays counted until it has left."""
         try:
             connection.channel.send_oneway(code, header, body)
         except PocketMQError as error:
@@ -333,14 +333,14 @@ class SectionSender:
                     future.set_result(Receipt(outcome, index, key))
         self._release(section)
         if self._settling:
-            self._tell(section, SectionReceipts(outcome, section.all_ids))
+            self._notify(section, SectionReceipts(outcome, section.all_ids))
 
     def attempted(self, section: Section, attempt: Attempt, now_ns: int) -> None:
-        """Take note of a failed attempt: try the section again, or let it fail."""
+        """Handle a failed attempt: try the section again, or let it fail."""
         if attempt.answer_code == ResponseCode.TOPIC_NOT_EXIST:
             self._instance.routes.forget(section.queue.topic)
         elif attempt.cause in ROLE_CAUSES or attempt.answer_code == ResponseCode.SERVICE_NOT_AVAILABLE:
-            self._instance.invalidate_route(section.queue.topic)  # another broker may lead this name by now
+            self._instance.invalidate_route(section.queue.topic)  # another broker may be the master of this name by now
         decision = self._plan.failed(section, attempt, now_ns)
         self._attempts.note(attempt, section.count, again=decision.again and not section.oneway)
         if section.oneway:
@@ -397,7 +397,7 @@ class SectionSender:
                 future.set_result(receipt)
         self._release(section)
         if self._settling:
-            self._tell(section, result)
+            self._notify(section, result)
 
     def _fail(self, section: Section, error: Exception) -> None:
         futures: list[asyncio.Future[Any]] = list(section.futures)
@@ -408,10 +408,10 @@ class SectionSender:
                 future.set_exception(error)
         self._release(section)
         if self._settling:
-            self._tell(section, error)
+            self._notify(section, error)
 
-    def _tell(self, section: Section, result: Sequence[Receipt] | Exception) -> None:
-        """Let the stages see how a section ended; their faults are not its callers'."""
+    def _notify(self, section: Section, result: Sequence[Receipt] | Exception) -> None:
+        """Tell the stages how a section ended; log their faults."""
         for settled in self._settling:
             try:
                 settled(section, result)
@@ -421,7 +421,7 @@ class SectionSender:
     def _release(self, section: Section) -> None:
         if section in self._in_flight:
             self._in_flight.discard(section)
-            if section.charged:  # given up, or a fault of ours: nobody knows what became of the retry
+            if section.charged:  # given up, or a fault of ours: the outcome of the retry is unknown
                 broker, section.charged = section.charged, ""
                 self._plan.gate.leave(broker, in_vain=True)
             if not section.may_move:
@@ -431,9 +431,9 @@ class SectionSender:
     def _give_up(self, section: Section) -> None:
         if section.doubtful is not None:
             self._accept(section, section.doubtful)
-            section.doubtful.duplicate_possible = True  # the present attempt may still be carried out
+            section.doubtful.duplicate_possible = True  # the current attempt may still be carried out
             return
-        why = f"no receipt after {len(section.attempts)} failed attempts; the present one may still be carried out"
+        why = f"no receipt after {len(section.attempts)} failed attempts; the current one may still be carried out"
         error = NotStarted("producer stopped before the message was delivered", why=why, stored=Stored.UNKNOWN)
         self.finish(section, error)
 
@@ -460,4 +460,4 @@ class SectionSender:
         await self._tasks.cancel()
         for section in list(self._in_flight):
             self._give_up(section)
-        self._attempts.tell()
+        self._attempts.report()

@@ -1,4 +1,4 @@
-"""Where chunks of records go: staged for a transaction, or plainly appended.
+"""The destination of chunks of records: staged for a transaction, or appended at once.
 
 Lives here: ``Patience`` (attempts until a time is over), ``StageTarget``, ``AppendTarget``.
 """
@@ -11,6 +11,7 @@ from pocketmq.client.connection.instance import BrokerConnection, ClientInstance
 from pocketmq.client.connection.refusal_facts import refusal_facts, remark_text
 from pocketmq.client.connection.route import TopicRoute
 from pocketmq.client.errors import BrokerAnswerError, ClientError, NoRoute, answer_error
+from pocketmq.client.sender.retry import backoff_ms
 from pocketmq.client.staged.chunk_writer import Chunk
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.remoting.codec import Response
@@ -41,19 +42,19 @@ ResultT = TypeVar("ResultT")
 
 
 class NotSupportedByBrokerError(ClientError):
-    """A broker does not know what it is asked for: it is a RocketMQ, or an older PocketMQ."""
+    """A broker does not support the request: it is a RocketMQ, or an older PocketMQ."""
 
     default_cause = Cause.CONFIG
 
 
 class BrokersUnreachableError(ClientError):
-    """Brokers did not answer, or refused, for longer than the caller wants to wait."""
+    """Brokers did not answer, or refused, for longer than the caller's ``wait_ms``."""
 
     default_cause = Cause.TIMEOUT
 
 
 class Patience:
-    """Tries again what may pass, for ``wait_ms``; other errors are raised at once."""
+    """Retries after transient errors, for ``wait_ms``; other errors are raised at once."""
 
     def __init__(self, instance: ClientInstance, wait_ms: int) -> None:
         self._instance = instance
@@ -62,12 +63,12 @@ class Patience:
     async def run(self, ask: Callable[[], Awaitable[ResultT]], what: str, topic: str = "") -> ResultT:
         """Return what ``ask`` returns.
 
-        Raises ``BrokersUnreachableError`` with the last error, or at once an error that a repetition cannot cure.
+        Raises ``BrokersUnreachableError`` with the last error, or at once an error that a retry cannot cure.
         """
         clock = self._instance.clock
         began_ns = clock.monotonic_ns()
         deadline_ns = began_ns + self.wait_ms * 1_000_000
-        pause_ms = PAUSE_MS
+        failures = 0
         while True:
             try:
                 return await ask()
@@ -80,23 +81,24 @@ class Patience:
                 if left_ms <= 0:
                     waited_ms = (now_ns - began_ns) // 1_000_000
                     raise BrokersUnreachableError(
-                        what, why=str(error), hint=f"waited {waited_ms} ms; are name server and broker there?"
+                        what, why=str(error), hint=f"waited {waited_ms} ms; check name server and broker"
                     ) from error
-                wait_ms = min(max(pause_ms, error.retry_after_ms), max(left_ms, 1.0))
+                pause_ms = max(backoff_ms(failures, PAUSE_MS, PAUSE_MS_MAX), error.retry_after_ms)
+                wait_ms = min(pause_ms, max(left_ms, 1.0))
             await asyncio.sleep(wait_ms * (1 + self._instance.random.random()) / 2000)
-            pause_ms = min(2 * pause_ms, PAUSE_MS_MAX)
+            failures += 1
             if topic:
-                try:  # another broker may lead this name by now
+                try:  # another broker may be the master of this name by now
                     await self._instance.refresh(topic, for_send=True)
                 except PocketMQError:
                     pass
 
     async def route(self, topic: str) -> TopicRoute:
-        """Return where a topic's messages go: as known, or as a name server says.
+        """Return the route of a topic: the known one, or a name server's.
 
-        Name servers are waited for, and brokers: after a restart of both a name server answers before it knows any. A
-        topic that takes no messages though its brokers, or for a topic without any the others, are there is a
-        ``NoRoute`` at once: its name is wrong, or its permission.
+        Waits for name servers and for brokers: after a restart of both a name server answers before it knows any
+        broker. Raises ``NoRoute`` at once for a topic that takes no messages although its brokers (or, if it has none,
+        any brokers) are registered: its name or its permission is wrong.
         """
         instance = self._instance
 
@@ -107,7 +109,7 @@ class Patience:
             except NoRoute as error:
                 if not await self._has_masters(topic):
                     raise NoRoute(str(error.what), why="no broker that takes its messages is registered") from error
-            try:  # a broker registers with its topics: what is missing now, where masters are, is missing
+            try:  # a broker registers with its topics: a topic missing where masters are registered does not exist
                 return await instance.refresh(topic, for_send=True)
             except NoRoute as error:
                 return error
@@ -119,7 +121,7 @@ class Patience:
         return known
 
     async def _has_masters(self, topic: str) -> bool:
-        """Tell whether the brokers of a topic have masters, all of them; if it has no brokers, whether any does."""
+        """Return whether all brokers of a topic have masters; if it has no brokers, whether any broker has one."""
         servers, timeout_ms = self._instance.name_servers, self._instance.options.api_timeout_ms
         try:
             brokers = (await servers.route(topic, timeout_ms=timeout_ms)).broker_datas
@@ -153,7 +155,7 @@ def check_staged(connection: BrokerConnection) -> None:
 
 
 def header_of(response: Response, what: str, address: str) -> Any:
-    """Return the typed header of a good answer; raise the error that another one stands for."""
+    """Return the typed header of an answer, or raise the error of the answer."""
     if response.code != ResponseCode.SUCCESS or response.header is None:
         facts = refusal_facts(response.extra)
         raise answer_error(
@@ -167,9 +169,22 @@ def header_of(response: Response, what: str, address: str) -> Any:
     return response.header
 
 
-class StageTarget:
-    """Chunks of one attempt. ``committed``: brokers that said that the transaction is committed already: they take no
-    more, and need no more.
+class _Target:
+    """The common part of the targets."""
+
+    def __init__(self, instance: ClientInstance, patience: Patience, group: str) -> None:
+        self._instance = instance
+        self._patience = patience
+        self._group = group
+
+    async def route(self, topic: str) -> TopicRoute:
+        """See ``ChunkTarget``."""
+        return await self._patience.route(topic)
+
+
+class StageTarget(_Target):
+    """Chunks of one attempt. ``committed``: brokers where the transaction is already committed: they take no more
+    chunks, and need none.
     """
 
     def __init__(
@@ -181,17 +196,11 @@ class StageTarget:
         version: int,
         attempt: str,
     ) -> None:
-        self._instance = instance
-        self._patience = patience
-        self._group = group
+        super().__init__(instance, patience, group)
         self._transactional_id = transactional_id
         self._version = version
         self._attempt = attempt
         self.committed: set[str] = set()
-
-    async def route(self, topic: str) -> TopicRoute:
-        """See ``ChunkTarget``."""
-        return await self._patience.route(topic)
 
     async def connection(self, broker: str, topic: str) -> BrokerConnection:
         """See ``ChunkTarget``. Raises ``NotSupportedByBrokerError``."""
@@ -200,7 +209,7 @@ class StageTarget:
         return connection
 
     async def send(self, chunk: Chunk, index: int) -> None:
-        """Stage a chunk; asked again after a lost answer, the broker does not store it twice."""
+        """Stage a chunk; after a lost answer it is sent again, and the broker does not store it twice."""
         if chunk.broker in self.committed:
             return
         topic = next(iter(chunk.sections)).topic
@@ -222,17 +231,8 @@ class StageTarget:
             self.committed.add(chunk.broker)
 
 
-class AppendTarget:
+class AppendTarget(_Target):
     """Chunks that are messages at once: at least once, since a chunk whose answer is lost is sent again."""
-
-    def __init__(self, instance: ClientInstance, patience: Patience, group: str) -> None:
-        self._instance = instance
-        self._patience = patience
-        self._group = group
-
-    async def route(self, topic: str) -> TopicRoute:
-        """See ``ChunkTarget``."""
-        return await self._patience.route(topic)
 
     async def connection(self, broker: str, topic: str) -> BrokerConnection:
         """See ``ChunkTarget``. Raises ``NotSupportedByBrokerError``."""
@@ -244,7 +244,7 @@ class AppendTarget:
         return connection
 
     async def send(self, chunk: Chunk, index: int) -> None:
-        """Append a chunk; sections that were refused are sent again."""
+        """Append a chunk; send refused sections again."""
         left = chunk
         topic = next(iter(chunk.sections)).topic
 

@@ -1,10 +1,10 @@
-"""Rows of Arrow batches become chunks for brokers: frames of about one MiB, some of which are under way together.
+"""Rows of Arrow batches become chunks for brokers: frames of about one MiB, several of them in flight.
 
-Lives here: ``ChunkWriter``: which row goes to which queue, when a chunk is full, how many are in flight.
+Lives here: ``ChunkWriter``: assigns rows to queues, closes full chunks, bounds the chunks in flight.
 
 A row with a sharding key goes to that key's queue (as ``Producer.send``), so that rows of one key stay in order. Others
-stay on one queue for a chunk, then move on to the next, from a start that the writer's turn gives: many small writers
-do not all begin at queue 0.
+stay on one queue for a chunk, then move on to the next. The writer's ``turn`` gives the first queue, so that many small
+writers do not all begin at queue 0.
 """
 
 import asyncio
@@ -32,16 +32,16 @@ CHUNK_TOPICS_MAX: Final = 16
 KEYS_MAX: Final = 100_000
 """Sharding keys whose queues are remembered."""
 RECORD_EXTRA_BYTES: Final = 4096
-"""Left free of a broker's largest message: what the record of a chunk has beside messages, sizes and sections."""
+"""Reserved of a broker's largest message for the rest of a chunk's record, beside messages, sizes and sections."""
 SIZE_BYTES: Final = 4
-"""Of a record's size, which lies beside it in the chunk."""
+"""Of a record's size in the chunk."""
 SECTION_EXTRA_BYTES: Final = 64
 """Of a section, beside three times its topic."""
 
 
 @dataclass(slots=True)
 class Chunk:
-    """Records for one broker: queue → (their sizes, their bytes). ``size_bytes``: with what tells of them."""
+    """Records for one broker: queue → (their sizes, their bytes). ``size_bytes``: with their sizes and sections."""
 
     broker: str
     sections: dict[MessageQueue, tuple[list[NDArray[Any]], list[bytes | memoryview]]] = field(default_factory=dict)
@@ -76,19 +76,19 @@ class Chunk:
 
 
 def section_bytes(queue: MessageQueue) -> int:
-    """Return what a chunk has of a queue beside its records, at most."""
+    """Return the most bytes that a chunk needs for a queue beside its records."""
     return 3 * len(queue.topic) + SECTION_EXTRA_BYTES
 
 
 class ChunkTarget(Protocol):
-    """Where chunks go. Waits for what is away as long as its user wants it to."""
+    """Takes chunks. Waits for unreachable brokers as long as its user allows."""
 
     async def route(self, topic: str) -> TopicRoute:
         """Return the queues that a topic's rows may go to; raise ``NoRoute`` where waiting would not help."""
         ...
 
     async def connection(self, broker: str, topic: str) -> BrokerConnection:
-        """Return a connection to a broker that takes chunks; raise what tells why it does not."""
+        """Return a connection to a broker; raise an error if it takes no chunks."""
         ...
 
     async def send(self, chunk: Chunk, index: int) -> None:
@@ -97,10 +97,10 @@ class ChunkTarget(Protocol):
 
 
 class ChunkWriter:
-    """Belongs to one event loop. ``write`` batches, then ``close``. Raises what rows and brokers raise.
+    """Belongs to one event loop. ``write`` batches, then ``close``. Raises errors of rows and brokers.
 
-    Holds at most ``IN_FLIGHT_MAX`` chunks under way and one open for each broker. ``in_order`` False: chunks of a queue
-    may be tried again and arrive behind later ones, so only one is under way at a time where rows have keys.
+    Holds at most ``IN_FLIGHT_MAX`` chunks in flight and one open for each broker. ``in_order`` False: a retried chunk
+    may arrive behind later ones of its queue, so only one is in flight at a time where rows have keys.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class ChunkWriter:
         self._in_order = in_order
         self._open: dict[str, Chunk] = {}
         self._sent: dict[str, int] = {}
-        self._under_way: deque[asyncio.Task[None]] = deque()
+        self._in_flight: deque[asyncio.Task[None]] = deque()
         self._queues: dict[tuple[str, str], MessageQueue] = {}
         self._turns: dict[str, int] = {}
         self._limits: dict[str, int] = {}
@@ -151,16 +151,16 @@ class ChunkWriter:
         self.rows += len(rows)
 
     async def close(self) -> None:
-        """Send what is open and wait for everything. After an error: wait for what is under way, no more."""
+        """Send open chunks and wait for all. After an error: only wait for chunks in flight."""
         for broker in list(self._open):
             await self._flush(broker)
-        while self._under_way:
+        while self._in_flight:
             await self._settle()
 
     async def cancel(self) -> None:
-        """Give up what is under way."""
-        tasks = list(self._under_way)
-        self._under_way.clear()
+        """Cancel chunks in flight."""
+        tasks = list(self._in_flight)
+        self._in_flight.clear()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -218,7 +218,7 @@ class ChunkWriter:
         room = limit - chunk.size_bytes - (0 if queue in chunk.sections else section_bytes(queue))
         taken = int(np.searchsorted(filled, room, "right"))
         if taken == 0 and chunk.rows == 0:
-            taken = 1  # larger than a chunk: alone, and the broker judges it
+            taken = 1  # larger than a chunk: alone, and the broker decides
         if taken:
             part: slice | Int64s = slice(at, at + taken) if chosen is None else chosen[at : at + taken]
             uniq_keys = self._instance.ids.next_rows(taken)
@@ -237,11 +237,11 @@ class ChunkWriter:
         index = self._sent.get(broker, 0)
         self._sent[broker] = index + 1
         in_flight = IN_FLIGHT_MAX if self._in_order or not self._queues else 1
-        while len(self._under_way) >= in_flight:
+        while len(self._in_flight) >= in_flight:
             await self._settle()
         task = asyncio.get_running_loop().create_task(self._target.send(chunk, index), name="pocketmq-chunk")
-        self._under_way.append(task)
-        await asyncio.sleep(0)  # it leaves while the next is built
+        self._in_flight.append(task)
+        await asyncio.sleep(0)  # it leaves while the next chunk is built
 
     async def _settle(self) -> None:
-        await self._under_way.popleft()
+        await self._in_flight.popleft()

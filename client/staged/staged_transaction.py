@@ -1,4 +1,4 @@
-"""Staged transactions: many messages that appear all or not at all, and once however often they are sent.
+"""Staged transactions: many messages that appear all or none, and once however often they are sent.
 
     async with StagedTransactions("etl", "127.0.0.1:9876") as transactions:
         writer = transactions.writer("nightly-totals", 17, topic="Totals")
@@ -6,18 +6,18 @@
         part = await writer.close()
         await transactions.commit("nightly-totals", 17, [part])
 
-The transactional id and the version identify the transaction, whichever program sends it. A program that died, and does
-not know whether it had committed, does everything again under the same id and version; if it had, the messages of the
-second run are dropped. The versions of an id must grow; brokers remember the last 16 of each.
+The transactional id and the version identify the transaction, whichever program sends it. A program that died before it
+learned the outcome repeats everything under the same id and version; if it had, the messages of the second run are
+dropped. The versions of an id must grow; brokers remember the last 16 of each.
 
 Lives here: ``StagedTransactions``, ``StagedWriter``, ``StagedWrite``: writers, commit and abort, over several brokers.
 
-Several brokers. The brokers of a transactional id are all that a run has ever seen, and each of them knows all of them
-before anything is committed (``_add_brokers``): so a run that sees only some knows which to wait for, and one with an
-older list is refused. The coordinator is the broker whose name sorts first, whether it has a part or not. It prepares
-first; its answer is the epoch with which the others prepare, and of two runs the higher epoch counts everywhere. Then
-the coordinator commits, which decides; then the others. A second run that finds a commit at any broker finishes that
-run; where none has committed, it takes over what is prepared, so that the first run cannot commit any more.
+Several brokers. The brokers of a transactional id are all brokers any run has ever seen, and each knows all of them
+before anything is committed (``_add_brokers``): so a run that reaches only some knows which to wait for, and one with
+an older list is refused. The coordinator is the broker whose name sorts first, whether it has a part or not. It
+prepares first; its answer is the epoch with which the others prepare, and of two runs the higher epoch wins everywhere.
+Then the coordinator commits, which decides; then the others. A second run that finds a commit at any broker finishes
+that run; where none has committed, it takes over the prepared parts, so that the first run can no longer commit.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 WAIT_MS: Final = 300_000
 KEEP_HOURS: Final = 720
 GIVE_UP_MS: Final = 5000
-"""How long a commit that failed tries to undo what it prepared; what stays is taken over by the next run."""
+"""How long a failed commit tries to undo its prepared parts; the next run takes over the rest."""
 RUNS_MAX: Final = 3
 """Tries of a commit that another run has disturbed."""
 ASK, PREPARE, COMMIT, ABORT, ADD_BROKERS = range(5)
@@ -92,7 +92,7 @@ class RowsLost(ClientError):
 @renamed_fields(name="transactional_id", sequence="version")
 @dataclass(frozen=True, slots=True)
 class StagedWrite:
-    """What one writer has staged; plain data, to be handed to whoever commits. ``chunks``: by broker."""
+    """The chunks one writer has staged; plain data for the process that commits. ``chunks``: by broker."""
 
     transactional_id: str
     version: int
@@ -102,7 +102,7 @@ class StagedWrite:
 
 
 class StagedWriter:
-    """Stages the rows of one part. A part that is written again, by whomever, gets a writer of its own."""
+    """Stages the rows of one part. Each try to write a part, in any process, has its own writer."""
 
     def __init__(self, part: StagedWrite, target: StageTarget, chunks: ChunkWriter) -> None:
         self._part = part
@@ -110,7 +110,7 @@ class StagedWriter:
         self._chunks = chunks
 
     async def write(self, batch: "pa.RecordBatch") -> None:
-        """Take the rows of one batch; some of them may be under way afterwards."""
+        """Take the rows of one batch; some may still be in flight afterwards."""
         await self._chunks.write(batch)
 
     async def close(self) -> StagedWrite:
@@ -120,7 +120,7 @@ class StagedWriter:
         return StagedWrite(part.transactional_id, part.version, part.attempt, self._chunks.chunks, self._chunks.rows)
 
     async def cancel(self) -> StagedWrite:
-        """Give up; return what may be staged, for ``abort``."""
+        """Give up; return the chunks that may be staged, for ``abort``."""
         await self._chunks.cancel()
         part = self._part
         return StagedWrite(part.transactional_id, part.version, part.attempt, self._chunks.chunks, self._chunks.rows)
@@ -129,9 +129,9 @@ class StagedWriter:
 class StagedTransactions:
     """Belongs to one event loop.
 
-    ``wait_ms``: how long brokers may be away before an error. ``gone``: names of brokers that are no more, and are not
-    waited for: whether they had committed something nobody knows then. ``fail_on_data_loss`` False: a commit some of
-    whose rows were lost counts as done.
+    ``wait_ms``: how long brokers may be unreachable before an error. ``gone``: names of removed brokers, which are not
+    waited for: whether they had committed remains unknown. ``fail_on_data_loss`` False: a commit that lost some rows
+    counts as done.
     """
 
     def __init__(
@@ -181,8 +181,8 @@ class StagedTransactions:
         turn: int = 0,
         chunk_bytes: int = CHUNK_BYTES,
     ) -> StagedWriter:
-        """Return a writer of one part. ``attempt``: an id that no other try has, made up if not given; ``turn``: at
-        which queue it begins.
+        """Return a writer of one part. ``attempt``: an id unique to this try, generated if not given; ``turn``: the
+        queue to begin at.
         """
         part = StagedWrite(transactional_id, version, attempt or uuid.uuid4().hex)
         target = StageTarget(self.instance, self.patience, self.group, transactional_id, version, part.attempt)
@@ -213,7 +213,7 @@ class StagedTransactions:
             for broker, count in part.chunks.items():
                 manifests.setdefault(broker, []).append((part.attempt, count))
         action = ADD_BROKERS if manifests else ASK
-        for run in range(1, RUNS_MAX + 1):  # another run may take over what is prepared in between
+        for run in range(1, RUNS_MAX + 1):  # another run may take over the prepared parts in between
             states = await self._add_brokers(transactional_id, version, manifests, action, keep_hours)
             if any(each.state == COMMITTED for each in states.values()):
                 await self._finish(transactional_id, version, states, keep_hours)
@@ -222,7 +222,7 @@ class StagedTransactions:
             prepared = [broker for broker, each in states.items() if each.state == PREPARED]
             if not manifests and not prepared:
                 return True
-            if action == ASK:  # an earlier run had rows, and is not to commit any more
+            if action == ASK:  # an earlier run had rows, and must not commit any more
                 action = ADD_BROKERS
                 continue
             try:
@@ -234,7 +234,7 @@ class StagedTransactions:
         raise InDoubt(f"{transactional_id} {version} not committed", why="other runs of it commit at the same time")
 
     async def abort(self, parts: Sequence[StagedWrite]) -> None:
-        """Drop what these parts have staged. What is committed, or prepared, stays."""
+        """Drop the staged chunks of these parts. Committed or prepared ones stay."""
         by_broker: dict[tuple[str, str, int], list[tuple[str, int]]] = {}
         for part in parts:
             for broker, count in part.chunks.items():
@@ -303,7 +303,7 @@ class StagedTransactions:
         return True
 
     async def _follow(self, others: list[str], commit: StagedEndRequestHeader) -> None:
-        """Commit at the others what the coordinator has decided."""
+        """Commit the coordinator's decision at the other brokers."""
         try:
             answers = await asyncio.gather(*(self._commit_at(broker, commit) for broker in others))
         except BrokersUnreachableError as error:
@@ -311,7 +311,7 @@ class StagedTransactions:
                 f"{commit.transactional_id} {commit.version} is committed, but not yet at every broker",
                 why=str(error),
                 hint=f"when they are back, commit {commit.transactional_id!r} {commit.version} again, with any rows or "
-                "none: it brings this to its end, and adds nothing",
+                "none: it completes this one, and adds nothing",
             ) from error
         strange = [
             broker for broker, answer in zip(others, answers, strict=True) if answer.token not in ("", commit.token)
@@ -338,7 +338,7 @@ class StagedTransactions:
     async def _finish(
         self, transactional_id: str, version: int, states: dict[str, StagedResponseHeader], keep_hours: int
     ) -> None:
-        """Bring a commit to its end that an earlier run began."""
+        """Complete a commit that an earlier run began."""
         committed = {broker: each for broker, each in states.items() if each.state == COMMITTED}
         participants = {broker for each in committed.values() for broker in each.participants} - self._gone
         missing = participants - set(states)
@@ -405,8 +405,8 @@ class StagedTransactions:
         action: int,
         keep_hours: int = KEEP_HOURS,
     ) -> dict[str, StagedResponseHeader]:
-        """Tell all brokers of an id about each other, or only ask them; return what each knows of the transaction,
-        as of after that. Waits for brokers that another one names, and that are away."""
+        """Register all brokers of an id with each other, or only query them; return the state of the transaction at
+        each afterwards. Waits for unreachable brokers that another one names."""
         brokers = (await self._brokers() | set(known)) - self._gone
         if not brokers:
             raise NoRoute(
@@ -439,7 +439,7 @@ class StagedTransactions:
             brokers = found
 
     async def _brokers(self) -> set[str]:
-        """Return the brokers that take staged transactions, those included whose master is away."""
+        """Return the brokers that take staged transactions, also those without a reachable master."""
         try:
             route = await self.patience.run(
                 lambda: self.instance.refresh(STAGED_TOPIC), "no route of staged transactions", ""
@@ -469,8 +469,8 @@ class StagedTransactions:
         return await self.patience.run(ask, f"no answer from {broker}", STAGED_TOPIC)
 
     async def _commit_at(self, broker: str, header: StagedEndRequestHeader) -> StagedResponseHeader:
-        """Commit at one broker and wait for the delivery, however long that takes while the broker answers. The answer
-        says which run it has committed: that of its token."""
+        """Commit at one broker and wait for the delivery, however long that takes while the broker answers. The token
+        in the answer names the committed run."""
         ask = self._header(header.transactional_id, header.version, ASK, [])
         while True:
             try:

@@ -1,9 +1,9 @@
-"""Message trace: who sent a message, who consumed it, how long that took, written to a topic of its own.
+"""Message trace: the producer and the consumers of a message with their times, written to a topic of its own.
 
 Lives here: ``TraceDispatcher`` (a bounded queue, batches, an internal producer), ``TraceHook`` and ``ConsumeTrace`` for
 consumers. Producers trace by a stage, ``client.producer.send_trace``.
 
-Tracing never holds up what is traced: a record that finds the queue full is dropped and counted, and so is one whose
+Tracing never delays the traced messages: a record that finds the queue full is dropped and counted, and so is one whose
 trace message could not be sent. The internal producer traces nothing itself.
 """
 
@@ -38,7 +38,7 @@ LINGER_S: Final = 0.01
 
 
 class Sends(Protocol):
-    """What sends the trace messages: a producer that belongs to the dispatcher."""
+    """Sends the trace messages: a producer that belongs to the dispatcher."""
 
     instance: ClientInstance
 
@@ -74,7 +74,7 @@ class TraceDispatcher:
         self._room = asyncio.Event()
         self._is_stopping = False
         self.dropped = 0
-        """Records that found the queue full, or came after the stop."""
+        """Records put while the queue was full, or after the stop."""
         self.sent = 0
         """Records that reached the trace topic."""
         self.lost = 0
@@ -92,7 +92,7 @@ class TraceDispatcher:
         self._task = self._producer.instance.supervisor.keep(self._run, "pocketmq-trace")
 
     async def stop(self, timeout_s: float = SEND_TIMEOUT_MS / 1000) -> None:
-        """Send what waits, at most for ``timeout_s``; stop the internal producer."""
+        """Send waiting records, at most for ``timeout_s``; stop the internal producer."""
         task = self._task
         if task is None:
             return
@@ -110,7 +110,7 @@ class TraceDispatcher:
         """Queue a record, or drop and count it; never waits."""
         if self._task is None or len(self._queue) >= self._queue_max:
             self.dropped += 1
-            if self.dropped & (self.dropped - 1) == 0:  # the first, the second, the fourth: a flood is told briefly
+            if self.dropped & (self.dropped - 1) == 0:  # log the first, second, fourth …: a flood stays short
                 self._producer.instance.log.warning("trace_dropped", dropped=self.dropped, waiting=len(self._queue))
             return
         self._queue.append(record)
@@ -194,15 +194,15 @@ class Traced:
 
 
 class TraceHook(Protocol):
-    """What a consumer calls around its handlers, on the event loop. It never raises and never waits."""
+    """Called by a consumer around its handlers, on the event loop. It never raises and never waits."""
 
     def before(self, messages: Sequence[ReceivedMessage]) -> Traced:
-        """Learn that a handler is about to get ``messages``; the result goes to ``after``."""
+        """Record that a handler is about to get ``messages``; the result goes to ``after``."""
         ...
 
     def after(self, traced: Traced, ok: bool, cost_ms: int | None = None, code: int | None = None) -> None:
-        """Learn how it ended. ``cost_ms``: how long it took, if not since ``before``; ``code``: RocketMQ's word for it,
-        if it is more than success or failure.
+        """Record how it ended. ``cost_ms``: its duration, if not since ``before``; ``code``: RocketMQ's result code, if
+        it is more than success or failure.
         """
         ...
 

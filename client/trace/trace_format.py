@@ -51,7 +51,7 @@ class ContextCode(enum.IntEnum):
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class TraceRecord:
-    """One step of one message. What a type does not carry keeps its default."""
+    """One step of one message. Fields that a type does not carry keep their defaults."""
 
     trace_type: TraceType
     msg_id: str
@@ -94,7 +94,7 @@ class TraceRecord:
         return FIELD.join([self.trace_type.value, *map(str, fields)]) + RECORD
 
     def index_keys(self) -> set[str]:
-        """Return what a trace message with this record is found by (RocketMQ TraceTransferBean.transKey)."""
+        """Return the index keys of a trace message with this record (RocketMQ TraceTransferBean.transKey)."""
         return {self.msg_id, *self.keys.split()}
 
 
@@ -103,10 +103,10 @@ def _bool(value: bool) -> str:
 
 
 def decode_records(body: bytes) -> list[TraceRecord]:
-    """Return the records of a trace message; what is of another type, or damaged, is left out."""
+    """Return the records of a trace message; records of another type, and damaged ones, are left out."""
     records: list[TraceRecord] = []
     for text in body.decode("utf-8", "replace").split(RECORD, RECORDS_MAX)[:RECORDS_MAX]:
-        # Java writes "null" for what is not there
+        # Java writes "null" for missing values
         fields = ["" if field == "null" else field for field in text.split(FIELD)]
         try:
             record = _decode(fields)

@@ -1,7 +1,7 @@
-"""The broker asks: what became of this local transaction?
+"""Answers to the broker's check-backs of local transactions.
 
-Lives here: ``TransactionChecks``: checks taken from brokers, a bounded number at once and waiting, run with a time
-limit.
+Lives here: ``TransactionChecks``: takes checks from brokers, runs a bounded number at once with a time limit, queues a
+bounded number.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from pocketmq.remoting.codec import Request
 from pocketmq.remoting.protocol.transaction import CheckTransactionStateRequestHeader
 
 CHECKS_WAITING_MAX: Final = 2000
-"""RocketMQ's checkRequestHoldMax; what is beyond is dropped, and asked again by the broker."""
+"""RocketMQ's checkRequestHoldMax; further checks are dropped, and the broker repeats them."""
 CHECK_BYTES_MAX: Final = 64 << 20
 """Bytes of the messages that wait."""
 DECIDED_MAX: Final = 16_384
@@ -48,9 +48,8 @@ class _Asked:
 class TransactionChecks:
     """The checks of one producer group. Belongs to one event loop.
 
-    ``begin`` and ``decided`` tell it what this process knows by itself: a transaction that runs is unknown, whatever
-    the check would say now, and of a message that was stored twice (its first answer was lost) only one half is
-    committed.
+    ``begin`` and ``decided`` record what this process knows: a running transaction is unknown, whatever the check would
+    return now, and of a message stored twice (its first answer was lost) only one half is committed.
     """
 
     def __init__(
@@ -81,14 +80,14 @@ class TransactionChecks:
         self._stopping = False
         self.checked = 0
         self.failed = 0
-        """Checks that raised, returned nonsense or took too long."""
+        """Checks that raised, returned an invalid value or took too long."""
         self.dropped = 0
-        """Checks that found too many waiting."""
+        """Checks that arrived while too many waited."""
 
-    # ---- what this process knows
+    # ---- known transactions
 
     def sending(self) -> int:
-        """Note that a half message is on its way; return what ``sent`` is to be told."""
+        """Note that a half message is being sent; return the number to pass to ``sent``."""
         self._sent += 1
         self._sending[self._sent] = self._instance.clock.now_ms()
         return self._sent
@@ -98,8 +97,8 @@ class TransactionChecks:
         del self._sending[place]
 
     def _may_be_on_its_way(self, born_ms: int) -> bool:
-        """Tell whether the half message asked about may be one whose send has no answer yet: its local transaction has
-        not begun, and a check that finds nothing of it would be a lie.
+        """Return whether the checked half message may be one whose send has no answer yet: its local transaction has
+        not begun, and a check that finds no trace of it would mislead.
         """
         oldest_ms = next(iter(self._sending.values()), None)
         return oldest_ms is not None and born_ms >= oldest_ms - BORN_SLACK_MS
@@ -109,11 +108,11 @@ class TransactionChecks:
         self._running.add(msg_id)
 
     def end(self, msg_id: str) -> None:
-        """Note that it does not run any more."""
+        """Note that it has ended."""
         self._running.discard(msg_id)
 
     def decided(self, msg_id: str, broker: str, physical_offset: int) -> None:
-        """Note which half of a message, of which there may be several, was decided."""
+        """Note which half of a message was decided, of possibly several."""
         self._decided[msg_id] = (broker, physical_offset)
         if len(self._decided) > DECIDED_MAX:
             self._decided.popitem(last=False)
@@ -121,7 +120,7 @@ class TransactionChecks:
     # ---- from the broker
 
     def on_request(self, channel: ClientChannel, request: Request) -> None:
-        """Take one CHECK_TRANSACTION_STATE. What is no such thing, or of another group, is left alone."""
+        """Take one CHECK_TRANSACTION_STATE. Other requests, and those of other groups, are ignored."""
         header = request.header
         if self._stopping or not isinstance(header, CheckTransactionStateRequestHeader):
             return
@@ -142,7 +141,7 @@ class TransactionChecks:
             return  # it waits or runs already
         if len(self._waiting) >= CHECKS_WAITING_MAX or self._waiting_bytes + len(record) > CHECK_BYTES_MAX:
             self.dropped += 1
-            if self.dropped & (self.dropped - 1) == 0:  # the first, the second, the fourth: a flood is told briefly
+            if self.dropped & (self.dropped - 1) == 0:  # log the first, second, fourth …: a flood stays short
                 self._instance.log.warning("transaction_checks_dropped", group=self._group, dropped=self.dropped)
             return
         self._places.add(place)
@@ -186,7 +185,7 @@ class TransactionChecks:
             self._instance.log.info("transaction_check_late", msg_id=message.msg_id, why=error.why)
 
     async def _state(self, asked: _Asked) -> LocalTransactionState:
-        """Return what this process knows, or what the user's check says in time."""
+        """Return the state that this process knows, or the result of the user's check, if in time."""
         msg_id = asked.message.msg_id
         decided = self._decided.get(msg_id)
         if decided is not None and decided != (asked.connection.broker_name, asked.header.commit_log_offset):

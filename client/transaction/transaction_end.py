@@ -1,9 +1,9 @@
-"""The decision on half messages, on its way to the broker that has them.
+"""Sends decisions on half messages to the brokers that have them.
 
-Lives here: ``EndSender``: decisions of one loop turn to one broker travel together; attempts, what an answer means.
+Lives here: ``EndSender``: groups the decisions of one loop turn for one broker; retries; interprets answers.
 
-A PocketMQ broker that announces it gets NATIVE_END_TRANSACTION and answers each decision; since it remembers how
-transactions ended, a decision may be sent again after a lost answer. Any other broker gets RocketMQ's oneway
+A PocketMQ broker that announces it gets NATIVE_END_TRANSACTION and answers each decision; since it remembers the ends
+of transactions, a decision may be sent again after a lost answer. Any other broker gets RocketMQ's oneway
 END_TRANSACTION: whether it arrived shows when the broker asks again, or does not.
 """
 
@@ -68,17 +68,17 @@ class EndSender:
         self._instance = instance
         self._group = group
         self._turn: dict[str, _Turn] = {}
-        """By address: what leaves at the end of the loop turn."""
+        """By address: the decisions that leave at the end of the loop turn."""
         self._turn_of: dict[str, _Turn] = {}
-        """By broker, of those that were looked up in this turn."""
+        """By broker, for brokers looked up in this turn."""
         self.sent = 0
         self.acknowledged = 0
         self.refused = 0
 
     def end_nowait(self, broker_name: str, end: End, timeout_ms: int) -> "asyncio.Future[tuple[int, str]] | None":
-        """Tell a broker that answers, if it is connected; return the future of (code, remark), else None."""
+        """Send a decision to a connected broker that answers; return the future of (code, remark), else None."""
         turn = self._turn_of.get(broker_name)
-        if turn is not None:  # its connection was looked at in this turn
+        if turn is not None:  # its connection was checked in this turn
             future: asyncio.Future[tuple[int, str]] = turn.loop.create_future()
             turn.ends.append(end)
             turn.futures.append(future)
@@ -103,9 +103,9 @@ class EndSender:
         first: "asyncio.Future[tuple[int, str]] | None" = None,
         deadline_ns: int | None = None,
     ) -> bool:
-        """Tell the broker; return whether it has confirmed. Raises ``TransactionRefused`` where it has decided
-        otherwise. ``connection``: the connection to use first; ``first``: the first attempt, which is under way or has
-        ended. ``deadline_ns``: until when, if not ``timeout_ms`` from now.
+        """Send a decision to the broker; return whether it has confirmed. Raises ``TransactionRefused`` where it
+        decided differently. ``connection``: the connection to use first; ``first``: the first attempt, in flight or
+        ended. ``deadline_ns``: the deadline, if not ``timeout_ms`` from now.
         """
         instance = self._instance
         if deadline_ns is None:
@@ -146,7 +146,8 @@ class EndSender:
         return False
 
     def judge(self, end: End, code: int, remark: str) -> bool:
-        """Return whether an answer confirms the decision, or asks for another attempt; raise ``TransactionRefused``."""
+        """Return True if an answer confirms the decision, False if it allows another attempt; else raise
+        ``TransactionRefused``."""
         if code in _ACKNOWLEDGED:
             self.acknowledged += 1
             return True
@@ -190,7 +191,7 @@ class EndSender:
 
     def _flush(self, connection: BrokerConnection) -> None:
         turn = self._turn.pop(connection.address)
-        self._turn_of.clear()  # whose turns still go on are looked up anew
+        self._turn_of.clear()  # brokers with open turns are looked up again
         for first in range(0, len(turn.ends), ENDS_MAX):
             part = turn.ends[first : first + ENDS_MAX]
             header = NativeEndTransactionRequestHeader(

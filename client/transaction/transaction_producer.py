@@ -51,13 +51,13 @@ copy of the message that knows its ``msg_id``."""
 
 
 class TransactionProducer(Producer):
-    """A producer whose messages can be half of a transaction; plain sends work, too.
+    """A producer of transactional messages; plain sends work, too.
 
-    ``check(message)`` is asked by the broker for a transaction without a decision: after a crash of this process, of
-    another one of the same group, or when the decision did not arrive. It returns what ``local`` does: a
+    The broker calls ``check(message)`` for a transaction without a decision: after a crash of this process, of another
+    one of the same group, or when the decision did not arrive. It returns what ``local`` does: a
     ``LocalTransactionState``, True, False, or None for "ask again". It may be called in any process of the group,
-    several times, and must look at what is durable, not at memory. One that raises, hangs or returns anything else
-    counts as unknown, and is told as an event.
+    several times, and must read durable state, not memory. One that raises, hangs or returns anything else counts as
+    unknown, and is logged.
 
     ``check_concurrency`` checks run at once, each for ``check_timeout_ms`` at most. Other options: ``Producer``.
     """
@@ -96,7 +96,7 @@ class TransactionProducer(Producer):
     # -- life --------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start, and connect to every broker that may have half messages of this group: so that it can ask."""
+        """Start, and connect to every broker that may have half messages of this group, so that it can check back."""
         if self.port.running:
             return
         self.checks = self._new_checks()
@@ -143,14 +143,14 @@ class TransactionProducer(Producer):
         timeout_ms: int | None = None,
         check_immunity_sec: int | None = None,
     ) -> TransactionReceipt:
-        """Store the half message, run ``local(message)``, tell the broker what it returned.
+        """Store the half message, run ``local(message)``, send its result to the broker.
 
         ``local`` runs only after SEND_OK. If it raises, or is cancelled, the state is unknown (it may have committed
         before): the broker will ask ``check``, and the error is raised here. ``check_immunity_sec``: how long the
         broker does not ask, for a local transaction that takes longer than its ``transaction_time_out``.
 
-        Raises what ``send`` raises, ``TransactionNotBegun``, and ``TransactionRefused`` where the broker has ended the
-        transaction otherwise meanwhile. Not confirmed is no error: see ``TransactionReceipt.acknowledged``.
+        Raises what ``send`` raises, ``TransactionNotBegun``, and ``TransactionRefused`` if the broker has ended the
+        transaction differently meanwhile. A missing confirmation is no error: see ``TransactionReceipt.acknowledged``.
         """
         half = HalfMessage(message, self.group, check_immunity_sec)
         receipt = await self._send_half(half, selector, timeout_ms)
@@ -169,7 +169,7 @@ class TransactionProducer(Producer):
             raise
         try:
             return await self._decide(receipt, state, timeout_ms)
-        finally:  # not before: a check that comes meanwhile must not ask for what is being told
+        finally:  # not earlier: a check meanwhile must not query a state that is being sent
             self.checks.end(msg_id)
 
     def transaction(
@@ -239,7 +239,7 @@ class TransactionProducer(Producer):
 
 
 def _is_async(function: Callable[..., Any]) -> bool:
-    """Tell whether a function is ``async def``; the usual case without the cost of ``inspect``."""
+    """Return whether a function is ``async def``; the usual case without the cost of ``inspect``."""
     code = getattr(function, "__code__", None)
     return bool(code is not None and code.co_flags & inspect.CO_COROUTINE) or inspect.iscoroutinefunction(function)
 
@@ -249,8 +249,8 @@ class Transaction:
 
     On entry the half message is stored. At the end of the body the message is committed. An exception leaves it to the
     check, and goes on: a database that goes away during COMMIT may have committed (RocketMQ's state stays UNKNOW, too).
-    ``commit``, ``rollback`` and ``leave_unknown`` say otherwise beforehand: what was said last counts, also when the
-    body raises afterwards. A body that knows that nothing was committed says ``rollback`` and spares the check.
+    ``commit``, ``rollback`` and ``leave_unknown`` override that beforehand: the last call counts, also when the body
+    raises afterwards. A body that knows that nothing was committed calls ``rollback`` and saves the check.
 
     ``receipt`` is the half message's, ``result`` the ``TransactionReceipt`` after the end.
     """

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.client.connection.refusal_facts import NOTHING_SAID, RETRY_AFTER_MS_MAX, RefusalFacts, refusal_facts
+from pocketmq.client.connection.refusal_facts import NO_FACTS, RETRY_AFTER_MS_MAX, RefusalFacts, refusal_facts
 from pocketmq.common.errors import Cause, Stored
 
 
@@ -15,8 +15,8 @@ def test_all_that_a_broker_says_is_read() -> None:
 
 def test_nothing_is_made_up() -> None:
     """A real RocketMQ says none of it; a newer node may say what is not known here."""
-    assert refusal_facts({}) == NOTHING_SAID
-    assert refusal_facts({"cause": "moon_phase", "stored": "maybe", "retry_after_ms": "-1"}) == NOTHING_SAID
+    assert refusal_facts({}) == NO_FACTS
+    assert refusal_facts({"cause": "moon_phase", "stored": "maybe", "retry_after_ms": "-1"}) == NO_FACTS
 
 
 @given(st.dictionaries(st.sampled_from(["cause", "stored", "retry_after_ms", "stages", "x"]), st.text()))

@@ -45,14 +45,14 @@ async def test_attempts_are_counted_by_broker_and_answer() -> None:
     attempts.note(attempt(elapsed_ms=9.0), 2, again=False)
     attempts.note(attempt(phase="send", answer_code=-1, answer="no answer", cause=None), 1, again=False)
     assert log.events == [], "nothing is written on the way of a send"
-    attempts.tell()
+    attempts.report()
     refused, lost = log.events
     assert refused["event"] == "send_attempts"
     assert (refused["count"], refused["again"], refused["ended"], refused["longest_ms"]) == (7, 5, 2, 9.0)
     assert (refused["tag"], refused["cause"], refused["code"]) == ("REJECTREQUEST", "page_cache_busy", 2)
     assert (lost["phase"], lost["cause"], lost["tag"]) == ("send", "", "")
     assert {event["level"] for event in log.events} == {"info"}
-    attempts.tell()
+    attempts.report()
     assert len(log.events) == 2
 
 
@@ -62,7 +62,7 @@ async def test_kinds_are_bounded() -> None:
     attempts = AttemptLog("group", log)
     for number in range(1000):
         attempts.note(attempt(f"broker-{number}", answer="x" * 10_000), 1, again=False)
-    attempts.tell()
+    attempts.report()
     assert len(log.events) == KINDS_MAX + 1
     assert sum(event["count"] for event in log.events) == 1000
     assert max(len(event["answer"]) for event in log.events) <= 300

@@ -99,7 +99,7 @@ async def test_who_waited_too_long_is_told_and_never_sent() -> None:
     first = rig.enter()
     late, patient = rig.enter(until_ns=rig.clock.monotonic_ns() + 10), rig.enter()
     rig.clock.advance_ms(1)
-    rig.windows._look()
+    rig.windows._end_late()
     assert rig.late == [(late, 1)]
     also_late = rig.enter(until_ns=rig.clock.monotonic_ns() + 10)
     rig.clock.advance_ms(1)

@@ -29,7 +29,7 @@ async def test_a_slow_call_is_told_once() -> None:
 
     runner = bench.queue(bench.call(handle), 1)
     await until(lambda: len(bench.watch.running()) == 1)
-    look = timeouts(bench, slow_handler_ms=1000).look
+    look = timeouts(bench, slow_handler_ms=1000).check
     await look()
     assert bench.log.events == []
     clock.advance_ms(1500)
@@ -59,7 +59,7 @@ async def test_a_hung_call_gives_its_message_back_and_is_replaced() -> None:
 
     runner = bench.queue(bench.call(handle), 5)
     await until(lambda: len(bench.watch.running()) == 1)
-    look = timeouts(bench, consume_timeout_ms=60_000).look
+    look = timeouts(bench, consume_timeout_ms=60_000).check
     clock.advance_ms(60_000)
     await look()
     await look()
@@ -96,7 +96,7 @@ async def test_replacements_are_bounded() -> None:
         await asyncio.Event().wait()
 
     bench.queue(bench.call(handle), 50)
-    look = timeouts(bench, consume_timeout_ms=1000).look
+    look = timeouts(bench, consume_timeout_ms=1000).check
     for _ in range(5):
         await asyncio.sleep(0.005)
         clock.advance_ms(1000)
@@ -117,7 +117,7 @@ async def test_messages_that_nobody_takes_stay_with_the_hung_call() -> None:
 
     runner = bench.queue(bench.call(handle), 1)
     await until(lambda: len(bench.watch.running()) == 1)
-    look = timeouts(bench, consume_timeout_ms=1000).look
+    look = timeouts(bench, consume_timeout_ms=1000).check
     clock.advance_ms(1000)
     await look()
     assert runner.process_queue.commit_offset == 0
@@ -135,7 +135,7 @@ async def test_calls_of_ordered_consumption_never_time_out() -> None:
     message: Any = FakeMessage(0)
     call = bench.watch.began("ordered", runner.process_queue, [message])
     clock.advance_ms(10_000_000)
-    await timeouts(bench).look()
+    await timeouts(bench).check()
     assert bench.policy.calls == []
     assert len(bench.log.named("handler_slow")) == 1
     bench.watch.remove(call)
@@ -152,8 +152,8 @@ async def test_a_handler_that_blocks_the_loop_is_named() -> None:
 
     def look_while_blocked() -> None:
         threading.Event().wait(0.05)
-        watch.look()
-        watch.look()
+        watch.check()
+        watch.check()
         looked.set()
 
     async def handle(message: Any) -> None:
@@ -182,9 +182,9 @@ async def test_a_loop_that_turns_is_not_told() -> None:
     for _ in range(10):
         clock.advance_ms(240)
         watch._beat()
-        assert watch.look() == 250
+        assert watch.check() == 250
     clock.advance_ms(1300)
-    watch.look()
+    watch.check()
     [told] = events.named("event_loop_blocked")
     assert told["blocked_ms"] == 1300
     watch.stop()
