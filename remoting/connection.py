@@ -129,7 +129,7 @@ def host_text(address: Any) -> str:
 class Connection(asyncio.BufferedProtocol):
     """One peer. Loop thread only.
 
-    ``remote`` is "ip:port", ``remote_host`` the same as in a record; ``local``, ``local_host`` are this end. 
+    ``remote`` is "ip:port", ``remote_host`` the same as in a record; ``local``, ``local_host`` are this end.
     ``closed`` is true as soon as nothing can be sent any more; later answers are dropped. While ``over_high_water`` is
     true the peer does not read its answers, and its requests are not read either.
     ``user`` belongs to the handler.
@@ -249,7 +249,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pause(_PAUSED_BY_WRITES)
 
     def resume_writing(self) -> None:
-        """Read on."""
+        """Resume reading."""
         self.over_high_water = False
         self._resume(_PAUSED_BY_WRITES)
 
@@ -329,7 +329,8 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def _answer_error(self, opaque: int, code: int, oneway: bool, serialize_type: int, error: PocketMQError) -> None:
-        """Refuse with the fields that every refusal has: without them a client would not know that nothing was stored."""
+        """Refuse with the fields that every refusal has: without them a client would not know that nothing was
+        stored."""
         if not oneway:
             buffers = encode_response(
                 ResponseCode.SYSTEM_ERROR,
@@ -384,8 +385,8 @@ class Connection(asyncio.BufferedProtocol):
         timeout_ms: int,
         done: Callable[[Response | PocketMQError], None],
     ) -> None:
-        """Send the client a request; ``done`` gets, once, its answer, ``RequestTimeout`` (up to ``expire_interval_ms`` late) or
-        another error."""
+        """Send the client a request; ``done`` gets, once, its answer, ``RequestTimeout`` (up to ``expire_interval_ms``
+        late) or another error."""
         pending = self._pending_table()
         if self.closed:
             done(self._lost_error())
@@ -483,7 +484,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pause(_PAUSED_BY_BUDGET)
 
     def resume_for_budget(self) -> None:
-        """Read on."""
+        """Resume reading."""
         self._resume(_PAUSED_BY_BUDGET)
 
     def close_for_budget(self) -> None:

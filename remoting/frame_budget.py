@@ -1,6 +1,7 @@
 """One memory budget for the half-received frames of all connections.
 
-Lives here: the bytes of each holder, the choice of the reader to pause, and of the one to close if pausing is not enough.
+Lives here: the bytes of each holder, the choice of the reader to pause, and of the one to close if pausing is not
+enough.
 """
 
 from typing import Protocol

@@ -28,7 +28,8 @@ class Pending:
 
 
 class PendingTable:
-    """opaque → ``Pending``, at most ``count_max`` of them; the caller that takes an entry out calls its ``done``, once."""
+    """opaque → ``Pending``, at most ``count_max`` of them; the caller that takes an entry out calls its ``done``,
+    once."""
 
     __slots__ = ("_earliest_ns", "_entries", "_opaque", "count_max")
 

@@ -28,7 +28,8 @@ __all__ = ["Connection", "RemotingServer", "RequestHandler", "ServerConfig"]
 class RemotingServer:
     """One listening port. Use from the thread of the loop it was started in.
 
-    After ``start`` it accepts connections and ``port`` is known; after ``stop`` no connection is left and no timer runs.
+    After ``start`` it accepts connections and ``port`` is known; after ``stop`` no connection is left and no timer
+    runs.
     """
 
     def __init__(
@@ -47,10 +48,10 @@ class RemotingServer:
     ) -> None:
         """``read_times`` counts, in the loop's thread, how long each frame took from its first byte until it was
         decoded and handed on; of several frames in one read each but the first counts from that read to its end.
-        ``on_slow_read(connection, request, took_ns)`` is called for frames that took more than ``slow_read_ms`` to arrive.
-        ``serves(request code)``: whether ``handler`` serves it; called if the header of a request is bad: RocketMQ
-        refuses a code that it does not serve without reading its fields, and so do we.
-        ``refused`` counts requests whose header is refused here; without it each of them is logged.
+        ``on_slow_read(connection, request, took_ns)`` is called for frames that took more than ``slow_read_ms`` to
+        arrive. ``serves(request code)``: whether ``handler`` serves it; called if the header of a request is bad:
+        RocketMQ refuses a code that it does not serve without reading its fields, and so do we. ``refused`` counts
+        requests whose header is refused here; without it each of them is logged.
         """
         self.config = config
         self.read_times = read_times

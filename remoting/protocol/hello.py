@@ -28,11 +28,11 @@ class Announcement(msgspec.Struct, frozen=True):
     broker: str = ""
     flush: str = ""
     """What SEND_OK means: ``SYNC_FLUSH`` (on disk), ``ASYNC_FLUSH`` (in the page cache), ``WRITE_BUFFER`` (in a buffer
-    of the broker's process); empty where the broker does not say.
+    of the broker's process); empty if the broker does not say.
     """
     replication: str = ""
     """What SEND_OK means beside ``flush``: ``SYNC_MASTER`` (``in_sync_replicas`` copies have it), ``ASYNC_MASTER``
-    (slaves follow later, if there are any), ``SLAVE``; empty where the broker does not say.
+    (slaves follow later, if there are any), ``SLAVE``; empty if the broker does not say.
     """
     in_sync_replicas: int = 1
     """Copies, the master's included, that have a message before SEND_OK."""

@@ -106,7 +106,8 @@ class LockInfo(Body):
     expires_in_ms: int = 0
     """Negative: it expired so long ago, and no client has taken it since."""
     release_in_ms: int = -1
-    """The holder's connection is gone: the lock is released in so many ms; -1: it is open, or its end does not count."""
+    """The holder's connection is gone: the lock is released in so many ms; -1: it is open, or its end does not
+    count."""
     fencing_token: int = 0
     waiting: list[LockWaiter] = []
 

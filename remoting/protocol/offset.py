@@ -4,7 +4,8 @@ Header structs: RocketMQ 4.9.8 ``protocol/header``, 5.3.3 where marked. Offsets 
 
 Access: RocketMQ 5.3.3 ``DefaultAuthorizationContextBuilder`` for 14 and 15, the annotations of the headers for 29 to
 32, 222, 308 and 314 (which names the group written, not the one read). RocketMQ checks 43 and 45
-nowhere: they show the progress of every group, so they need Get on the cluster. 220 goes to clients. 13 is not served anywhere.
+nowhere: they show the progress of every group, so they need Get on the cluster. 220 goes to clients. 13 is not served
+anywhere.
 """
 
 from typing import Final
