@@ -1,6 +1,6 @@
 """Time as an argument.
 
-Lives here: the ``Clock`` protocol, the system's clock, and a clock that moves only when told to.
+Lives here: the ``Clock`` protocol, the system's clock, and a clock that moves only on request.
 Nothing else in PocketMQ calls ``time``; a simulation passes ``ManualClock`` and drives a whole cluster.
 """
 

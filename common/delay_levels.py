@@ -13,7 +13,7 @@ DEFAULT_DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 
 LEVELS_MAX: Final = 64
 DELAY_MS_MAX: Final = 366 * 86_400_000
 UNKNOWN_LEVEL_MS: Final = 1000
-"""For a level that is not set any more (RocketMQ ScheduleMessageService.computeDeliverTimestamp)."""
+"""The delay of a level that is not set any more (RocketMQ ScheduleMessageService.computeDeliverTimestamp)."""
 
 _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LEVEL = re.compile(r"(\d{1,9})([smhd])", re.ASCII)

@@ -1,7 +1,7 @@
 """The numbers of epochs: what a promotion, a new set of slaves and a restart of a master may open.
 
-Lives here: the steps and the arithmetic on them, for all who open, judge or ask for an epoch. An epoch is a positive
-int below ``EPOCH_PROMISED_MAX``; 0 stands for none.
+Lives here: the steps and the arithmetic on them, for every program that opens, judges or requests an epoch. An epoch is
+a positive int below ``EPOCH_PROMISED_MAX``; 0 stands for none.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ EPOCH_UNKNOWN_MAX: Final = 1_000_000 * PROMOTION_STEP
 """The highest epoch that a name server takes without knowing the ones before it: it may be new, have lost its directory
 or have been away for many promotions. Above it, room is left for billions of them."""
 EPOCH_PROMISED_MAX: Final = 1 << 52
-"""No node promises a higher epoch, whoever asks: no promotion of ours reaches it."""
+"""No node promises a higher epoch; no promotion of ours reaches it."""
 
 
 def next_members(highest_known: int) -> int:

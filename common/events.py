@@ -10,15 +10,15 @@ class EventLog(Protocol):
     """Takes facts: a snake_case event and its data in fields with units. Never blocks, never raises."""
 
     def info(self, event: str, **fields: Any) -> Any:
-        """Record what is normal."""
+        """Record a normal event."""
         ...
 
     def warning(self, event: str, **fields: Any) -> Any:
-        """Record what an operator should know."""
+        """Record an event that an operator should know."""
         ...
 
     def error(self, event: str, **fields: Any) -> Any:
-        """Record what somebody must look into."""
+        """Record an event that an operator must investigate."""
         ...
 
 

@@ -15,17 +15,17 @@ SUB_BITS: Final = 4
 """16 buckets to a power of two: a bucket is at most 1/16 of its value wide."""
 SUB_BUCKETS: Final = 1 << SUB_BITS
 VALUE_NS_MAX: Final = 1 << 42
-"""73 minutes; what is longer counts as that."""
+"""73 minutes; longer values count as that."""
 BUCKET_COUNT: Final = SUB_BUCKETS * ((VALUE_NS_MAX >> UNIT_SHIFT).bit_length() - SUB_BITS + 1)
 _LAST: Final = BUCKET_COUNT - 1
 _LOOKS_MAX: Final = 1000
-"""More often than this a reader is not disturbed by its writer: 1,000 moves a second take 1 µs each."""
+"""The writer disturbs a reader no more often than this: 1,000 moves a second take 1 µs each."""
 SLOTS: Final = 6
 """Parts that a window moves on by: with one every 10 s it covers the last 50 to 60 s."""
 QUICK_NS: Final = 1_000_000
 """Values below it may be sampled; longer ones are counted one by one, so that tails and maxima are exact."""
 SAMPLE_INTERVAL_NS: Final = 1_000_000
-"""Between two samples of quick values: at most 1,000 a second, however busy the machine is. The cost is bounded so."""
+"""Between two samples of quick values: at most 1,000 a second, which bounds the cost on a busy machine."""
 
 
 def bucket_of(value_ns: int) -> int:
@@ -113,7 +113,7 @@ class Histogram:
         return copy
 
     def minus(self, other: "Histogram") -> "Histogram":
-        """Return what was counted since ``other``, an earlier snapshot of this one.
+        """Return the counts since ``other``, an earlier snapshot of this one.
 
         Its ``max_ns`` is the end of the highest bucket in use, or the largest value ever: the true one is not known.
         """
@@ -128,7 +128,7 @@ class Histogram:
 class WindowedHistogram(Histogram):
     """A histogram of everything since the start that also knows the last ``SLOTS`` slots.
 
-    Whoever owns it calls ``rotate`` at a steady pace, from one thread; ``window`` may be called from any. ``max_ns`` is
+    Its owner calls ``rotate`` at a steady pace, from one thread; ``window`` may be called from any. ``max_ns`` is
     that of the present slot.
     """
 
@@ -146,7 +146,7 @@ class WindowedHistogram(Histogram):
         self._slots.append((self.counts[:], self.sum_ns, max_ns))
 
     def window(self) -> Histogram:
-        """Return what was counted in the slots of the window and in the present one, with its true maximum."""
+        """Return the counts of the window's slots and of the present one, with its true maximum."""
         return self._since_oldest_slot(self)
 
     def _since_oldest_slot(self, present: Histogram) -> Histogram:
@@ -160,11 +160,11 @@ class WindowedHistogram(Histogram):
 
 
 class SampledHistogram(WindowedHistogram):
-    """A windowed histogram for what happens very often: all values count, few are looked at.
+    """A windowed histogram for very frequent events: all values count, few are measured.
 
-    A quick value that comes less than ``SAMPLE_INTERVAL_NS`` after the last one is counted with the next one that is
-    looked at, as if it had been as long. One thread writes; any may read, without a lock: a reader that meets the
-    writer in the middle looks again, so that no count it sees is ever lower than one it has seen.
+    A quick value less than ``SAMPLE_INTERVAL_NS`` after the last sample is counted with the next sample, as if it had
+    been as long. One thread writes; any may read, without a lock: a reader that meets the writer in the middle reads
+    again, so that no count ever falls.
     """
 
     __slots__ = ("_next_ns", "_skipped", "_skipped_ns", "_turn")
@@ -191,7 +191,7 @@ class SampledHistogram(WindowedHistogram):
         self._turn += 1
 
     def snapshot(self) -> Histogram:
-        """Return a copy of what was counted since the start."""
+        """Return a copy of the counts since the start."""
         for _ in range(_LOOKS_MAX):
             turn = self._turn
             copy = super().snapshot()
@@ -210,5 +210,5 @@ class SampledHistogram(WindowedHistogram):
         self._slots.append((copy.counts, copy.sum_ns, max_ns))
 
     def window(self) -> Histogram:
-        """Return what was counted in the window."""
+        """Return the counts of the window."""
         return self._since_oldest_slot(self.snapshot())

@@ -1,4 +1,4 @@
-"""How long the texts may be that a peer gives, and what they cost while they are kept.
+"""Limits on the length of texts from peers, and the memory that they take.
 
 A table that counts entries bounds no memory while one entry may be as long as a frame (16 MiB). So every text that is
 kept has a limit, and the tables that hold many of them a bound in bytes.
@@ -37,5 +37,5 @@ def too_long(texts: Iterable[tuple[str, str | None, int]]) -> str:
 
 
 def text_bytes(text: str | None) -> int:
-    """Return what a text takes in memory, at most. Always the same for the same text, so that sums do not drift."""
+    """Return the most memory that a text takes. Always the same for the same text, so that sums do not drift."""
     return 0 if text is None else _TEXT_BYTES + len(text) * (1 if text.isascii() else 4)

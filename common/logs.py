@@ -22,7 +22,7 @@ from pocketmq.common.runner import Runner, ThreadRunner
 VALUE_CHARACTERS_MAX: Final = 4096
 """Longer values are cut: a log line is no place for a body."""
 VALUES_MAX: Final = 64
-"""Keys of one event; what is above is left out and counted in ``values_left_out``."""
+"""Keys of one event; further ones are left out and counted in ``values_left_out``."""
 KINDS_MAX: Final = 4096
 """(logger, event) pairs whose repeats are watched; beyond it the oldest is forgotten."""
 _WINDOW_NS: Final = 1_000_000_000
@@ -33,7 +33,7 @@ Level = Literal["debug", "info", "warning", "error"]
 
 
 class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is logged, how, and where."""
+    """The level, form and place of the log."""
 
     level: Level = "info"
     format: Literal["console", "json"] = "console"
@@ -81,7 +81,7 @@ class Repeats:
         return -1
 
     def expire(self, now_ns: int, *, all_of_them: bool = False) -> list[tuple[str, str, int]]:
-        """Forget kinds whose second is over; return (logger, event, left out) of those that left something out."""
+        """Forget kinds whose second is over; return (logger, event, left out) of those with events left out."""
         over = [kind for kind, window in self._kinds.items() if all_of_them or now_ns - window[0] >= _WINDOW_NS]
         told = [(*kind, self._kinds[kind][2]) for kind in over if self._kinds[kind][2]]
         for kind in over:
@@ -140,7 +140,7 @@ class Logs:
         return logger
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Write what is queued and end the worker. Later events are dropped."""
+        """Write the queued events and end the worker. Later events are dropped."""
         with self._lock:
             if self._closed:
                 return
@@ -276,7 +276,7 @@ def _bounded(event: Mapping[str, Any]) -> tuple[EventDict, int]:
 
 
 def _escaped(text: str, keep: str) -> str:
-    """Spell out what is not printable, so that a peer's text cannot forge a line or move a terminal's cursor."""
+    """Escape unprintable characters, so that a peer's text cannot forge a line or move a terminal's cursor."""
     return "".join(c if c.isprintable() or c in keep else repr(c)[1:-1] for c in text)
 
 

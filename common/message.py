@@ -40,7 +40,7 @@ class Message:
     """
 
     is_plain_kind: ClassVar[bool] = True
-    """Whether it is no more than its fields: other kinds are sent one by one, as RocketMQ's clients do."""
+    """Whether it is a plain message: other kinds are sent one by one, as RocketMQ's clients do."""
 
     __slots__ = (
         "body",
@@ -118,7 +118,7 @@ class Message:
 
     @property
     def is_timed(self) -> bool:
-        """Whether it asks for a time of its own; a delay level is no such time."""
+        """Whether it has a delivery time of its own; a delay level is not one."""
         return self.delay_time_ms is not None or self.deliver_time_ms is not None
 
     @property
@@ -329,7 +329,8 @@ class ReceivedMessage:
 
     @property
     def reconsume_times(self) -> int:
-        """How often the message came back for another try; in ordered consumption also how often it failed here."""
+        """How often the message was delivered again for a retry; in ordered consumption also how often it failed
+        here."""
         value: int = _I32.unpack_from(self._record, self._body_at - 16)[0]
         return value + getattr(self, "_tries_here", 0)
 
@@ -338,7 +339,7 @@ class ReceivedMessage:
         """The token of the broker's lock under which an ordered queue was read; 0: there is none.
 
         It grows each time the lock changes hands: storage that keeps the highest token it has seen for a queue can
-        refuse a consumer that lost its lock and does not know it yet.
+        refuse a consumer that lost its lock and has not noticed yet.
         """
         token: int = getattr(self, "_fencing_token", 0)
         return token

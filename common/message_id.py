@@ -132,7 +132,7 @@ class UniqueIdGenerator:
         return self._format % next(self._numbers)
 
     def next_bytes(self, count: int) -> list[bytes]:
-        """Return ``count`` new ids as the bytes of a UNIQ_KEY property, with one look at the clock."""
+        """Return ``count`` new ids as the bytes of a UNIQ_KEY property, with one reading of the clock."""
         now_ms = self._now_ms()
         if now_ms != self._tick_ms:
             self._tick(now_ms)

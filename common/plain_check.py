@@ -2,7 +2,7 @@
 
 Lives here: the check of sections by likeness (all records as the first one) and in columns, and the choice.
 
-Both checks prove records good; what they cannot prove good goes through the scalar check, which decides and words the
+Both checks prove records good; the scalar check judges the others and words the
 refusal. So all give the same verdicts. Likeness is all or nothing; in columns, odd shapes (another order of properties,
 a UNIQ_KEY of another length) cost only themselves.
 """
@@ -147,7 +147,7 @@ def _alike_group(
     uniq_end = uniq_at + UNIQ_KEY_BYTES
     if not tail.startswith(UNIQ_PREFIX, len(topic) + 2) or tail[uniq_end : uniq_end + 1] != b"\x02":
         return None
-    # One look at the last record spares the pass where ends differ in length, say by KEYS.
+    # Checking the last record first saves the pass if ends differ in length, say by KEYS.
     last = len(buffer) - int(sizes[-1])
     if int(sizes[-1]) - width - int.from_bytes(view[last + width - 4 : last + width], "big") != tail_bytes:
         return None

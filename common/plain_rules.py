@@ -52,7 +52,7 @@ _LAST: Final = UNIQ_PROPERTY_BYTES - 1
 
 @dataclass(slots=True, frozen=True)
 class PlainRules:
-    """What a broker asks of plain records. ``family``: 4 or 6, of both hosts. Limits in bytes."""
+    """A broker's requirements for plain records. ``family``: 4 or 6, of both hosts. Limits in bytes."""
 
     cluster: bytes
     message_size_max: int = 4 << 20
@@ -71,12 +71,12 @@ class CheckedSections:
 
 
 class PlainIllegal(Exception):
-    """Carries why a record is refused."""
+    """Carries the reason for refusing a record."""
 
 
 @dataclass(slots=True)
 class PlainFacts:
-    """What the check learns of each record; filled by either path."""
+    """The facts that the check collects of each record; filled by either path."""
 
     tags_codes: list[int] = field(default_factory=list)
     uniq_keys: list[bytes] = field(default_factory=list)
@@ -155,7 +155,7 @@ class PlainChecker:
             known[key] = tags_code
 
     def section_errors(self, sections: Sequence[GroupSection]) -> list[str | None]:
-        """Say what is wrong with each section's own topic or queue, None for nothing."""
+        """Return the fault of each section's own topic or queue, None if it has none."""
         return [
             None
             if section.topic in self.topics and 0 <= section.queue_id <= 0x7FFF_FFFF
@@ -349,7 +349,7 @@ def check_plain_scalar(
 def _check_section(
     checker: PlainChecker, view: memoryview, start: int, sizes: list[int], section: GroupSection, facts: PlainFacts
 ) -> str | None:
-    """Add the facts of one section's records; at the first bad record take them back and say what is wrong."""
+    """Add the facts of one section's records; at the first bad record remove them and return its fault."""
     topic = topic_field(section.topic)
     before = len(facts.tags_codes)
     check, queue_id = checker.check, section.queue_id

@@ -1,4 +1,4 @@
-"""The property string of a message: ``name 0x01 value 0x02`` again and again.
+"""The property string of a message: ``name 0x01 value 0x02``, repeated.
 
 Lives here: RocketMQ's property names, encoder and decoder of the string.
 """
@@ -54,7 +54,7 @@ CRC32: Final = "__CRC32#"
 TIMER_PREFIX: Final = "TIMER_"
 
 FIRST_NAMES: Final = (UNIQ_KEY, TAGS, KEYS, CLUSTER)
-"""What PocketMQ writes first, in this order: the broker reads that prefix in columns."""
+"""Properties that PocketMQ writes first, in this order: the broker reads that prefix in columns."""
 
 PLAIN_FORBIDDEN: Final = frozenset(
     {WAIT, DELAY, TRAN_MSG, REAL_TOPIC, REAL_QID, TRAN_PREPARED_QUEUE_OFFSET, TRANSACTION_CHECK_TIMES}
@@ -65,7 +65,7 @@ that it stands for another one: only a broker may say that.
 
 
 def is_plain_forbidden(name: str) -> bool:
-    """Tell whether a property makes the broker rewrite its message, so that it cannot be in a plain record."""
+    """Return whether a property makes the broker rewrite its message, so that it cannot be in a plain record."""
     return name in PLAIN_FORBIDDEN or name.startswith(TIMER_PREFIX)
 
 

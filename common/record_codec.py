@@ -55,7 +55,7 @@ _SIZE_MAGIC = struct.Struct(">II")
 _I64 = struct.Struct(">q")
 _I32 = struct.Struct(">i")
 _U16 = struct.Struct(">H")
-# What a client fills in: sizes, magic, CRC, queue, flag, sysFlag, born time, body length; the broker patches the rest.
+# A client fills in sizes, magic, CRC, queue, flag, sysFlag, born time, body length; the broker patches the rest.
 _CLIENT_V4 = struct.Struct(">3I2i16xiq36xI")
 _CLIENT_V6 = struct.Struct(">3I2i16xiq60xI")
 
@@ -161,7 +161,7 @@ def _unfit(error: struct.error) -> MessageIllegal:
 
 
 def is_blank_at(buffer: Buffer, at: int = 0) -> bool:
-    """Tell whether a segment's blank end starts here (needs 8 bytes)."""
+    """Return whether a segment's blank end starts here (needs 8 bytes)."""
     return len(buffer) - at >= 8 and _SIZE_MAGIC.unpack_from(buffer, at)[1] == MAGIC_BLANK
 
 

@@ -1,6 +1,6 @@
 """Many records at once: every header field as one array, without a loop in Python.
 
-Lives here: ``parse_columns``, ``patch`` (what the broker writes into stored records), ``received_messages``.
+Lives here: ``parse_columns``, ``patch`` (the broker's fields in stored records), ``received_messages``.
 
 The means is an array of overlapping windows: a view of the buffer whose items are ``width`` bytes wide, one for every
 byte. Indexing it with the records' starts copies the same stretch of each record in one call: 6.5 µs for the headers of
@@ -215,7 +215,8 @@ def parse_columns(buffer: Bytes, sizes: NDArray[Any] | None = None) -> RecordCol
 
 
 def _fill(columns: RecordColumns, kind: int, chosen: NDArray[np.intp] | None) -> NDArray[np.bool_]:
-    """Copy the header fields of the records of one host kind (index into ``HEADERS``); tell which sizes can be."""
+    """Copy the header fields of the records of one host kind (index into ``HEADERS``); return which sizes are
+    possible."""
     header_type = HEADERS[kind]
     width = header_type.itemsize
     starts, sizes = columns.starts, columns.sizes
@@ -237,7 +238,7 @@ def _fill(columns: RecordColumns, kind: int, chosen: NDArray[np.intp] | None) ->
 
 
 def _locate(columns: RecordColumns) -> NDArray[np.bool_]:
-    """Fill the starts and lengths of topics and properties; tell where they agree with the sizes."""
+    """Fill the starts and lengths of topics and properties; return where they agree with the sizes."""
     buffer = columns.buffer
     last = len(buffer) - 1
     ends = columns.starts + columns.sizes
@@ -246,7 +247,7 @@ def _locate(columns: RecordColumns) -> NDArray[np.bool_]:
     body_ends = columns.body_starts + columns.body_lengths
     length_bytes = v2.astype(np.int64) + 1
     good &= (columns.body_lengths >= 0) & (body_ends + length_bytes + 2 <= ends)
-    body_ends = np.clip(body_ends, 0, last)  # what lies outside is refused already; the look-ups below must not fail
+    body_ends = np.clip(body_ends, 0, last)  # records outside are refused already; the look-ups below must not fail
     lengths = buffer[body_ends].astype(np.int64)
     limits: Any = TOPIC_BYTES_V1_MAX
     if v2.any():
@@ -308,7 +309,7 @@ def patch(
     store_host: bytes,
     born_hosts: bytes | Bytes | None = None,
 ) -> None:
-    """Write what the broker knows into the records: offsets (one for each record), store time (ms), store host.
+    """Write the broker's fields into the records: offsets (one for each record), store time (ms), store host.
 
     ``store_host``: 8 or 20 bytes, of the family each record's sysFlag names. ``born_hosts``: see ``patch_born_hosts``.
     Raises ``MessageIllegal`` when a host's family is not the record's.

@@ -1,4 +1,4 @@
-"""What the broker hands to the store: records back to back, and all that dispatch and index need to know of them.
+"""The broker's input to the store: records back to back, and all facts about them that dispatch and index need.
 
 Lives here: ``RecordGroup`` and its sections; built from the append (``common.plain_check``, or records of the scalar
 codec) or again from stored bytes (recovery, dispatch that fell behind): both give equal columns.
@@ -37,7 +37,7 @@ class GroupSection:
 
 @dataclass(slots=True)
 class RecordMeta:
-    """What the scalar path knows of one record. Empty bytes: no such property."""
+    """The facts of one record from the scalar path. Empty bytes: no such property."""
 
     topic: str
     queue_id: int

@@ -19,7 +19,7 @@ from pocketmq.common.errors import Cause, Stored
 
 
 class Fault(enum.Enum):
-    """Who has to change something."""
+    """The party that has to change something."""
 
     CLIENT = "client"
     SERVER = "server"
@@ -29,7 +29,7 @@ class Fault(enum.Enum):
 
 
 class Retry(enum.Enum):
-    """Who tries a send again by default when it gets a code."""
+    """The clients that by default retry a send after a code."""
 
     ROCKETMQ_4_9 = "RocketMQ 4.9"
     ROCKETMQ_5_3 = "RocketMQ 5.3"
@@ -43,7 +43,7 @@ RETRIED_SINCE_5_3: Final = frozenset((2, 1500))
 
 
 def retried_by(code: int) -> tuple[Retry, ...]:
-    """Return who tries a synchronous send again after this response code."""
+    """Return the clients that retry a synchronous send after this response code."""
     if code in RETRIED_SINCE_4_9:
         return (Retry.ROCKETMQ_4_9, Retry.ROCKETMQ_5_3, Retry.POCKETMQ)
     return (Retry.ROCKETMQ_5_3, Retry.POCKETMQ) if code in RETRIED_SINCE_5_3 else ()
@@ -85,10 +85,10 @@ class RetryAfter:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """All that is known of one cause.
+    """The facts about one cause.
 
     ``what`` completes "requests are refused: …"; ``why`` says in a sentence how it comes to that; ``cure`` what to do,
-    ``bad_cures`` what is often advised and only hides it. ``other_codes``: codes that come with texts of their own.
+    ``bad_cures`` common advice that only hides it. ``other_codes``: codes that come with texts of their own.
     ``stored`` is NO if every refusal with this cause stored nothing. ``area``: the part of a broker that ``pocketmq
     doctor`` shows it with. ``scenario``: shows it with ``pocketmq scenario``, or empty. ``never_from_broker``: why no
     broker refuses a request with it, else empty.
@@ -116,7 +116,7 @@ class Row:
 
     @property
     def advice(self) -> str:
-        """The cure, and what is none."""
+        """The cure, and common advice that is none."""
         return f"{self.cure} No cure: {'; '.join(self.bad_cures)}." if self.bad_cures else self.cure
 
 

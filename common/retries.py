@@ -1,4 +1,4 @@
-"""Messages that come again: what their copies carry, beside RocketMQ's own properties.
+"""Redelivered messages: the properties of their copies, beside RocketMQ's own.
 
 Lives here: the first delay level of a retry, our own property names, the bounded text of the last error, the id under
 which a copy remembers its first life.
@@ -49,7 +49,7 @@ def prepare_copy(properties: dict[str, str], topic: str, own_id: str) -> None:
 
 
 def forget_delay(properties: dict[str, str]) -> None:
-    """Remove what says that, or for how long, the message waited."""
+    """Remove the properties that say that, or how long, the message waited."""
     for name in [name for name in properties if name.startswith(TIMER_PREFIX)]:
         del properties[name]
     for name in (DELAY, REAL_TOPIC, REAL_QID):

@@ -29,7 +29,7 @@ class Worker(Protocol):
 
 
 class Runner(Protocol):
-    """What starts workers."""
+    """Starts workers."""
 
     def start(self, name: str, step: Step, *, first_after_ms: float | None = 0) -> Worker:
         """Start a worker; its first step runs after ``first_after_ms`` (None: when first woken)."""
@@ -37,7 +37,7 @@ class Runner(Protocol):
 
 
 WAIT_S_MAX = 86_400.0
-"""Longest single wait, a day: a step that comes too early looks again. A time that the system cannot count in would
+"""Longest single wait, a day: a step that runs too early checks again. A time that the system cannot count in would
 otherwise raise in the worker and end it."""
 
 
@@ -99,12 +99,12 @@ class ThreadWorker:
                 wait_ms = self._step()
             except BaseException as error:
                 self._tell(error)
-                wait_ms = 1000.0  # a step that failed is tried again; whoever owns it has fenced what must not go on
+                wait_ms = 1000.0  # a failed step runs again; its owner has fenced whatever must not go on
 
     def _tell(self, error: BaseException) -> None:
         try:
             self._on_crash(self.name, error)
-        except BaseException as fault:  # who is told must not end the thread
+        except BaseException as fault:  # an error in the callback must not end the thread
             _print_crash(self.name, fault)
 
     def stop(self, timeout_s: float = 10.0) -> bool:
@@ -128,7 +128,7 @@ class ThreadRunner:
         self._on_crash = on_crash
 
     def start(self, name: str, step: Step, *, first_after_ms: float | None = 0) -> ThreadWorker:
-        """Start a thread that takes ``step`` again and again."""
+        """Start a thread that takes ``step`` repeatedly."""
         return ThreadWorker(name, step, first_after_ms, self._on_crash)
 
 
@@ -146,7 +146,7 @@ class SteppedWorker:
         self.woken = True
 
     def stop(self, timeout_s: float = 10.0) -> bool:
-        """Take no step any more."""
+        """Take no further step."""
         self.stopped = True
         return True
 
@@ -177,7 +177,7 @@ class SteppedRunner:
         raise AssertionError(f"workers still wake each other after {steps_max} rounds")
 
     def step_all(self) -> None:
-        """Step every worker once, woken or not, then those they woke: what a long enough wait would do."""
+        """Step every worker once, woken or not, then those they woke: the effect of a long enough wait."""
         for worker in list(self.workers):
             if not worker.stopped:
                 worker.woken = False
@@ -200,8 +200,8 @@ class LoopLike(Protocol):
 class LoopMailbox:
     """Calls into an event loop from other threads, with one wake-up for all that wait.
 
-    ``post`` is safe from any thread and never blocks. Calls run in the order they were posted. After the loop has
-    closed, posts are dropped: there is nobody left to tell.
+    ``post`` is safe from any thread and never blocks. Calls run in the order they were posted. Posts to a closed loop
+    are dropped: no code is left to run them.
     """
 
     __slots__ = ("_calls", "_loop", "_scheduled")
@@ -220,10 +220,10 @@ class LoopMailbox:
                 self._loop.call_soon_threadsafe(self._run)
             except RuntimeError:  # the loop is closed
                 self._calls.clear()
-                self._scheduled = False  # so that later posts come here too, and none piles up
+                self._scheduled = False  # so that later posts end here too, and none piles up
 
     def _run(self) -> None:
-        self._scheduled = False  # before the calls are taken: a post from here on schedules anew, none is lost
+        self._scheduled = False  # before the calls are taken: a post from here on schedules again, none is lost
         calls = self._calls
         try:
             for _ in range(len(calls)):

@@ -4,7 +4,7 @@
 
 ``crc`` is the CRC-32 (zlib's) of all bytes before the comma in front of it; of an empty object, of its brace. Java's
 fastjson skips fields that it does not know, so RocketMQ reads such files, and writes them without the field. Without
-it nothing is checked: RocketMQ's files, those of older versions, and those that somebody has edited.
+it nothing is checked: RocketMQ's files, those of older versions, and edited ones.
 
 Lives here: ``seal``, ``unseal``.
 """
@@ -30,7 +30,7 @@ def seal(content: bytes) -> bytes:
 def unseal(data: bytes) -> bytes:
     """Return the content of a file without its checksum; a file that has none is returned as it is.
 
-    Raises ``BytesIllegal`` when the checksum is another one. Whether it is JSON is not looked at.
+    Raises ``BytesIllegal`` if the checksum does not match. Does not check that the content is JSON.
     """
     found = _SEAL.search(data, max(0, len(data) - _TAIL_BYTES))
     if found is None:

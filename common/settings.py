@@ -1,7 +1,7 @@
 """Settings: defaults < file < environment < flags, merged once, every value with the place it came from.
 
-Lives here: reading a TOML text, ``POCKETMQ_SECTION__KEY`` variables and ``section.key=value`` flags, and what is
-said about a bad one.
+Lives here: reading a TOML text, ``POCKETMQ_SECTION__KEY`` variables and ``section.key=value`` flags, and the messages
+about bad ones.
 """
 
 import difflib
@@ -32,7 +32,7 @@ StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A value that somebody gave. ``origin`` says where: ``broker.toml line 7``, ``--set store.x=1``.
+    """A value that was set. ``origin`` says where: ``broker.toml line 7``, ``--set store.x=1``.
 
     ``textual`` is true where everything is text (environment, flags): then ``"1_000"`` may mean a number.
     """
@@ -45,7 +45,7 @@ class Given:
 
 
 Layer = Mapping[tuple[str, str], Given]
-"""(section, key) → what was given; a later layer wins over an earlier one."""
+"""(section, key) → the value given; a later layer wins over an earlier one."""
 
 
 class Settings:
@@ -62,7 +62,7 @@ class Settings:
         self._structs = dict(structs)
         self._origins = dict(origins)
         self.renamed = tuple(renamed)
-        """What to tell about settings that were given under former names."""
+        """Warnings about settings that were given under former names."""
 
     def get(self, kind: type[StructT]) -> StructT:
         """Return the section whose type is ``kind``."""
@@ -72,7 +72,7 @@ class Settings:
         raise KeyError(kind)
 
     def origin(self, section: str, key: str) -> str:
-        """Say where a value came from; ``default`` if nobody gave it."""
+        """Return where a value came from; ``default`` if it was not set."""
         return self._origins.get((section, key), "default")
 
 
@@ -110,7 +110,7 @@ class SettingsReader:
         return layer
 
     def from_file(self, text: str, name: str) -> Layer:
-        """Return what a TOML text gives; ``name`` is the file's. Raise ``ConfigError`` with all that is wrong."""
+        """Return what a TOML text gives; ``name`` is the file's. Raise ``ConfigError`` with all faults."""
         if len(text) > FILE_BYTES_MAX:
             raise ConfigError(f"{name} is not read", why=f"{len(text)} characters", hint="a settings file is small")
         try:
@@ -258,7 +258,7 @@ class SettingsReader:
         return Settings(structs, {place: one.origin for place, one in given.items()}, renamed)
 
     def _suggest_key(self, section: str, key: str) -> str:
-        """Name what was probably meant: a near name of the section, or the section that does have the key."""
+        """Suggest the intended name: a near name of the section, or the section that does have the key."""
         snake = snake_case(key)
         near = difflib.get_close_matches(snake, self._fields[section], n=1, cutoff=0.6)
         if near:
@@ -287,7 +287,7 @@ def snake_case(name: str) -> str:
 
 
 def expected_text(kind: object) -> str:
-    """Say in words what a setting of type ``kind`` takes.
+    """Return in words the values that a setting of type ``kind`` takes.
 
     >>> expected_text(int), expected_text(typing.Literal["ASYNC_FLUSH", "SYNC_FLUSH"])
     ('a whole number', "'ASYNC_FLUSH' or 'SYNC_FLUSH'")

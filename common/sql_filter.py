@@ -115,14 +115,14 @@ class SqlFilter:
         self._evaluate = evaluate
 
     def matches(self, properties: Properties) -> bool:
-        """Tell whether the expression is true for a message with these properties."""
+        """Return whether the expression is true for a message with these properties."""
         return self._evaluate(properties) is True
 
 
 def compile_filter(expression: str) -> SqlFilter:
-    """Return the filter; raise ``FilterIllegal`` with the position of what cannot be read.
+    """Return the filter; raise ``FilterIllegal`` with the position of the fault.
 
-    The last thousand short ones and 16 long ones are kept: a pull names its expression again and again. A compiled
+    The last thousand short ones and 16 long ones are kept: each pull repeats its expression. A compiled
     comparison takes about 1 KiB.
     """
     if not isinstance(expression, str):
@@ -163,7 +163,7 @@ def _parser() -> "Lark":
 
 
 class _Rules:
-    """What lark calls for each rule, with a list of children: the methods of ``_Builder``, which take them one by
+    """The calls of lark for each rule, with a list of children: the methods of ``_Builder``, which take them one by
     one."""
 
     def __init__(self) -> None:
@@ -175,7 +175,7 @@ class _Rules:
 
 
 def _illegal(expression: str, error: Any) -> FilterIllegal:
-    """Say where, what was found, and what could stand there."""
+    """Return the error: the position, the text found, and the texts allowed there."""
     at = min(max(int(getattr(error, "pos_in_stream", 0) or 0), 0), len(expression))
     if str(getattr(getattr(error, "token", None), "type", "")) == "$END":
         at = len(expression)
@@ -197,7 +197,7 @@ def _illegal(expression: str, error: Any) -> FilterIllegal:
 
 
 class _Builder:
-    """What each rule of the grammar becomes. Methods are named like the rules."""
+    """Compiles each rule of the grammar. Methods are named like the rules."""
 
     def start(self, node: _Node) -> _Node:
         return node

@@ -1,9 +1,9 @@
-"""Nothing that runs in the background ends in silence.
+"""Supervision: no background task or thread ends in silence.
 
     supervisor = Supervisor(log, clock)
-    runner = ThreadRunner(supervisor.crashed)                # steps of threads: told and counted here, restarted there
-    task = supervisor.keep(self._run, "slave-sync")          # a loop: told, counted, restarted until it is cancelled
-    supervisor.watch(loop.create_task(work, name="..."))     # a short task: told and counted
+    runner = ThreadRunner(supervisor.crashed)                # steps of threads: logged and counted here, restarted
+    there task = supervisor.keep(self._run, "slave-sync")          # a loop: logged, counted, restarted until it is
+    cancelled supervisor.watch(loop.create_task(work, name="..."))     # a short task: logged and counted
 
 Lives here: ``Supervisor``, one for each broker, name server and client instance; ``AllSteps``, an end in many steps,
 none of which may keep the others from their turn.
@@ -23,7 +23,7 @@ PAUSE_S: Final = 0.5
 """Before the first restart; doubled for each that follows, up to ``PAUSE_S_MAX``."""
 PAUSE_S_MAX: Final = 30.0
 SOUND_NS: Final = 60_000_000_000
-"""What ran for so long was sound: the next pause is short again, and the next failure is told."""
+"""A loop that ran for so long was sound: the next pause is short again, and the next failure is logged."""
 NAMES_MAX: Final = 256
 """Names that are counted apart; failures of more are counted as ``OTHERS``."""
 OTHERS: Final = "others"
@@ -72,12 +72,12 @@ class Supervisor:
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
     def watch(self, task: "asyncio.Task[Any]") -> None:
-        """Tell of it when the task ends with an error."""
+        """Log an error that ends the task."""
         self.tasks.add(task)
         task.add_done_callback(self.ended)
 
     def ended(self, task: "asyncio.Task[Any]") -> None:
-        """Look at a task that has ended. An error of PocketMQ's is what a task may end with, and is no failure."""
+        """Check a finished task. A task may end with an error of PocketMQ's; that is no failure."""
         error = None if task.cancelled() else task.exception()
         if error is None:
             return
@@ -106,14 +106,14 @@ class Supervisor:
             return dict(self._counts)
 
     def failed_within(self, span_ns: int) -> list[str]:
-        """Return the names of what failed in the last ``span_ns``."""
+        """Return the names of the tasks and threads that failed in the last ``span_ns``."""
         since_ns = self._clock.monotonic_ns() - span_ns
         with self._lock:
             return sorted(name for name, last_ns in self._last_ns.items() if last_ns >= since_ns)
 
 
 def family(name: str) -> str:
-    """Return what a name is counted as: without the number of one of many (``ha-receive-17``)."""
+    """Return the name to count under: without the number of one of many (``ha-receive-17``)."""
     head, dash, tail = name.rpartition("-")
     return head if dash and tail.isdigit() else name
 
@@ -121,7 +121,7 @@ def family(name: str) -> str:
 class AllSteps:
     """Takes steps one after the other, whatever the ones before have raised. One thread.
 
-    ``on_error(step, error)`` is told of each failure when it happens; ``raise_first`` tells the caller at the end.
+    ``on_error(step, error)`` is called at each failure; ``raise_first`` raises the first one at the end.
     """
 
     def __init__(self, on_error: Callable[[str, Exception], object]) -> None:
@@ -134,8 +134,8 @@ class AllSteps:
         return bool(self._failed)
 
     def take(self, name: str, step: Callable[[], object]) -> bool:
-        """Take one step; tell whether it went well. It may raise what it likes: also a bug must not cost the steps
-        behind it.
+        """Take one step; return whether it succeeded. It may raise anything: even a bug must not cost the steps behind
+        it.
         """
         try:
             step()

@@ -31,7 +31,7 @@ OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 TRANS_CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 STAGED_TOPIC: Final = "rmq_sys_pocketmq_named_transactions"
-"""Ours: what staged transactions stage, and what became of them (``broker.staged.staged_records``)."""
+"""Ours: the chunks of staged transactions, and their outcomes (``broker.staged.staged_records``)."""
 SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
 OFFSET_MOVED_EVENT: Final = "OFFSET_MOVED_EVENT"
 
@@ -102,8 +102,8 @@ def perm_string(perm: int) -> str:
 
 
 TOPIC_ID_ATTRIBUTE: Final = "pocketmq.topic.id"
-"""Attribute (RocketMQ 5.3 has a map of them) with a random text that a topic gets when it is made: after it was
-deleted and made anew it is another one, and offsets of the first mean nothing in the second."""
+"""Attribute (RocketMQ 5.3 has a map of them) with a random text that a topic gets when it is created: a topic deleted
+and created again is another one, and offsets of the first mean nothing in the second."""
 
 
 class TopicConfig(msgspec.Struct, kw_only=True, rename="camel"):
@@ -144,7 +144,7 @@ def check_topic_name(name: str) -> None:
 
 
 def has_legal_characters(name: str) -> bool:
-    """Tell whether a topic or group consists of characters that RocketMQ allows, whatever its length."""
+    """Return whether a topic or group consists of characters that RocketMQ allows, whatever its length."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -165,17 +165,17 @@ def check_group_name(name: str) -> None:
 
 
 def is_system_topic(name: str) -> bool:
-    """Tell whether RocketMQ keeps ``name`` for itself; some (``BenchmarkTest``) still take clients' messages."""
+    """Return whether RocketMQ keeps ``name`` for itself; some (``BenchmarkTest``) still take clients' messages."""
     return name in SYSTEM_TOPICS or name.startswith(SYSTEM_PREFIX)
 
 
 def is_send_forbidden(name: str) -> bool:
-    """Tell whether no client may send to ``name``."""
+    """Return whether no client may send to ``name``."""
     return name in SEND_FORBIDDEN_TOPICS
 
 
 def retry_topic(group: str) -> str:
-    """Return the topic that holds messages which ``group`` shall consume again."""
+    """Return the topic that holds messages for ``group`` to consume again."""
     return RETRY_PREFIX + group
 
 
@@ -185,12 +185,12 @@ def dlq_topic(group: str) -> str:
 
 
 def is_retry_topic(name: str) -> bool:
-    """Tell whether ``name`` is a retry topic."""
+    """Return whether ``name`` is a retry topic."""
     return name.startswith(RETRY_PREFIX)
 
 
 def is_dlq_topic(name: str) -> bool:
-    """Tell whether ``name`` is a dead-letter topic."""
+    """Return whether ``name`` is a dead-letter topic."""
     return name.startswith(DLQ_PREFIX)
 
 
@@ -212,5 +212,5 @@ def plain_topic_error(name: str) -> str | None:
 
 
 def is_plain_topic(name: str) -> bool:
-    """Tell whether messages to ``name`` may travel as plain records of a native append."""
+    """Return whether messages to ``name`` may travel as plain records of a native append."""
     return plain_topic_error(name) is None

@@ -34,8 +34,8 @@ class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     epochs_max: int = 10_000
 
     def properties(self, *, listen_port: int) -> bytes:
-        """Return GET_NAMESRV_CONFIG's answer, ``name=value`` lines in RocketMQ's spelling; ``listen_port``: the one
-        that was given where the system chose."""
+        """Return GET_NAMESRV_CONFIG's answer, ``name=value`` lines in RocketMQ's spelling; ``listen_port``: the actual
+        one if the system chose it."""
         values = {name: getattr(self, name) for name in self.__struct_fields__} | {"listen_port": listen_port}
         lines = []
         for name, value in values.items():

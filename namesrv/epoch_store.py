@@ -23,7 +23,7 @@ CLAIMS_MAX: Final = 1024
 """Claims that wait for the disk; more are refused."""
 
 Done = Callable[[bool, PocketMQError | None], None]
-"""Called in the loop with the verdict, or with what went wrong."""
+"""Called in the loop with the verdict, or with the error."""
 
 
 class EpochsUnreadable(PocketMQError):
@@ -66,7 +66,8 @@ class EpochFile:
         _sync_directory(self.path.parent)
 
     def _make_directory(self, directory: Path) -> None:
-        """Make what is missing, each with its name synced: a file in a directory whose name is lost is lost."""
+        """Create the missing directories, each with its name synced: a file in a directory whose name is lost is
+        lost."""
         if directory.is_dir():
             return
         self._make_directory(directory.parent)
@@ -84,7 +85,7 @@ def _sync_directory(path: Path) -> None:
 
 @dataclass(slots=True, frozen=True)
 class _Waiting:
-    """What waits for the disk: a claim, or, without one, that an unregistered one is forgotten."""
+    """An entry that waits for the disk: a claim, or, without one, the removal of an unregistered one."""
 
     broker_name: str
     claim: EpochRecord | None
@@ -96,7 +97,7 @@ class _Waiting:
 class EpochStore:
     """The table of a name server, and its file if it has one. Loop thread, except ``load`` and ``step``.
 
-    Claims are judged one after the other, each against what the one before made durable.
+    Claims are judged one after the other, each against the table that the one before made durable.
     """
 
     def __init__(self, names_max: int, directory: str, log: EventLog) -> None:
@@ -124,7 +125,7 @@ class EpochStore:
             raise EpochsUnreadable(
                 "epochs cannot be read",
                 why=f"{self._file.path}: {error}",
-                hint="move the file away: masters claim their epochs anew; watch that no old master comes first",
+                hint="move the file away: masters claim their epochs again; make sure that no old master is first",
             ) from error
 
     def start(self, runner: Runner, mailbox: LoopMailbox) -> None:
@@ -168,7 +169,7 @@ class EpochStore:
         self._mailbox.post(done, granted, error)
 
     def step(self) -> None:
-        """Judge what waits, each made durable before the next. Worker thread."""
+        """Judge the waiting claims, each made durable before the next. Worker thread."""
         while self._waiting:
             self._judge(self._waiting.popleft(), self._soon)
 

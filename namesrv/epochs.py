@@ -19,7 +19,7 @@ UNREGISTERED_SHARE: Final = 10
 
 
 class EpochClaimIllegal(PocketMQError):
-    """A claim that cannot be meant; nothing was changed."""
+    """An implausible claim; nothing was changed."""
 
     default_cause = Cause.BAD_REQUEST
 
@@ -34,7 +34,7 @@ class EpochRecord(msgspec.Struct, frozen=True):
     """``owner`` is a run of a node (``<node id>.<run>``), ``address`` the broker's, ``role`` what it leads as.
 
     ``registered``: a broker of this name was registered when it was claimed, or has registered with it since. Such a
-    record is never given up; one of a name that nobody registers may be. Files without the field have only such.
+    record is never given up; one of a name that no broker registers may be. Files without the field have only such.
     """
 
     epoch: int
@@ -57,9 +57,9 @@ class EpochTable:
     A promotion must have in its log the newest set of counted slaves that the known master has claimed: a slave that
     was replaced lacks what its replacement has confirmed.
 
-    No claim may use up the numbers, or nobody could be promoted any more: one beyond ``EPOCH_UNKNOWN_MAX``, or a forced
-    one of a name that is known, is at most two promotions ahead of the record. So whatever was claimed, wrongly too,
-    the next promotion is above it.
+    No claim may use up the numbers, or no broker could be promoted any more: one beyond ``EPOCH_UNKNOWN_MAX``, or a
+    forced one of a name that is known, is at most two promotions ahead of the record. So the next promotion is above
+    any claim, even a wrong one.
     """
 
     def __init__(self, names_max: int) -> None:
@@ -72,7 +72,7 @@ class EpochTable:
         return self.records.get(broker_name)
 
     def judge(self, broker_name: str, claim: EpochRecord, *, force: bool = False, last_epoch: int = 0) -> bool:
-        """Tell whether ``claim`` holds; ``last_epoch`` is the newest in the claimant's log, if it shall be promoted.
+        """Return whether ``claim`` holds; ``last_epoch`` is the newest in the claimant's log, if it shall be promoted.
 
         Raises ``EpochClaimIllegal`` and ``EpochTableFull``.
         """
@@ -119,7 +119,7 @@ class EpochTable:
         """Return the records with a claim that holds, to be written down before they become ``records``.
 
         The oldest one that no broker has registered makes room for a new name: invented names keep no pair out, and
-        what a pair has registered is never given up.
+        the record of a registered pair is never given up.
         """
         records = {**self.records, broker_name: record}
         if broker_name not in self.records:
@@ -132,7 +132,7 @@ class EpochTable:
         return records
 
     def without_unregistered(self, broker_name: str) -> Mapping[str, EpochRecord]:
-        """Return the records without the one of a name, if nobody has registered with it."""
+        """Return the records without the one of a name, if no broker has registered with it."""
         known = self.records.get(broker_name)
         if known is None or known.registered:
             return self.records

@@ -25,7 +25,7 @@ ENTRY_BYTES: Final = 768
 
 
 class RegistrationIllegal(PocketMQError):
-    """A registration that cannot be meant; it changed nothing."""
+    """An implausible registration; it changed nothing."""
 
     default_cause = Cause.BAD_REQUEST
 
@@ -201,18 +201,18 @@ class RouteTable:
         )
 
     def has_changed(self, address: str, version: DataVersion, now_ns: int) -> bool:
-        """Tell whether a broker should register anew (QUERY_DATA_VERSION); if not, it counts as a sign of life."""
+        """Return whether a broker should register again (QUERY_DATA_VERSION); if not, it counts as a sign of life."""
         live = self._live.get(address)
         if live is not None and live.wants_all:
             live.wants_all = False
-            live.version = DataVersion(-1, -1)  # else the table would be taken for known
+            live.version = DataVersion(-1, -1)  # else the broker would take its table as known
         if live is None or live.version != version:
             return True
         live.last_update_ns = now_ns
         return False
 
     def has_name(self, broker_name: str) -> bool:
-        """Tell whether a broker of this name is registered."""
+        """Return whether a broker of this name is registered."""
         return broker_name in self._brokers
 
     def plain_master(self, broker_name: str, address: str, channel: Hashable) -> str:
@@ -235,7 +235,8 @@ class RouteTable:
             self._remove_address(address)
 
     def remove_other_master(self, broker_name: str, address: str) -> tuple[str, Hashable] | None:
-        """Forget the master of a name unless it is the one at ``address``; return (address, channel) of who went."""
+        """Forget the master of a name unless it is the one at ``address``; return (address, channel) of each one
+        removed."""
         known = self._brokers.get(broker_name)
         master = "" if known is None else known.broker_addrs.get(str(MASTER_ID), "")
         live = self._live.get(master)
@@ -317,8 +318,8 @@ class RouteTable:
     def delete_topic(self, topic: str, cluster: str = "") -> None:
         """Forget ``topic``, on the brokers of ``cluster`` only if one is named.
 
-        Their next QUERY_DATA_VERSION asks for the whole table: a broker that created the topic anew before this came
-        takes it for known here, and would never name it again.
+        Their next QUERY_DATA_VERSION asks for the whole table: a broker that created the topic again before this
+        request takes it as known here, and would never name it again.
         """
         for name in list(self._topics.get(topic, ())):
             if not cluster or name in self._clusters.get(cluster, ()):
@@ -382,7 +383,7 @@ class RouteTable:
 
     @property
     def size_bytes(self) -> int:
-        """What the table takes in memory, estimated from above."""
+        """An upper estimate of the table's memory."""
         return self._size_bytes
 
     def counts(self) -> tuple[int, int, int]:

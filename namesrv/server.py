@@ -125,7 +125,7 @@ class NamesrvApp:
 
     @property
     def address(self) -> str:
-        """What clients and brokers are given: ``host:port``; on a wildcard address, this machine's loopback."""
+        """The address for clients and brokers: ``host:port``; on a wildcard address, this machine's loopback."""
         host = self.config.bind_address
         return f"{'127.0.0.1' if host in ('0.0.0.0', 'localhost', '') else host}:{self.port}"
 
@@ -133,7 +133,7 @@ class NamesrvApp:
         """Listen and serve; raises ``AddressInUse``, ``BindFailed`` or ``EpochsUnreadable``."""
         assert self._server is None
         self._loop = asyncio.get_running_loop()
-        self.epochs.load()  # before the port is open: nobody waits for this read
+        self.epochs.load()  # before the port is open: no request waits for this read
         server = RemotingServer(
             self._server_config,
             self,
@@ -206,7 +206,7 @@ class NamesrvApp:
             )
 
     def on_open(self, connection: Connection) -> None:
-        """A connection is of no interest before its first request."""
+        """Do nothing: a connection counts from its first request."""
 
     def on_close(self, connection: Connection, reason: str) -> None:
         """Forget the broker that registered through this connection, at once."""
@@ -302,7 +302,7 @@ class NamesrvApp:
             if not known.registered:  # from now on it stays, whatever other names are claimed
                 self.epochs.claim(header.broker_name, structs.replace(known, registered=True), self._noted)
             return
-        if not header.epoch and not known.registered:  # somebody's claim while this plain broker was away
+        if not header.epoch and not known.registered:  # another broker's claim while this plain broker was away
             self.epochs.forget_unregistered(header.broker_name, self._noted)
             return
         self._note_fenced(header.broker_name, header.broker_addr)

@@ -188,7 +188,7 @@ class PocketBroker:
 
 
 class _Run:
-    """One start and stop: a thread with a loop for name server and broker. ``started`` and ``stopped`` tell."""
+    """One start and stop: a thread with a loop for name server and broker. ``started`` and ``stopped`` report it."""
 
     namesrv: NamesrvApp
     broker: BrokerApp

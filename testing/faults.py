@@ -30,7 +30,7 @@ from pocketmq.store.disk.file_system import Bytes, FileLock, FileSystem, MappedF
 from pocketmq.store.errors import StoreError, translated
 
 LOOK_INTERVAL_NS: Final = 20_000_000
-"""The file of rules is looked at again at most this often, and only by calls that come anyway."""
+"""The file of rules is checked at most this often, and only by calls that happen anyway."""
 HANG_STEP_S: Final = 0.02
 RULES_BYTES_MAX: Final = 65_536
 RULES_MAX: Final = 100
@@ -85,7 +85,7 @@ class FaultConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class FaultRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What happens to which calls: a wait, then an error, each optional.
+    """A fault for some calls: a wait, then an error, each optional.
 
     A call is counted by the rule when operation and path fit. Of those every ``every``-th is taken, then those that
     ``probability`` picks, until ``count`` were hit (0: without end).
@@ -128,8 +128,8 @@ class _Armed:
 class FaultPlan:
     """Decides for each call. Thread-safe; no lock is held while a call waits.
 
-    Rules that stay the same when the file is replaced keep their counts, and who hangs in them stays there. A file that
-    cannot be read or understood leaves the rules as they are and is reported once.
+    Rules that stay the same when the file is replaced keep their counts, and calls that hang in them stay there. A file
+    that cannot be read or understood leaves the rules as they are and is reported once.
     """
 
     def __init__(
@@ -206,7 +206,7 @@ class FaultPlan:
             return taken
 
     def _look(self) -> None:
-        """Read the rules again when it is time to; one thread does, the others go on with what there is."""
+        """Read the rules again when it is time to; one thread does, the others go on with the present rules."""
         now_ns = self._monotonic_ns()
         if now_ns - self._looked_ns < LOOK_INTERVAL_NS or not self._looking.acquire(blocking=False):
             return
@@ -353,7 +353,7 @@ class FaultFileSystem:
         return FaultFile(self._inner.open(path, create=create, writable=writable), self._plan)
 
     def exists(self, path: str) -> bool:
-        """Tell whether it is there."""
+        """Return whether it exists."""
         self._plan.before("exists", path)
         return self._inner.exists(path)
 

@@ -1,4 +1,5 @@
-"""Every task and thread of a broker, its slave, the name server and a client has an owner that hears of its end."""
+"""Every task and thread of a broker, its slave, the name server and a client has an owner that is notified of its
+end."""
 
 import asyncio
 import contextlib
@@ -135,7 +136,8 @@ async def test_every_task_and_every_thread_has_an_owner(site: Site) -> None:
 
 @pytest.mark.soak
 async def test_each_goes_on_after_its_first_step_has_failed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each loop and each thread is killed once: all is told, counted, started anew, and everything works."""
+    """Each loop and each thread is killed once: each failure is logged and counted, each is restarted, and everything
+    works."""
     killed_tasks: set[str] = set()
     killed_threads: set[str] = set()
     keep, start = Supervisor.keep, ThreadRunner.start
@@ -190,7 +192,7 @@ async def test_each_goes_on_after_its_first_step_has_failed(site: Site, monkeypa
 
 
 async def test_a_slave_whose_mirror_meets_a_fault_of_ours_goes_on(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the middle of its life: told with the traceback, counted in /metrics, warned of in /health."""
+    """In the middle of its life: logged with the traceback, counted in /metrics, warned of in /health."""
     sync = SlaveSync.sync
     faults = [ZeroDivisionError("ours")]
 

@@ -234,7 +234,8 @@ def offsets_file() -> tuple[ConsumerOffsets, Files, CapturedLog, PersistedTable]
 
 
 def test_an_edited_file_keeps_its_edit() -> None:
-    """With the checksum taken out it is believed; with it the backup is, and the edit stays beside it, and is told."""
+    """With the checksum taken out it is believed; with it the backup is, and the edit stays beside it, and is
+    logged."""
     _, files, _, _ = offsets_file()
     edited = files.files[PATH].replace(b":17", b":99")
     again = ConsumerOffsets(100)
@@ -255,7 +256,7 @@ def unseal_by_hand(data: bytes) -> bytes:
 
 
 def test_what_was_not_read_soundly_never_becomes_the_backup() -> None:
-    """Neither a damaged file nor one that somebody changed while the broker ran."""
+    """Neither a damaged file nor one that was changed while the broker ran."""
     table, files, log, file = offsets_file()
     backup = files.files[PATH + BACKUP]
     files.files[PATH] = damaged = files.files[PATH].replace(b"offsetTable", b"offretTable")

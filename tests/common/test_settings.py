@@ -1,4 +1,4 @@
-"""Settings: precedence, conversion, and what a wrong one is told."""
+"""Settings: precedence, conversion, and the messages about wrong ones."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Background work: an error is told, counted, and the work goes on; the stop ends it at once."""
+"""Background work: an error is logged and counted, and the work goes on; the stop ends it at once."""
 
 import asyncio
 import threading

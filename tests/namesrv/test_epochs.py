@@ -1,4 +1,4 @@
-"""Epochs at the name server: which claim holds, what survives a restart, who is told."""
+"""Epochs at the name server: which claim holds, what survives a restart, and which brokers learn of it."""
 
 from pathlib import Path
 from typing import Any
@@ -308,7 +308,7 @@ async def test_a_strangers_claim_does_not_bind_a_broker_without_replicas(tmp_pat
 
 
 async def test_a_claim_made_while_a_plain_broker_was_away_does_not_keep_it_out(tmp_path: Path) -> None:
-    """Nobody has registered with it, so it goes, from the file as well."""
+    """No broker has registered with it, so it goes, from the file as well."""
     async with World(tmp_path) as world:
         assert (await of_stranger(world, PROMOTION_STEP)).header.granted
         assert (await world.register("10.0.0.1:1", 0)).code == ResponseCode.SUCCESS
@@ -335,7 +335,7 @@ async def test_what_a_pair_has_registered_binds_everybody(tmp_path: Path) -> Non
 
 
 def test_a_file_of_an_older_version_has_only_records_that_stay(tmp_path: Path) -> None:
-    """Nobody can tell any more which of them were registered."""
+    """It is unknown by then which of them were registered."""
     old = b'{"broker-a":{"epoch":7,"owner":"aa.1","address":"10.0.0.1:1","role":"SYNC_MASTER"}}'
     (tmp_path / "epochs.json").write_bytes(old)
     store = EpochStore(10, str(tmp_path), NullLog())

@@ -83,7 +83,7 @@ def test_topics_change_only_with_the_version() -> None:
 
 
 def test_topics_come_from_masters_only_and_slaves_learn_their_master() -> None:
-    """A slave adds an address, not topics; it is told where its master is."""
+    """A slave adds an address, not topics; the answer names its master."""
     routes = table()
     assert register(routes, "a", "9.9.9.9:9", 1, names=("S",), channel="slave") == ("", "")
     assert routes.route("S") is None
@@ -155,7 +155,7 @@ def test_topics_are_deleted_everywhere_or_in_one_cluster() -> None:
 
 
 def test_a_topic_that_a_broker_still_has_comes_back_after_its_deletion() -> None:
-    """A producer had it created anew on the broker before the deletion came here; increments do not name it again."""
+    """A producer had it created again on the broker before the deletion came here; increments do not name it again."""
     routes = table()
     register(routes, names=("T", "U"), counter=5)
     routes.delete_topic("T")

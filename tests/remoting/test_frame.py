@@ -177,7 +177,7 @@ def test_a_narrow_decoder_cuts_the_same_frames() -> None:
 
 
 def test_one_reader_always_goes_on() -> None:
-    """Were all paused, nothing would ever complete."""
+    """If all were paused, none would ever complete."""
     budget = FrameBudget(limit_bytes=100_000)
     decoder = FrameDecoder(SCRATCH, budget)
     reader = FakeReader(decoder)
@@ -206,7 +206,7 @@ def test_a_flood_of_newcomers_stays_in_the_budget() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 60_000)), max_size=60))
 def test_the_sum_is_the_sum_of_the_charges(steps: list[tuple[int, int]]) -> None:
-    """Whatever is charged and released in whatever order."""
+    """For any charges and releases in any order."""
     budget = FrameBudget(limit_bytes=100_000)
     decoders = [FrameDecoder(SCRATCH, budget) for _ in range(5)]
     readers = [FakeReader(decoder) for decoder in decoders]

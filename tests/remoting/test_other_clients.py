@@ -39,7 +39,7 @@ def requests() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("client", "name"), requests())
 def test_every_request_is_understood(client: str, name: str) -> None:
-    """Header fields as ints without quotes, bools as 0 and 1, fields that nobody asked for."""
+    """Header fields as ints without quotes, bools as 0 and 1, fields without a use."""
     request = request_of(client, name)
     assert request.code == RequestCode[name]
     assert LanguageCode(request.language).name == {"C": "CPP", "G": "GO", "R": "RUST"}[client[0]]

@@ -101,7 +101,7 @@ def test_one_event_in_ten_seconds_of_a_kind_stands_for_the_others() -> None:
 
 
 def test_what_is_left_out_is_told_when_nothing_follows() -> None:
-    """By whoever looks about once a second."""
+    """By the check that runs about once a second."""
     refused, clock, log = new_refused_requests()
     note(refused)
     note(refused)

@@ -282,7 +282,7 @@ def test_a_flood_of_half_frames_stays_in_the_budget(run: Run) -> None:
 
 
 def test_half_frames_that_fill_the_budget_have_three_seconds(run: Run, log: MemoryLog) -> None:
-    """While somebody is paused for want of memory, a frame older than a sender's timeout ends its connection."""
+    """While any connection is paused for want of memory, a frame older than a sender's timeout ends its connection."""
 
     async def scenario() -> None:
         clock = ManualClock()
@@ -313,7 +313,7 @@ def test_half_frames_that_fill_the_budget_have_three_seconds(run: Run, log: Memo
 
 @pytest.mark.parametrize("size", [0, 1, 4095, (16 << 20) + 1])
 def test_impossible_frame_limits_are_refused(size: int) -> None:
-    """A limit below a heartbeat would leave a broker that says ready and serves nobody."""
+    """A limit below a heartbeat would leave a broker that reports ready and serves no client."""
     with pytest.raises(ValueError, match="frame_bytes_max"):
         ServerConfig(frame_bytes_max=size)
 

@@ -78,7 +78,7 @@ def test_a_peer_that_does_not_read_is_closed_after_a_time(run: Run, log: MemoryL
 
 
 def test_unread_answers_beyond_the_hard_limit_close_the_connection(run: Run) -> None:
-    """Whoever answers without looking at over_high_water cannot fill the memory."""
+    """A handler that ignores over_high_water cannot fill the memory."""
 
     async def scenario() -> None:
         handler = EchoHandler()
@@ -103,7 +103,7 @@ def test_unread_answers_beyond_the_hard_limit_close_the_connection(run: Run) -> 
 
 
 def test_too_many_unread_answers_close_the_connection_with_most(run: Run, log: MemoryLog) -> None:
-    """Each stays below its own limit; together they must not fill the memory. Who reads is spared."""
+    """Each stays below its own limit; together they must not fill the memory. Peers that read are spared."""
 
     async def scenario() -> None:
         handler = EchoHandler()
