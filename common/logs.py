@@ -83,10 +83,10 @@ class Repeats:
     def expire(self, now_ns: int, *, all_of_them: bool = False) -> list[tuple[str, str, int]]:
         """Forget kinds whose second is over; return (logger, event, left out) of those with events left out."""
         over = [kind for kind, window in self._kinds.items() if all_of_them or now_ns - window[0] >= _WINDOW_NS]
-        told = [(*kind, self._kinds[kind][2]) for kind in over if self._kinds[kind][2]]
+        silenced = [(*kind, self._kinds[kind][2]) for kind in over if self._kinds[kind][2]]
         for kind in over:
             del self._kinds[kind]
-        return told
+        return silenced
 
     def __len__(self) -> int:
         return len(self._kinds)

@@ -42,7 +42,7 @@ otherwise raise in the worker and end it."""
 
 
 class _WakeUp:
-    """Wakes one sleeper; a wake-up while nobody sleeps is remembered once. Waking an awake worker is one attribute
+    """Wakes one sleeper; a wake-up without a sleeper is remembered once. Waking an awake worker is one attribute
     store."""
 
     __slots__ = ("_lock", "_sleeping", "_woken")

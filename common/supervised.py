@@ -1,9 +1,9 @@
 """Supervision: no background task or thread ends in silence.
 
     supervisor = Supervisor(log, clock)
-    runner = ThreadRunner(supervisor.crashed)                # steps of threads: logged and counted here, restarted
-    there task = supervisor.keep(self._run, "slave-sync")          # a loop: logged, counted, restarted until it is
-    cancelled supervisor.watch(loop.create_task(work, name="..."))     # a short task: logged and counted
+    runner = ThreadRunner(supervisor.crashed)                # steps of threads: logged and counted, restarted there
+    task = supervisor.keep(self._run, "slave-sync")          # a loop: logged, counted, restarted until it is cancelled
+    supervisor.watch(loop.create_task(work, name="..."))     # a short task: logged and counted
 
 Lives here: ``Supervisor``, one for each broker, name server and client instance; ``AllSteps``, an end in many steps,
 none of which may keep the others from their turn.
@@ -30,7 +30,7 @@ OTHERS: Final = "others"
 
 
 class Supervisor:
-    """Owns background work: an error that nobody expected is logged with its traceback, counted, and a loop goes on.
+    """Owns background work: an unexpected error is logged with its traceback, counted, and a loop goes on.
 
     ``keep`` and ``watch`` belong to the loop's thread; ``crashed`` and the counts may be used from any.
     """

@@ -203,13 +203,13 @@ class RefusedRequests:
             kind.remote = remote
             kind.client_id = client_id[:TEXT_LENGTH_MAX]
             kind.group = group[:TEXT_LENGTH_MAX]
-            told = kind.total == 1 or now_ns >= kind.tell_ns
-            if told:
+            logged = kind.total == 1 or now_ns >= kind.tell_ns
+            if logged:
                 left_out, kind.left_out = kind.left_out, 0
                 kind.tell_ns = now_ns + TELL_INTERVAL_NS
             else:
                 kind.left_out += 1
-        if told:
+        if logged:
             self._tell(key, kind, left_out)
 
     def tell(self, *, all_of_them: bool = False) -> None:
