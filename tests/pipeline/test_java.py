@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def home(directory: Path, version: str, modules: str | None = "java.base jdk.incubator.vector") -> Path:
-    """Make a home with a ``java`` that tells its version; ``modules`` None: without the file ``release``."""
+    """Make a home with a ``java`` that prints its version; ``modules`` None: without the file ``release``."""
     (directory / "bin").mkdir(parents=True)
     program = directory / "bin" / "java"
     program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
@@ -61,7 +61,7 @@ def test_the_first_that_fits_is_taken(tmp_path: Path, usual_places: Path) -> Non
 
 
 def test_a_missing_java_is_explained(tmp_path: Path) -> None:
-    """What was found instead is told, and the exact command."""
+    """The error names the unsuitable ones, and the exact command."""
     with pytest.raises(JavaMissing, match=r"has Java 11.*apt-get install openjdk-17-jre-headless"):
         find_java({"JAVA_HOME": str(home(tmp_path / "old", "11")), "PATH": ""})
     with pytest.raises(JavaMissing, match="no java in JAVA_HOME"):
@@ -80,7 +80,7 @@ def test_spark_tests_without_java_do_not_vanish(ci: str, outcome: str) -> None:
         "java.USUAL_PLACES = ()\n"
         "sys.exit(pytest.main(['tests/pipeline/source/test_source.py', '-q', '-p', 'no:cacheprovider',"
         " '-W', 'ignore::pytest.PytestAssertRewriteWarning',"
-        " '-k', 'what_cannot_be_read']))\n"
+        " '-k', 'reading_errors_name']))\n"
     )
     environment = {**os.environ, "PATH": "", "JAVA_HOME": "", "CI": ci, "PYTHONPATH": str(ROOT / "src")}
     environment.pop("POCKETMQ_MAY_LACK", None)

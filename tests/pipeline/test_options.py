@@ -1,4 +1,4 @@
-"""Options say what is wrong with them."""
+"""Errors of options name the problem."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The sink's classes as Spark calls them, without a JVM: micro-batches that come again, fail, or are aborted."""
+"""The sink's classes as Spark calls them, without a JVM: micro-batches that repeat, fail, or are aborted."""
 
 import asyncio
 import pickle
@@ -32,7 +32,7 @@ def pocket() -> Iterator[PocketBroker]:
 
 
 class FakeTask:
-    """What Spark tells a task."""
+    """Spark's properties of a task."""
 
     def __init__(self, batch_id: int, partition: int = 0, query: str = "query-1") -> None:
         self.properties = {QUERY_ID: query, BATCH_ID: str(batch_id)}

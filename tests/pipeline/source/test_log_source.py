@@ -42,7 +42,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def as_rocketmq(stopped: Path, tmp_path: Path) -> Iterator[Path]:
-    """The same in RocketMQ's layout: nothing of what only PocketMQ writes."""
+    """The same in RocketMQ's layout, without PocketMQ's own files."""
     copy = tmp_path / "store"
     shutil.copytree(stopped, copy)
     shutil.rmtree(copy / "pocketmq")
@@ -92,9 +92,9 @@ def test_damage_is_skipped_and_counted(as_rocketmq: Path, capfd: pytest.CaptureF
         data[at + 10 : at + 20] = b"damaged!!!"
     log.write_bytes(data)
     assert sorted(numbers(reader(as_rocketmq))) == sorted(set(range(COUNT)) - {5, 6, 40})
-    told = capfd.readouterr().err
-    assert "pocketmq-log: skipped 2 damaged ranges, " in told
-    assert "body CRC differs" in told
+    printed = capfd.readouterr().err
+    assert "pocketmq-log: skipped 2 damaged ranges, " in printed
+    assert "body CRC differs" in printed
     with pytest.raises(DataLost, match="the log is damaged: 2 damaged ranges"):
         numbers(reader(as_rocketmq, failOnDamage="true"))
 

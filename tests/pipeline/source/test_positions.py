@@ -15,7 +15,7 @@ OFFSETS = st.dictionaries(KEYS, st.integers(0, 1 << 50), max_size=12)
 
 @given(OFFSETS, st.text("0123456789abcdef", max_size=16))
 def test_positions_survive_their_json(offsets: dict[QueueKey, int], identity: str) -> None:
-    """What Spark keeps as JSON comes back as it was."""
+    """Positions survive the round trip through Spark's JSON."""
     identities = {(key.topic, key.broker): identity for key in offsets}
     positions = Positions(offsets, identities)
     back = Positions.from_json(json.loads(json.dumps(positions.to_json())))
@@ -26,18 +26,18 @@ def test_positions_survive_their_json(offsets: dict[QueueKey, int], identity: st
     "value", [{}, {"v": 1}, {"v": 1, "topics": {"t": 3}}, {"v": 1, "topics": {"t": {"b": {"queues": {"x": 1}}}}}]
 )
 def test_a_foreign_checkpoint_is_refused(value: dict[str, object]) -> None:
-    """An offset of another source is told from ours."""
+    """An offset of another source is refused."""
     with pytest.raises(OptionIllegal, match="checkpoint"):
         Positions.from_json(value)
 
 
 def test_a_checkpoint_of_another_version_is_refused() -> None:
-    """A later format is not guessed at."""
+    """A later format is refused."""
     with pytest.raises(OptionIllegal, match="version 2"):
         Positions.from_json({"v": 2, "topics": {}})
 
 
-def test_a_topic_made_anew_is_an_error() -> None:
+def test_a_topic_created_again_is_an_error() -> None:
     """Offsets of a deleted topic mean nothing in its successor; an unknown identity proves nothing."""
     positions = Positions({QueueKey("t", "b", 0): 5}, {("t", "b"): "one"})
     positions.check_identities({("t", "b"): "one"})

@@ -21,7 +21,7 @@ COUNT = 6000
 
 
 async def send(namesrv: str, topic: str, count: int, start: int = 0) -> None:
-    """Send ``count`` numbered messages; the tag tells odd from even."""
+    """Send ``count`` numbered messages, with the tag odd or even."""
     async with Producer(group="test", namesrv=namesrv) as producer:
         for at in range(start, start + count, 500):
             numbers = range(at, min(at + 500, start + count))
@@ -65,7 +65,7 @@ def test_every_message_is_one_row(table: DataFrame) -> None:
 
 @pytest.fixture
 def pushing(spark: SparkSession) -> Iterator[None]:
-    """Spark refuses sources that take filters unless it is told to."""
+    """Allow sources that take filters, which Spark refuses by default."""
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     yield
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
@@ -73,7 +73,7 @@ def pushing(spark: SparkSession) -> Iterator[None]:
 
 @pytest.mark.usefixtures("pushing")
 def test_pushed_filters_change_no_result(broker: PocketBroker, table: DataFrame, spark: SparkSession) -> None:
-    """What is pushed down spares reading, nothing else. Each query loads anew: Spark mixes them up otherwise."""
+    """Pushed filters only save reading. Each query loads again: otherwise Spark mixes up their filters."""
     rows = table.select("tags", "queue_offset", "queue_id", "store_timestamp").collect()
     times = sorted({row.store_timestamp for row in rows})
     middle = times[len(times) // 2]
@@ -126,7 +126,7 @@ def test_bounds_choose_a_part(broker: PocketBroker, spark: SparkSession, table: 
     assert later == table.where(F.col("store_timestamp") >= middle).count()
 
 
-def test_what_cannot_be_read_is_told(broker: PocketBroker, spark: SparkSession) -> None:
+def test_reading_errors_name_their_cause(broker: PocketBroker, spark: SparkSession) -> None:
     """An unknown topic, an unreachable name server, an offset outside of the queue."""
     assert "topic missing not found" in error_of(read(spark, broker, "missing").load().count)
     away = spark.read.format("pocketmq").option("namesrv", "127.0.0.1:1").option("subscribe", "numbers")
@@ -153,7 +153,7 @@ def stream(spark: SparkSession, broker: PocketBroker, topic: str, directory: Pat
 
 
 def test_a_stream_reads_everything_once(broker: PocketBroker, spark: SparkSession, tmp_path: Path) -> None:
-    """Micro-batches keep to their limit; a restart goes on where the checkpoint stands."""
+    """Micro-batches keep to their limit; a restart continues at the checkpoint."""
     asyncio.run(send(broker.namesrv, "flow", 3000))
     query = stream(spark, broker, "flow", tmp_path, maxOffsetsPerTrigger="1200", group="lag")
     assert query.exception() is None
@@ -171,18 +171,18 @@ def test_a_stream_reads_everything_once(broker: PocketBroker, spark: SparkSessio
 
 
 @pytest.mark.soak
-def test_a_topic_made_anew_stops_the_stream(broker: PocketBroker, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_topic_created_again_stops_the_stream(broker: PocketBroker, spark: SparkSession, tmp_path: Path) -> None:
     """The checkpoint belongs to the topic that was deleted, even if the new one has grown past it."""
 
     async def again() -> None:
         async with Admin(broker.namesrv) as admin:
-            await admin.delete_topic("anew")
-        await send(broker.namesrv, "anew", 2000)
+            await admin.delete_topic("renewed")
+        await send(broker.namesrv, "renewed", 2000)
 
-    asyncio.run(send(broker.namesrv, "anew", 500))
-    assert stream(spark, broker, "anew", tmp_path).exception() is None
+    asyncio.run(send(broker.namesrv, "renewed", 500))
+    assert stream(spark, broker, "renewed", tmp_path).exception() is None
     asyncio.run(again())
-    query = stream(spark, broker, "anew", tmp_path)
+    query = stream(spark, broker, "renewed", tmp_path)
     assert "created again" in str(query.exception())
 
 

@@ -1,4 +1,4 @@
-"""What goes wrong under a query is an error that says what, or a count; never silent loss.
+"""Failures under a query are errors that name the cause, or counts; never silent loss.
 
 The readers are called as Spark calls them, without a JVM.
 """
@@ -49,12 +49,12 @@ def all_stopped() -> Iterator[None]:
         opened.pop().stop()
 
 
-def fill(broker: PocketBroker, topic: str, count: int, start: int = 0, *, anew: bool = False) -> None:
-    """Send numbered messages; ``anew``: into a topic that is deleted first."""
+def fill(broker: PocketBroker, topic: str, count: int, start: int = 0, *, again: bool = False) -> None:
+    """Send numbered messages; ``again``: into a topic that is deleted first."""
 
     async def run() -> None:
         async with Admin(broker.namesrv) as admin:
-            if anew:
+            if again:
                 await admin.delete_topic(topic)
             await admin.create_topic(topic, queues=QUEUES)
         async with Producer(group="test", namesrv=broker.namesrv) as producer:
@@ -87,7 +87,7 @@ def rows(reader: Any, task: Any) -> list[int]:
     return [int(body.as_py()[:6]) for part in reads for body in part.column("body")]
 
 
-def told_lost(capfd: pytest.CaptureFixture[str]) -> int:
+def lost_by_notes(capfd: pytest.CaptureFixture[str]) -> int:
     """Return the sum of the counts of lost messages that the user saw."""
     return sum(map(int, re.findall(r"(\d+) messages lost: offsets ", capfd.readouterr().err)))
 
@@ -103,7 +103,7 @@ def lose_the_oldest(broker: PocketBroker) -> None:
 
 
 @pytest.mark.slow
-def test_retention_that_overtakes_a_query_is_told(broker: PocketBroker, capfd: pytest.CaptureFixture[str]) -> None:
+def test_retention_that_overtakes_a_query_is_reported(broker: PocketBroker, capfd: pytest.CaptureFixture[str]) -> None:
     """An error with topic, queue and lost range; without ``failOnDataLoss`` the rest, and the count of what is lost."""
     fill(broker, "slow", 4000)
     strict, lenient = stream(broker, "slow"), stream(broker, "slow", failOnDataLoss="false")
@@ -116,13 +116,13 @@ def test_retention_that_overtakes_a_query_is_told(broker: PocketBroker, capfd: p
             rows(strict, task)
     left = batch(lenient, start, end)
     assert sorted(left) == sorted(set(left))
-    lost = told_lost(capfd)
+    lost = lost_by_notes(capfd)
     assert len(left) + lost == 4000
     assert 0 < lost < 4000
 
 
 @pytest.mark.slow
-def test_a_topic_made_anew_is_noticed_at_every_step(broker: PocketBroker) -> None:
+def test_a_topic_created_again_is_noticed_at_every_step(broker: PocketBroker) -> None:
     """At the next micro-batch, at the repetition of one (a restart plans it without asking how far topics reach), and
     in a task that was planned before; even if the new topic has all the offsets of the old one."""
     fill(broker, "again", 300)
@@ -130,7 +130,7 @@ def test_a_topic_made_anew_is_noticed_at_every_step(broker: PocketBroker) -> Non
     start = reader.initialOffset()
     end = reader.latestOffset(start, ReadMaxRows(100))
     tasks = reader.partitions(start, end)
-    fill(broker, "again", 600, 1000, anew=True)
+    fill(broker, "again", 600, 1000, again=True)
     with pytest.raises(DataLost, match="again on pocket is not the topic of the checkpoint"):
         reader.latestOffset(end, ReadAllAvailable())
     for task in tasks:
@@ -142,14 +142,14 @@ def test_a_topic_made_anew_is_noticed_at_every_step(broker: PocketBroker) -> Non
     table = PocketMQSource({"namesrv": broker.namesrv, "subscribe": "again"})
     one_shot = table.reader(table.schema())
     planned = one_shot.partitions()
-    fill(broker, "again", 600, 2000, anew=True)
+    fill(broker, "again", 600, 2000, again=True)
     with pytest.raises(DataLost, match="created again"):
         rows(one_shot, planned[0])
 
 
 @pytest.mark.slow
-def test_a_topic_made_anew_while_a_task_reads_is_noticed(broker: PocketBroker) -> None:
-    """A task that began before compares again when it is through."""
+def test_a_topic_created_again_while_a_task_reads_is_noticed(broker: PocketBroker) -> None:
+    """A task that began before compares again at its end."""
     fill(broker, "during", 1000)
     reader = stream(broker, "during", pullBytes="100000")
     start = reader.initialOffset()
@@ -158,7 +158,7 @@ def test_a_topic_made_anew_while_a_task_reads_is_noticed(broker: PocketBroker) -
     reads = reader.read(task)
     first = next(reads)
     assert len(first) < task.ranges[0].count
-    fill(broker, "during", 1000, 5000, anew=True)
+    fill(broker, "during", 1000, 5000, again=True)
     with pytest.raises(DataLost, match="created again"):
         list(reads)
 
@@ -167,7 +167,7 @@ def test_a_topic_made_anew_while_a_task_reads_is_noticed(broker: PocketBroker) -
 def test_a_broker_that_goes_is_waited_for(
     broker: PocketBroker, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The task says that it waits and for how long, yields so that it can be cancelled, and goes on where it was."""
+    """The task says that it waits and for how long, yields so that it can be cancelled, and continues where it was."""
     fill(broker, "waits", 1000)
     reader = stream(broker, "waits", pullBytes="50000", brokerWaitMs="60000")
     start = reader.initialOffset()
@@ -196,10 +196,10 @@ def test_a_broker_that_goes_is_waited_for(
     numbers = [int(body.as_py()[:6]) for part in parts for body in part.column("body")]
     assert sorted(numbers) == list(range(1000))
     assert reader.latestOffset(start, ReadAllAvailable()) == end  # the driver's own connections, too
-    told = capfd.readouterr().err
-    assert "waits queue 0 of pocket: " in told
-    assert "waiting up to 60000 ms (option brokerWaitMs)" in told
-    assert "waits queue 0 of pocket: goes on after" in told
+    printed = capfd.readouterr().err
+    assert "waits queue 0 of pocket: " in printed
+    assert "waiting up to 60000 ms (option brokerWaitMs)" in printed
+    assert "waits queue 0 of pocket: goes on after" in printed
 
 
 def test_the_wait_has_an_end(broker: PocketBroker) -> None:
@@ -216,7 +216,7 @@ def test_the_wait_has_an_end(broker: PocketBroker) -> None:
 
 
 @pytest.mark.slow
-def test_messages_that_vanish_are_told(broker: PocketBroker, capfd: pytest.CaptureFixture[str]) -> None:
+def test_messages_that_vanish_are_reported(broker: PocketBroker, capfd: pytest.CaptureFixture[str]) -> None:
     """A store that was replaced by an older one: the queue ends before what the query was to read."""
     fill(broker, "older", 10)
     reader = stream(broker, "older", brokerWaitMs="300")
@@ -227,14 +227,14 @@ def test_messages_that_vanish_are_told(broker: PocketBroker, capfd: pytest.Captu
         batch(reader, start, beyond)
     lenient = stream(broker, "older", brokerWaitMs="300", failOnDataLoss="false")
     assert sorted(batch(lenient, start, beyond)) == list(range(10))
-    assert told_lost(capfd) == 7 * QUEUES
+    assert lost_by_notes(capfd) == 7 * QUEUES
     with pytest.raises(DataLost, match="was the broker's store replaced"):
         reader.latestOffset(beyond, ReadAllAvailable())
     assert lenient.latestOffset(beyond, ReadAllAvailable()) == beyond  # waits until the queue has grown past this
 
 
 def test_available_now_ends_where_the_topic_ended(broker: PocketBroker) -> None:
-    """What comes later is for the next run; limits hold on the way."""
+    """Later messages are for the next run; limits hold on the way."""
     fill(broker, "now", 100)
     reader = stream(broker, "now", maxOffsetsPerTrigger="60")
     reader.prepareForTriggerAvailableNow()
@@ -265,7 +265,7 @@ def test_bytes_bound_a_micro_batch(broker: PocketBroker) -> None:
 
 
 def test_a_group_shows_lag_and_stops_nothing(broker: PocketBroker, capfd: pytest.CaptureFixture[str]) -> None:
-    """``commit`` stores the offsets; where it cannot, a line says so and the query goes on."""
+    """``commit`` stores the offsets; if it cannot, it prints a line and the query continues."""
     fill(broker, "lagging", 40)
     reader = stream(broker, "lagging", group="screen")
     start = reader.initialOffset()
