@@ -31,7 +31,7 @@ class FakeMessage:
 
 
 class Events:
-    """An ``EventLog`` that keeps what it is told."""
+    """An ``EventLog`` that keeps its events."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, str, dict[str, Any]]] = []

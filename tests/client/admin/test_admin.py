@@ -104,7 +104,7 @@ async def eventually_indexed(broker: PocketBroker, topic: str, key: str) -> None
 
 
 async def test_messages_are_found_by_id_and_key(admin: Admin, broker: PocketBroker, topic: str, group: str) -> None:
-    """By offset id, by unique id, by key; what is not there is told."""
+    """By offset id, by unique id, by key; a missing message raises."""
     async with Producer(group, broker.namesrv) as producer:
         receipt = await producer.send(Message(topic, b"wanted", keys=["needle", "other"]))
         await producer.send(Message(topic, b"else", keys="hay"))

@@ -70,7 +70,7 @@ def test_how_many_must_promise() -> None:
 
 
 def test_the_role_is_the_leaders_the_name_servers_or_the_strict_one() -> None:
-    """Nobody is promoted to promise less because nobody remembers what was promised."""
+    """A promotion never lowers the promised durability because no node remembers the promise."""
     assert group(node("m", "ASYNC_MASTER"), node("s")).role == "ASYNC_MASTER"
     alone = group(node("s"))
     assert alone.role == "SYNC_MASTER"
@@ -91,7 +91,7 @@ def test_a_majority_of_the_name_servers_must_be_there() -> None:
 
 
 def test_a_log_without_the_newest_counted_slaves_may_not_lead() -> None:
-    """A name server, another log, or a node that has followed the master since, tells that it was replaced."""
+    """A name server, another log, or a node that has followed the master since, shows that it was replaced."""
     replaced = node("s1", epoch=1)
     found = group(replaced)
     found.name_servers = {"ns": HaEpochResponseHeader(False, MEMBERS_STEP, "m.1", "m")}

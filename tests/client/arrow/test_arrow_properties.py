@@ -55,7 +55,7 @@ def test_values_are_those_of_the_scalar_parser(strings: list[bytes], before: byt
 
 @given(STRINGS)
 def test_the_map_is_that_of_the_scalar_parser(strings: list[bytes]) -> None:
-    """Or None where columns cannot tell: a name twice in a row, or bytes that are no UTF-8."""
+    """Or None where columns cannot decide: a name twice in a row, or bytes that are no UTF-8."""
     properties, _ = table(strings)
     made = properties.to_map(pa)
     if made is not None:

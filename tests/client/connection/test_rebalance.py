@@ -78,13 +78,13 @@ def test_consistent_hash_moves_only_the_queues_of_who_leaves(members: Any) -> No
 
 
 def test_a_fixed_assignment_ignores_queues_that_do_not_exist() -> None:
-    """CONFIG gives what it was told, as far as it exists."""
+    """CONFIG assigns the configured queues that exist."""
     strategy = allocate_by_config([QUEUES[1], MessageQueue("T", "gone", 0)])
     assert strategy("g", "me", QUEUES, ["me", "other"]) == [QUEUES[1]]
 
 
 def test_an_unknown_strategy_is_refused_with_the_known_names() -> None:
-    """A typo is told at once."""
+    """A typo raises at once."""
     assert strategy_of("avg") is allocate_averagely
     with pytest.raises(SubscriptionIllegal, match="AVG_BY_CIRCLE"):
         strategy_of("AVERAGE")

@@ -26,7 +26,7 @@ def test_queues_follow_the_permission() -> None:
 
 
 def test_a_broker_without_addresses_or_master_takes_no_sends() -> None:
-    """Queues of a broker that nobody can reach do not exist; a lone slave is read only."""
+    """Queues of a broker without an address do not exist; a lone slave is read only."""
     data = route_data(a=6, lost=6)
     data.broker_datas[0].broker_addrs = {"1": "a:10921", "junk": "x"}
     route = route_from_data("T", data)

@@ -38,7 +38,7 @@ LANE = lane_of(MessageQueue("T", "a", 0))
 def test_a_removal_whose_answer_was_lost_is_counted_once(
     lane: str, given_up: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The store carried it out, said nothing, and was opened anew; taken off twice, a key that waits looked free."""
+    """The store removed it without confirming, and was reopened; uncounted twice, a waiting key looked free."""
     bench = Bench()
     bench.step()
     bench.add("one", lane=lane, key="k" if lane else "")
@@ -59,7 +59,7 @@ def test_a_removal_whose_answer_was_lost_is_counted_once(
     bench.clock.advance_ms(600)
     bench.change("gone", removal)
     bench.step()
-    assert bench.openings[-1][0] == 2, "it waits until its removal is told"
+    assert bench.openings[-1][0] == 2, "it waits until its removal is confirmed"
     summary = bench.worker.summary
     assert (summary.count, summary.given_up_count) == (1, int(given_up))
     assert summary.lanes == ({LANE: {"k": 1}} if lane else {})

@@ -1,4 +1,4 @@
-"""A producer with a durable retry, against real and scripted brokers: what is kept, what is told, what arrives."""
+"""A producer with a durable retry, against real and scripted brokers: messages kept, reported, delivered."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -145,7 +145,7 @@ async def test_messages_wait_for_the_next_process(real: RealCluster, tmp_path: P
 
 
 async def test_a_stop_keeps_what_is_in_flight(cluster: Any) -> None:
-    """A send without an answer at the end of the producer is kept, and its caller told that it may be a duplicate."""
+    """A send without an answer at the end of the producer is kept, and its receipt says that it may be a duplicate."""
     broker = await cluster.add("a")
     cluster.topics["Orders"] = ["a"]
     broker.answers[RequestCode.NATIVE_APPEND] = lambda connection, request: None
@@ -161,7 +161,7 @@ async def test_a_stop_keeps_what_is_in_flight(cluster: Any) -> None:
 
 
 async def test_no_route_and_no_name_server_are_kept_too(real: RealCluster) -> None:
-    """A message for a topic that nobody has yet waits for it; with an order its key stays in order."""
+    """A message for a topic that does not exist yet waits for it; with an order its key stays in order."""
     retry = DurableRetry(MemoryStore(), rules=SOON, order_by_key=True)
     async with producer_of(real.namesrv, retry) as producer:
         receipts = [await producer.send(Message("New", b"%d" % n, sharding_key="k")) for n in range(3)]
@@ -262,7 +262,7 @@ async def test_a_producer_works_without_its_store_and_says_so(real: RealCluster)
 
 
 class Waits:
-    """A store whose owner may be dead, a producer that starts on it, and what it is told of the wait."""
+    """A store whose owner may be dead, a producer that starts on it, and the reports of the wait."""
 
     def __init__(self, namesrv: str, **options: Any) -> None:
         self.store = FaultyStore()
@@ -378,7 +378,7 @@ async def test_what_cannot_be_helped_is_not_kept(cluster: Any) -> None:
 
 
 async def test_too_many_attempts_and_too_long_a_wait_give_up(real: RealCluster) -> None:
-    """What is given up stays in the store with its reason, or goes to who wants it; who waits for it is told."""
+    """What is given up stays in the store with its reason, or goes to ``on_given_up``; its receipt reports it."""
     real.refuse("a")
     taken: list[Any] = []
 

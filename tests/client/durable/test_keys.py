@@ -82,7 +82,7 @@ class World:
 
 @pytest.mark.parametrize("round_number", range(20))
 async def test_any_answers_in_any_order_keep_the_order_of_each_key(round_number: int) -> None:
-    """Of the messages whose callers were told that they are taken, none overtakes another of its key."""
+    """Of the messages with a receipt, none overtakes another of its key."""
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     rng = random.Random(seed)

@@ -1,4 +1,4 @@
-"""The wait for an owner that may be dead: when to look again, what is told, when it ends; and what each look sees."""
+"""The wait for an owner that may be dead: when to check again, the reports, the end; and the result of each check."""
 
 import itertools
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def test_an_owner_is_read_as_it_was_written() -> None:
 
 
 def test_what_a_record_says_is_not_believed_blindly() -> None:
-    """A lease that nobody can set, a time without a date and a name with control characters do no harm."""
+    """A lease beyond the limit, a time without a date and a name with control characters do no harm."""
     for lease_ms in (0, -1, LEASE_MS_MAX + 1):
         assert Owner(token="t", lease_ms=lease_ms).lease_or(LEASE_MS) == LEASE_MS
     assert Owner(token="t", lease_ms=300).lease_or(LEASE_MS) == 300
@@ -44,7 +44,7 @@ def test_what_a_record_says_is_not_believed_blindly() -> None:
 
 
 def test_a_wait_looks_often_at_first_and_tells_each_second() -> None:
-    """Pauses grow, none goes beyond the end of the lease, and who waits hears of it at once and about each second."""
+    """Pauses grow, none goes beyond the end of the lease, and the wait is reported at once and about once a second."""
     clock, told = ManualClock(), list[StoreWait]()
     patience = Patience("s", clock, told.append)
     end_ms = clock.now_ms() + LEASE_MS

@@ -128,7 +128,7 @@ async def test_everything_is_delivered_once(ordered: bool) -> None:
 
 
 async def test_what_comes_during_a_read_is_not_read_past() -> None:
-    """An entry that is due earlier, written behind a read and told before the reader goes on, is read next."""
+    """An entry that is due earlier, written behind a read and announced before the reader goes on, is read next."""
     port, owner, store = Port(random.Random(1)), Owner(), MemoryStore()
     port.failing = 0.0
     payload = encode_kept(KeptMessage(topic="T", body=b"1", uniq_key=b"id"))

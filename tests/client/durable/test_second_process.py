@@ -91,7 +91,7 @@ def program(*arguments: str, **options: Any) -> "Iterator[subprocess.Popen[str]]
 
 @contextmanager
 def application(url: str, lease_ms: int) -> "Iterator[subprocess.Popen[str]]":
-    """An application that keeps messages 0, 1, 2, … of one key in its store, once it is told to begin."""
+    """An application that keeps messages 0, 1, 2, … of one key in its store, once it gets the signal to begin."""
     with program("-c", APPLICATION, url, str(lease_ms)) as process:
         assert line_of(process) == "ready"
         yield process
@@ -199,7 +199,7 @@ def test_purge_opens_the_store_of_a_killed_process(url: str) -> None:
 
 @pytest.mark.soak
 def test_a_living_owner_keeps_its_store(kind: str, url: str) -> None:
-    """Whoever comes is told who owns it, and waits no longer than for a sign of life; the owner notices nothing."""
+    """A second process learns the owner, and waits no longer than for a sign of life; the owner notices nothing."""
     with application(url, LONG_MS) as owner:
         begin(owner)
         with application(url, LONG_MS) as second:

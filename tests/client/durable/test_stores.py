@@ -118,7 +118,8 @@ def test_a_closed_store_says_so(new_store: NewStore) -> None:
 
 
 def test_a_second_owner_is_refused(new_store: NewStore) -> None:
-    """While one owns the store another one is told; a read-only look is allowed; after the end it is free."""
+    """While one process owns the store another one is refused; a read-only open is allowed; after the end it is
+    free."""
     first, second, reader = new_store(lease_ms=60_000), new_store(lease_ms=60_000), new_store()
     if first is second:
         pytest.skip("memory has one owner anyway")

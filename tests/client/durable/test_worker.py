@@ -108,7 +108,7 @@ def test_limits_refuse_before_anything_is_written() -> None:
 
 
 def test_given_up_messages_count_for_the_limit() -> None:
-    """What nobody has taken away fills the store, and is not dropped to make room."""
+    """Given-up messages fill the store, and are not dropped to make room."""
     bench = Bench(count_max=1)
     bench.add("a")
     bench.step()
@@ -188,7 +188,7 @@ def test_a_corrupt_store_is_repaired_once() -> None:
 
 
 def test_a_locked_store_is_tried_again() -> None:
-    """Whoever comes while another process owns it is told; once it is free it opens."""
+    """While another process owns it the worker reports that; once it is free it opens."""
     bench = Bench()
     bench.store.open_error = RetryStoreLocked("owned")
     bench.add("a")
@@ -201,7 +201,7 @@ def test_a_locked_store_is_tried_again() -> None:
 
 
 def test_a_store_whose_owner_may_be_dead_is_taken_as_soon_as_it_is_free() -> None:
-    """It is looked at more often than every reopen_ms, and told each second; what comes meanwhile fails at once."""
+    """It is tried more often than every reopen_ms, and reported each second; jobs meanwhile fail at once."""
     bench = Bench()
     bench.store.open_error = error = RetryStoreLocked("owned", owner="a", left_ms=2_000)
     bench.step()
@@ -223,7 +223,7 @@ def test_a_store_whose_owner_may_be_dead_is_taken_as_soon_as_it_is_free() -> Non
 
 
 def test_the_wait_for_an_owner_ends_when_it_lives() -> None:
-    """Then it is a fault as every other one: told, and tried again every reopen_ms."""
+    """Then it is a fault like every other one: reported, and retried every reopen_ms."""
     bench = Bench()
     bench.store.open_error = RetryStoreLocked("owned", owner="a", left_ms=2_000)
     bench.step()

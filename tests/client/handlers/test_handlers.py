@@ -143,7 +143,7 @@ async def test_a_policy_that_raises_has_taken_nothing(bench: Bench) -> None:
 
 
 async def test_a_handler_that_fails_always_does_not_flood_the_log(bench: Bench) -> None:
-    """At most ten lines a second; how many were left out is told."""
+    """At most ten lines a second; the number left out is logged."""
 
     async def handle(message: Any) -> None:
         raise ValueError

@@ -1,4 +1,4 @@
-"""When a queue that waits for its lock is told about."""
+"""When a queue that waits for its lock is logged."""
 
 from itertools import pairwise
 
@@ -25,7 +25,7 @@ def refusal(age_ms: int = 1000, expires_in_ms: int = 50_000) -> RefusedLock:
 
 
 def test_a_short_wait_is_no_news() -> None:
-    """A queue that changes hands within a few seconds is told neither at the beginning nor at the end."""
+    """A queue that changes hands within a few seconds is logged neither at the beginning nor at the end."""
     waits = LockWaits()
     waits.refused(queue(), "held", None, 0)
     assert waits.due((LOG_AFTER_MS - 1) * MS) == ([], 0)

@@ -110,7 +110,7 @@ async def world_of(cluster: Any) -> AsyncIterator[Any]:
 
 
 async def test_what_is_given_is_held_and_what_is_not_waits(world_of: Any) -> None:
-    """With token and lease; the wait knows who has the other one."""
+    """With token and lease; the wait names the holder of the other one."""
     world = await world_of()
     world.give = {0: 41}
     assert await world.locks.acquire([queue(0), queue(1)]) == [queue(0)]
@@ -150,7 +150,7 @@ async def test_a_lease_ends_before_the_brokers_lock_and_is_renewed_three_times_i
 
 
 async def test_a_lock_that_was_lost_and_comes_back_says_whether_it_is_the_same(world_of: Any) -> None:
-    """Under the same token nobody else had it."""
+    """Under the same token no other client had it."""
     world = await world_of()
     world.give = {0: 5, 1: 6}
     await world.locks.acquire([queue(0), queue(1)])
@@ -208,7 +208,7 @@ async def test_a_queue_that_waits_says_why_and_when_it_is_over(world_of: Any) ->
 
 
 async def test_a_rocketmq_broker_gives_locks_without_tokens(world_of: Any) -> None:
-    """Nor does it say who has the others."""
+    """Nor does it name the holders of the others."""
     world = await world_of(rocketmq=True)
     world.give = {0: 0}
     assert await world.locks.acquire([queue(0), queue(1)]) == [queue(0)]

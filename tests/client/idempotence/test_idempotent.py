@@ -198,7 +198,7 @@ async def test_an_effect_that_is_not_known_runs_again_or_goes_to_a_person() -> N
 
 
 async def test_what_could_not_become_a_dead_letter_is_not_run_instead() -> None:
-    """The send-back failed: the same message comes again here, and nobody knows more than before."""
+    """The send-back failed: the same message is consumed here again, and its effect is still unknown."""
     clock, store = ManualClock(), MemoryStore()
     idempotent = Idempotent(store, scope="s", unknown_effect="dead_letter", clock=clock, lease_ms=1000)
 
@@ -279,7 +279,8 @@ async def test_a_handler_may_run_for_longer_than_the_window(store: MarkStore) ->
 
 
 async def test_a_plain_handler_outlives_the_cancellation_of_its_call() -> None:
-    """A thread cannot be canceled: nobody else gets the message while it runs, and it is done when the thread is."""
+    """A thread cannot be canceled: no other handler gets the message while it runs, and it is done when the thread
+    is."""
     store, began, end = MemoryStore(), threading.Event(), threading.Event()
     seen: list[bytes] = []
     idempotent = Idempotent(store, scope="s")
@@ -365,7 +366,7 @@ class FailingStore(MemoryStore):
 
 
 async def test_a_store_that_fails_costs_no_message_and_tells(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No claim: the handler is not called and the message comes later. No end: tried again, then told and counted."""
+    """No claim: the handler is not called and the message is put off. No end: retried, then logged and counted."""
     monkeypatch.setattr("pocketmq.client.idempotence.idempotent.FINISH_PAUSE_S", 0.0)
     store, log = FailingStore(), CapturedLog()
     idempotent = Idempotent(store, scope="s", log=log)

@@ -173,7 +173,7 @@ DAMAGED = [(b"no zlib", COMPRESSED_FLAG), (b"no zstd", COMPRESSED_FLAG | 0x200),
 
 
 async def test_a_damaged_body_is_an_error_of_its_own_message(broker: Any, topic: str) -> None:
-    """Polls go on; access to the body raises, the raw bytes stay readable; in Arrow it is null, and told once."""
+    """Polls go on; access to the body raises, the raw bytes stay readable; in Arrow it is null, and logged once."""
     await send_raw(broker, topic, DAMAGED)
     messages = await read(broker.namesrv, topic)
     assert (messages[0].body, messages[3].body) == (b"first", b"plain")

@@ -99,7 +99,7 @@ async def test_a_callback_gets_the_receipt(broker: PocketBroker, producer: Produ
 
 
 async def test_oneway_messages_arrive(broker: PocketBroker, producer: Producer, topic: str) -> None:
-    """Nobody answers, the broker stores all the same."""
+    """No answer comes, yet the broker stores the message."""
     await producer.send(Message(topic, b"first"))
     for number in range(5):
         producer.send_oneway(Message(topic, b"%d" % number))

@@ -103,7 +103,7 @@ async def test_a_request_gets_its_reply(broker: Any, topic: str, group: str) -> 
 
 
 async def test_callbacks_and_threads(broker: Any, topic: str, group: str) -> None:
-    """The callback form and the blocking face give the same; a callback that raises harms nobody."""
+    """The callback form and the blocking face give the same; a callback that raises harms no other request."""
     await make_topic(broker.namesrv, topic)
     async with Producer(group="asker", namesrv=broker.namesrv) as asker, Echo(broker.namesrv, topic, group):
         got: list[Any] = []
@@ -130,7 +130,7 @@ async def test_callbacks_and_threads(broker: Any, topic: str, group: str) -> Non
 
 
 async def test_no_reply_says_what_is_known(broker: Any, topic: str) -> None:
-    """Code 10006, the request's place in the log, and that nobody knows whether it was seen."""
+    """Code 10006, the request's place in the log, and that it is unknown whether it was seen."""
     await make_topic(broker.namesrv, topic)
     async with Producer(group="asker", namesrv=broker.namesrv) as asker:
         with pytest.raises(NoReply) as caught:
@@ -144,7 +144,7 @@ async def test_no_reply_says_what_is_known(broker: Any, topic: str) -> None:
 
 
 async def test_a_late_reply_is_refused_to_who_sends_it(broker: Any, topic: str, group: str) -> None:
-    """The requester has given up: the replier learns that nobody waits, and that the reply is stored."""
+    """The requester has given up: the replier learns that no request waits, and that the reply is stored."""
     await make_topic(broker.namesrv, topic)
     go = asyncio.Event()
 
@@ -195,7 +195,7 @@ async def test_a_requester_that_left_is_named_to_the_replier(broker: Any, topic:
 
 
 async def test_a_request_that_cannot_be_sent_fails_at_once(broker: Any, topic: str) -> None:
-    """What the send failed with is raised; nobody could answer."""
+    """The error of the send is raised; no reply could come."""
     async with Producer(group="asker", namesrv=broker.namesrv) as asker:
         with pytest.raises(MessageIllegal):
             await asker.request(Message(topic, b""), timeout_ms=20_000)
@@ -296,12 +296,12 @@ async def test_a_request_that_no_broker_confirms_says_so(broker: Any, topic: str
 
 
 def test_a_request_is_never_kept_for_a_resend() -> None:
-    """Nobody would wait for its reply."""
+    """No caller would wait for its reply."""
     assert kind_of(RequestMessage(Message("T", b"x"), "T", {"CORRELATION_ID": "c"})) == REQUEST
 
 
 async def test_a_push_of_a_java_broker_is_read_and_a_bad_one_is_answered() -> None:
-    """Java writes addresses as /ip:port; what is no address, or no reply, costs nobody anything."""
+    """Java writes addresses as /ip:port; a malformed address, or no reply, does no harm."""
     instance = ClientInstance("127.0.0.1:1")
     table = ReplyTable(instance)
     future: asyncio.Future[ReceivedMessage] = asyncio.get_running_loop().create_future()

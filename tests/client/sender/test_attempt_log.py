@@ -1,4 +1,4 @@
-"""What a client's log tells of sends that failed an attempt."""
+"""Failed attempts of sends in a client's log."""
 
 import asyncio
 from typing import Any
@@ -24,7 +24,7 @@ def attempt(broker: str = "broker-a", elapsed_ms: float = 1.0, **fields: Any) ->
 
 
 class ToldLog(CapturedLog):
-    """Says when something was told."""
+    """Sets an event with each log line."""
 
     __slots__ = ("told",)
 
@@ -38,7 +38,7 @@ class ToldLog(CapturedLog):
 
 
 async def test_attempts_are_counted_by_broker_and_answer() -> None:
-    """Messages, those tried again and those that ended, the longest wait; once told they are forgotten."""
+    """Messages, those tried again and those that ended, the longest wait; once logged they are forgotten."""
     log = CapturedLog()
     attempts = AttemptLog("group", log)
     attempts.note(attempt(elapsed_ms=3.0), 5, again=True)
@@ -69,7 +69,7 @@ async def test_kinds_are_bounded() -> None:
 
 
 async def test_it_tells_by_itself_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first failure sets the timer, and telling ends it."""
+    """The first failure sets the timer, and the report ends it."""
     log = ToldLog()
     attempts = AttemptLog("group", log)
     monkeypatch.setattr("pocketmq.client.sender.attempt_log.INTERVAL_S", 0.005)

@@ -1,4 +1,4 @@
-"""RocketMQ's semaphores: counts, waiting, and the texts of those who are too fast."""
+"""RocketMQ's semaphores: counts, waiting, and the texts for sends that are too fast."""
 
 import asyncio
 
@@ -56,7 +56,7 @@ async def test_waiting_ends_with_room_one_at_a_time() -> None:
 
 
 async def test_waiting_too_long_has_rocketmqs_text() -> None:
-    """Time, those who wait, permits left (NettyRemotingAbstract.java)."""
+    """Time, waiting sends, permits left (NettyRemotingAbstract.java)."""
     held = InFlight(1000, sends_max=1)
     held.add(1, 1, False)
     with pytest.raises(RemotingTooMuchRequestError) as caught:
@@ -66,7 +66,7 @@ async def test_waiting_too_long_has_rocketmqs_text() -> None:
 
 
 async def test_a_stop_ends_all_waiting() -> None:
-    """Nobody waits for a producer that is gone."""
+    """No send waits for a producer that is gone."""
     held = InFlight(1000, sends_max=1)
     held.add(1, 1, False)
     task = asyncio.ensure_future(held.wait(asyncio.get_running_loop().time() + 60))

@@ -121,7 +121,7 @@ def test_a_bucket_has_a_limit() -> None:
 
 
 def test_without_a_ratio_every_retry_is_free() -> None:
-    """RocketMQ's way, for those who want to see what it does."""
+    """RocketMQ's way, for comparison."""
     budget = RetryBudget(None)
     for _ in range(1000):
         budget.take("b")

@@ -14,7 +14,7 @@ async def settle() -> None:
 
 
 async def test_who_waits_gets_the_token_that_comes_back() -> None:
-    """First come, first served; nobody fails while a token may still come back."""
+    """First come, first served; no retry fails while a token may still come back."""
     gate = RetryGate(RetryBudget(0.1, 1))
     assert await gate.enter("b", 1000)
     order: list[int] = []
@@ -35,7 +35,7 @@ async def test_who_waits_gets_the_token_that_comes_back() -> None:
 
 
 async def test_all_fail_when_the_last_token_is_lost() -> None:
-    """Nothing can come back: nobody waits for the deadline."""
+    """No token can come back: no retry waits for the deadline."""
     gate = RetryGate(RetryBudget(0.1, 1))
     assert await gate.enter("b", 1000)
     tasks = [asyncio.ensure_future(gate.enter("b", 60_000)) for _ in range(3)]

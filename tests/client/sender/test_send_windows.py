@@ -110,7 +110,7 @@ async def test_who_waited_too_long_is_told_and_never_sent() -> None:
 
 
 async def test_at_the_end_of_the_producer_nothing_waits_any_more() -> None:
-    """What waited is handed back; answers that still come find nobody to send."""
+    """Waiting sections are handed back; later answers send no further one."""
     rig = Rig()
     first = rig.enter()
     waiting = [rig.enter() for _ in range(3)]

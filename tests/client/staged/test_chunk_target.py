@@ -76,7 +76,7 @@ async def real(tmp_path: Path) -> AsyncIterator[RealCluster]:
 
 
 async def test_a_write_waits_for_a_name_server_that_does_not_answer(real: RealCluster) -> None:
-    """The write begins, and the commit of another client, while nobody answers; both end well."""
+    """The write begins, and the commit of another client, while no server answers; both end well."""
     async with Door(real.namesrv) as door, StagedTransactions("etl", door.address) as transactions:
         writing = asyncio.create_task(stage(transactions, 0, batch(0, 10)))
         await asyncio.wait([writing, asyncio.create_task(door.knocked.wait())], return_when=asyncio.FIRST_COMPLETED)

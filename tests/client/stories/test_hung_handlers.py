@@ -128,7 +128,7 @@ async def test_messages_that_nobody_takes_stay_with_the_hung_call() -> None:
 
 
 async def test_calls_of_ordered_consumption_never_time_out() -> None:
-    """Their queue would lose its order; that they are slow is told."""
+    """Their queue would lose its order; that they are slow is logged."""
     clock = ManualClock()
     bench = Bench(clock=clock)
     runner = bench.queue(bench.call(print))
@@ -143,7 +143,7 @@ async def test_calls_of_ordered_consumption_never_time_out() -> None:
 
 
 async def test_a_handler_that_blocks_the_loop_is_named() -> None:
-    """A real loop, a real thread that looks: handler, message, place in the code, and what to do; told once."""
+    """A real loop, a real thread that checks: handler, message, place in the code, and a hint; logged once."""
     events = Events()
     bench = Bench(concurrency=1)
     looked = threading.Event()
@@ -175,7 +175,7 @@ async def test_a_handler_that_blocks_the_loop_is_named() -> None:
 
 
 async def test_a_loop_that_turns_is_not_told() -> None:
-    """However often it is looked at; and 0 ms means that nobody looks."""
+    """However often it is checked; and 0 ms switches the check off."""
     events, clock, runner = Events(), ManualClock(), SteppedRunner()
     watch = LoopWatch(HandlerWatch(clock), 1000, clock, events, runner)
     watch.start()

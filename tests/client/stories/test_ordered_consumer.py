@@ -150,7 +150,7 @@ async def test_order_holds_while_members_join_and_leave(producer: Producer, topi
 async def test_a_graceful_stop_hands_the_queues_over_without_a_wait(
     broker: PocketBroker, producer: Producer, topic: str, members: Group
 ) -> None:
-    """They are unlocked, and the member that waits is told: no timer is needed (rebalance every 10 minutes here)."""
+    """They are unlocked, and the waiting member is notified: no timer is needed (rebalance every 10 minutes here)."""
     await send(producer, topic, 0, 60)
     first = await members.join(rebalance_interval_ms=600_000)
     await until(lambda: members.count == 60)

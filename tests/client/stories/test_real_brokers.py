@@ -61,7 +61,7 @@ async def test_what_one_broker_refuses_the_other_takes(real: RealCluster) -> Non
 
 
 async def test_where_both_refuse_the_load_is_not_amplified(real: RealCluster) -> None:
-    """Requests at both brokers: at most 1.1 times the sends, and every error tells all."""
+    """Requests at both brokers: at most 1.1 times the sends, and every error has all attempts."""
     offered = [real.refuse(name) for name in ("a", "b")]
     async with Producer("g", real.namesrv) as producer:
         errors: list[Any] = []

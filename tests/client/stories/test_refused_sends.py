@@ -385,7 +385,7 @@ async def test_not_store_ok_is_sent_to_another_broker(two: Any) -> None:
 
 @pytest.mark.parametrize("other", ["refuses", "doubts", "is not there"])
 async def test_the_first_stored_receipt_is_better_than_none(two: Any, other: str) -> None:
-    """When nobody does better, the message is stored all the same, and not sent to the same broker again."""
+    """When no broker does better, the message is stored all the same, and not sent to the same broker again."""
     names = ["a"] if other == "is not there" else ["a", "b"]
     two.topics["T"] = names
     two.brokers["a"].answers[NATIVE] = store_as(ResponseCode.SLAVE_NOT_AVAILABLE)
@@ -409,7 +409,7 @@ async def test_without_the_option_a_doubtful_receipt_is_the_receipt(two: Any) ->
 
 
 async def test_the_message_id_stays_the_same_over_attempts(cluster: Any) -> None:
-    """Consumers can tell the two copies of a send that was lost in flight."""
+    """Consumers can recognize the two copies of a send that was lost in flight."""
     seen: list[str] = []
 
     def hang_up(connection: Any, request: Any) -> None:
@@ -539,7 +539,7 @@ async def test_a_bad_message_does_not_isolate_its_broker(one: Any) -> None:
 
 @pytest.mark.slow
 async def test_oneway_sends_to_a_peer_that_does_not_read_are_bounded(one: Any) -> None:
-    """What has not left stays counted; then the sender is told that it is too fast, and memory stays bounded."""
+    """What has not left stays counted; then the sender gets the error that it is too fast, and memory stays bounded."""
     seen: list[Any] = []
 
     def note(connection: Any, request: Any) -> Any:
@@ -570,7 +570,7 @@ async def test_oneway_sends_to_a_peer_that_does_not_read_are_bounded(one: Any) -
 
 
 async def test_oneway_messages_without_a_connection_are_counted_as_lost(two: Any) -> None:
-    """Nobody else learns of them."""
+    """No other caller sees them."""
     await asyncio.gather(*(server.stop() for server in two.brokers.values()))
     instance = ClientInstance(two.namesrv.address, options=ClientOptions(connect_timeout_ms=300))
     async with Producer("g", instance=instance) as producer:

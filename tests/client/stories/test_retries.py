@@ -190,7 +190,7 @@ async def test_a_broker_without_native_append_gets_rocketmq_sends(cluster: Any) 
 
 
 async def test_a_retry_may_go_to_another_kind_of_broker(two: Any) -> None:
-    """The message is kept until its receipt, so that it can be built anew for a RocketMQ broker, from columns too."""
+    """The message is kept until its receipt, so that it can be built again for a RocketMQ broker, from columns too."""
     import pyarrow as pa
 
     rocket = await two.add("rocket", native=0)

@@ -51,7 +51,7 @@ def _bodies(request: Any) -> list[bytes]:
 
 @pytest.fixture
 async def rocket(cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """One broker with the topic T, whose announcement nobody hears."""
+    """One broker with the topic T, whose announcement is dropped."""
     monkeypatch.setattr(ClientChannel, "_upgrade", lambda channel, text: None)
     server = await cluster.add("rocket", native=0)
     server.answers[TYPED] = server.answers[BATCH] = stored
