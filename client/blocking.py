@@ -102,7 +102,7 @@ class LoopThread:
         return self._loop
 
     def stop(self) -> None:
-        """Stop and close the loop, once nothing uses it any more."""
+        """Stop and close the loop, once it is no longer used."""
         loop, worker = self._loop, self._worker
         if loop is None or worker is None:
             return

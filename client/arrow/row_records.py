@@ -156,7 +156,7 @@ class MessageRows:
         return column.cast(pa.string())
 
     def _text_column(self, batch: "pa.RecordBatch", name: str) -> list[str] | None:
-        """Return a text column as a list, nulls as empty strings; None if it is missing or says nothing."""
+        """Return a text column as a list, nulls as empty strings; None if it is missing or has only nulls."""
         if name not in batch.schema.names:
             return None
         column = self._as_strings(batch, name)

@@ -26,7 +26,7 @@ CODES_NEVER_STORED = frozenset(
         ResponseCode.TOPIC_NOT_EXIST,
     }
 )
-"""Codes that mean "not stored" even where the broker does not say so: RocketMQ gives them before it appends."""
+"""Codes that imply "not stored" without the broker's own field: RocketMQ gives them before it appends."""
 _CAUSES = {cause.value: cause for cause in Cause}
 _STORED = {stored.value: stored for stored in Stored}
 

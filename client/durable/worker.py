@@ -217,7 +217,7 @@ class StoreWorker:
         self._write(group)
 
     def _prepare(self, job: "_Add | _Change") -> Changes | None:
-        """Give new entries their numbers; refuse what is over a limit."""
+        """Give new entries their numbers; refuse those over a limit."""
         if isinstance(job, _Change):
             return job.changes
         summary = self.summary

@@ -56,10 +56,10 @@ class Lease:
 class QueueLocks:
     """The locks of one consumer. Belongs to the event loop's thread.
 
-    ``lock_interval_ms``: how often they are renewed; a broker that says how long it keeps them is asked at least three
-    times in that time. ``lock_max_live_ms``: how long a lease is trusted without renewal; at most three quarters of the
-    broker's time. ``regained(queue, same)`` is called when a lost lease is valid again; not ``same``: the token has
-    changed, and another client may have consumed meanwhile.
+    ``lock_interval_ms``: how often they are renewed; a broker that announces its own time gets at least three renewals
+    in it. ``lock_max_live_ms``: how long a lease is trusted without renewal; at most three quarters of the broker's
+    time. ``regained(queue, same)`` is called when a lost lease is valid again; not ``same``: the token has changed, and
+    another client may have consumed meanwhile.
     """
 
     def __init__(

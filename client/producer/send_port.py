@@ -74,7 +74,7 @@ class SendPort:
         """Send messages of one topic to one queue, all or none. Raises ``NotStarted``.
 
         No stage is offered this section if it fails (``failed``): its sender knows what to do with it. Rows need
-        ``wait`` (whether the answer waits for disk and slaves) and ``uniq_keys``; messages say it themselves.
+        ``wait`` (whether the answer waits for disk and slaves) and ``uniq_keys``; messages have both.
         """
         options = self.options
         if started_ns is None:

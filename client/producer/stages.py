@@ -65,7 +65,7 @@ class SendStage:
         """Begin, before the first message. If it raises, the producer does not start, and stops what has begun."""
 
     async def ending(self, timeout_s: float) -> None:
-        """Finish what the stage itself sends: no call sends any more, and the connections are still there."""
+        """Finish the stage's own sends: no caller sends now, and the connections are still open."""
 
     async def stop(self, timeout_s: float) -> None:
         """End, after the last message is settled; the stage that started last stops first.

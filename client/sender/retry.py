@@ -150,7 +150,7 @@ def send_failed(
     if stored is Stored.YES:
         hint = "it is stored: consumers get it; do not send it again"
     elif stored is Stored.UNKNOWN:
-        hint = "the message may have been stored: consumers can tell by its msg_id if it is sent again"
+        hint = "the message may have been stored: consumers can recognize it by its msg_id if it is sent again"
     elif last.answer_code == ResponseCode.SYSTEM_BUSY:
         hint = "it was not stored: the broker refuses because it is overloaded; send slower, or add a broker"
     else:

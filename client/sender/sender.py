@@ -352,7 +352,7 @@ class SectionSender:
             self._end(section, decision)
 
     def _end(self, section: Section, decision: Decision) -> None:
-        """Settle a section that is not tried any more: with the receipt it has, or with the error."""
+        """Settle a section that is no longer retried: with the receipt it has, or with the error."""
         if section.doubtful is not None:
             self._accept(section, section.doubtful)
             return

@@ -347,7 +347,7 @@ class StagedTransactions:
         if lost:
             raise InDoubt(
                 f"{transactional_id} {version} is committed in part",
-                why=f"{', '.join(lost)} does not have its part any more",
+                why=f"{', '.join(lost)} no longer has its part",
                 hint="it was prepared for longer than file_reserved_time, or its disk lost it",
             )
         tokens = {states[broker].token for broker in participants} - {""}

@@ -32,7 +32,7 @@ KEYS_BYTES: Final = 16_000
 """Ours: keys of one trace message. A property string has 32,767 bytes at most, and users' keys can be long."""
 SEND_TIMEOUT_MS: Final = 5_000
 AT_ONCE: Final = 16
-"""Trace messages under way."""
+"""Trace messages in flight."""
 LINGER_S: Final = 0.01
 """How long the first record of a batch waits for others (RocketMQ: up to 0.5 s)."""
 

@@ -172,7 +172,7 @@ async def test_a_lost_prepare_is_reported(cluster: RealCluster, transactions: St
     for path in sorted(cluster.data_dir("b").rglob("*"), reverse=True):
         path.unlink() if path.is_file() else path.rmdir()
     await cluster.add("b")
-    with pytest.raises(InDoubt, match="b does not have its part"):
+    with pytest.raises(InDoubt, match="b no longer has its part"):
         await transactions.commit("job", 0, [part])
 
 
