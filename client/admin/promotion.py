@@ -16,6 +16,7 @@ from pocketmq.client.admin.ha_admin import Group, HaAdmin, HaFailed
 from pocketmq.client.admin.promotion_rules import Opened, counted, lacks, newest_opened
 from pocketmq.common.epochs import next_promotion
 from pocketmq.common.errors import PocketMQError
+from pocketmq.common.former_names import renamed_arguments
 from pocketmq.remoting.protocol.ha import HaEpochRequestHeader, HaPromiseResponseHeader, HaStatusBody
 
 HOLD_MS: Final = 30_000
@@ -37,6 +38,7 @@ class Promoted:
     promises: int
 
 
+@renamed_arguments(tell="report")
 async def promote(
     ha: HaAdmin,
     broker_name: str,

@@ -325,7 +325,7 @@ async def test_a_topic_that_was_made_again_stops_the_commit(
     async with Admin(cluster.namesrv) as admin:
         await admin.delete_topic("T")
         await admin.create_topic("T", queues=queues)
-    with pytest.raises(BrokerAnswerError, match="topic T was deleted, and made again"):
+    with pytest.raises(BrokerAnswerError, match="topic T was deleted and created again"):
         await transactions.commit("job", 0, [part])
     assert await bodies(cluster) == []
 
@@ -348,14 +348,14 @@ async def test_lost_rows_are_told_each_time(
     part = await stage_at(transactions, "a")
     service = next(each for each in _services(cluster, "a"))
     service.is_held = lambda: True
-    waits, when_delivered = asyncio.Event(), service.when_delivered
+    waits, when_delivered = asyncio.Event(), StagedService.when_delivered
     loop = asyncio.get_running_loop()
 
-    def told(*args: Any) -> bool:
+    def waiting(*args: Any) -> bool:
         loop.call_soon_threadsafe(waits.set)
         return when_delivered(*args)
 
-    monkeypatch.setattr(service, "when_delivered", told)
+    monkeypatch.setattr(StagedService, "when_delivered", waiting)
     commit = asyncio.create_task(transactions.commit("job", 0, [part]))
     async with asyncio.timeout(5):
         await waits.wait()
