@@ -4,12 +4,12 @@
     commitlog     groups of records appended under one lock, committed, flushed; segments and write buffers
     consumequeue  per queue: where each message is in the log; what a pull reads
     index         from keys and unique ids to places in the log
-    recovery      what a start does with what the last run left
-    retention     what is removed, and when
+    recovery      how a start finds the end of the log after the last run
+    retention     removal of old segments, and of everything that refers to them
     ha            the log copied byte for byte to slaves
     offline       checking and repairing a store without a broker
 
-``components`` makes and connects them, ``opening`` starts and ``closing`` stops them in order, ``checkpointer``
-writes down how far they are durable, ``dispatch`` carries appended records to queues and index. ``message_store`` is
-the face that the broker knows.
+``components`` makes and connects them, ``opening`` starts and ``closing`` stops them in order, ``checkpointer`` records
+how far they are durable, ``dispatch`` carries appended records to queues and index. ``message_store`` is the broker's
+interface to the store.
 """

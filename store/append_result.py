@@ -1,4 +1,4 @@
-"""What an append answers.
+"""The result of an append.
 
 Lives here: ``PutStatus`` (RocketMQ's PutMessageStatus), ``AppendResult`` and ``PutTimes``.
 """
@@ -11,7 +11,7 @@ from pocketmq.store.errors import PageCacheBusy, SegmentNotReady, StoreError
 
 
 class PutStatus(enum.Enum):
-    """RocketMQ's PutMessageStatus; ``code`` is the response code that stands for it (RocketMQ SendMessageProcessor)."""
+    """RocketMQ's PutMessageStatus; ``code`` is its response code (RocketMQ SendMessageProcessor)."""
 
     PUT_OK = ("PUT_OK", 0, True)
     FLUSH_DISK_TIMEOUT = ("FLUSH_DISK_TIMEOUT", 10, True)
@@ -28,18 +28,18 @@ class PutStatus(enum.Enum):
         self.text = text
         self.code = code
         self.is_stored = is_stored
-        """The record is in this broker's log, whatever else was not reached in time."""
+        """Whether the record is in this broker's log, even if a flush or a slave did not confirm it in time."""
 
 
 @dataclass(slots=True)
 class AppendResult:
-    """What became of one group.
+    """The result of appending one group.
 
     ``end_offset`` is the physical offset behind its last byte: what ``acknowledge`` waits for. ``first_queue_offsets``
     and ``runs`` have one item per section; a run is (physical offset of its first record, records back to back from
     there), and a section has two when it crossed into the next segment. When ``status`` is not PUT_OK nothing of the
-    group is visible, ``error`` says why in words and ``cause`` for programs. ``lock_wait_ns`` is the wait for the
-    append lock, ``append_ns`` the time under it; both are filled for refusals as well, 0 for what was refused before.
+    group is visible; ``error`` explains why, ``cause`` is the code for programs. ``lock_wait_ns`` is the wait for the
+    append lock, ``append_ns`` the time under it; both are set for refusals too, 0 for a refusal before the lock.
     """
 
     status: PutStatus

@@ -1,6 +1,6 @@
-"""What a store remembers about itself between two runs.
+"""The state that a store keeps about itself between two runs.
 
-Lives here: where its files are, the abort marker, the ``checkpoint`` file in RocketMQ's format, and our own exact
+Lives here: the paths of its files, the abort marker, the ``checkpoint`` file in RocketMQ's format, and our own exact
 positions.
 
 ``checkpoint`` (RocketMQ StoreCheckpoint.java), 4096 bytes, big-endian; times are store timestamps in ms::
@@ -22,7 +22,7 @@ from pocketmq.store.errors import StoreError, StorePermission
 
 CHECKPOINT_BYTES: Final = 4096
 CHECKPOINT_SLACK_MS: Final = 3000
-"""Taken off a checkpoint's time before it is used (RocketMQ StoreCheckpoint.getMinTimestamp)."""
+"""Subtracted from a checkpoint's time before use (RocketMQ StoreCheckpoint.getMinTimestamp)."""
 POSITIONS_VERSION: Final = 1
 _TIMES = struct.Struct(">3q")
 
@@ -45,7 +45,7 @@ class StorePaths:
 
     @property
     def own(self) -> str:
-        """What only PocketMQ reads."""
+        """Files that only PocketMQ reads."""
         return f"{self.root}/pocketmq"
 
     @property
@@ -60,12 +60,12 @@ class StorePaths:
 
     @property
     def deleted_topics(self) -> str:
-        """Which topics were deleted, and where the log was then."""
+        """Deleted topics, each with the end of the log at its deletion."""
         return f"{self.own}/deleted_topics.json"
 
     @property
     def quarantine(self) -> str:
-        """Copies of what recovery cut or found damaged."""
+        """Copies of bytes that recovery cut or found damaged."""
         return f"{self.own}/quarantine"
 
     @property
@@ -75,7 +75,7 @@ class StorePaths:
 
     @property
     def abort(self) -> str:
-        """There while the store is open: after a crash it still is."""
+        """Exists while the store is open, and still after a crash."""
         return f"{self.root}/abort"
 
     @property
@@ -98,13 +98,13 @@ class Checkpoint:
 
     @classmethod
     def decode(cls, data: bytes) -> "Checkpoint":
-        """Read the file's content; one that is too short counts as never."""
+        """Read the file's content; too short a file counts as never."""
         if len(data) < _TIMES.size:
             return cls()
         return cls(*(max(0, time) for time in _TIMES.unpack_from(data)))
 
     def safe_ms(self, index_safe: bool = False) -> int:
-        """Return the time up to which everything is certainly there."""
+        """Return the time up to which everything is certainly durable."""
         times = [self.physic_ms, self.logics_ms, *([self.index_ms] if index_safe else [])]
         return max(0, min(times) - CHECKPOINT_SLACK_MS)
 
@@ -112,9 +112,10 @@ class Checkpoint:
 class Positions(msgspec.Struct, kw_only=True):
     """Exact positions at the last checkpoint or clean stop; offsets are physical, in bytes.
 
-    Below ``recover_offset`` log and consume queues were durable: a recovery starts there. Up to ``indexed_offset`` the
-    index was. ``queue_entries``: how many all queues had below ``recover_offset``, to notice lost files. ``clean``: the
-    store was closed, and its log ends at ``end_offset`` with a group that starts at ``last_group_offset``.
+    Below ``recover_offset`` log and consume queues were durable: a recovery starts there. The index was durable up to
+    ``indexed_offset``. ``queue_entries``: number of entries in all queues below ``recover_offset``, to detect lost
+    files. ``clean``: the store was closed, and its log ends at ``end_offset`` with a group that starts at
+    ``last_group_offset``.
     """
 
     version: int = POSITIONS_VERSION
@@ -134,7 +135,7 @@ class Positions(msgspec.Struct, kw_only=True):
 
     @classmethod
     def decode(cls, data: bytes) -> "Positions | None":
-        """Read the file's content; None if it is not whole or of another version."""
+        """Read the file's content; None if it is incomplete or of another version."""
         try:
             outer = msgspec.json.decode(data, type=_PositionsFile)
             if crc32(bytes(outer.positions)) != outer.crc32:
@@ -167,24 +168,24 @@ def read_positions(file_system: FileSystem, paths: StorePaths) -> Positions | No
 
 
 def mark_open(file_system: FileSystem, paths: StorePaths, *, durable: bool) -> None:
-    """Put the abort marker, before anything is appended.
+    """Create the abort marker, before anything is appended.
 
     ``durable``: also against power loss, with the names of the store's directories. Without the marker an older clean
-    stop would be believed; without the directories what was synced in them could not be found.
+    stop would be trusted; without the directory names, synced files in them could not be found.
     """
     file_system.open(paths.abort, create=True).close()
     if durable:
         file_system.sync_dir(paths.root)
         try:
             file_system.sync_dir(posixpath.dirname(paths.root))
-        except StorePermission:  # not ours to read: whoever made the store's directory there had to sync it
+        except StorePermission:  # not readable for us: the creator of the store's directory had to sync it
             pass
 
 
 def write_checkpoint(
     file_system: FileSystem, paths: StorePaths, checkpoint: Checkpoint, positions: Positions, *, durable: bool
 ) -> None:
-    """Replace both files; what they promise must be durable already. Positions come last: they are believed first."""
+    """Replace both files; everything they promise must be durable already. Positions, which take precedence, last."""
     file = file_system.open(paths.checkpoint, create=True)
     try:
         file.write_at(0, checkpoint.encode())

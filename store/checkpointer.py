@@ -1,7 +1,7 @@
-"""How far log, queues and index are durable, as the next start will read it.
+"""Records for the next start how far log, queues and index are durable.
 
 Lives here: ``Checkpointer``, which writes ``checkpoint`` and ``positions.json`` every ``checkpoint_interval`` and at a
-clean stop, and takes positions back before queues lose what they count.
+clean stop, and lowers positions before queues lose entries that they count.
 """
 
 import threading
@@ -21,7 +21,7 @@ from pocketmq.store.recovery.recovery import RecoveryReport
 class Checkpointer:
     """Offsets are physical, in bytes. Thread-safe; ``checkpoint`` and ``rewind`` touch the disk.
 
-    ``recover_offset``: a recovery would read the log from here on, so retention takes nothing from there.
+    ``recover_offset``: a recovery would read the log from here on, so retention removes nothing beyond it.
     """
 
     def __init__(
@@ -45,12 +45,12 @@ class Checkpointer:
         self._durable_offset = -1  # log and queues are durable up to here, and positions.json says so
         self._clean_offset = -1  # positions.json describes a clean stop at this end
         self._rewinds = 0
-        self._lock = threading.Lock()  # held over the write: no checkpoint takes back a rewind
+        self._lock = threading.Lock()  # held over the write: no checkpoint undoes a rewind
 
     # ---- life
 
     def opened(self, report: RecoveryReport) -> None:
-        """Take over what recovery found on the disk."""
+        """Adopt the findings of recovery."""
         if report.kind == "clean":
             self._durable_offset = report.end_offset
             self._clean_offset = report.end_offset if report.index_clean else -1
@@ -59,7 +59,7 @@ class Checkpointer:
             self._durable_offset = self._clean_offset = 0
 
     def start(self) -> None:
-        """Begin to write checkpoints."""
+        """Start writing checkpoints."""
         interval_ms = self._environment.config.checkpoint_interval
         self._worker = self._environment.runner.start("checkpoint", self._step, first_after_ms=interval_ms)
 
@@ -69,7 +69,7 @@ class Checkpointer:
             self._worker.stop()
 
     def stop_cleanly(self) -> None:
-        """Write positions and remove the abort marker, if everything has reached the end. Raises ``StoreError``."""
+        """Write positions and remove the abort marker, if everything is up to date. Raises ``StoreError``."""
         log, events = self._log, self._environment.log
         end = log.committed_offset
         assert end == log.appended_offset, "a clean stop leaves nothing in a buffer"
@@ -102,7 +102,7 @@ class Checkpointer:
         return float(self._environment.config.checkpoint_interval)
 
     def checkpoint(self) -> None:
-        """Make log and queues durable and remember how far, if anything was stored since. Raises ``StoreError``."""
+        """Make log and queues durable and record how far, if anything was stored since. Raises ``StoreError``."""
         log = self._log
         if log.committed_offset == self._durable_offset:
             return
@@ -116,7 +116,7 @@ class Checkpointer:
         indexed = self._index.flush()
         try:
             self._file_system.sync_all(self._environment.paths.root)
-        except StoreError as error:  # entries of queues may be lost that the next sync would say nothing of
+        except StoreError as error:  # queue entries may be lost, and the next sync would not report it
             log.fence(error)
             raise
         recover = min(dispatched, flushed)
@@ -128,23 +128,23 @@ class Checkpointer:
         self._clean_offset = -1
         with self._lock:
             if rewinds != self._rewinds:
-                return  # queues lack again what was dispatched; the next checkpoint has them
+                return  # the queues lack entries again; the next checkpoint will include them
             self._write(recover, entries, clean=False, durable=True, indexed=indexed)
             self._durable_offset = self.recover_offset = recover
 
     def positions_changed(self) -> None:
-        """Note that positions.json does not describe the store any more."""
+        """Note that positions.json no longer describes the store."""
         self._clean_offset = -1
 
     def unneeded_below(self) -> int:
-        """Return the offset below which retention may take the log away: what is durable, in its queues, and not read
-        by a recovery.
+        """Return the offset below which retention may remove the log: those bytes are durable, dispatched, and not
+        needed by a recovery.
         """
         return min(self.recover_offset, self._log.flushed_offset, self._dispatcher.dispatched_offset)
 
     def rewind(self, from_offset: int) -> None:
-        """Have a recovery dispatch again from ``from_offset``, before queues lose what lies behind it: a kill in
-        between must not leave them without it. Raises ``StoreError``.
+        """Make a recovery dispatch again from ``from_offset``; call it before queues lose entries beyond that offset,
+        so that a kill in between does not leave them incomplete. Raises ``StoreError``.
         """
         with self._lock:
             self._rewinds += 1

@@ -1,4 +1,4 @@
-"""Closing a store: refuse appends, stop the workers, write everything, remember a clean stop, unlock the directory.
+"""Closing a store: refuse appends, stop the workers, write everything, record a clean stop, unlock the directory.
 
 Lives here: ``close_components``, the steps in order; ``give_up``, the end of an opening that failed.
 """
@@ -8,7 +8,7 @@ from pocketmq.store.components import StoreComponents
 
 
 def close_components(components: StoreComponents) -> None:
-    """Do what ``MessageStore.close`` promises: take every step, raise the first error at the end."""
+    """Carry out ``MessageStore.close``: take every step, raise the first error at the end."""
     steps = _steps(components)
     steps.take("refuse", components.log.refuse)
     steps.take("retention", components.retention.stop)
@@ -19,7 +19,7 @@ def close_components(components: StoreComponents) -> None:
         steps.take("group_commit", components.group_commit.stop)
     steps.take("allocator", components.allocator.stop)
     if components.must_sync_on_close or components.log.fenced_by is not None:
-        steps.take("flush", components.log.flush)  # before what can be made again from the log
+        steps.take("flush", components.log.flush)  # before files that can be rebuilt from the log
     steps.take("dispatch", components.dispatcher.stop)
     steps.take("index", components.index.close)
     steps.take("consume_queues", components.queues.close)
@@ -31,7 +31,7 @@ def close_components(components: StoreComponents) -> None:
 
 
 def give_up(components: StoreComponents) -> None:
-    """Undo a failed opening. Errors are logged only: the one that made it fail is raised."""
+    """Undo a failed opening. Errors here are only logged: the original one is raised."""
     steps = _steps(components)
     steps.take("allocator", components.allocator.stop)
     _close_log(components, steps)
@@ -44,12 +44,12 @@ def _commit_all(components: StoreComponents, steps: AllSteps) -> None:
     steps.take("commit", commit.stop)
     steps.take("write_buffers", commit.commit_all)
     left_bytes = log.appended_offset - log.committed_offset
-    if left_bytes:  # the pool's price, also at a stop: say how much of it was paid
+    if left_bytes:  # the price of a write-buffer pool, even at a stop: report how much was lost
         components.environment.error_log.error(
             "write_buffers_lost",
             lost_bytes=left_bytes,
             committed_offset=log.committed_offset,
-            hint="these messages were acknowledged and are in no file; their producers must send them again",
+            hint="these messages were acknowledged but are in no file; their producers must send them again",
         )
 
 

@@ -1,4 +1,4 @@
-"""The components of one store, and how they are connected.
+"""The components of one store and their connections.
 
 Lives here: ``StoreComponents``, which ``opening`` starts and ``closing`` stops in order; ``build``, which makes them.
 """
@@ -52,7 +52,7 @@ class StoreComponents:
 
     @property
     def must_sync_on_close(self) -> bool:
-        """Whether a clean stop ends with the log on the disk, and not only with the system."""
+        """Whether a clean stop syncs the log to disk instead of leaving it to the system."""
         return self.environment.config.sync_on_close or self.group_commit is not None
 
 

@@ -1,6 +1,6 @@
 """The store's settings, with RocketMQ's names in snake_case and its defaults (RocketMQ MessageStoreConfig, 4.9).
 
-Lives here: ``StoreConfig`` and what combinations are impossible. Names without a RocketMQ origin are marked "ours".
+Lives here: ``StoreConfig`` and its impossible combinations. Names without a RocketMQ origin are marked "ours".
 """
 
 import ipaddress
@@ -16,7 +16,7 @@ PAGE_BYTES: Final = 4096
 CONSUME_QUEUE_ENTRY_BYTES: Final = 20
 TIMER_MEMORY_BYTES_MIN: Final = 4096 * CONSUME_QUEUE_ENTRY_BYTES
 RECORD_EXTRA_BYTES_MAX: Final = 65_536
-"""What a record may hold besides a body of ``max_message_size`` (RocketMQ CommitLog.java: 64 KiB)."""
+"""Bytes that a record may have besides a body of ``max_message_size`` (RocketMQ CommitLog.java: 64 KiB)."""
 
 _DAY_MS: Final = 24 * 3600 * 1000
 _PAGES_MAX: Final = 1 << 30
@@ -69,8 +69,8 @@ _RANGES: Final[dict[str, tuple[int, int]]] = {
     "max_ha_transfer_byte_in_second": (0, 1 << 50),
     "ha_recover_wait_ms": (0, _DAY_MS),
 }
-"""Every number but file sizes: lowest and highest value. The highest keep an index file below 9 GB and a wait below a
-day; no more is meant by them.
+"""Lowest and highest value of every number except file sizes. The highest only keep an index file below 9 GB and a wait
+below a day.
 """
 
 BrokerRole = Literal["ASYNC_MASTER", "SYNC_MASTER", "SLAVE"]
@@ -98,25 +98,25 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     group_checksums: bool = True
     """Ours: keep a CRC-32 of every append group under ``checksums/``."""
     os_page_cache_busy_timeout_mills: int = 1000
-    """An append that holds the lock for longer makes the page cache busy: sends are refused until it is done."""
+    """An append that holds the lock for longer makes the page cache busy: sends are refused until it ends."""
     warm_maped_file_enable: bool = False
     """Touch every page of a mapped segment ahead of its use, and lock it in RAM. Costs a segment of memory and a long
     first sync; helps where page faults under the append lock are slow.
     """
     flush_least_pages_when_warm_maped_file: int = 4096
-    """Under SYNC_FLUSH a warm-up syncs each time after so many pages of 4 KiB."""
+    """Under SYNC_FLUSH a warm-up syncs after every so many pages of 4 KiB."""
 
     # Write-buffer pool (RocketMQ's transient store pool)
     transient_store_pool_enable: bool = False
-    """Append to buffers in RAM; a commit thread writes them to the files. Acknowledged messages that are not yet
-    committed (usually below 200 ms) are lost when the process dies.
+    """Append to buffers in RAM; a commit thread writes them to the files. Acknowledged messages not yet committed
+    (usually the last 200 ms) are lost when the process dies.
     """
     transient_store_pool_size: int = 5
-    """Buffers of ``mapped_file_size_commit_log`` bytes each. One is appended to and one prepared: with fewer than 3
-    none is ever free, and every send is refused (to look at that: ``pocketmq scenario reject-request``).
+    """Buffers of ``mapped_file_size_commit_log`` bytes each. One takes appends and one is prepared: with fewer than 3
+    none is ever free, and every send is refused (``pocketmq scenario reject-request`` shows that).
     """
     fast_fail_if_no_buffer_in_store_pool: bool = False
-    """Refuse to make a segment without a write buffer. False: such a segment is written as ``append_mode`` says."""
+    """Refuse to make a segment without a write buffer. False: ``append_mode`` applies to such a segment."""
     commit_interval_commit_log: int = 200
     commit_commit_log_least_pages: int = 4
     commit_commit_log_thorough_interval: int = 200
@@ -130,10 +130,10 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     flush_commit_log_thorough_interval: int = 10_000
     sync_flush_timeout: int = 5000
     checkpoint_interval: int = 10_000
-    """Ours: how often queues are made durable and the checkpoint moves, if anything was stored since."""
+    """Ours: how often queues are synced and the checkpoint is written, if anything was stored since."""
     sync_on_close: bool = True
-    """Ours: make everything durable at a clean stop. False leaves that to the system: safe against the end of the
-    process, not against power loss; for stores that live as long as a test.
+    """Ours: sync everything at a clean stop. False leaves that to the system: safe against the end of the process, not
+    against power loss; for short-lived stores in tests.
     """
 
     # Consume queues
@@ -157,15 +157,15 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     file_reserved_time: int = 72
     """Hours that a segment of the log is kept after its last change."""
     delete_when: str = "04"
-    """Hours of the day, local time, at which segments beyond ``file_reserved_time`` go: ``04``, or two: ``04;16``."""
+    """Hours of the day, local time, at which segments beyond ``file_reserved_time`` are removed: ``04``, ``04;16``."""
     disk_max_used_space_ratio: int = 75
-    """Above it such segments are removed at any hour (RocketMQ clamps it to 10 to 95 %)."""
+    """Above this disk usage such segments are removed at any hour (RocketMQ clamps it to 10 to 95 %)."""
     disk_space_clean_forcibly_ratio: int = 85
-    """Above it, with ``clean_file_forcibly_enable``, the oldest segments are removed whatever their age; without it
-    the log and ``/health`` warn.
+    """Above this disk usage, with ``clean_file_forcibly_enable``, the oldest segments are removed regardless of their
+    age; without it the log and ``/health`` warn.
     """
     disk_space_warning_level_ratio: int = 90
-    """Above it sends are refused; 100 refuses only when the next segment has no room."""
+    """Above this disk usage sends are refused; 100 refuses only when the next segment has no room."""
     clean_file_forcibly_enable: bool = False
     """Whether messages younger than ``file_reserved_time`` may be removed, read or not, to make room (RocketMQ: true).
     """
@@ -176,59 +176,59 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     message_delay_level: str = DEFAULT_DELAY_LEVELS
     """The delay of each level, in s, m, h or d."""
     flush_delay_offset_interval: int = 10_000
-    """How often the progress of deliveries is written. A crash repeats the deliveries since then."""
+    """How often the progress of deliveries is written. After a crash, later deliveries are repeated."""
     timer_wheel_enable: bool = True
     """Take messages with TIMER_DELAY_SEC, TIMER_DELAY_MS or TIMER_DELIVER_MS (RocketMQ 5)."""
     timer_max_delay_sec: int = 259_200
     timer_congest_num_each_slot: int = (1 << 31) - 1
-    """Most messages due in one second; more are refused (RocketMQ refuses from here on at random, all from twice as
-    many).
+    """Maximum number of messages due in one second; more are refused (RocketMQ refuses at random above it, and all
+    above twice as many).
     """
     timer_memory_bytes_max: int = 64 << 20
-    """Ours: memory for messages that are due next, 20 bytes each; what is due later is found again in its queue."""
+    """Ours: memory for messages that are due next, 20 bytes each; later ones are found again in their queue."""
 
     # Replication (docs/replication.md)
     in_sync_replicas: int = 2
     """Copies, the master's included, that must have a message before a SYNC_MASTER answers SEND_OK (RocketMQ 5's name,
-    whose default of 1 waits for nobody; 2 waits for one slave, as 4.9 does).
+    whose default of 1 waits for no slave; 2 waits for one slave, as 4.9 does).
     """
     total_replicas: int = 2
-    """Copies in all, the master's included (RocketMQ 5's name). How many nodes must agree to a promotion follows from
-    it, so a SYNC_MASTER refuses slaves beyond it.
+    """Copies in all, the master's included (RocketMQ 5's name). It determines how many nodes must agree to a promotion,
+    so a SYNC_MASTER refuses further slaves.
     """
     slave_timeout: int = 3000
     """How long a send waits for its slaves; then FLUSH_SLAVE_TIMEOUT."""
     ha_slave_fallbehind_max: int = 268_435_456
-    """A slave that lacks so many bytes is not waited for; with too few others the answer is SLAVE_NOT_AVAILABLE."""
+    """Sends do not wait for a slave that lacks so many bytes; with too few others they get SLAVE_NOT_AVAILABLE."""
     ha_listen_port: int = 0
     """Where slaves connect; 0: the broker's port + 1; -1 (ours): the system chooses."""
     ha_master_address: str = ""
-    """A slave's master, host:port of its HA port; empty: what the name server says."""
+    """A slave's master, host:port of its HA port; empty: the address from the name server."""
     ha_send_heartbeat_interval: int = 5000
     ha_housekeeping_interval: int = 20_000
-    """A connection that has brought nothing for so long is closed, on either side."""
+    """Either side closes a connection that has been silent for so long."""
     ha_transfer_batch_size: int = 1 << 20
-    """Most bytes of the log in one frame (RocketMQ: 32 KiB; toward RocketMQ's slaves it stays at that)."""
+    """Maximum bytes of the log in one frame (RocketMQ: 32 KiB, which still applies to RocketMQ's slaves)."""
     max_ha_transfer_byte_in_second: int = 0
-    """To each slave, while it catches up; 0: no limit (RocketMQ 5: 100 MiB, off unless ``haFlowControlEnable``). What
-    was just appended is never held."""
+    """Limit for each slave while it catches up; 0: no limit (RocketMQ 5: 100 MiB, off unless ``haFlowControlEnable``).
+    New appends are never delayed."""
     ha_recover_wait_ms: int = 10_000
-    """Ours: how long a master that did not stop cleanly waits for slaves that may have what it lost."""
+    """Ours: how long a master that did not stop cleanly waits for slaves that may have its lost messages."""
     slave_ack_policy: Literal["WRITTEN", "FLUSHED"] = "WRITTEN"
-    """Ours: a slave confirms what it has written to its log, or only what is on its disk."""
+    """Ours: a slave confirms bytes once written to its log, or only once synced to its disk."""
     ha_rocketmq_allowed_slaves: str = ""
-    """Ours: addresses or networks (10.0.0.7;10.1.0.0/16) whose slaves may speak RocketMQ's protocol, in which anyone
-    who sends eight bytes is a slave; empty: nobody.
+    """Ours: addresses or networks (10.0.0.7;10.1.0.0/16) whose slaves may speak RocketMQ's protocol, in which every
+    peer that sends eight bytes is a slave; empty: none.
     """
     accept_loss: bool = False
-    """Ours: let a master start, and a slave cut its log, although messages that were confirmed are lost by it."""
+    """Ours: let a master start, and a slave cut its log, although confirmed messages are lost by it."""
 
     # Recovery
     check_crc_on_recover: bool = True
     recovery_quarantine_bytes_max: int = 1 << 30
-    """Ours: most bytes of cut or damaged log that one recovery copies to ``pocketmq/quarantine``."""
+    """Ours: maximum bytes of cut or damaged log that one recovery copies to ``pocketmq/quarantine``."""
 
-    # Checked, and without meaning here: known because RocketMQ's own files contain them
+    # Checked but unused: known because RocketMQ's own files contain them
     flush_consume_queue_least_pages: int = 2
     flush_consume_queue_thorough_interval: int = 60_000
     default_query_max_num: int = 32
@@ -254,15 +254,15 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if self.warm_maped_file_enable and not self.is_mapped:
             raise _impossible(
                 "warm_maped_file_enable=true with append_mode=written",
-                "no segment is mapped, there is nothing to warm",
+                "no segment is mapped, so there is nothing to warm up",
                 "set append_mode=mapped, or leave the warm-up off",
             )
 
     def _check_pool(self) -> None:
-        """Refuse what makes no sense together with a write-buffer pool.
+        """Refuse settings that contradict a write-buffer pool.
 
-        Every value of ``append_mode`` does: it says how segments without a buffer are written (the one that a restart
-        goes on with, and those made while no buffer is free).
+        Every value of ``append_mode`` is allowed: it applies to segments without a buffer (the last one after a
+        restart, and those made while no buffer is free).
         """
         if self.flush_disk_type == "SYNC_FLUSH":
             raise _impossible(
@@ -273,12 +273,12 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if self.broker_role == "SLAVE":
             raise _impossible(
                 "transient_store_pool_enable=true with broker_role=SLAVE",
-                "a slave confirms to its master what is in its log, not what is in a buffer",
+                "a slave confirms only bytes in its log, not in a buffer",
                 "leave the pool off on slaves",
             )
 
     def _check_replicas(self) -> None:
-        """Refuse numbers of copies with which a synchronous master would wait for nobody, or for ever."""
+        """Refuse numbers of copies with which a synchronous master would wait for no slave, or for ever."""
         if self.broker_role == "SYNC_MASTER" and not 2 <= self.in_sync_replicas <= self.total_replicas:
             raise _impossible(
                 f"broker_role=SYNC_MASTER with in_sync_replicas={self.in_sync_replicas} and"
@@ -308,7 +308,7 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def is_mapped(self) -> bool:
-        """Tell whether appends go to a map of their segment."""
+        """Return whether appends go to a map of their segment."""
         if self.append_mode == "auto":
             return self.flush_disk_type == "ASYNC_FLUSH" or self.warm_maped_file_enable
         return self.append_mode == "mapped"
@@ -326,7 +326,7 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def group_bytes_max(self) -> int:
-        """Return the largest group that can be appended: what one segment holds beside its blank end, or less."""
+        """Return the largest group that can be appended: at most a segment without its blank end."""
         return min(self.append_group_bytes_max, self.mapped_file_size_commit_log - BLANK_BYTES_MIN)
 
     @property

@@ -1,7 +1,7 @@
-"""From the log to those who read it by queue and by key.
+"""Carries the log's records to the consume queues and the key index.
 
 Lives here: the worker that follows the log, puts consume-queue entries for committed bytes, hands columns to the key
-index and tells who waits for messages; its watermark; the rebuild of the queues from the log.
+index and notifies waiting pulls; its watermark; the rebuild of the queues from the log.
 """
 
 import threading
@@ -18,10 +18,10 @@ from pocketmq.store.consumequeue.consume_queues import ConsumeQueues
 from pocketmq.store.index.index import KeyIndex
 
 PASS_RECORDS_MAX: Final = 32_768
-"""Records of one pass; then who waits is told before the next."""
+"""Records of one pass; waiting pulls are notified between passes."""
 PASSES_PER_STEP: Final = 16
 UNCOMMITTED_RECHECK_MS: Final = 200.0
-"""Each commit wakes the worker; this is only in case."""
+"""Each commit wakes the worker; this is only a safety net."""
 WRITER_RECHECK_MS: Final = 20.0
 RETRY_AFTER_MS: Final = 1000.0
 
@@ -32,7 +32,7 @@ class Dispatcher:
     """Follows the log and makes its messages visible.
 
     ``dispatched_offset``: every record below it is in its consume queue (RocketMQ reputFromOffset). It only grows.
-    ``feed`` is O(1) and does no I/O: what does not fit into the feed is read again from the log later.
+    ``feed`` is O(1) and does no I/O: groups that do not fit into the feed are read again from the log later.
     ``passes`` counts. Callbacks in ``on_dispatched`` run in the thread of the pass (the worker's, or that of
     ``dispatch_here``), once a pass, after the entries can be read. One pass runs at a time.
     """
@@ -69,34 +69,35 @@ class Dispatcher:
         self.feed_queue.offer(LogColumns(group))
 
     def announce(self, end_offset: int) -> None:
-        """Say that the log has grown to ``end_offset`` without columns (a slave's raw append): they come from the
-        log.
+        """Announce that the log has grown to ``end_offset`` without columns (a slave's raw append): they are read from
+        the log.
         """
         self.feed_queue.announce(end_offset)
         if self._worker is not None:
             self._worker.wake()
 
     def committed(self) -> None:
-        """Say that the log's committed offset has moved."""
+        """Announce that the log's committed offset has moved."""
         if self._worker is not None:
             self._worker.wake()
 
     def nudge(self) -> None:
-        """Wake the worker if something committed is not dispatched: who promised ``dispatch_here`` may be stuck."""
+        """Wake the worker if something committed is not dispatched: the thread that was to call ``dispatch_here`` may
+        be stuck."""
         if self.dispatched_offset < self._log_source.committed_offset:
             self.committed()
 
     def dispatch_here(self) -> None:
-        """Do in the calling thread what the worker would be woken for, unless it is at work already.
+        """Dispatch in the calling thread instead of waking the worker, unless that is at work already.
 
-        For the thread that has just appended and answered: waking another one costs more than a small pass (30 µs of
+        For the thread that has just appended and answered: waking another thread costs more than a small pass (30 µs of
         latency against 7 µs for one message, measured). Never waits for the worker or for the queues' writer.
         """
         if self._pass_lock.acquire(blocking=False):
             try:
                 more = self._queues.over_budget or self._pass()
             except (OSError, PocketMQError):
-                more = True  # the worker meets the error again, logs it and knows when to try again
+                more = True  # the worker will meet the error again, log it and schedule the next attempt
             finally:
                 self._pass_lock.release()
             if not more and min(self.feed_queue.known_end, self._log_source.committed_offset) <= self.dispatched_offset:
@@ -106,8 +107,8 @@ class Dispatcher:
     # ---- life
 
     def start(self, from_offset: int) -> None:
-        """Follow the log from this physical offset, a boundary between records; what is committed already is read
-        from it.
+        """Follow the log from this physical offset, a boundary between records; records already committed are read from
+        the log.
         """
         self.dispatched_offset = from_offset
         self.feed_queue.announce(self._log_source.committed_offset)
@@ -116,7 +117,7 @@ class Dispatcher:
         self._worker = self._runner.start("dispatch", self.step)
 
     def stop(self, timeout_s: float = 10.0) -> bool:
-        """End the worker, then dispatch in this thread what is committed. Return False if the worker did not end."""
+        """Stop the worker, then dispatch the committed rest in this thread. Return False if the worker did not end."""
         if self._worker is not None:
             worker, self._worker = self._worker, None
             if not worker.stop(timeout_s):
@@ -125,7 +126,7 @@ class Dispatcher:
         return True
 
     def between_passes(self) -> AbstractContextManager[object]:
-        """Return a lock: while it is held no pass runs, so nothing enters a queue."""
+        """Return a lock: while it is held no pass runs, so no queue changes."""
         return self._pass_lock
 
     def catch_up(self) -> None:
@@ -142,7 +143,7 @@ class Dispatcher:
         """Put the entries of all committed records from ``from_offset`` on, reading the log; before ``start``
         (recovery).
 
-        ``progress`` is told ``dispatched_offset`` after each pass. Entries that are there already stay as they are.
+        ``progress`` gets ``dispatched_offset`` after each pass. Existing entries stay as they are.
         """
         self.dispatched_offset = from_offset
         self.feed_queue.announce(self._log_source.committed_offset)
@@ -159,13 +160,11 @@ class Dispatcher:
     # ---- the worker
 
     def step(self) -> float | None:
-        """Dispatch what is committed; return the ms until the next look, None when only a ring can bring work."""
+        """Dispatch committed records; return the ms until the next check, None to sleep until woken."""
         try:
             for _ in range(PASSES_PER_STEP):
                 if self._queues.over_budget:
-                    return (
-                        WRITER_RECHECK_MS  # the disk is slower than we: memory stays bounded, messages wait in the log
-                    )
+                    return WRITER_RECHECK_MS  # the disk is too slow: memory stays bounded, messages wait in the log
                 with self._pass_lock:
                     if not self._pass():
                         break

@@ -1,6 +1,6 @@
-"""What surrounds the components of one store: settings, places, disk, clock, threads and logs.
+"""The surroundings of a store's components: settings, paths, disk, clock, threads and logs.
 
-Lives here: ``StoreEnvironment``, built once by ``message_store`` and handed to the components that need most of it.
+Lives here: ``StoreEnvironment``, built once by ``message_store`` and passed to the components that need most of it.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from pocketmq.store.disk.file_system import FileSystem
 
 @dataclass(slots=True, frozen=True)
 class StoreEnvironment:
-    """Shared by all components, changed by none. ``error_log`` takes trouble with the disk, ``log`` the rest."""
+    """Shared by all components, changed by none. ``error_log`` takes disk errors, ``log`` everything else."""
 
     config: StoreConfig
     paths: StorePaths

@@ -1,6 +1,6 @@
-"""Errors of the store, and what the operating system's errors become.
+"""Errors of the store, and the translation of the operating system's errors.
 
-Lives here: one class for each thing that can go wrong with the disk or the files, ``translated`` for ``OSError``.
+Lives here: one class for each failure of the disk or the files, ``translated`` for ``OSError``.
 """
 
 import errno
@@ -10,14 +10,14 @@ from pocketmq.common.errors import Cause, MessageIllegal, PocketMQError, Stored
 
 
 class StoreError(PocketMQError):
-    """The store could not do something."""
+    """An operation of the store failed."""
 
     code = 14  # SERVICE_NOT_AVAILABLE
     default_cause = Cause.DISK_ERROR
 
 
 class StoreFull(StoreError):
-    """The file system has no space left; writing resumes when there is some."""
+    """The file system has no space left; writing resumes once there is some."""
 
     retriable = True
     default_cause = Cause.DISK_FULL
@@ -31,11 +31,11 @@ class StoreReadOnly(StoreError):
 
 
 class DiskError(StoreError):
-    """The disk or the system failed a call (EIO and whatever has no class of its own)."""
+    """The disk or the system failed a call (EIO, and every error without a class of its own)."""
 
 
 class FileMissing(DiskError, FileNotFoundError):
-    """A file, or the directory that it should be in, is not there. Who expects that catches ``FileNotFoundError``."""
+    """A file or its directory is missing. Callers that expect this catch ``FileNotFoundError``."""
 
 
 class StorePermission(StoreError):
@@ -45,29 +45,28 @@ class StorePermission(StoreError):
 
 
 class OutsideStore(StoreError):
-    """A directory was to be removed that does not lie where its owner's directories lie; nothing was removed."""
+    """A directory to be removed lies outside its owner's directory; nothing was removed."""
 
     default_cause = Cause.INTERNAL
 
 
 class NotLeading(StoreError):
-    """A slave's log, or that of a master that was replaced, takes no messages of its own (RocketMQ
-    DefaultMessageStore)."""
+    """The log of a slave, or of a replaced master, accepts no messages (RocketMQ DefaultMessageStore)."""
 
     default_cause = Cause.NOT_MASTER
 
 
 class StoreFenced(StoreError):
-    """A sync failed: what was appended since the last good one may not be on disk, so nothing more is accepted.
+    """A sync failed: bytes appended since the last good one may not be on disk, so nothing more is accepted.
 
-    Reads go on. Only a restart, which reads the log from the disk again, ends it.
+    Reads continue. Only a restart, which reads the log from the disk again, ends this state.
     """
 
     default_cause = Cause.FENCED
 
 
 class StoreClosed(StoreError):
-    """The store is not open (not yet, or not any more)."""
+    """The store is not open (not yet, or no longer)."""
 
     default_cause = Cause.SHUTTING_DOWN
 
@@ -79,7 +78,7 @@ class StoreInUse(StoreError):
 
 
 class SegmentSizeMismatch(StoreError):
-    """A file of the commit log has another size than the settings say."""
+    """The size of a commit-log file differs from the settings."""
 
     default_cause = Cause.CONFIG
 
@@ -91,7 +90,7 @@ class CorruptStore(StoreError):
 
 
 class SegmentNotReady(StoreError):
-    """The next segment was not there in time (RocketMQ's CREATE_MAPEDFILE_FAILED); nothing was stored."""
+    """The next segment was not ready in time (RocketMQ's CREATE_MAPEDFILE_FAILED); nothing was stored."""
 
     code = 1  # SYSTEM_ERROR
     retriable = True
@@ -104,13 +103,13 @@ class NoWriteBuffer(SegmentNotReady):
 
 
 class CommitFailing(StoreError):
-    """The write buffers cannot be written to the log's files; nothing more is accepted until they are."""
+    """The write buffers cannot be written to the log's files; nothing is accepted until they have been written."""
 
     retriable = True
 
 
 class PageCacheBusy(StoreError):
-    """The holder of the append lock has had it for too long (RocketMQ's OS_PAGE_CACHE_BUSY); nothing was stored."""
+    """The append lock has been held for too long (RocketMQ's OS_PAGE_CACHE_BUSY); nothing was stored."""
 
     code = 2  # SYSTEM_BUSY
     retriable = True
@@ -125,7 +124,7 @@ class OffsetOutOfRange(StoreError):
 
 
 class GroupTooLarge(MessageIllegal):
-    """A group of records is larger than the store takes at once; nothing of it was stored."""
+    """A group of records is larger than the store accepts at once; nothing of it was stored."""
 
 
 _READ_ONLY: Final = (errno.EROFS,)
@@ -141,7 +140,7 @@ def translated(error: OSError, what: str, path: str, stored: Stored = Stored.NO)
     if error.errno in _FULL:
         return StoreFull(what, why=why, hint="free space on the store's file system", stored=stored)
     if error.errno in _MISSING:
-        return FileMissing(what, why=why, hint="look what has removed it, or its directory", stored=stored)
+        return FileMissing(what, why=why, hint="find out what has removed it or its directory", stored=stored)
     if error.errno in _READ_ONLY:
         return StoreReadOnly(what, why=why, hint="see the kernel log for why it was remounted", stored=stored)
     if error.errno in _DESCRIPTORS:

@@ -1,6 +1,6 @@
-"""The store as the broker sees it: messages in, messages out, durable when it says so.
+"""The store's interface to the broker: append, acknowledge, read.
 
-Lives here: ``MessageStore``: the appends, acknowledgements and reads, each passed on to the component that does it.
+Lives here: ``MessageStore``, which passes each call on to the component that does the work.
 """
 
 import os.path
@@ -45,7 +45,7 @@ _RECORD_HEAD_BYTES: Final = 36
 SHOW_PASSES_MAX: Final = 10
 """Passes that ``show_all`` makes or waits for; the second that begins after its call sees what it is to show."""
 READ_FAILURES_EVERY_NS: Final = 1_000_000_000
-"""At most this often a read that failed is told of."""
+"""Failed reads are logged at most this often."""
 Dispatched = Callable[[list[tuple[str, int, int]]], None]
 
 
@@ -69,10 +69,10 @@ class MessageStore:
         error_log: EventLog | None = None,
         memory: Memory | None = None,
     ) -> None:
-        """``error_log`` takes trouble with the disk; without it ``log`` does."""
+        """``error_log`` takes disk errors; without it ``log`` does."""
         root = os.path.abspath(os.path.expanduser(config.store_path_root_dir))
         config = msgspec.structs.replace(config, store_path_root_dir=root)
-        if config.broker_role == "SLAVE":  # it takes the master's bytes in large pieces: a write each, no map
+        if config.broker_role == "SLAVE":  # it appends the master's bytes in large pieces: one write each, no map
             config = msgspec.structs.replace(config, append_mode="written", warm_maped_file_enable=False)
         self.config = config
         self.paths = StorePaths(root)
@@ -102,14 +102,12 @@ class MessageStore:
     def open(
         self, progress: Callable[[int, int], None] | None = None, *, plan: Callable[[], OpenPlan] = OpenPlan
     ) -> RecoveryReport:
-        """Lock the directory, recover, rebuild what is missing in queues, start the workers. Blocks; call it off the
-        loop.
+        """Lock the directory, recover, rebuild missing queue entries, start the workers. Blocks; call it off the loop.
 
-        ``progress(offset, end)`` is called now and then while the log is read. ``plan`` is asked, once the directory is
-        locked, what shall be done to the log before it is recovered. Raises ``ConfigError`` (no memory for
-        the write-buffer pool), ``StoreInUse``, ``SegmentSizeMismatch``, ``CorruptStore``, ``StorePermission`` and what
-        the disk raises; the directory then is unlocked again, and nothing but a recovery that can be repeated has
-        changed.
+        ``progress(offset, end)`` is called now and then while the log is read. ``plan``, called once the directory is
+        locked, returns the changes to the log before its recovery. Raises ``ConfigError`` (no memory for the
+        write-buffer pool), ``StoreInUse``, ``SegmentSizeMismatch``, ``CorruptStore``, ``StorePermission`` and disk
+        errors; the directory is then unlocked again, and nothing but a repeatable recovery has changed.
         """
         assert not self._is_open, "open() of an open store"
         report = open_components(self.components, progress, plan)
@@ -117,18 +115,17 @@ class MessageStore:
         return report
 
     def close(self) -> None:
-        """Take no more appends, bring everything up to date, write it, remember a clean stop. Closing twice does
-        nothing.
+        """Refuse appends, bring everything up to date, write it, record a clean stop. A second call does nothing.
 
-        Every step is taken, whatever the ones before have raised. When something cannot be written the next start
-        recovers, as after a crash; each error is logged, and the first is raised at the end.
+        Every step is taken, even if earlier ones have raised. When something cannot be written the next start recovers,
+        as after a crash; each error is logged, and the first is raised at the end.
         """
         if self._is_open:
             self._is_open = False
             close_components(self.components)
 
     def checkpoint(self) -> None:
-        """Make log and queues durable and remember how far, if anything was stored since. Raises ``StoreError``."""
+        """Make log and queues durable and record how far, if anything was stored since. Raises ``StoreError``."""
         self.components.checkpointer.checkpoint()
 
     # ---- writing
@@ -144,7 +141,7 @@ class MessageStore:
 
     @property
     def group_bytes_max(self) -> int:
-        """Largest group that ``append`` takes."""
+        """Largest group that ``append`` accepts."""
         return self.log.group_bytes_max
 
     def append(self, group: RecordGroup, *, dispatch_later: bool = False) -> AppendResult:
@@ -166,12 +163,12 @@ class MessageStore:
             result = self.log.append(group, times)
         except PocketMQError as error:
             return refused(error, times)
-        if not dispatch_later and self.pool is None:  # with a pool the commit wakes it
+        if not dispatch_later and self.pool is None:  # with a pool the commit wakes the worker
             self.dispatcher.committed()
         return result
 
     def start_at(self, offset: int) -> None:
-        """Begin an empty log at ``offset``, a segment's first byte: a slave's, whose master has nothing older.
+        """Begin an empty log at ``offset``, a segment's first byte: for a slave whose master has nothing older.
 
         Raises ``StoreError``.
         """
@@ -180,7 +177,7 @@ class MessageStore:
         self.components.checkpointer.positions_changed()
 
     def note_damage(self, start: int, end: int, why: str) -> None:
-        """Remember, before bytes without a record are appended, that walks must skip them. Raises ``StoreError``."""
+        """Record, before bytes without a record are appended, that walks must skip them. Raises ``StoreError``."""
         damaged = self.log.damaged
         if damaged and damaged[-1].end == start and damaged[-1].why == why:
             damaged[-1] = DamagedRange(damaged[-1].start, end, why)
@@ -189,16 +186,15 @@ class MessageStore:
         write_damage(self.file_system, self.paths, damaged)
 
     def show_all(self) -> None:
-        """Make visible, to consumers and to key queries, what was appended before the call.
+        """Make everything appended before the call visible to consumers and key queries.
 
-        Commits and dispatches in this thread what waits, and waits for a pass that is under way; not for the event
-        loop.
+        Commits and dispatches in this thread, and waits for a pass under way; not for the event loop.
         """
         if self.pool is not None:
             try:
                 self.log.commit()
             except StoreError:
-                pass  # the log has said so; what is committed is shown
+                pass  # logged already; committed records are shown
         dispatcher, end = self.dispatcher, self.log.committed_offset
         for _ in range(SHOW_PASSES_MAX):
             if dispatcher.dispatched_offset < end:
@@ -208,17 +204,17 @@ class MessageStore:
                     return
 
     def dispatch(self) -> None:
-        """Make what was appended with ``dispatch_later`` visible to consumers."""
+        """Make groups appended with ``dispatch_later`` visible to consumers."""
         self.dispatcher.dispatch_here()
 
     def acknowledge(self, end_offset: int, wait: bool, done: Done) -> None:
-        """Call ``done(status)`` when what ends at ``end_offset`` is as safe as the settings promise.
+        """Call ``done(status)`` when the group that ends at ``end_offset`` is as safe as the settings promise.
 
         At once in this thread under ASYNC_FLUSH (with a write-buffer pool it may be in RAM only), or if it is durable
         already, or ``wait`` is False (RocketMQ property WAIT); else later in a flush thread: PUT_OK, FLUSH_DISK_TIMEOUT
-        after ``sync_flush_timeout``, or SERVICE_NOT_AVAILABLE when the log is fenced: nobody knows then whether the
+        after ``sync_flush_timeout``, or SERVICE_NOT_AVAILABLE when the log is fenced: it is then unknown whether the
         disk has it. A synchronous master waits for its slaves as well, at the same time; see ``Replicas.wait``. A
-        master that was replaced answers SERVICE_NOT_AVAILABLE.
+        replaced master answers SERVICE_NOT_AVAILABLE.
         """
         replicas = self.replicas
         if replicas is None:
@@ -228,7 +224,7 @@ class MessageStore:
         elif not wait or not replicas.is_synchronous:
             self._acknowledge_flush(end_offset, wait, done)
         elif self._group_commit is None and self.log.fenced_by is None:
-            replicas.wait(end_offset, done)  # the disk promises nothing: one verdict less
+            replicas.wait(end_offset, done)  # no need to wait for the disk
         else:
             both = BothVerdicts(done)
             self._acknowledge_flush(end_offset, wait, both.flushed)
@@ -259,36 +255,36 @@ class MessageStore:
 
     @property
     def appended_offset(self) -> int:
-        """End of what is accepted."""
+        """End of the accepted bytes."""
         return self.log.appended_offset
 
     @property
     def committed_offset(self) -> int:
-        """End of what can be read."""
+        """End of the readable bytes."""
         return self.log.committed_offset
 
     @property
     def flushed_offset(self) -> int:
-        """End of what is durable."""
+        """End of the durable bytes."""
         return self.log.flushed_offset
 
     @property
     def dispatched_offset(self) -> int:
-        """End of what consumers can see."""
+        """End of the bytes visible to consumers."""
         return self.dispatcher.dispatched_offset
 
     # ---- under load; all of these are safe on the event loop: they take no lock
 
     def is_os_page_cache_busy(self) -> bool:
-        """Tell whether an append has held the append lock for more than ``os_page_cache_busy_timeout_mills``."""
+        """Return whether an append has held the append lock for more than ``os_page_cache_busy_timeout_mills``."""
         return self.log.lock.is_busy()
 
     def lock_time_mills(self) -> int:
-        """Return for how many ms the present holder has had the append lock, 0 when it is free."""
+        """Return for how many ms the append lock has been held, 0 when it is free."""
         return self.log.lock.held_ns() // 1_000_000
 
     def is_transient_store_pool_deficient(self) -> bool:
-        """Tell whether there is a write-buffer pool and none of its buffers is free."""
+        """Return whether there is a write-buffer pool and none of its buffers is free."""
         return self.pool is not None and self.pool.available == 0
 
     # ---- reading
@@ -315,14 +311,14 @@ class MessageStore:
             )
         except PocketMQError as error:
             now_ns = self.clock.monotonic_ns()
-            if now_ns >= self._tell_reads_from_ns:  # a consumer asks again and again
+            if now_ns >= self._tell_reads_from_ns:  # a consumer keeps retrying
                 self._tell_reads_from_ns = now_ns + READ_FAILURES_EVERY_NS
                 self._error_log.error("read_failed", topic=topic, queue_id=queue_id, offset=offset, error=str(error))
             raise
 
     def read_entries(self, topic: str, queue_id: int, offset: int, count: int) -> NDArray[np.void]:
         """Return up to ``count`` entries of a queue (see ``consume_queue.ENTRY``) from ``offset``, blanks as they are;
-        fewer at its end, none outside of it. Raises what the disk raises.
+        fewer at its end, none outside of it. Raises disk errors.
         """
         queue = self.consume_queues.get(topic, queue_id)
         return np.empty(0, ENTRY) if queue is None else queue.read(offset, count)
@@ -341,13 +337,13 @@ class MessageStore:
         return body
 
     def make_durable(self) -> int:
-        """Commit and flush what is appended; return the end of what is durable. Raises ``StoreError``."""
+        """Commit and flush everything appended; return the end of the durable bytes. Raises ``StoreError``."""
         if self.pool is not None:
             self.log.commit()
         return self.log.flush()
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """Return a queue's first offset, 0 for one that does not exist."""
+        """Return a queue's first offset, 0 for an unknown queue."""
         queue = self.consume_queues.get(topic, queue_id)
         return 0 if queue is None else queue.min_offset
 
@@ -360,7 +356,7 @@ class MessageStore:
         return 0 if queue is None else queue.first_from(self.log.min_offset)
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """Return the offset behind a queue's last visible message, 0 for one that does not exist."""
+        """Return the offset after a queue's last visible message, 0 for an unknown queue."""
         queue = self.consume_queues.get(topic, queue_id)
         return 0 if queue is None else queue.max_offset
 
@@ -382,7 +378,7 @@ class MessageStore:
         return -1 if queue is None else store_time(queue, self.log, offset)
 
     def earliest_store_time(self) -> int:
-        """Return when the first message that the log still has was stored, in ms; -1 for an empty log."""
+        """Return when the log's first message was stored, in ms; -1 for an empty log."""
         return store_time_at(self.log, self.log.min_offset)
 
     def queues(self) -> list[tuple[str, int, int, int]]:
@@ -390,10 +386,9 @@ class MessageStore:
         return self.consume_queues.queues()
 
     def read_record(self, physical_offset: int, size: int = 0) -> bytes | None:
-        """Return the record at a physical offset (from a message id, so not to be trusted), or None if none starts
-        there.
+        """Return the record at a physical offset (from a message id, so untrusted), or None if none starts there.
 
-        ``size`` 0: what the record says; else it must be the record's.
+        ``size`` 0: the record's own size; else it must equal that.
         """
         log = self.log
         if not log.min_offset <= physical_offset <= log.committed_offset - _RECORD_HEAD_BYTES:
@@ -412,12 +407,12 @@ class MessageStore:
     def query(self, topic: str, key: str, begin: int, end: int, max_num: int) -> list[bytes]:
         """Return the records with this unique id or key, stored between two times (ms), newest first, at most 64.
 
-        Finds what was appended before the call, unless the index is seconds behind.
+        Finds all messages appended before the call, unless the index is seconds behind.
         """
         return self.find(topic, key, begin, end, max_num)[0]
 
     def find(self, topic: str, key: str, begin: int, end: int, max_num: int) -> tuple[list[bytes], KeyQueryResult]:
-        """Do what ``query`` does; return with the records how far the index was, and whether all of it was read."""
+        """Do ``query``; return with the records how far the index was, and whether all of it was read."""
         self.show_all()
         result = self.index.query(topic, key, begin, end, max_num)
         records: list[bytes] = []
@@ -444,8 +439,8 @@ class MessageStore:
     def delete_topic_below(self, topic: str, end_offset: int) -> None:
         """Do on a slave what ``delete_topic`` did on its master when the log ended at ``end_offset``.
 
-        Records of the topic behind that offset belong to a topic that was created anew: what of them was dispatched on
-        top of the old queues is dispatched again, into new ones. Raises ``StoreError``.
+        Records of the topic beyond that offset belong to a topic created again later: those already dispatched into the
+        old queues are dispatched again, into new ones. Raises ``StoreError``.
         """
         if not self._is_open:
             raise StoreClosed("topic not deleted", why="the store is not open")
@@ -464,7 +459,7 @@ class MessageStore:
 
 
 def _has_key(data: bytes, topic: str, key: str) -> bool:
-    """Tell whether a record really has the key whose hash was found."""
+    """Return whether a record really has the key whose hash was found."""
     try:
         record = decode_record(data, check_crc=False)
     except CorruptRecord:

@@ -1,6 +1,6 @@
-"""Opening a store: lock the directory, recover the log, rebuild what queues and index lack, start the workers.
+"""Opening a store: lock the directory, recover the log, complete queues and index, start the workers.
 
-Lives here: ``open_components``, the steps in order; ``OpenPlan``, what else an opening shall do to the log.
+Lives here: ``open_components``, the steps in order; ``OpenPlan``, further changes to the log at an opening.
 Every step can be repeated: an opening that fails or is killed leaves a store that the next one opens.
 """
 
@@ -23,9 +23,9 @@ Progress = Callable[[int, int], None]
 
 @dataclass(slots=True, frozen=True)
 class OpenPlan:
-    """``cut_to``: the log must not reach beyond this boundary between records; what is behind it is copied to the
-    quarantine and cut. ``drop``: the whole log goes, with all that was built from it. ``cut_at_damage``: the log ends
-    before damage that no earlier start has kept and nobody knew to be durable: another node has those bytes.
+    """``cut_to``: the log must not reach beyond this boundary between records; bytes beyond it are copied to the
+    quarantine and cut. ``drop``: remove the whole log and all that was built from it. ``cut_at_damage``: the log ends
+    before damage that no earlier start has kept and that was not known to be durable: another node has those bytes.
     """
 
     cut_to: int | None = None
@@ -36,7 +36,7 @@ class OpenPlan:
 def open_components(
     components: StoreComponents, progress: Progress | None, plan: Callable[[], OpenPlan]
 ) -> RecoveryReport:
-    """Do what ``MessageStore.open`` promises."""
+    """Carry out ``MessageStore.open``."""
     environment = components.environment
     begin_ns = environment.clock.monotonic_ns()
     if components.pool is not None:
@@ -132,10 +132,10 @@ def _start_workers(components: StoreComponents, end: int) -> None:
 
 
 def drop_log(file_system: FileSystem, paths: StorePaths) -> None:
-    """Remove the log and all that was built from it. Run again after a kill it goes on. Raises ``StoreError``.
+    """Remove the log and all that was built from it. Run again after a kill, it continues. Raises ``StoreError``.
 
-    What promises something about the log goes first, then the segments, the last one first: what a kill leaves is a
-    shorter log.
+    Files that promise something about the log go first, then the segments, the last one first: after a kill a shorter
+    log is left.
     """
     for path in (paths.positions, paths.checkpoint, paths.damage, paths.deleted_topics):
         file_system.remove(path)

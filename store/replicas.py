@@ -1,4 +1,4 @@
-"""What the store asks of those who copy its log.
+"""The store's interface to its replicas.
 
 Lives here: the ``Replicas`` protocol; ``BothVerdicts``, which joins the wait for the disk and the wait for slaves.
 """
@@ -15,7 +15,7 @@ class Replicas(Protocol):
 
     @property
     def is_fenced(self) -> bool:
-        """Whether another node has taken this one's place: nothing may be acknowledged any more."""
+        """Whether another node has replaced this one: nothing may be acknowledged."""
         ...
 
     @property
@@ -26,16 +26,16 @@ class Replicas(Protocol):
     def wait(self, end_offset: int, done: Done) -> None:
         """Call ``done`` once, at once or later from any thread: PUT_OK when enough slaves have everything below
         ``end_offset``, SLAVE_NOT_AVAILABLE at once when too few follow, FLUSH_SLAVE_TIMEOUT after ``slave_timeout``,
-        SERVICE_NOT_AVAILABLE when this node was replaced.
+        SERVICE_NOT_AVAILABLE when this node has been replaced.
         """
         ...
 
 
 class BothVerdicts:
-    """Waits for the verdict of the disk and that of the slaves, then calls ``done`` with one status.
+    """Waits for the verdicts of the disk and the slaves, then calls ``done`` with one status.
 
-    A bad status of the slaves overwrites one of the disk, as in RocketMQ (CommitLog.putMessage), but for
-    SERVICE_NOT_AVAILABLE, which RocketMQ does not have here: nobody knows then whether the message is stored.
+    A bad status of the slaves overrides one of the disk, as in RocketMQ (CommitLog.putMessage), except for
+    SERVICE_NOT_AVAILABLE, which RocketMQ does not have here: it is then unknown whether the message is stored.
     """
 
     __slots__ = ("_done", "_first", "_lock")

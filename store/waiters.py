@@ -1,4 +1,4 @@
-"""Who waits for the log to reach an offset, each with a deadline of its own.
+"""Callbacks that wait for the log to reach an offset, each with a deadline of its own.
 
 Lives here: ``Waiters``, a core without I/O.
 """
@@ -25,10 +25,10 @@ class _Waiter:
 
 
 class Waiters:
-    """Who waits for the log to reach an offset, each with a deadline of its own.
+    """Callbacks that wait for the log to reach an offset, each with a deadline of its own.
 
     Every waiter leaves exactly once: through ``release``, ``expire`` or ``leave_all``, which return the callbacks for
-    the caller to call without any lock. Thread-safe; no call takes longer for the number of waiters that stay.
+    the caller to call without any lock. Thread-safe; the cost of a call does not depend on the waiters that stay.
     """
 
     def __init__(self, count_max: int = WAITERS_MAX) -> None:
@@ -66,7 +66,7 @@ class Waiters:
         return out
 
     def expire(self, now_ns: int) -> list[Done]:
-        """Return the callbacks of all whose deadline is over, earliest first."""
+        """Return the callbacks whose deadline has passed, earliest first."""
         out: list[Done] = []
         with self._lock:
             heap = self._by_deadline
@@ -80,7 +80,7 @@ class Waiters:
         return self.release(1 << 63)
 
     def next_deadline_ns(self) -> int | None:
-        """Return the earliest deadline, or None when nobody waits."""
+        """Return the earliest deadline, or None without waiters."""
         with self._lock:
             return self._by_deadline[0][0] if self._by_deadline else None
 
@@ -91,7 +91,7 @@ class Waiters:
             self._count -= 1
 
     def _drop_gone(self) -> None:
-        """Forget at both heads who left by the other way, so that memory follows the number of waiters."""
+        """Drop waiters that left by the other way from both heads, so that memory follows the number of waiters."""
         for heap in (self._by_offset, self._by_deadline):
             while heap and heap[0][2].done is None:
                 heapq.heappop(heap)

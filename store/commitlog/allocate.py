@@ -1,9 +1,9 @@
-"""Segments made ahead of their use, so that no append waits for the file system.
+"""Prepares segments in advance, so that no append waits for the file system.
 
 Lives here: ``SegmentAllocator`` and its worker: reserve, map or borrow a write buffer, write zeros under SYNC_FLUSH,
 warm up.
-Without ``warm_maped_file_enable`` pages are not populated ahead: that took 10 to 40 % off the time under the append
-lock and nothing off an append, for 8 MiB of memory (measured with ``MADV_POPULATE_WRITE``, Linux 6.18, ext4).
+Without ``warm_maped_file_enable`` pages are not populated in advance: that saved 10 to 40 % of the time under the
+append lock but nothing of an append, for 8 MiB of memory (measured with ``MADV_POPULATE_WRITE``, Linux 6.18, ext4).
 """
 
 import threading
@@ -30,9 +30,9 @@ _ZERO_ARRAY: Final = np.zeros(1 << 20, np.uint8)
 
 
 class SegmentAllocator:
-    """Prepares at most one segment ahead. ``take`` hands it over, or waits a bounded time for it.
+    """Prepares at most one segment in advance. ``take`` hands it over, or waits a bounded time for it.
 
-    A segment gets its name only when it is whole: what a crash leaves half made has the suffix ``.allocating``.
+    A segment gets its name only when it is complete: one left unfinished by a crash has the suffix ``.allocating``.
     """
 
     def __init__(
@@ -79,8 +79,8 @@ class SegmentAllocator:
         self._worker = self._runner.start("allocate-segment", self.step, first_after_ms=None)
 
     def stop(self) -> None:
-        """End the worker and remove a segment that nobody took."""
-        self._urgent = True  # nobody needs zeros or warm pages any more
+        """Stop the worker and remove an unused segment."""
+        self._urgent = True  # zeros and warm pages are no longer needed
         if self._worker is not None:
             self._worker.stop()
             self._worker = None
@@ -90,7 +90,7 @@ class SegmentAllocator:
             self._discard(ready)
 
     def _discard(self, segment: Segment) -> None:
-        """Remove a segment that nobody took."""
+        """Remove an unused segment."""
         buffer = segment.take_buffer()
         if buffer is not None and self._pool is not None:
             self._pool.give_back(buffer)
@@ -98,9 +98,9 @@ class SegmentAllocator:
         self._file_system.remove(segment.path)
 
     def discard_ready(self) -> None:
-        """Remove, durably, a segment that waits to be taken: another one will be the first of the log.
+        """Remove, durably, the prepared segment: another one will be the first of the log.
 
-        Raises ``SegmentNotReady`` when one is being prepared for more than 5 s, and what the disk raises.
+        Raises ``SegmentNotReady`` when its preparation takes more than 5 s, and disk errors.
         """
         with self._changed:
             self._wanted = None
@@ -124,7 +124,7 @@ class SegmentAllocator:
         self._wake()
 
     def take(self, base_offset: int) -> Segment:
-        """Return the segment, open. Raises ``SegmentNotReady`` after 5 s, or what preparing it raised."""
+        """Return the segment, open. Raises ``SegmentNotReady`` after 5 s, or the error of its preparation."""
         with self._changed:
             if not self._is_ready(base_offset):
                 self.waited += 1
@@ -161,7 +161,7 @@ class SegmentAllocator:
             self._worker.wake()
 
     def step(self) -> float | None:
-        """Do what was asked for."""
+        """Prepare the requested segment."""
         with self._changed:
             base_offset = self._wanted
             ready = self._ready
@@ -200,13 +200,13 @@ class SegmentAllocator:
                 f"all {self._pool.size} buffers are in use",
                 hint="the commit is behind, or the pool is too small: store.transient_store_pool_size",
             )
-        # Asked first: a reservation that fails has taken all there was for a moment, from consume queues and others.
+        # Checked first: a failing reservation would briefly take all space from consume queues and other files.
         free_bytes, total_bytes = self._file_system.free_bytes(self._directory)
         if total_bytes > 0 and not self._limits.has_room(free_bytes):
             raise StoreFull(
                 "create mapped file failed",
                 why=f"{self._directory}: {self._limits.no_room(free_bytes)}",
-                hint="free space on the store's file system; sends then go on by themselves. A new store can be given "
+                hint="free space on the store's file system; sends then resume by themselves. A new store can be given "
                 "smaller files",
             )
         path = f"{self._directory}/{segment_name(base_offset)}"
@@ -241,9 +241,9 @@ class SegmentAllocator:
         return segment
 
     def _write_zeros_to(self, file: StoreFile) -> None:
-        """Write every block once and sync: a later sync then needs no change of metadata, which is about half its time.
+        """Write every block once and sync: a later sync then changes no metadata, which is about half its time.
 
-        Whoever waits for the segment gets it as far as it is: the rest reads as zeros, too.
+        An append that waits for the segment gets it before this is finished: the rest reads as zeros, too.
         """
         for at in range(0, self._segment_bytes, len(_ZEROS)):
             if self._urgent:
@@ -255,8 +255,8 @@ class SegmentAllocator:
     def _warm_up(self, segment: Segment) -> None:
         """Touch every page of the map (RocketMQ DefaultMappedFile.warmMappedFile), then lock it in RAM.
 
-        In slices, by a copy that releases the GIL, and never longer than nobody waits for the segment. Under SYNC_FLUSH
-        what became dirty is synced now and then, so that it is not all left to the first sync of a message.
+        In slices, by a copy that releases the GIL, and only until an append waits for the segment. Under SYNC_FLUSH
+        dirty pages are synced now and then, so that the first sync of a message does not have to write them all.
         """
         mapped = segment.map
         assert mapped is not None
@@ -292,5 +292,5 @@ class SegmentAllocator:
         if self._memory is not None:
             try:
                 self._memory.unlock(view)
-            except OSError as error:  # the map goes with its last user, and its lock with it
+            except OSError as error:  # the lock ends with the map, which ends with its last user
                 self._log.warning("segment_not_unlocked", why=error.strerror or str(error))

@@ -1,7 +1,7 @@
 """The one lock around every append.
 
-Lives here: ``AppendLock``: how long its present holder has had it, when that counts as page cache busy, the wait that
-gives up then, and the longest holds of the last minute.
+Lives here: ``AppendLock``: its present hold time, the limit above which the page cache counts as busy, the wait that
+then gives up, and the longest holds of the last minute.
 """
 
 import threading
@@ -14,21 +14,21 @@ from pocketmq.store.errors import PageCacheBusy
 BUSY_GUARD_MS: Final = 10_000_000
 """A hold above it does not count as busy (RocketMQ DefaultMessageStore.isOSPageCacheBusy, 5.3)."""
 WAIT_LIMITS_MAX: Final = 5
-"""A waiter gives up after this many times the busy limit, even if each holder before it was quick enough."""
+"""A waiter gives up after this many times the busy limit, even if each holder before it stayed below the limit."""
 _LOOK_NS: Final = 50_000_000
 _SLOT_NS: Final = 10_000_000_000
 _SLOTS: Final = 6
 
 
 class AppendLock:
-    """A mutex used by ``with`` only, so that its marker is set and reset in one place, whatever is raised inside.
+    """A mutex used only by ``with``, so that its marker is set and reset in one place, even after an exception.
 
     ``with lock`` is for appends: it raises ``PageCacheBusy`` when the present holder has had the lock for more than
     ``busy_limit_ms``, before the wait or during it. ``with lock.patient`` waits as long as it takes.
 
-    ``held_since_ns``: monotonic time at which the present holder entered, 0 when free; who holds the lock may read it
-    as its own. Totals count finished holds, ``busy_episodes`` those that were longer than the limit,
-    ``busy_refusals`` the waiters that gave up. All methods but the two ways in never wait.
+    ``held_since_ns``: monotonic time at which the present holder entered, 0 when free; for the holder, its own start.
+    Totals count finished holds, ``busy_episodes`` those longer than the limit, ``busy_refusals`` the waiters that gave
+    up. Only the two ways in ever wait.
     """
 
     __slots__ = (
@@ -99,9 +99,9 @@ class AppendLock:
                     "page cache busy",
                     why=f"an append has held the lock for {held_ns // 1_000_000} ms, this one has waited for "
                     f"{waited_ns // 1_000_000} ms; the limit is {limit_ns // 1_000_000} ms",
-                    hint="the disk is slow or stands still; see store.os_page_cache_busy_timeout_mills",
+                    hint="the disk is slow or hangs; see store.os_page_cache_busy_timeout_mills",
                 )
-            # Looked at again now and then, for the holder may be another one by now, and 1 ms behind its limit.
+            # Checked repeatedly: by then another thread may hold the lock, and exceed its limit 1 ms later.
             if self._lock.acquire(timeout=min(_LOOK_NS, limit_ns - held_ns + 1_000_000) / 1e9):
                 return
 
@@ -134,15 +134,15 @@ class AppendLock:
         self._slot = slot
         self._slot_end_ns = (slot + 1) * _SLOT_NS
 
-    # ---- seen from outside, without waiting
+    # ---- statistics, without waiting
 
     def held_ns(self) -> int:
-        """Return how long the present holder has had the lock, 0 when it is free."""
+        """Return how long the lock has been held, 0 when it is free."""
         since_ns = self.held_since_ns
         return self._monotonic_ns() - since_ns if since_ns else 0
 
     def is_busy(self) -> bool:
-        """Tell whether the present holder has had the lock for longer than the limit (and below RocketMQ's guard)."""
+        """Return whether the lock has been held for longer than the limit (and below RocketMQ's guard)."""
         return self._limit_ns < self.held_ns() < self._guard_ns
 
     def longest_hold_ns(self) -> int:
@@ -158,7 +158,7 @@ class AppendLock:
 
 
 class _Patient:
-    """The other way into an ``AppendLock``; out of it by the same exit."""
+    """The other way into an ``AppendLock``; the exit is the same."""
 
     __slots__ = ("_lock",)
 

@@ -1,16 +1,16 @@
 """Checksums of append groups, beside the log.
 
-RocketMQ's CRC covers only the body of a record. Each group is checksummed once after it was patched, so that recovery,
-``log verify`` and replication notice a change of any byte, at memory speed.
+RocketMQ's CRC covers only the body of a record. Each group gets one checksum after its offsets are filled in, so that
+recovery, ``log verify`` and replication detect a change of any byte, at memory speed.
 
-Lives here: the files ``checksums/<base offset of the segment>`` and their entries. Nothing depends on an entry being
-there: bytes without one are checked record by record.
+Lives here: the files ``checksums/<base offset of the segment>`` and their entries. Entries are optional: bytes without
+one are checked record by record.
 
 An entry is 20 bytes, big-endian::
 
     u64 physical offset   u32 length   u32 crc32 of the bytes   u32 check of this entry
 
-The check tells an entry from garbage, zeros and torn writes; a bad one is skipped, those behind it still count.
+The check separates an entry from garbage, zeros and torn writes; a bad one is skipped, later ones still count.
 """
 
 import threading
@@ -27,7 +27,7 @@ from pocketmq.store.errors import StoreError
 CHECKSUM_ENTRY: Final = np.dtype([("offset", ">u8"), ("length", ">u4"), ("crc", ">u4"), ("check", ">u4")])
 CHECKSUM_ENTRY_BYTES: Final = 20
 PENDING_MAX: Final = 65_536
-"""Entries that wait for the next write; beyond it they are dropped (their bytes then are checked record by record)."""
+"""Entries waiting for the next write; further ones are dropped (their bytes are then checked record by record)."""
 
 Entries = NDArray[np.void]
 
@@ -83,7 +83,7 @@ class ChecksumLog:
         return f"{self.directory}/{segment_name(base_offset)}"
 
     def add(self, offset: int, length: int, crc: int) -> None:
-        """Note a group; it must lie within one segment."""
+        """Record a group; it must lie within one segment."""
         with self._lock:
             if len(self._pending) < PENDING_MAX:
                 self._pending.append((offset, length, crc))
@@ -91,7 +91,7 @@ class ChecksumLog:
                 self.dropped += 1
 
     def write(self) -> None:
-        """Append what was noted to the files. Raises ``StoreError``; the entries are lost then, which costs speed."""
+        """Append the recorded entries to the files. Raises ``StoreError``; lost entries only cost speed."""
         with self._lock:
             pending, self._pending = self._pending, []
         if not pending:
@@ -113,7 +113,7 @@ class ChecksumLog:
             path = self._path(base_offset)
             try:
                 file = self._file_system.open(path, create=True)
-            except FileNotFoundError:  # somebody has removed the directory
+            except FileNotFoundError:  # the directory has been removed
                 self._file_system.make_dirs(self.directory)
                 file = self._file_system.open(path, create=True)
             size = file.size()
@@ -135,9 +135,9 @@ class ChecksumLog:
         return dict(sorted((offset, (length, crc)) for offset, length, crc in rows))
 
     def finished_end(self, offset: int) -> int:
-        """Return the end of the last group that an entry names in the segment of ``offset`` or behind; 0 if none.
+        """Return the end of the last group with an entry in the segment of ``offset`` or later; 0 if none.
 
-        An entry is written after its group is complete, so what it names was finished, whatever is there now.
+        An entry is written after its group is complete, so that group was finished, whatever is there now.
         """
         end = 0
         for name in self._file_system.list(self.directory):
@@ -146,7 +146,7 @@ class ChecksumLog:
         return end
 
     def cut(self, end_offset: int) -> None:
-        """Remove the entries of bytes at or beyond ``end_offset``, durably, so that none outlives what it described."""
+        """Remove the entries of bytes at or beyond ``end_offset``, durably, so that none outlives its bytes."""
         self.close()
         changed = False
         for name in self._file_system.list(self.directory):
@@ -182,10 +182,10 @@ class ChecksumLog:
 
 
 class HeldChecksums:
-    """Checksums of groups that are appended but not yet committed: an entry is handed on only when its bytes are in the
-    log's file, since an entry of bytes that a killed process took with it would speak of others later.
+    """Checksums of groups that are appended but not yet committed: an entry is passed on only once its bytes are in the
+    log's file, because an entry for bytes lost with a killed process would later describe other bytes.
 
-    In about the order of the log: one that came too early keeps those behind it until its own commit.
+    Roughly in the order of the log: an early entry holds later ones back until its own commit.
 
     Thread-safe, no I/O; beyond ``PENDING_MAX`` entries are dropped.
     """
@@ -197,7 +197,7 @@ class HeldChecksums:
         self._committed_offset = 0
 
     def add(self, offset: int, length: int, crc: int) -> None:
-        """Note a group within one segment; hand it on at once if it is committed already."""
+        """Record a group within one segment; pass it on at once if it is committed already."""
         with self._lock:
             if offset + length > self._committed_offset:
                 if len(self._held) < PENDING_MAX:
@@ -208,7 +208,7 @@ class HeldChecksums:
         self._checksums.add(offset, length, crc)
 
     def release(self, committed_offset: int) -> None:
-        """Hand on what is committed now."""
+        """Pass on the entries of committed bytes."""
         with self._lock:
             self._committed_offset = max(self._committed_offset, committed_offset)
             held, ready = self._held, []

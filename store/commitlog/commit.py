@@ -1,4 +1,4 @@
-"""When the write buffers are written to the log's files.
+"""Schedules the writes of the write buffers to the log's files.
 
 Lives here: ``CommitService`` (RocketMQ CommitRealTimeService).
 """
@@ -19,8 +19,8 @@ class CommitService:
     """Commits if ``commit_commit_log_least_pages`` pages wait, a segment is full, or
     ``commit_commit_log_thorough_interval`` ms have passed since the last commit. Sleeps while nothing waits.
 
-    Looks every ``commit_interval_commit_log`` ms, and with ``wake_commit_when_put_message`` also as soon as an append
-    makes enough pages wait. Appends to an awake service cost a comparison: they wake no thread.
+    Checks every ``commit_interval_commit_log`` ms, and with ``wake_commit_when_put_message`` also as soon as an append
+    completes enough pages. While the service is awake an append costs one comparison and wakes no thread.
     """
 
     def __init__(self, config: StoreConfig, log: CommitLog, clock: Clock) -> None:
@@ -43,13 +43,13 @@ class CommitService:
         self._worker = runner.start("commit-log", self.step, first_after_ms=None)
 
     def stop(self) -> None:
-        """End the worker. What is left is committed by whoever closes the store (``commit_all``)."""
+        """Stop the worker. The rest is committed when the store is closed (``commit_all``)."""
         if self._worker is not None:
             self._worker.stop()
             self._worker = None
 
     def appended(self) -> None:
-        """Hear that something waits to be committed. Any thread; cheap."""
+        """Handle an append that waits to be committed. Any thread; cheap."""
         if self._woken:
             return
         if self._idle:
@@ -61,18 +61,18 @@ class CommitService:
             self._worker.wake()
 
     def step(self) -> float | None:
-        """Commit if it is time; return the ms until the next look, None when nothing waits."""
+        """Commit if it is time; return the ms until the next check, None when nothing waits."""
         self._woken = False
         now_ns = self._clock.monotonic_ns()
         if self._is_due(now_ns):
             try:
                 self._log.commit()
             except StoreError:
-                return self._interval_ns / 1_000_000  # the log has said so; appends are refused meanwhile
+                return self._interval_ns / 1_000_000  # logged already; appends are refused meanwhile
             self._last_commit_ns = now_ns
         if self._log.committed_offset == self._log.appended_offset:
             self._idle = True
-            if self._log.committed_offset == self._log.appended_offset:  # one that came before _idle has not woken it
+            if self._log.committed_offset == self._log.appended_offset:  # an earlier append has not woken it
                 return None
             self._idle = False
         return min(self._interval_ns, max(0, self._last_commit_ns + self._thorough_ns - now_ns)) / 1_000_000
@@ -89,7 +89,7 @@ class CommitService:
         return appended // PAGE_BYTES - committed // PAGE_BYTES >= self._least_pages
 
     def commit_all(self) -> None:
-        """Commit what is left, at most ``LAST_TRIES`` tries. Raises what the last one raised."""
+        """Commit the rest, in at most ``LAST_TRIES`` attempts. Raises the error of the last one."""
         for tries_left in reversed(range(LAST_TRIES)):
             try:
                 self._log.commit()

@@ -108,7 +108,7 @@ class CommitLog:
     # ---- life
 
     def open_at(self, end_offset: int, last_store_timestamp: int, last_group_offset: int) -> None:
-        """Continue behind ``end_offset``, the end of what recovery found good and durable."""
+        """Continue at ``end_offset``, the end of the bytes that recovery found good and durable."""
         assert self._segments.first_offset <= end_offset <= self._segments.end_offset
         self.appended_offset = self.committed_offset = self.flushed_offset = end_offset
         self.last_store_timestamp = self._committed_timestamp = last_store_timestamp
@@ -117,32 +117,32 @@ class CommitLog:
         self._writer.open_at(end_offset)
 
     def accept(self) -> None:
-        """Take appends from here on."""
+        """Accept appends from now on."""
         self._is_open = True
 
     def refuse(self) -> None:
-        """Take no appends any more; returns when none is under way."""
+        """Refuse appends from now on; returns when none is under way."""
         with self.lock.patient:
             self._is_open = False
 
     def leaves_nothing(self) -> bool:
-        """Tell, before ``close``, whether nothing of failed appends is left in the files behind the end."""
+        """Return, before ``close``, whether the files hold no remains of failed appends beyond the end."""
         return self._writer.leaves_nothing
 
     def close(self) -> None:
-        """Give the files back. Flush first."""
+        """Close the files. Flush first."""
         self.refuse()
         self._writer.active = None
         self._segments.close()
 
     @property
     def min_offset(self) -> int:
-        """First offset the log still has."""
+        """The log's first offset."""
         return self._segments.first_offset
 
     @property
     def has_no_segment(self) -> bool:
-        """Whether nothing was ever appended, or no file is left."""
+        """Whether the log has no file: nothing was ever appended, or all files were removed."""
         return len(self._segments) == 0
 
     # ---- append
@@ -194,8 +194,8 @@ class CommitLog:
         )
 
     def _append_locked(self, group: RecordGroup) -> tuple[list[int], int, list[tuple[int, Bytes]]]:
-        """Store the group; return the first queue offset of each section, how many records went into the segment before
-        a roll-over (0: there was none), and (offset, bytes) of what was stored.
+        """Store the group; return the first queue offset of each section, the number of records before a roll-over to
+        the next segment (0: none), and (offset, bytes) of the stored pieces.
         """
         if not self._is_open:
             raise StoreClosed("append refused", why="the store is not open", hint="ask another broker")
@@ -236,11 +236,11 @@ class CommitLog:
         return firsts, split, pieces
 
     def append_raw(self, offset: int, data: Bytes, end_offset: int, store_timestamp: int) -> None:
-        """Put ``data`` as it is at ``offset``, which must be the log's end, and go on at ``end_offset``.
+        """Store ``data`` unchanged at ``offset``, which must be the log's end, and continue at ``end_offset``.
 
-        Whole records within one segment, or its blank end: that may be zeros behind ``data``, which then are not
-        written. ``store_timestamp``: the newest among the records, 0 for a blank. Followers hear of no columns:
-        announce them to the dispatcher. Raises as ``append`` does, and then nothing was stored.
+        Whole records within one segment, or its blank end; zeros of the blank after ``data`` are not written.
+        ``store_timestamp``: the newest among the records, 0 for a blank. Followers get no columns: announce the bytes
+        to the dispatcher. Raises as ``append`` does, and then nothing was stored.
         """
         with self.lock:
             if not self._is_open:
@@ -259,7 +259,7 @@ class CommitLog:
         self._tell_appended([(offset, data)] if store_timestamp else [], end_offset)
 
     def _tell_appended(self, pieces: list[tuple[int, Bytes]], end: int) -> None:
-        """Note the checksums of what was appended, tell those who follow the log's watermarks."""
+        """Record the checksums of the appended pieces, notify the followers of the watermarks."""
         if self._checksums is not None:
             note = self._checksums if self._held is None or self.committed_offset >= end else self._held
             for offset, data in pieces:
@@ -288,7 +288,7 @@ class CommitLog:
         )
 
     def _advance(self, end: int, is_buffered: bool) -> None:
-        """Move the appended and, if nothing of it is in a write buffer, the committed watermark."""
+        """Move the appended watermark and, unless some bytes are in a write buffer, the committed one."""
         before = self.appended_offset
         assert end > before
         assert self.flushed_offset <= self.committed_offset <= before
@@ -300,8 +300,8 @@ class CommitLog:
         self._writer.prepare_ahead(before, end)
 
     def forget_queues(self, topic: str, remove: Callable[[int], None]) -> None:
-        """Start the queues of a deleted topic anew; ``remove(end_offset)`` takes away its consume queues while nothing
-        can be appended.
+        """Restart the queues of a deleted topic; ``remove(end_offset)`` removes its consume queues while appends are
+        blocked.
         """
         with self.lock.patient:
             remove(self.appended_offset)
@@ -314,10 +314,10 @@ class CommitLog:
     # ---- commit
 
     def commit(self) -> int:
-        """Write what was appended from the write buffers to the files, make it readable; return the committed offset.
+        """Write appended bytes from the write buffers to the files, make them readable; return the committed offset.
 
-        One commit runs at a time, others wait for it. Raises ``StoreError``: what could not be written stays in its
-        buffer and is not committed; appends are refused with ``CommitFailing`` until a later commit succeeds.
+        One commit runs at a time, others wait for it. Raises ``StoreError``: unwritten bytes stay in their buffer and
+        are not committed; appends are refused with ``CommitFailing`` until a later commit succeeds.
         """
         if self.committed_offset == self.appended_offset:
             return self.committed_offset
@@ -341,7 +341,7 @@ class CommitLog:
         return committed
 
     def _commit_one(self, end: int, store_timestamp: int) -> None:
-        """Commit up to ``end`` or the end of the first segment concerned, whose buffer then is free."""
+        """Commit up to ``end`` or the end of the first segment involved, whose buffer is then free."""
         start = self.committed_offset
         segment = self._segments.find(start)
         assert segment is not None
@@ -362,7 +362,7 @@ class CommitLog:
                 self._pool.give_back(buffer)
 
     def _advance_committed(self, end: int, store_timestamp: int) -> None:
-        """Move the committed watermark forward. Two may: the commit, and an append past the buffers."""
+        """Move the committed watermark forward. Called by the commit and by appends that bypass the buffers."""
         with self._watermark_lock:
             if end > self.committed_offset:
                 assert self.flushed_offset <= self.committed_offset
@@ -375,13 +375,13 @@ class CommitLog:
         return CommitFailing(
             "service not available",
             why=f"the write buffers cannot be written to the log: {self.commit_failed_by}",
-            hint="it is tried again; what was acknowledged waits in memory",
+            hint="the broker tries again; acknowledged messages wait in memory",
             cause=self.commit_failed_by.cause,
         )
 
     @property
     def committed_store_timestamp(self) -> int:
-        """A store time, in ms, that no committed record is later than, but for the ms of an append under way."""
+        """A store time in ms: no committed record is later, except within the ms of an append under way."""
         return self.last_store_timestamp if self._pool is None else self._committed_timestamp
 
     # ---- flush
@@ -426,8 +426,8 @@ class CommitLog:
         self.flushed_offset = end
 
     def fence(self, error: StoreError) -> None:
-        """Accept nothing more, because of ``error``: another sync of the store has failed, or will never be tried. What
-        was not flushed is never acknowledged. Waits for a flush under way.
+        """Accept nothing more because of ``error``: another sync of the store has failed, or will never be tried.
+        Unflushed bytes are never acknowledged. Waits for a flush under way.
         """
         with self._flush_lock:
             self._fence(error)
@@ -440,12 +440,12 @@ class CommitLog:
                 error=str(error),
                 flushed_offset=self.flushed_offset,
                 committed_offset=self.committed_offset,
-                what_to_do="repair the disk, then restart the broker; until then sends are refused and reads go on",
+                what_to_do="repair the disk, then restart the broker; until then sends are refused and reads continue",
             )
 
     @property
     def fence_error(self) -> StoreFenced | None:
-        """Why nothing is accepted any more; None as long as no sync has failed."""
+        """Why nothing is accepted; None while no sync has failed."""
         return None if self.fenced_by is None else self._fence_error()
 
     def _fence_error(self) -> StoreFenced:
@@ -453,7 +453,7 @@ class CommitLog:
         return StoreFenced(
             "service not available",
             why=f"a sync failed: {self.fenced_by}",
-            hint="repair the disk and restart the broker; reads go on",
+            hint="repair the disk and restart the broker; reads continue",
         )
 
     # ---- reads
@@ -477,7 +477,7 @@ class CommitLog:
                     self._segments.for_read(segment)
                 segment.read_into(position, out[done : done + part])
             except FileNotFoundError as error:
-                if self._segments.find(offset + done) is not segment:  # retention was faster
+                if self._segments.find(offset + done) is not segment:  # retention has removed it
                     raise self._removed(offset + done) from error
                 raise translated(error, "a segment is gone", segment.path) from error
             done += part
@@ -490,14 +490,6 @@ class CommitLog:
         out = np.empty(length, np.uint8)
         self.read_into(offset, out)
         return out
-
-    def read_ranges(self, offsets: Int64s, lengths: Int64s, out: Bytes) -> None:
-        """Fill ``out`` with ranges, one behind the other."""
-        at = 0
-        for offset, length in zip(offsets.tolist(), lengths.tolist(), strict=True):
-            self.read_into(offset, out[at : at + length])
-            at += length
-        assert at == out.size
 
     def walk(self, from_offset: int, to_offset: int) -> Iterator[RecordGroup]:
         """Yield the records between two boundaries as groups of about 1 MiB; see ``LogReader.groups``."""

@@ -1,7 +1,7 @@
 """The timed flush of the log, and the writing of group checksums.
 
 Lives here: ``FlushService``: when to flush under ASYNC_FLUSH (RocketMQ FlushRealTimeService). Under SYNC_FLUSH it only
-writes the checksums and syncs what nobody waits for.
+writes the checksums and syncs bytes that no send waits for.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ class FlushService:
         logger: EventLog,
         on_step: Callable[[], None] | None = None,
     ) -> None:
-        """``on_step`` is called at each look, while there is something to flush."""
+        """``on_step`` is called at each check, while there is something to flush."""
         self._on_step = on_step
         self._log = log
         self._checksums = checksums
@@ -46,21 +46,19 @@ class FlushService:
         self._worker: Worker | None = None
 
     def start(self, runner: Runner) -> None:
-        """Start the worker; what is in the log now counts as done."""
+        """Start the worker; the present content of the log counts as flushed."""
         self._last_flush_ns = self._clock.monotonic_ns()
         self._checksummed_offset = self._log.committed_offset
         self._worker = runner.start("flush-commit-log", self.step, first_after_ms=None)
 
     def stop(self) -> None:
-        """End the worker. What is left is flushed by whoever closes the store."""
+        """Stop the worker. The rest is flushed when the store is closed."""
         if self._worker is not None:
             self._worker.stop()
             self._worker = None
 
     def committed(self) -> None:
-        """Hear that the committed offset moved. Cheap: wakes only a sleeping worker, or each time if flushes are not
-        timed.
-        """
+        """Handle a moved committed offset. Cheap: wakes only a sleeping worker, or always if flushes are not timed."""
         if self._idle:
             self._idle = False
             self._last_step_ns = self._clock.monotonic_ns()
@@ -70,14 +68,14 @@ class FlushService:
             self._worker.wake()
 
     def step(self) -> float | None:
-        """Flush if it is time; return the ms until the next look, None when nothing is left to flush."""
+        """Flush if it is time; return the ms until the next check, None when nothing is left to flush."""
         now_ns = self._clock.monotonic_ns()
         wait_ns = self._last_step_ns + self._interval_ns - now_ns
         if wait_ns > 0 and self._is_timed:
             return wait_ns / 1_000_000
         self._last_step_ns = now_ns
         is_fenced = False
-        if self._is_due(now_ns):  # first: the flush is what was promised, nothing else may keep it from its time
+        if self._is_due(now_ns):  # first: nothing else may delay the promised flush
             try:
                 self._log.flush()
             except StoreFenced:
@@ -88,11 +86,11 @@ class FlushService:
         if self._on_step is not None:
             self._on_step()
         if is_fenced:
-            return None  # the log takes no more appends, so nobody wakes this
+            return None  # the log accepts no more appends, so there is nothing to wake for
         if not self._is_done():
             return self._interval_ns / 1_000_000
         self._idle = True
-        if self._is_done():  # looked at again: a commit before _idle was set has not woken it
+        if self._is_done():  # checked again: a commit before _idle was set has not woken it
             return None
         self._idle = False
         return self._interval_ns / 1_000_000
@@ -112,7 +110,7 @@ class FlushService:
         return now_ns - self._last_flush_ns >= self._thorough_ns
 
     def write_checksums(self) -> None:
-        """Write what the append noted; a failure costs only speed at the next recovery, and is told, never raised."""
+        """Write the checksums of appended groups; a failure only slows the next recovery, and is logged, not raised."""
         committed = self._log.committed_offset
         if self._checksums is not None:
             try:

@@ -1,6 +1,6 @@
 """Group commit: many waiting sends, one sync.
 
-Lives here: ``GroupCommit``, which syncs for those who wait.
+Lives here: ``GroupCommit``, which syncs for waiting sends.
 """
 
 from collections import deque
@@ -15,11 +15,11 @@ from pocketmq.store.waiters import Done, Waiters
 
 
 class GroupCommit:
-    """Syncs as soon as somebody waits; one sync serves all that were appended before it began.
+    """Syncs as soon as a send waits; one sync serves all sends appended before it began.
 
-    Two workers: one syncs, the other tells those whose time is over, also while a sync hangs, and those whom a sync has
-    served while the next one runs: with 64 in flight and syncs of 5 ms telling them first made the disk wait for a
-    third of the time (bench/own/sync_flush.py).
+    Two workers: one syncs; the other answers sends whose deadline has passed, even while a sync hangs, and those served
+    by the last sync while the next one runs: with 64 in flight and syncs of 5 ms, answering them first left the disk
+    idle for a third of the time (bench/own/sync_flush.py).
     """
 
     def __init__(self, log: CommitLog, clock: Clock, timeout_ms: int, logger: EventLog) -> None:
@@ -40,7 +40,7 @@ class GroupCommit:
         self._watcher = runner.start("group-commit-watch", self.watch, first_after_ms=None)
 
     def stop(self) -> None:
-        """Sync a last time for those who wait, then end the workers."""
+        """Sync a last time for waiting sends, then stop the workers."""
         if self._worker is not None:
             self._worker.stop()
             self.step()
@@ -52,7 +52,7 @@ class GroupCommit:
         self._call(self.waiters.leave_all(), PutStatus.FLUSH_DISK_TIMEOUT)
 
     def wake(self) -> None:
-        """Ask for a sync without waiting for it (RocketMQ: WAIT=false)."""
+        """Request a sync without waiting for it (RocketMQ: WAIT=false)."""
         if self._worker is not None:
             self._worker.wake()
 
@@ -68,7 +68,7 @@ class GroupCommit:
             self._watcher.wake()
 
     def step(self) -> float | None:
-        """Sync once if there is anything to sync; tell those it serves, or have them told."""
+        """Sync once if there is anything to sync; answer the sends it serves, here or in the other worker."""
         try:
             flushed_offset = self._log.flush()
         except StoreFenced:
@@ -78,7 +78,7 @@ class GroupCommit:
         self.served += len(served)
         others_wait = len(self.waiters) > 0
         if self._watcher is None or not (others_wait or len(served) > 1 or self._to_tell):
-            self._call(served, PutStatus.PUT_OK)  # no other thread is quicker for a single one
+            self._call(served, PutStatus.PUT_OK)  # for a single send no other thread is quicker
         elif served:
             self._to_tell.append(served)
             self._watcher.wake()
@@ -93,7 +93,7 @@ class GroupCommit:
             self._call(served, PutStatus.PUT_OK)
 
     def watch(self) -> float | None:
-        """Tell whom a sync has served and those whose deadline is over; return the ms until the next one."""
+        """Answer sends served by a sync and those whose deadline has passed; return the ms until the next deadline."""
         self._tell_served()
         now_ns = self._clock.monotonic_ns()
         expired = self.waiters.expire(now_ns)

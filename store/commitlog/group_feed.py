@@ -1,11 +1,10 @@
-"""What happens between an append and those who follow it: columns handed on in memory, or read again from the log.
+"""Passes appended groups to the followers of the log: as columns in memory, or read again from the log.
 
-Lives here: the columns a follower needs of one appended group, the bounded queue of them, and the filling of its
+Lives here: the columns that a follower needs of one appended group, the bounded queue of them, and the filling of its
 holes from the log. The dispatcher and the key index each own one feed.
 
-Nothing is lost when the queue is full: the group is dropped, its follower sees a hole between its own position and
-the next group, and reads those bytes from the log. The group that comes from the log has the same columns as the one
-that was dropped.
+Nothing is lost when the queue is full: the group is dropped, its follower finds a hole between its own position and the
+next group, and reads those bytes from the log. A group read from the log has the same columns as the dropped one.
 """
 
 import threading
@@ -26,7 +25,7 @@ _GROUP_BYTES = 512  # objects and array headers
 
 
 class LogSource(Protocol):
-    """What the followers of a log read of it; ``CommitLog`` is one."""
+    """The reads of a log that its followers need; ``CommitLog`` is one."""
 
     @property
     def min_offset(self) -> int:
@@ -48,11 +47,11 @@ class LogSource(Protocol):
 
 
 class LogColumns:
-    """The columns of one group of records in the log, without the records: what dispatch and index need.
+    """The columns of one group of records in the log, without the records, for dispatch and index.
 
     Arrays have one row per record, in log order. ``store_timestamps`` is None when all rows have ``store_timestamp``
-    (ms). ``start`` and ``end`` are physical offsets in bytes; ``cost_bytes`` is what keeping this object holds in
-    memory.
+    (ms). ``start`` and ``end`` are physical offsets in bytes; ``cost_bytes`` is the memory that this object keeps in
+    use.
     """
 
     __slots__ = (
@@ -136,7 +135,7 @@ class GroupFeed:
 
     @property
     def records(self) -> int:
-        """Rows that wait in memory."""
+        """Rows waiting in memory."""
         return self._records
 
     @property
@@ -145,14 +144,14 @@ class GroupFeed:
         return self._known_end
 
     def announce(self, end_offset: int) -> None:
-        """Say that the log holds records up to ``end_offset`` whose columns nobody offers: they are read from the
-        log.
+        """Announce that the log holds records up to ``end_offset`` whose columns will not be offered: they are read
+        from the log.
         """
         with self._lock:
             self._known_end = max(self._known_end, end_offset)
 
     def offer(self, columns: LogColumns) -> bool:
-        """Queue the columns of the next group; return False if there was no room (they will come from the log)."""
+        """Queue the columns of the next group; return False if there is no room (they are then read from the log)."""
         with self._lock:
             self._known_end = max(self._known_end, columns.end)
             cost_bytes = self._bytes + columns.cost_bytes
@@ -165,14 +164,14 @@ class GroupFeed:
         return True
 
     def clear(self, known_end: int = 0) -> None:
-        """Forget what waits, as after a truncation of the log to ``known_end``."""
+        """Drop the queued groups, as after a truncation of the log to ``known_end``."""
         with self._lock:
             self._groups.clear()
             self._bytes = self._records = 0
             self._known_end = known_end
 
     def take(self, next_offset: int, limit_offset: int, records_max: int) -> tuple[list[LogColumns], int]:
-        """Return the groups that follow ``next_offset`` and end at or below ``limit_offset``, and the offset behind
+        """Return the groups that follow ``next_offset`` and end at or below ``limit_offset``, and the offset after
         them.
 
         At least one group if there is one; no further group once ``records_max`` rows are reached. Groups that end at
@@ -210,7 +209,7 @@ class GroupFeed:
                 reread, next_after = self._reread(next_offset, hole_end, limit_offset, records_max - records)
             except Exception:
                 if taken:
-                    break  # hand over what is here; the next call meets the error again
+                    break  # return the groups at hand; the next call will meet the error again
                 raise
             taken += reread
             records += sum(columns.count for columns in reread)
@@ -222,7 +221,7 @@ class GroupFeed:
     def _reread(
         self, next_offset: int, hole_end: int, limit_offset: int, records_max: int
     ) -> tuple[list[LogColumns], int]:
-        start = max(next_offset, self._log_source.min_offset)  # retention may have been faster
+        start = max(next_offset, self._log_source.min_offset)  # retention may have removed the beginning
         to_offset = min(hole_end, limit_offset)
         taken: list[LogColumns] = []
         records = 0
@@ -237,13 +236,13 @@ class GroupFeed:
                 start = columns.end
                 if records >= records_max:
                     return taken, start
-        except CorruptRecord as error:  # as RocketMQ's master: say so, and go on behind it
+        except CorruptRecord as error:  # as RocketMQ's master: log it, and continue after it
             if to_offset < hole_end:
                 return taken, start  # perhaps only cut off by the committed limit
             if self._on_damage is None:
                 raise
             self._on_damage(start, to_offset, error)
             return taken, to_offset
-        # Nothing more was there. A hole's own end is a boundary between records (behind a blank, perhaps); the
-        # committed limit need not be one, and then the position stays behind the last whole record.
+        # No more records. A hole's own end is a boundary between records (perhaps after a blank); the committed limit
+        # need not be one, and then the position stays after the last whole record.
         return taken, hole_end if hole_end <= limit_offset else start

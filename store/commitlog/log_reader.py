@@ -22,7 +22,7 @@ _SIZE_MAGIC = struct.Struct(">II")
 
 @dataclass(slots=True, frozen=True)
 class DamagedRange:
-    """Bytes [start, end) of the log that are no good record, with good ones behind them. They stay as they are."""
+    """Bytes [start, end) of the log that are no good record, followed by good ones. They stay as they are."""
 
     start: int
     end: int
@@ -30,7 +30,7 @@ class DamagedRange:
 
 
 def chain_end(view: memoryview, at: int, end: int) -> int:
-    """Follow sizes and magics of records from ``at``; return where the last one that ends at or below ``end`` ends."""
+    """Follow sizes and magics of records from ``at``; return the end of the last one that ends at or below ``end``."""
     unpack = _SIZE_MAGIC.unpack_from
     while end - at >= RECORD_BYTES_MIN:
         size, magic = unpack(view, at)
@@ -71,7 +71,7 @@ class LogReader:
         """Yield the records of [from_offset, to_offset) as groups; both must be boundaries between records.
 
         Blank ends of segments and known damage are skipped. Raises ``CorruptRecord`` (its offset is in ``why``) at
-        bytes that are neither, after it has yielded what is before them.
+        other bytes without a record, after it has yielded all records before them.
         """
         at = from_offset
         while at < to_offset:

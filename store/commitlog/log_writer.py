@@ -1,6 +1,6 @@
-"""How the bytes of a group get into the segments of the log.
+"""Writes the bytes of a group into the segments of the log.
 
-Lives here: ``LogWriter``: which segment takes what, roll-over with its blank end, what a failed write leaves behind.
+Lives here: ``LogWriter``: the choice of the segment, roll-over with its blank end, clean-up after a failed write.
 """
 
 import struct
@@ -27,12 +27,12 @@ Bytes = NDArray[np.uint8]
 class LogWriter:
     """Stores groups at the end of the log. Its owner calls it under the append lock, one call at a time.
 
-    ``active``: the segment that holds the end of the log, open; None as long as there is none.
-    ``names_unsynced``: a segment was added since the owner last synced the directory and set it back.
+    ``active``: the segment that holds the end of the log, open; None while there is none.
+    ``names_unsynced``: a segment was added since the owner last synced the directory and reset this flag.
     """
 
     def __init__(self, segments: SegmentQueue, allocator: SegmentAllocator, mapped: bool, error_log: EventLog) -> None:
-        """``mapped``: how the segment that ``open_at`` goes on with is written."""
+        """``mapped``: whether ``open_at`` maps the segment at which it continues."""
         self.active: Segment | None = None
         self.names_unsynced = False
         self._segments = segments
@@ -43,7 +43,7 @@ class LogWriter:
         self._prepare_at_bytes = segments.segment_bytes // PREPARE_AT_FRACTION
 
     def open_at(self, end_offset: int) -> None:
-        """Go on at ``end_offset``."""
+        """Continue at ``end_offset``."""
         self.names_unsynced = True
         active = self._segments.find(end_offset)
         if active is not None:
@@ -55,14 +55,14 @@ class LogWriter:
             self._allocator.request(active.end_offset)
 
     def prepare_ahead(self, before: int, end: int) -> None:
-        """Ask for the next segment if the step from ``before`` to ``end`` makes it near."""
+        """Request the next segment if the step from ``before`` to ``end`` crosses the threshold."""
         active = self.active
         assert active is not None
         if before < active.base_offset + self._prepare_at_bytes <= end:
             self._allocator.request(active.end_offset)
 
     def place(self, group: RecordGroup, start: int) -> tuple[Segment, Segment | None, int, int]:
-        """Find room for a group at ``start``, the end of the log. Raises what making a segment raises.
+        """Find room for a group at ``start``, the end of the log. Raises the errors of making a segment.
 
         Returns (segment, None, 0, 0) when all of it goes there, else (segment, the following one, how many of the
         records still go into the first, their bytes).
@@ -80,8 +80,8 @@ class LogWriter:
         return segment, following, split, int(ends[split - 1]) if split else 0
 
     def segment_at(self, start: int) -> Segment:
-        """Return the segment, open, that takes bytes at ``start``, the end of the log, as they are (``raw_append``).
-        Raises what making a segment raises.
+        """Return the segment, open, for raw bytes at ``start``, the end of the log (``raw_append``). Raises the errors
+        of making a segment.
         """
         segment = self.active
         if segment is None or start == segment.end_offset:
@@ -92,7 +92,7 @@ class LogWriter:
         return segment
 
     def start_at(self, offset: int) -> None:
-        """Have the first segment of a log without bytes begin at ``offset``."""
+        """Make the first segment of an empty log begin at ``offset``."""
         self.active = None
         self._unclean.clear()
         while len(self._segments):  # never a gap: the next start would refuse it
@@ -101,7 +101,7 @@ class LogWriter:
         self._allocator.request(offset)
 
     def store(self, segment: Segment, start: int, *parts: Bytes) -> None:
-        """Store ``parts`` back to back; after an error, which no buffer raises, nothing of them stays."""
+        """Store ``parts`` back to back; after an error, which no buffer raises, nothing of them is left."""
         position = at = start - segment.base_offset
         try:
             for part in parts:
@@ -120,11 +120,10 @@ class LogWriter:
         head_bytes: int,
         committed_offset: int,
     ) -> list[tuple[int, Bytes]]:
-        """Store the head with the blank end behind it, then the tail, or nothing; return (offset, bytes) of both in log
-        order.
+        """Store the head, its blank end and the tail, or nothing; return (offset, bytes) of both in log order.
 
-        When the head goes to a write buffer and the tail does not, the head and all that waits before it are written at
-        once, under the append lock: else a crash could leave the tail without them.
+        When the head goes to a write buffer and the tail does not, the head and all buffered bytes before it are
+        written at once, under the append lock: else a crash could leave the tail without them.
         """
         blank = np.frombuffer(_BLANK.pack(segment.end_offset - start - head_bytes, MAGIC_BLANK), np.uint8)
         head, tail = buffer[:head_bytes], buffer[head_bytes:]
@@ -142,7 +141,7 @@ class LogWriter:
         return [(start, head), *pieces] if head_bytes else pieces
 
     def _leave_nothing(self, segment: Segment, position: int, length: int) -> None:
-        """Zero what a failed write may have left behind the end: parts of it could come back to life after a crash."""
+        """Zero the remains of a failed write beyond the end: after a crash they could be taken for records."""
         self._unclean.append((segment, position, length))
         try:
             self._clean_up()
@@ -151,7 +150,7 @@ class LogWriter:
 
     @property
     def leaves_nothing(self) -> bool:
-        """Whether nothing of failed appends is left behind the end; tries once more to zero it. At close."""
+        """Whether no remains of failed appends are left beyond the end; tries once more to zero them. At close."""
         try:
             self._clean_up()
         except StoreError:

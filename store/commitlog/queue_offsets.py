@@ -1,4 +1,4 @@
-"""Which offset comes next in each queue, as far as the append is concerned.
+"""The next offset of each queue, from the view of the append.
 
 Lives here: ``QueueOffsets``: the offsets of a group's records in their queues.
 """
@@ -26,7 +26,7 @@ class QueueOffsets:
         self._known: Moved = {}
 
     def assign(self, group: RecordGroup) -> tuple[Int64s, list[int], Moved]:
-        """Return the queue offset of each record, the first of each section, and what to give to ``move`` once the
+        """Return the queue offset of each record, the first of each section, and the argument for ``move`` once the
         group is stored.
 
         A record that enters no queue has offset 0 and moves nothing (RocketMQ CommitLog: PREPARED and ROLLBACK).
@@ -62,11 +62,11 @@ class QueueOffsets:
         return offsets, firsts, moved
 
     def move(self, moved: Moved) -> None:
-        """Go on behind a stored group."""
+        """Continue after a stored group."""
         self._known.update(moved)
 
     def forget(self, topic: str) -> None:
-        """Ask anew for the queues of a topic."""
+        """Forget the queues of a topic: their next offsets are looked up again."""
         for key in [key for key in self._known if key[0] == topic]:
             del self._known[key]
 

@@ -3,10 +3,10 @@
 Lives here: ``Segment``: the only way by which bytes enter the log (``store``, and ``commit`` where a write buffer is in
 between), reads, sync, zeroing, names.
 
-No small copy goes into a map: a page that is not there, or is just being written back, stops the thread that touches
-it for as long as the disk likes, and a copy that holds the GIL stops the whole process, fast failure included. What is
-small is written with ``pwrite``, which always releases the GIL. On Linux and macOS a file's shared map and its reads
-and writes are the same memory.
+No small copy goes into a map: a page that is absent, or just being written back, blocks the thread that touches it for
+as long as the disk takes, and a copy that holds the GIL blocks the whole process, fast failure included. Small data is
+written with ``pwrite``, which always releases the GIL. On Linux and macOS a file's shared map and its reads and writes
+are the same memory.
 """
 
 from collections.abc import Callable
@@ -30,8 +30,7 @@ WRITTEN_WHOLE_BYTES_MAX: Final = 4096
 """Up to this size data is written in one piece instead of copied into a map. CPU time on fresh segments, ext4 and
 tmpfs, against two copies: 0.5 to 0.8 at 250 bytes to 4 KB; a copy with a written head 1.1 to 1.3.
 
-A kill tears such a write only at its end: what is there is a beginning, and nothing lies behind it, as where all is
-written (``append_mode``).
+A kill can only truncate such a write: its beginning is there and nothing follows, as in ``append_mode=written``.
 """
 
 
@@ -79,10 +78,10 @@ class Segment:
         self._buffer: WriteBuffer | None = None
         self.buffered_end = 0
         self.on_seal: Callable[[NDArray[np.uint8]], None] | None = None
-        """Called with the map when it is given back: whoever locked it in RAM unlocks it."""
+        """Called with the map when it is released, so that its lock in RAM can be undone."""
 
     def open(self, mapped: bool, buffer: WriteBuffer | None = None) -> None:
-        """Make ready for ``store``: into ``buffer``, a map, or by writes. Only an empty segment may be buffered."""
+        """Prepare for ``store``: into ``buffer``, a map, or by writes. Only an empty segment may be buffered."""
         if self._append_file is None:
             self._append_file = self._file_system.open(self.path)
         if buffer is not None:
@@ -100,7 +99,7 @@ class Segment:
 
     @property
     def is_buffered(self) -> bool:
-        """Whether what is stored goes to a write buffer and reaches the file by ``commit``."""
+        """Whether stored bytes go to a write buffer and reach the file by ``commit``."""
         return self._buffer is not None
 
     @property
@@ -109,8 +108,8 @@ class Segment:
         return self._map
 
     def store(self, position: int, data: Bytes) -> None:
-        """Put ``data`` at ``position``: a copy into the buffer or map, or a write; into a map only what is large, and
-        its head is written. After an error any part of it may be there, but in a buffer none of it counts.
+        """Store ``data`` at ``position``: copied into the buffer or map, or written; only large data is copied into a
+        map, after which its head is written. After an error any part may be there, but in a buffer none of it counts.
         """
         assert position + len(data) <= self.size_bytes
         buffer = self._buffer
@@ -124,9 +123,9 @@ class Segment:
             if len(data) <= WRITTEN_WHOLE_BYTES_MAX or PAGE_BYTES - 8 < position % PAGE_BYTES < PAGE_BYTES - 4:
                 self._append_file.write_at(position, data)
                 return
-            # The first eight bytes last: where their magic is zero no group was finished (``torn_tail``). A kill can
-            # cut a write where a page ends; half a magic would not be zero, so a group with one on two pages is written
-            # above.
+            # The first eight bytes last: a zero magic means that no group was finished (``torn_tail``). A kill can cut
+            # a write at the end of a page; half a magic would not be zero, so a group whose magic spans two pages is
+            # written above.
             rest = data[HEAD_BYTES:]
             assert len(rest) > GIL_HELD_COPY_BYTES_MAX
             self._map.store(position + HEAD_BYTES, rest)
@@ -136,8 +135,8 @@ class Segment:
             self._append_file.write_at(position, data)
 
     def commit(self, position: int, end: int) -> None:
-        """Write what was stored within [position, end) from the buffer to the file; without a buffer it is there
-        already. After an error any part of it may be there: write it again.
+        """Write the bytes stored within [position, end) from the buffer to the file; without a buffer they are there
+        already. After an error any part may be there: write it again.
         """
         buffer = self._buffer
         end = min(end, self.buffered_end)
@@ -146,7 +145,7 @@ class Segment:
             self._append_file.write_at(position, buffer.array[position:end])
 
     def take_buffer(self) -> WriteBuffer | None:
-        """Return the buffer, which the segment then has no more; the file must have what is wanted of it."""
+        """Detach and return the buffer; its content must be in the file already."""
         buffer, self._buffer = self._buffer, None
         return buffer
 
@@ -168,13 +167,13 @@ class Segment:
         return file
 
     def close_read(self) -> None:
-        """Give the reading handle back; readers that hold it end undisturbed."""
+        """Release the reading handle; readers that hold it finish undisturbed."""
         self._read_file = None
 
     def data_ranges(self) -> list[tuple[int, int]]:
-        """Return the [start, end) positions outside of which all bytes are zero; holes below 1 MiB are not left out.
+        """Return the [start, end) positions outside of which all bytes are zero; holes below 1 MiB are included.
 
-        Ask before reading: reading a hole makes pages for it, and more ahead, which then count as data.
+        Call it before reading: reading a hole creates pages for it, and read-ahead ones, which then count as data.
         """
         file = self.open_for_read()
         ranges: list[tuple[int, int]] = []
@@ -196,13 +195,13 @@ class Segment:
         self.open_for_read().sync()
 
     def seal(self) -> None:
-        """Take no more appends: give map and handle back (they end when nobody uses them any more)."""
+        """Accept no more appends: release map and handle (they end with their last user)."""
         mapped, self._map = self._map, None
         self._append_file = None
         if mapped is not None and self.on_seal is not None:
             self.on_seal(mapped.view())
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release everything."""
         self.seal()
         self.close_read()

@@ -56,8 +56,8 @@ class SegmentQueue:
         """Find the segments on disk; changes nothing there.
 
         Raises ``SegmentSizeMismatch`` when a file has another size than the settings say, ``CorruptStore`` when one is
-        missing in between. Names that are no segment's are ignored, and so is an empty last file (created, not yet
-        reserved when the process died).
+        missing in between. Other names are ignored, and so is an empty last file (created, but not yet reserved when
+        the process died).
         """
         names = [
             name for name in self._file_system.list(self.directory) if len(name) == NAME_DIGITS and name.isdecimal()
@@ -105,10 +105,10 @@ class SegmentQueue:
         return [part for part in self._segments if part.base_offset < end_offset and part.end_offset > start_offset]
 
     def for_read(self, segment: Segment) -> None:
-        """Note that ``segment`` is read; beyond the bound close the handle of the one opened longest ago."""
+        """Record that ``segment`` is read; beyond the bound, close the handle opened longest ago."""
         with self._lock:
             if segment in self._reading or self.find(segment.base_offset) is not segment:
-                return  # the second: retention was faster, and must not find it here again
+                return  # the second: retention has removed it, and it must not be added again
             segment.open_for_read()
             self._reading.append(segment)
             if len(self._reading) > READ_HANDLES_MAX:
@@ -130,11 +130,11 @@ class SegmentQueue:
         return segment
 
     def remove_first(self) -> None:
-        """Remove the oldest of several segments, for good when this returns (retention). Who reads it ends undisturbed;
-        who looks for it from here on does not find it.
+        """Remove the oldest of several segments, durably (retention). Readers that have it finish undisturbed; later
+        ones do not find it.
 
-        Raises what the disk raises: the segment is then there as before, or only its removal is not durable; the next
-        call makes it so first, because a later name may never be gone while an earlier one comes back.
+        Raises disk errors: the segment is then still there, or only its removal is not durable; the next call makes it
+        durable first, because after a crash a later segment must never be gone while an earlier one is back.
         """
         if self._removal_unsynced:
             self._file_system.sync_dir(self.directory)
@@ -161,7 +161,7 @@ class SegmentQueue:
         segment.close()
 
     def close(self) -> None:
-        """Give all handles back."""
+        """Release all handles."""
         for segment in self._segments:
             segment.close()
         with self._lock:

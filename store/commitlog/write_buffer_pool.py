@@ -22,7 +22,7 @@ _WARN_EVERY_NS: Final = 1_000_000_000
 
 
 class WriteBuffer:
-    """One buffer: ``array`` of a segment's size. It is not cleared between two uses: its user knows what it wrote."""
+    """One buffer: ``array`` of a segment's size. Not cleared between two uses: its user knows which bytes it wrote."""
 
     __slots__ = ("array", "is_borrowed")
 
@@ -34,8 +34,8 @@ class WriteBuffer:
 class WriteBufferPool:
     """``size`` buffers of ``buffer_bytes``, of which ``available`` are free now.
 
-    ``borrow`` takes the one that was returned last, because its pages are the warmest; with none left it returns None,
-    it never waits. Thread-safe. ``size`` and ``available`` are plain attributes: reading one takes no lock.
+    ``borrow`` takes the buffer returned last, because its pages are the warmest; with none left it returns None and
+    never waits. Thread-safe. ``size`` and ``available`` are plain attributes: reading one takes no lock.
     """
 
     def __init__(self, size: int, buffer_bytes: int, memory: Memory, clock: Clock, log: EventLog) -> None:
@@ -54,7 +54,7 @@ class WriteBufferPool:
         self._warned_ns = 0
 
     def check(self) -> None:
-        """Raise ``ConfigError`` if the machine has not the memory for the pool now."""
+        """Raise ``ConfigError`` if the machine does not have the memory for the pool now."""
         free_bytes = self._memory.free_bytes()
         wanted_bytes = self.size * self.buffer_bytes
         if free_bytes is not None and wanted_bytes > free_bytes:
@@ -121,7 +121,7 @@ class WriteBufferPool:
             self._log.warning(f"TransientStorePool only remain {left} sheets.", available=left, size=self.size)
 
     def give_back(self, buffer: WriteBuffer) -> None:
-        """Take a borrowed buffer back; its next borrower gets it with whatever is in it."""
+        """Take a borrowed buffer back; its next borrower gets it with its old content."""
         with self._lock:
             assert buffer.is_borrowed, "a buffer returned twice"
             buffer.is_borrowed = False
@@ -130,7 +130,7 @@ class WriteBufferPool:
             assert self.available <= self.size
 
     def close(self) -> None:
-        """Forget the buffers: their memory is free when nobody uses them any more."""
+        """Drop the buffers: their memory is freed with their last user."""
         with self._lock:
             self._free = []
             self.available = 0

@@ -1,4 +1,4 @@
-"""One consume queue: where each message of a (topic, queue) is in the commit log.
+"""One consume queue: the position in the commit log of each message of a (topic, queue).
 
 Lives here: the entry format, the tail in memory, the files, loading and truncating one queue.
 
@@ -29,7 +29,7 @@ BLANK_SIZE: Final = 0x7FFF_FFFF
 TAIL_ENTRIES_MIN: Final = 64
 """Capacity of a queue's first tail: 1,280 bytes, so that 50,000 queues in use cost 64 MB at worst."""
 TAIL_ENTRIES_KEPT: Final = 4096
-"""Written entries that stay in memory behind the end of a busy queue."""
+"""Written entries that stay in memory at the end of a busy queue."""
 _PAGE_ENTRIES: Final = 204
 _WINDOW_ENTRIES: Final = 820  # 16 KiB: one read instead of ten more steps
 
@@ -38,13 +38,11 @@ Bytes = NDArray[np.uint8]
 
 
 class CorruptQueue(CorruptStore):
-    """The files of a consume queue cannot be those of this store: wrong size or wrong name. The log can rebuild
-    them.
-    """
+    """The files of a consume queue do not belong to this store: wrong size or wrong name. The log can rebuild them."""
 
 
 class TailMemory:
-    """Counts the bytes that all tails together hold."""
+    """Counts the bytes of all tails together."""
 
     __slots__ = ("_lock", "used_bytes")
 
@@ -71,7 +69,7 @@ def blanks(count: int) -> Bytes:
 
 
 def is_blank(entries: Entries) -> NDArray[np.bool_]:
-    """Say which entries are padding."""
+    """Return which entries are padding."""
     blank: NDArray[np.bool_] = (entries["size"] == BLANK_SIZE) & (entries["offset"] == 0)
     return blank
 
@@ -135,10 +133,10 @@ class ConsumeQueue:
     # ---- put and read
 
     def put(self, first_offset: int, packed: Bytes) -> int:
-        """Put packed entries whose first has queue offset ``first_offset``; return how many were new.
+        """Put packed entries, the first at queue offset ``first_offset``; return how many were new.
 
-        Entries below ``max_offset`` are there already and are skipped: dispatching twice changes nothing. Entries
-        beyond it leave a gap, which is padded with blanks and logged (see ``_open_gap``). Does no I/O.
+        Entries below ``max_offset`` exist already and are skipped: dispatching twice changes nothing. Entries beyond it
+        leave a gap, which is padded with blanks and logged (see ``_open_gap``). Does no I/O.
         """
         with self._lock:
             max_offset = self.max_offset
@@ -163,7 +161,7 @@ class ConsumeQueue:
             used = (max_offset - first) * ENTRY_BYTES
             end = used + len(packed)
         tail[used:end] = packed
-        self.max_offset = max_offset + len(packed) // ENTRY_BYTES  # last: a reader who sees it sees the bytes
+        self.max_offset = max_offset + len(packed) // ENTRY_BYTES  # last: a reader that sees it sees the bytes
 
     def _grow(self, first: int, tail: Bytes, used: int, more: int) -> tuple[int, Bytes]:
         keep_from = max(first, min(self.written_offset, first + used // ENTRY_BYTES - TAIL_ENTRIES_KEPT))
@@ -172,7 +170,7 @@ class ConsumeQueue:
         while capacity < len(live) + more:
             capacity *= 2
         if capacity < len(live) * 2:
-            capacity *= 2  # else a full tail would move again soon
+            capacity *= 2  # else a full tail would soon move again
         return self._replace_tail(keep_from, live, capacity)
 
     def _replace_tail(self, first: int, live: Bytes, capacity: int) -> tuple[int, Bytes]:
@@ -186,8 +184,8 @@ class ConsumeQueue:
         """Move ``max_offset`` up to ``first_offset``.
 
         The first entry of a new queue is no gap: its file is padded in front, as RocketMQ's. A gap in a queue in use
-        means that entries are missing in the log; below one file it is filled with blanks. A longer one restarts the
-        queue at ``first_offset``: what was before is reachable no more, and the log says so.
+        means that entries are missing in the log; one shorter than a file is filled with blanks. A longer one restarts
+        the queue at ``first_offset``: earlier messages are no longer reachable, which is logged.
         """
         file_entries = self._file_bytes // ENTRY_BYTES
         missing = first_offset - self.max_offset
@@ -257,9 +255,9 @@ class ConsumeQueue:
     # ---- files
 
     def write(self) -> int:
-        """Write what only memory holds; return how many entries. One thread at a time; raises what the disk raises.
+        """Write the entries that only memory holds; return their number. One thread at a time; raises disk errors.
 
-        After an error nothing has changed but the files, and the next call writes the same bytes again.
+        After an error only the files may have changed, and the next call writes the same bytes again.
         """
         with self._lock:
             if self.removed:
@@ -282,7 +280,7 @@ class ConsumeQueue:
             self._files.write_at(path, within, data[start:end], self._file_bytes)
 
     def trim(self, keep_entries: int = 0) -> None:
-        """Give back the memory of written entries, all but the last ``keep_entries`` of the queue."""
+        """Release the memory of written entries, all but the last ``keep_entries`` of the queue."""
         with self._lock:
             first, tail = self._tail
             keep_from = max(first, min(self.written_offset, self.max_offset - keep_entries))
@@ -291,27 +289,25 @@ class ConsumeQueue:
                 self._replace_tail(keep_from, live, len(live))
 
     def remove(self) -> None:
-        """Refuse to be written from here on; the caller removes the files."""
+        """Refuse writes from now on; the caller removes the files."""
         with self._lock:
             self.removed = True
             self._memory.add(-len(self._tail[1]))
             self._tail = (self.max_offset, np.empty(0, np.uint8))
 
     def _starts(self) -> list[int]:
-        """Return the first entry of each file, ascending; raise ``CorruptQueue`` for a name or size that does not
-        fit.
-        """
+        """Return the first entry of each file, ascending; raise ``CorruptQueue`` for a wrong name or size."""
         starts: list[int] = []
         for name in self._files.list(self.directory):
             path = f"{self.directory}/{name}"
             size = self._files.size(path)
             if len(name) != 20 or not name.isdecimal() or int(name) % self._file_bytes or size != self._file_bytes:
                 if size == 0 and name.isdecimal():
-                    continue  # created, and not yet given its size when the process died
+                    continue  # created, but without its size yet when the process died
                 raise CorruptQueue(
                     "consume queue refused",
                     why=f"{path} has {size} bytes, files here have {self._file_bytes}",
-                    hint="set mapped_file_size_consume_queue as it was, or remove the directory to rebuild it",
+                    hint="restore mapped_file_size_consume_queue, or remove the directory to rebuild it",
                 )
             starts.append(int(name) // ENTRY_BYTES)
         return sorted(starts)
@@ -325,8 +321,8 @@ class ConsumeQueue:
     def _prefix(self, start: int, physical_end: int | None) -> int:
         """Return how many entries of the file that begins at ``start`` are written and point below ``physical_end``.
 
-        First the first page, then a binary search over pages. The two entries before the end found are checked; where
-        they do not fit (pages lost by a power cut), the whole file is looked at and the longest good prefix counts.
+        First the first page, then a binary search over pages. The two entries before the end found are checked; if they
+        do not fit (pages lost in a power cut), the whole file is read and the longest good prefix counts.
         """
         file_entries = self._file_bytes // ENTRY_BYTES
 
@@ -377,10 +373,10 @@ class ConsumeQueue:
         file_entries = self._file_bytes // ENTRY_BYTES
         for start in reversed(starts):
             written = self._prefix(start, None)
-            if written:  # else created and never written: as if it were not there
+            if written:  # else created but never written, and ignored
                 self._used = True
                 self._set_end(start + written)
-                # Before a missing file is what a removal that was interrupted left: a power cut may keep any of it.
+                # Files before a missing one are left from an interrupted removal: a power cut may keep any of them.
                 while start - file_entries in starts:
                     start -= file_entries
                 self._set_min(start)
@@ -415,10 +411,10 @@ class ConsumeQueue:
         ``max_offset`` without one.
         """
         low, high = self.min_offset, self.max_offset
-        probe = low  # most often nothing has gone, and one look says so
+        probe = low  # most often nothing was removed, and one probe shows it
         while low < high:
             found = self.read(probe, 1)
-            if len(found) and is_blank(found)[0]:  # blanks say nothing; the next entry behind them does
+            if len(found) and is_blank(found)[0]:  # a blank has no offset; take the next entry after the blanks
                 found = self.read(probe, high - probe)
                 found = found[~is_blank(found)][:1]
             if len(found) == 0 or int(found["offset"][0]) >= physical_offset:
@@ -446,8 +442,8 @@ class ConsumeQueue:
     def truncate_to_physical(self, physical_end: int) -> None:
         """Drop every entry that points at or beyond ``physical_end``; its place in the files is zero again.
 
-        Files without an entry left are removed, so that what remains is what a queue that ended there would have.
-        Nobody may put, write or read meanwhile (recovery).
+        Files without a remaining entry are removed, so that the queue's files are those of a queue that ended there.
+        No thread may put, write or read meanwhile (recovery).
         """
         self.write()
         for name in self._files.list(self.directory):
@@ -467,7 +463,7 @@ class ConsumeQueue:
         self._used = False
 
     def first_physical_offset(self) -> int:
-        """Return where the first message of the queue is in the log; a huge offset without one."""
+        """Return the physical offset of the queue's first message; a huge offset without one."""
         first = self.read(self.min_offset, 1)
         return int(first["offset"][0]) if len(first) else 1 << 63
 

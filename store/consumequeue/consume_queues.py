@@ -1,7 +1,7 @@
-"""All consume queues of a store: which exist, when they are written, what their tails may cost.
+"""All consume queues of a store: their table, their writes, the memory of their tails.
 
 Lives here: the table of queues, loading and truncating all of them, packing dispatched columns into entries, the
-worker that writes what is dirty, the budget of their memory.
+worker that writes dirty queues, the budget of their memory.
 """
 
 import itertools
@@ -42,12 +42,12 @@ from pocketmq.store.disk.queue_paths import (
 )
 
 TAILS_BYTES_MAX: Final = 64 << 20
-"""Memory that tails may hold: written entries go first, then dispatch waits for the writer."""
+"""Memory limit of all tails: written entries are released first, then dispatch waits for the writer."""
 WRITE_SOON_BYTES: Final = 4 << 20
 """Unwritten entries that wake the writer before its second is over."""
 RETRY_AFTER_MS: Final = 1000.0
 ILLEGAL_TOLD_MAX: Final = 100
-"""Queues that cannot be on a disk and are told of one by one."""
+"""How many queues that cannot be on a disk are logged one by one."""
 _LOOK_ENTRIES: Final = 820  # 16 KiB
 
 TagsCodeOf = Callable[[GroupSection, LogColumns], "NDArray[np.int64] | None"]
@@ -92,7 +92,7 @@ class ConsumeQueues:
         self._runner = runner
         self._log: EventLog = NullLog() if log is None else log
         self._batch_directory = f"{config.store_path_root_dir}/batchconsumequeue"
-        self._batch_topics: frozenset[str] = frozenset()  # RocketMQ 5's BatchCQ: it refuses to find them here as well
+        self._batch_topics: frozenset[str] = frozenset()  # RocketMQ 5's BatchCQ: it refuses queues of both kinds
         self._files = FileCache(file_system, files_open_max)
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._resident: dict[ConsumeQueue, None] = {}  # queues with a tail, least recently written first
@@ -107,8 +107,8 @@ class ConsumeQueues:
     # ---- the table
 
     def load(self) -> None:
-        """Find every queue on disk and its first and last entry; remove what is left of deleted topics. Other
-        directories are left alone. Raises ``CorruptQueue`` naming the file.
+        """Find every queue on disk and its first and last entry; remove the remains of deleted topics. Leaves other
+        directories alone. Raises ``CorruptQueue`` naming the file.
         """
         self._batch_topics = frozenset(self._files.list(self._batch_directory))
         if self._batch_topics:
@@ -134,7 +134,7 @@ class ConsumeQueues:
             self._worker.wake()
 
     def close(self) -> None:
-        """Write everything and close the files; nobody puts any more. Raises what the disk raises."""
+        """Write everything and close the files, after the last put. Raises disk errors."""
         if self._worker is not None:
             self._worker.stop()
             self._worker = None
@@ -187,9 +187,7 @@ class ConsumeQueues:
     # ---- dispatch
 
     def put_group(self, group: RecordGroup) -> list[tuple[str, int, int]]:
-        """Put the entries of one group and write when much is unwritten: for recovery, which has no writer beside
-        it.
-        """
+        """Put the entries of one group and write when much is unwritten: for recovery, without the writer."""
         updates = self.put_groups([LogColumns(group)])
         if self._dirty_entries * ENTRY_BYTES >= WRITE_SOON_BYTES:
             self.flush(force=True)
@@ -199,7 +197,7 @@ class ConsumeQueues:
         """Put the entries of groups in log order; return (topic, queue id, max offset) once for each queue that grew.
 
         Does no I/O. Records not ``in_queue`` get no entry, nor do those whose topic, queue id or queue offset no queue
-        can have: a copied log, or one taken over, may hold them. Each such queue is told of once.
+        can have: a copied or foreign log may hold them. Each such queue is logged once.
         """
         entries = _pack(groups)
         packed = entries.view(np.uint8)
@@ -247,14 +245,14 @@ class ConsumeQueues:
         return [(queue.topic, queue.queue_id, queue.max_offset) for queue in touched]
 
     def _tell_illegal(self, topic: str, queue_id: int, event: str, **facts: object) -> None:
-        """Report a queue that cannot be: once, and no more of them than ``ILLEGAL_TOLD_MAX``."""
+        """Log an impossible queue: once, and at most ``ILLEGAL_TOLD_MAX`` of them."""
         key = (topic[:256], queue_id)
         if key in self._illegal_told or len(self._illegal_told) > ILLEGAL_TOLD_MAX:
             return
         self._illegal_told.add(key)
         if len(self._illegal_told) > ILLEGAL_TOLD_MAX:
             self._log.error(
-                f"{event}_untold", why=f"more than {ILLEGAL_TOLD_MAX} illegal queues: the others are not told"
+                f"{event}_untold", why=f"more than {ILLEGAL_TOLD_MAX} illegal queues: the others are not logged"
             )
             return
         self._log.error(
@@ -262,11 +260,11 @@ class ConsumeQueues:
             topic=ascii(topic[:128]),
             queue_id=queue_id,
             **facts,
-            what_to_do="find out who wrote it: no broker stores such a topic; 'pocketmq log verify' lists them",
+            what_to_do="find out what wrote it: no broker stores such topics; 'pocketmq log verify' lists them",
         )
 
     def _alive(self, section: GroupSection, group: LogColumns) -> GroupSection | None:
-        """Return the part of a section that came after its topic was last deleted."""
+        """Return the part of a section stored after its topic was last deleted."""
         deleted_to = self.deleted.get(section.topic)
         if group.physical_offsets[section.first] >= deleted_to:
             return section
@@ -279,7 +277,7 @@ class ConsumeQueues:
     def _put_some(
         self, queue: ConsumeQueue, group: LogColumns, section: GroupSection, packed: NDArray[np.uint8], base: int
     ) -> int:
-        """Put a section with records that enter no queue, or whose queue offsets have gaps: run by run."""
+        """Put, run by run, a section in which some records enter no queue or queue offsets have gaps."""
         rows = np.arange(section.first, section.first + section.count)
         if group.in_queue is not None:
             rows = rows[group.in_queue[rows]]
@@ -303,12 +301,12 @@ class ConsumeQueues:
 
     @property
     def unwritten_bytes(self) -> int:
-        """Bytes of entries that only memory holds."""
+        """Bytes of unwritten entries."""
         return self._dirty_entries * ENTRY_BYTES
 
     @property
     def over_budget(self) -> bool:
-        """Whether tails that cannot be given back fill the budget: dispatch waits for the writer then."""
+        """Whether tails that cannot be released fill the budget: dispatch then waits for the writer."""
         return self._dirty_entries * ENTRY_BYTES > self._tails_bytes_max // 2
 
     def _mark_dirty(self, touched: dict[ConsumeQueue, None], entries: int) -> None:
@@ -340,7 +338,7 @@ class ConsumeQueues:
         """Write every dirty queue (``force`` False: only if the interval is over). Durable after the next sync of the
         file system.
 
-        Raises what the disk raises; queues not written then stay dirty.
+        Raises disk errors; unwritten queues then stay dirty.
         """
         if not force:
             self._step()
@@ -369,7 +367,7 @@ class ConsumeQueues:
             self._give_back()
 
     def _give_back(self) -> None:
-        """Keep tails within the budget: those written longest ago go first."""
+        """Keep tails within the budget: those written longest ago are released first."""
         while self.memory.used_bytes > self._tails_bytes_max // 2 and self._resident:
             queue = next(iter(self._resident))
             del self._resident[queue]
@@ -378,8 +376,8 @@ class ConsumeQueues:
     # ---- recovery, retention, deletion
 
     def truncate_to_physical(self, physical_end: int) -> None:
-        """Drop every entry that points at or beyond ``physical_end`` from memory and files (recovery; nobody else is
-        at work).
+        """Drop every entry that points at or beyond ``physical_end`` from memory and files (recovery; no other thread
+        is at work).
         """
         with self._file_lock:
             for queue in self.all():
@@ -389,7 +387,7 @@ class ConsumeQueues:
                 self._dirty_entries = 0
 
     def ends_below(self, physical_end: int) -> dict[tuple[str, int], int]:
-        """Return behind which offset each queue has no entry any more that points below ``physical_end``."""
+        """Return, for each queue, the offset after its last entry that points below ``physical_end``."""
         ends: dict[tuple[str, int], int] = {}
         for queue in self.all():
             at = queue.max_offset
@@ -403,8 +401,8 @@ class ConsumeQueues:
         return ends
 
     def keep_ends(self, ends: dict[tuple[str, int], int]) -> None:
-        """Fill queues with blanks up to what ``ends_below`` returned: the offsets of messages that are damaged in the
-        log now are not given to others.
+        """Fill queues with blanks up to the offsets from ``ends_below``: offsets of messages now damaged in the log are
+        not given to others.
         """
         for (topic, queue_id), end in ends.items():
             queue = self.get_or_create(topic, queue_id)
@@ -413,14 +411,14 @@ class ConsumeQueues:
                 self._mark_dirty({queue: None}, queue.put(queue.max_offset, blanks(missing)))
 
     def correct_min(self, log_min_offset: int) -> None:
-        """Move every queue's min offset above what the log no longer holds."""
+        """Move every queue's min offset above entries whose records the log no longer holds."""
         for queue in self.all():
             queue.correct_min(log_min_offset)
 
     def between(self, start_offset: int, end_offset: int) -> dict[tuple[str, int], tuple[int, int]]:
         """Return (topic, queue id) → (first, end) queue offset of the messages that lie in [start, end) of the log.
 
-        Looks at each queue about twenty times; may read files. Raises what the disk raises.
+        About twenty probes of each queue; may read files. Raises disk errors.
         """
         found: dict[tuple[str, int], tuple[int, int]] = {}
         for queue in self.all():
@@ -431,7 +429,7 @@ class ConsumeQueues:
 
     def delete_expired(self, log_min_offset: int) -> list[str]:
         """Correct the min offsets, remove files that lie wholly below them (never a queue's last), forget deleted
-        topics that the log has no more; return the paths of the files.
+        topics without records in the log; return the paths of the files.
         """
         removed: list[str] = []
         for queue in self.all():
@@ -447,9 +445,9 @@ class ConsumeQueues:
     def delete_topic(self, topic: str, exclusively: Callable[[Callable[[int], None]], None] | None = None) -> None:
         """Remove a topic's queues and their files. Entries that are dispatched afterwards begin new queues.
 
-        ``exclusively(forget)`` calls ``forget(end of the log)`` while nobody puts: what the log holds of the topic
-        below that end enters no queue any more, also after a crash. Raises ``TopicIllegal``; ``StoreError``: the topic
-        is still there when the list of deleted topics cannot be written.
+        ``exclusively(forget)`` calls ``forget(end of the log)`` while no thread puts: the topic's records below that
+        end never enter a queue again, even after a crash. Raises ``TopicIllegal``; ``StoreError`` when the list of
+        deleted topics cannot be written: the topic is then still there.
         """
         directory = topic_directory(self._root, topic)
         queues: list[ConsumeQueue] = []

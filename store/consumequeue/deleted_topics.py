@@ -1,8 +1,8 @@
-"""Which topics were deleted, and where the log was then.
+"""Deleted topics, each with the end of the log at its deletion.
 
 Lives here: ``DeletedTopics`` and its file ``pocketmq/deleted_topics.json``: topic → physical offset, and a checksum
-(``common.sealed_json``). Records of the topic below it belong to the deleted one: read again from the log they must
-enter no queue, else they would take the places of messages sent after the topic was created anew.
+(``common.sealed_json``). Records of the topic below that offset belong to the deleted one: when read again from the log
+they must enter no queue, else they would take the places of messages sent after the topic was created again.
 """
 
 from typing import Annotated
@@ -24,7 +24,7 @@ def decode_deleted(data: bytes) -> dict[str, int]:
     """Read the file: topic → where the log ended when it was deleted. Raises ``DECODE_ERRORS``."""
     content = unseal(data)
     table = msgspec.json.decode(content, type=dict[str, msgspec.Raw]).get("deletedTopics")
-    if table is None or not bytes(table).startswith(b"{"):  # as older versions wrote it: topics alone
+    if table is None or not bytes(table).startswith(b"{"):  # from an older version: topics alone
         return msgspec.json.decode(content, type=dict[str, Offset])
     return msgspec.json.decode(table, type=dict[str, Offset])
 
@@ -46,7 +46,7 @@ class DeletedTopics:
         return self._offsets.get(topic, 0)
 
     def table(self) -> dict[str, int]:
-        """Return a copy of the list."""
+        """Return a copy of the table."""
         return dict(self._offsets)
 
     @property
@@ -55,7 +55,7 @@ class DeletedTopics:
         return max(self._offsets.values(), default=-1)
 
     def load(self, min_offset: int) -> None:
-        """Read the file and forget what lies below ``min_offset``, the log's first byte.
+        """Read the file and forget topics deleted below ``min_offset``, the log's first byte.
 
         Raises ``CorruptRecord``: without the list deleted messages could come back in the place of acknowledged ones.
         """
@@ -72,19 +72,19 @@ class DeletedTopics:
         self._offsets = {topic: offset for topic, offset in offsets.items() if offset > min_offset}
 
     def cut(self, end_offset: int) -> None:
-        """Learn where recovery found the end of the log: what comes behind it is new. Raises ``StoreError``."""
+        """Lower all offsets to the end of the log found by recovery: later records are new. Raises ``StoreError``."""
         offsets = {topic: min(offset, end_offset) for topic, offset in self._offsets.items()}
         if offsets != self._offsets:
             self._replace(offsets)
 
     def forget_below(self, min_offset: int) -> None:
-        """Forget topics whose records the log has no more. Raises ``StoreError``; nothing has changed then."""
+        """Forget topics without records in the log. Raises ``StoreError``; then nothing has changed."""
         offsets = {topic: offset for topic, offset in self._offsets.items() if offset > min_offset}
         if len(offsets) < len(self._offsets):
             self._replace(offsets)
 
     def add(self, topic: str, end_offset: int) -> None:
-        """Note that the topic is deleted up to ``end_offset``. Raises ``StoreError``; nothing has changed then."""
+        """Record that the topic is deleted up to ``end_offset``. Raises ``StoreError``; then nothing has changed."""
         self._replace({**self._offsets, topic: end_offset})
 
     def _replace(self, offsets: dict[str, int]) -> None:

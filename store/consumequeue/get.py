@@ -1,4 +1,4 @@
-"""What a consumer gets: from a queue offset to a body of whole records.
+"""Reads messages for a consumer: from a queue offset to a body of whole records.
 
 Lives here: the statuses and the rules for the next offset, tag filter, limits, the coalesced reads of the log.
 
@@ -19,20 +19,20 @@ from pocketmq.store.consumequeue.consume_queue import BLANK_SIZE, ConsumeQueue
 from pocketmq.store.errors import OffsetOutOfRange
 
 SCAN_ENTRIES_MIN: Final = 800
-"""Entries that a filtered pull looks at, at least (RocketMQ: 16,000 bytes of consume queue)."""
+"""Minimum number of entries that a filtered pull checks (RocketMQ: 16,000 bytes of consume queue)."""
 GAP_BYTES_MAX: Final = 16 << 10
-"""Foreign bytes read along between two records rather than starting another read; a read costs about as much as 32
+"""Largest gap between two records that is read along instead of starting another read, which costs about as much as 32
 KiB.
 """
 SPAN_BYTES_MAX: Final = 4 << 20
-"""Most bytes of log read at once for records with gaps between them."""
+"""Maximum bytes of log read at once for records with gaps between them."""
 
 Bytes = NDArray[np.uint8]
 Int64s = NDArray[np.int64]
 
 
 class GetMessageStatus(enum.Enum):
-    """How a look into a queue ended (RocketMQ GetMessageStatus)."""
+    """The result of reading a queue (RocketMQ GetMessageStatus)."""
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
@@ -47,10 +47,10 @@ class GetMessageStatus(enum.Enum):
 
 @dataclass(slots=True)
 class GetResult:
-    """Records of one queue and where to go on.
+    """Records of one queue and the offset to continue at.
 
     ``body``: the records back to back in queue order, private memory; ``sizes``: their sizes, u32 big-endian, ready
-    for the wire. ``physical_end``: behind the last record looked at, for the hint to read from a slave.
+    for the wire. ``physical_end``: the end of the last record checked, for the hint to read from a slave.
     """
 
     status: GetMessageStatus
@@ -80,8 +80,8 @@ def get_message(
 
     ``tags_codes`` None: all messages; else those whose tags code is among them, out of the next 800 entries (or
     ``max_messages``, if more). ``min_offset`` of the result lies above every message that the log no longer had.
-    Reads files: not for the event loop. Ends before a record that is not what its entry promises; raises
-    ``CorruptRecord`` when that is the first one, and what the disk raises.
+    Reads files: not for the event loop. Ends before a record that does not match its entry; raises
+    ``CorruptRecord`` when that is the first one, and disk errors.
     """
     if queue is None:
         return GetResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE)
@@ -118,7 +118,7 @@ def get_message(
         matched = np.flatnonzero(wanted)
         offsets, sizes = offsets[matched], sizes[matched]
 
-    while True:  # again when retention has removed a segment between the look at the log's start and the read
+    while True:  # again when retention has removed a segment between the check of the log's start and the read
         log_min_offset = log_source.min_offset
         gone = 0
         if len(offsets) and offsets[0] < log_min_offset:  # the queue's min offset follows the log's start later
@@ -143,7 +143,7 @@ def get_message(
             if log_source.min_offset == log_min_offset:
                 raise
             continue
-        if len(body) < ends[taken - 1]:  # the get that begins with the record that is wrong will tell
+        if len(body) < ends[taken - 1]:  # a get that begins with the bad record will raise
             last = gone + int(np.searchsorted(ends, len(body), side="right"))
         if last == len(offsets):
             next_offset = offset + len(entries)
@@ -170,9 +170,9 @@ def _is_in(codes: Int64s, wanted: frozenset[int]) -> NDArray[np.bool_]:
 def read_records(log_source: LogSource, offsets: Int64s, sizes: Int64s) -> Bytes:
     """Return the records at these physical offsets (ascending) back to back, in private memory.
 
-    Records back to back in the log are read by one call straight into the result. Records with small gaps between
-    them (queues that took turns) are read with the gaps and moved together. Ends before the first record whose own size
-    differs; raises ``CorruptRecord`` if that leaves none.
+    Records back to back in the log are read by one call straight into the result. Records with small gaps between them
+    (interleaved queues) are read with the gaps and moved together. Ends before the first record whose own size differs;
+    raises ``CorruptRecord`` if that leaves none.
     """
     ends = offsets + sizes
     out_ends = np.cumsum(sizes)
@@ -219,8 +219,8 @@ def _read_cluster(log_source: LogSource, offsets: Int64s, sizes: Int64s, out: By
 
 
 def _leading_good(body: Bytes, starts: Int64s, offsets: Int64s, sizes: Int64s) -> int:
-    """Return how many records begin with the size that their entry gives, up to the first that does not. Raises
-    ``CorruptRecord`` if it is the first of all.
+    """Return how many leading records begin with the size in their entry. Raises ``CorruptRecord`` if the first one
+    does not.
     """
     if len(body) < 4:
         raise CorruptRecord("consume queue entry refused", why=f"record of {len(body)} bytes at {int(offsets[0])}")

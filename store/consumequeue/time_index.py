@@ -40,10 +40,10 @@ def offset_by_time(queue: ConsumeQueue | None, log_source: LogSource, timestamp:
     """Return the queue offset that belongs to ``timestamp`` (ms), by a binary search on store times.
 
     The first message stored exactly then; else the nearer neighbour, the earlier one of two that are equally near
-    (RocketMQ ConsumeQueue.getOffsetInQueueByTime). So a time after the last message gives the last
-    message, not the end. 0 for a queue that does not exist, the min offset for one without messages. Messages that
-    the log has lost count as earlier than any time. Unlike RocketMQ the search covers the whole queue, not the file
-    whose modification time fits.
+    (RocketMQ ConsumeQueue.getOffsetInQueueByTime). So a time after the last message gives the last message, not the
+    end. 0 for an unknown queue, the min offset for one without messages. Messages that the log has lost count as
+    earlier than any time. Unlike RocketMQ the search covers the whole queue, not only the file whose modification time
+    fits.
     """
     if queue is None:
         return 0

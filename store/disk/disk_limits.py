@@ -1,4 +1,4 @@
-"""How full a store's disk may be, and what happens above each limit, in words.
+"""The limits of a store's disk usage, and texts that explain each of them.
 
 Lives here: ``DiskLimits``: the limits of the settings, and one text for the log, ``/health`` and the daemons' warning.
 """
@@ -34,7 +34,7 @@ class DiskLimits:
 
     @property
     def advice(self) -> str:
-        """What an operator can do."""
+        """The operator's options."""
         if self.may_force:
             return "free space on the disk"
         return (
@@ -50,7 +50,7 @@ class DiskLimits:
         )
 
     def filling(self, used: float) -> str:
-        """Return what happens between ``forced_from`` and ``full_from``."""
+        """Return the effects between ``forced_from`` and ``full_from``."""
         if self.may_force:
             kept = "the oldest messages are deleted, read or not (store.clean_file_forcibly_enable)"
         else:
@@ -70,11 +70,11 @@ class DiskLimits:
         )
 
     def has_room(self, free_bytes: int) -> bool:
-        """Tell whether the next segment can be made; what is not known (below 0) does not speak against it."""
+        """Return whether the next segment can be made; an unknown number (below 0) counts as enough."""
         return free_bytes < 0 or free_bytes >= self.next_file_bytes
 
     def warning(self, path: str, used: float, free_bytes: int) -> str:
-        """Return what to tell who starts a store at ``path``, "" below the limits."""
+        """Return a warning for the operator who starts a store at ``path``, "" below the limits."""
         if used > self.full_from:
             return f"disk of {path} is {self.full(used)}; {self.advice}"
         if not self.has_room(free_bytes):

@@ -22,8 +22,8 @@ Bytes = NDArray[np.uint8]
 class FileCache:
     """Open files by path, at most ``files_max``; any thread.
 
-    A file that falls out of the cache while another thread reads it closes when that thread lets go (``StoreFile``
-    closes with its last reference). The lock is held for look-ups only, never over a call of the file system.
+    A file evicted while another thread reads it closes when that thread releases it (``StoreFile`` closes with its last
+    reference). The lock is held for look-ups only, never over a call of the file system.
     """
 
     def __init__(self, file_system: FileSystem, files_max: int = FILES_OPEN_MAX) -> None:
@@ -34,7 +34,7 @@ class FileCache:
 
     @property
     def count(self) -> int:
-        """Files that are open in the cache."""
+        """Number of open files in the cache."""
         return len(self._files)
 
     def _get(self, path: str) -> StoreFile | None:
@@ -51,7 +51,7 @@ class FileCache:
                 return present  # another thread was faster
             self._files[path] = file
             dropped = self._files.popitem(last=False)[1] if len(self._files) > self._files_max else None
-        del dropped  # closes here, outside the lock, unless someone still reads it
+        del dropped  # closes here, outside the lock, unless another thread still reads it
         return file
 
     def read_at(self, path: str, offset: int, out: Bytes) -> int:
@@ -81,7 +81,7 @@ class FileCache:
     def clear_from(self, path: str, offset: int) -> None:
         """Make all bytes of a file from ``offset`` on zero again; holes stay holes.
 
-        The size never changes meanwhile: killed in between, the file is still one of this store.
+        The size never changes meanwhile: after a kill in between the file is still valid.
         """
         file = self._file_system.open(path)
         size = file.size()
@@ -117,7 +117,7 @@ class FileCache:
         return self._file_system.list(path)
 
     def exists(self, path: str) -> bool:
-        """Tell whether a path is there."""
+        """Return whether a path exists."""
         return self._file_system.exists(path)
 
     def make_dirs(self, path: str) -> None:

@@ -1,17 +1,17 @@
-"""The disk as an argument: everything the store does with files goes through a ``FileSystem``.
+"""The file system as a protocol: the store accesses files only through a ``FileSystem``.
 
 Lives here: the protocols ``FileSystem``, ``StoreFile``, ``MappedFile`` and ``FileLock``; ``check_below``.
 Fault injection implements the same protocols.
 
 Rules for every implementation:
 
-- Paths are absolute texts. Every method may block on the disk: never call one on an event loop's thread.
+- Paths are absolute strings. Every method may block on the disk: never call one on an event loop's thread.
 - Failures raise ``StoreError`` subclasses (``store.errors``): StoreFull, StoreReadOnly, StorePermission, DiskError. A
   missing file or directory raises ``FileMissing``, which is a ``FileNotFoundError`` too: callers that expect it handle
   it, and for all others it is a failure like any other.
 - A write either takes all bytes or raises; after a failure any part of them may be there.
 - Nothing is durable before ``sync`` (a file's data and size), ``sync_dir`` (names in a directory) or ``sync_all``.
-- A file closes when ``close`` was called or its last reference is gone, so a reader that holds one is never cut off.
+- A file closes on ``close`` or with its last reference, so a reader that holds one is never interrupted.
 """
 
 from collections.abc import Callable
@@ -33,17 +33,17 @@ def check_below(path: str, below: str, resolve: Callable[[str], str]) -> None:
             return
         why = f"{path!a} leads to {found!a}, which does not lie below {root!a}"
     else:
-        why = f"{path!a} is no path"
+        why = f"{path!a} is not a path"
     raise OutsideStore(
         "directory not removed", why=why, hint="look for a symbolic link that leads out of the store; then report this"
     )
 
 
 class MappedFile(Protocol):
-    """A file's bytes as memory, for its whole size at the time of mapping. Stores show at once to every reader of the
-    file.
+    """A file's bytes as memory, for its whole size at the time of mapping. Every reader of the file sees stores at
+    once.
 
-    A mapped file is never truncated: touching a page behind its end would kill the process (SIGBUS).
+    A mapped file is never truncated: touching a page beyond its end would kill the process (SIGBUS).
     """
 
     size_bytes: int
@@ -99,8 +99,8 @@ class StoreFile(Protocol):
         ...
 
     def next_data(self, offset: int) -> int | None:
-        """Return where bytes that may differ from zero start, at or behind ``offset``; None if none follow. A hint that
-        only skips: what it skips is zero.
+        """Return the first position at or after ``offset`` that may differ from zero; None if none follows. A hint:
+        skipped bytes are certainly zero.
         """
         ...
 
@@ -125,19 +125,19 @@ class FileLock(Protocol):
     """An exclusive lock that ends with the process."""
 
     def release(self) -> None:
-        """Give it up."""
+        """Release the lock."""
         ...
 
 
 class FileSystem(Protocol):
-    """Where files come from."""
+    """Creates, opens, lists and removes files."""
 
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> StoreFile:
         """Open a file; ``create`` makes it where it is missing (its directory must exist)."""
         ...
 
     def exists(self, path: str) -> bool:
-        """Tell whether a file or directory is there."""
+        """Return whether a file or directory exists."""
         ...
 
     def size(self, path: str) -> int:
@@ -161,15 +161,15 @@ class FileSystem(Protocol):
         ...
 
     def remove_tree(self, path: str, *, below: str) -> None:
-        """Remove a directory with all that is in it; no error if it is gone already.
+        """Remove a directory and its content; no error if it is gone already.
 
-        ``below``: the directory of the caller's in which it must lie, at any depth and after symbolic links and ``..``
-        are resolved; it is not that directory itself. Raises ``OutsideStore`` otherwise, before anything is removed.
+        ``below``: the caller's directory in which it must lie, at any depth, after symbolic links and ``..`` are
+        resolved; it is not that directory itself. Raises ``OutsideStore`` otherwise, before anything is removed.
         """
         ...
 
     def rename(self, source: str, target: str) -> None:
-        """Give a file another name, replacing what had it, in one step."""
+        """Rename a file in one step, replacing any file with the new name."""
         ...
 
     def read_all(self, path: str) -> bytes:
@@ -180,8 +180,8 @@ class FileSystem(Protocol):
         """Write a whole small file so that a crash leaves the old or the new content (``.tmp``, sync, rename,
         sync_dir).
 
-        Where the file's directory is missing it is made, and its name is durable before the file is written. The
-        directory above must exist: who removes a whole store shall not find a piece of it again.
+        A missing directory of the file is made, durably, before the file is written. The directory above must exist: no
+        piece of a removed store shall reappear.
         """
         ...
 
@@ -194,9 +194,9 @@ class FileSystem(Protocol):
         ...
 
     def lock_file(self, path: str, holder: str) -> FileLock:
-        """Lock a file (created where missing) and note ``holder`` in it. Raises ``StoreInUse`` when another has it."""
+        """Lock a file (created if missing) and write ``holder`` into it. Raises ``StoreInUse`` if it is locked."""
         ...
 
     def free_bytes(self, path: str) -> tuple[int, int]:
-        """Return (bytes free to everybody, these and the used ones) of the file system that holds ``path``."""
+        """Return (bytes free to any user, free and used bytes) of the file system that holds ``path``."""
         ...

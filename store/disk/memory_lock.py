@@ -1,4 +1,4 @@
-"""What the store asks of the machine's memory: pages that stay in RAM, pages made ahead, how much is free.
+"""The machine's memory: pages locked in RAM, pages prepared in advance, free memory.
 
 Lives here: the ``Memory`` protocol and ``OsMemory``, which calls ``mlock`` and ``madvise`` through ``ctypes`` (that
 releases the GIL).
@@ -36,11 +36,11 @@ class Memory(Protocol):
         ...
 
     def will_need(self, array: Bytes) -> None:
-        """Say that the array will be used soon; a hint."""
+        """Announce that the array will be used soon; a hint."""
         ...
 
     def free_bytes(self) -> int | None:
-        """Return how much memory can be taken without swapping, None if nobody knows."""
+        """Return how much memory can be allocated without swapping, None if unknown."""
         ...
 
 
@@ -63,7 +63,7 @@ class OsMemory:
             self._call(self._libc.munlock, array)
 
     def will_need(self, array: Bytes) -> None:
-        """Call ``madvise(MADV_WILLNEED)``; a refusal is none of the caller's business."""
+        """Call ``madvise(MADV_WILLNEED)``; failures are ignored."""
         if _LINUX:
             self._libc.madvise(ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes), MADV_WILLNEED)
 
@@ -73,7 +73,7 @@ class OsMemory:
             raise OSError(number, os.strerror(number))
 
     def free_bytes(self) -> int | None:
-        """Read MemAvailable, and what the process's control group (v2, as seen in a container) leaves."""
+        """Read MemAvailable and the limit of the process's control group (v2, as seen in a container)."""
         found = [_available(self._read(_MEMINFO))]
         limit, current = self._read(_CGROUP + "max").strip(), self._read(_CGROUP + "current").strip()
         if limit.isdecimal() and current.isdecimal():
@@ -81,7 +81,7 @@ class OsMemory:
         return min((bytes_free for bytes_free in found if bytes_free is not None), default=None)
 
     def _read(self, path: str) -> str:
-        """Return a small file of the kernel's, empty where there is none. Its size says 0, so read what comes."""
+        """Return a small file of the kernel, empty where there is none. Its reported size is 0, so read to the end."""
         try:
             return self._file_system.open(path, writable=False).read(0, 65_536).decode("ascii", "replace")
         except (FileNotFoundError, StoreError):

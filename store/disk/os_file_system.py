@@ -115,8 +115,8 @@ class OsFile:
             raise translated(error, f"write at {offset} failed", self.path) from error
 
     def reserve(self, size_bytes: int) -> None:
-        """Reserve blocks; by writing zeros where the file system cannot, so that a store into a map never finds the
-        disk full (SIGBUS).
+        """Reserve blocks, or write zeros where the file system cannot, so that a store into a map never hits a full
+        disk (SIGBUS).
         """
         try:
             if hasattr(os, "posix_fallocate"):
@@ -225,14 +225,14 @@ class OsFileSystem:
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> OsFile:
         """Open a file."""
         flags = (os.O_RDWR if writable else os.O_RDONLY) | (os.O_CREAT if create else 0) | os.O_CLOEXEC
-        flags |= os.O_NONBLOCK  # files do not care; a pipe that lies among them must not hold the start up
+        flags |= os.O_NONBLOCK  # no effect on files; but a pipe among them must not block the start
         try:
             return OsFile(os.open(path, flags, 0o644), path, self._libc)
         except OSError as error:
             raise translated(error, "open failed", path) from error
 
     def exists(self, path: str) -> bool:
-        """Tell whether it is there."""
+        """Return whether it exists."""
         return os.path.exists(path)
 
     def size(self, path: str) -> int:
@@ -285,7 +285,7 @@ class OsFileSystem:
             raise translated(error, "removing failed", path) from error
 
     def rename(self, source: str, target: str) -> None:
-        """Rename a file over what had the name."""
+        """Rename a file, replacing the target."""
         try:
             os.replace(source, target)
         except OSError as error:
@@ -319,7 +319,7 @@ class OsFileSystem:
             self.sync_dir(os.path.dirname(path))
 
     def _make_directory(self, path: str) -> None:
-        """Make one directory, durably: a later sync of a file in it says nothing of the directory's own name."""
+        """Make one directory, durably: a later sync of a file in it does not cover the directory's own name."""
         try:
             os.mkdir(path)
         except FileExistsError:
@@ -329,7 +329,7 @@ class OsFileSystem:
         try:
             self.sync_dir(os.path.dirname(path))
         except StoreError:
-            with contextlib.suppress(OSError):  # so that the next try makes it, and syncs, again
+            with contextlib.suppress(OSError):  # so that the next attempt makes and syncs it again
                 os.rmdir(path)
             raise
 

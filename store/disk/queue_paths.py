@@ -1,7 +1,7 @@
-"""Where the consume queues of a topic lie, and which names may be a directory's.
+"""The directories of consume queues, and the names allowed for them.
 
 Lives here: the only functions that turn a topic and a queue id into a path. Both come from peers, from the records of a
-log and from names on a disk, and none of these is to be trusted with a path.
+log and from names on a disk, none of which may be trusted with a path.
 """
 
 import re
@@ -17,7 +17,7 @@ from pocketmq.common.topics import (
 )
 
 DIRECTORY_BYTES_MAX: Final = 255
-"""Bytes of a name in a directory (NAME_MAX of ext4, XFS, tmpfs, APFS)."""
+"""Maximum bytes of a file name (NAME_MAX of ext4, XFS, tmpfs, APFS)."""
 QUEUE_ID_MAX: Final = (1 << 20) - 1
 """Sixteen times what ``topic_queue_nums_max`` allows by default; RocketMQ sets no limit."""
 QUEUE_OFFSET_MAX: Final = (1 << 58) - 1
@@ -31,19 +31,19 @@ _QUEUE_DIRECTORY: Final = re.compile("0|[1-9][0-9]{0,6}", re.ASCII)
 
 
 def topic_error(topic: str) -> str | None:
-    """Say why ``topic`` cannot be the name of a directory, or return None if it can.
+    """Return why ``topic`` cannot be the name of a directory, or None if it can.
 
-    Wider than what clients may create: the names of clusters and brokers are topics as well (RocketMQ
+    Allows more than clients may create: the names of clusters and brokers are topics as well (RocketMQ
     TopicConfigManager), and stores of other versions must open. Ordinary topics have at most RocketMQ's 127
-    characters; those made from another name (retry, dead letter, reply, light queues) what a directory takes.
+    characters; derived ones (retry, dead letter, reply, light queues) at most those of a directory name.
     """
     if not topic:
         return "the topic is empty"
     if topic in (".", ".."):
-        return "the topic is a directory of its own kind"
+        return "the topic is a special directory"
     found = _REFUSED.search(topic)
     if found is not None:
-        return f"the topic has the character {found[0]!a} in it"
+        return f"the topic contains the character {found[0]!a}"
     if len(topic) > TOPIC_LENGTH_MAX and not (topic.startswith(_LONG_PREFIXES) or topic.endswith(REPLY_SUFFIX)):
         return f"the topic has {len(topic)} characters, more than {TOPIC_LENGTH_MAX}"
     size_bytes = len(topic.encode())
@@ -53,7 +53,7 @@ def topic_error(topic: str) -> str | None:
 
 
 def queue_error(topic: str, queue_id: int) -> str | None:
-    """Say why no queue of this topic and id can be on the disk, or return None if it can."""
+    """Return why no queue of this topic and id can be on the disk, or None if it can."""
     if not 0 <= queue_id <= QUEUE_ID_MAX:
         return f"the queue id is {queue_id}, not 0 to {QUEUE_ID_MAX}"
     return topic_error(topic)
@@ -81,7 +81,7 @@ def queue_directory(root: str, topic: str, queue_id: int) -> str:
 
 
 def queue_id_of(name: str) -> int | None:
-    """Return the queue id whose directory has this name, None for a name that ``queue_directory`` never gives."""
+    """Return the queue id whose directory has this name, None for a name that ``queue_directory`` never returns."""
     if not _QUEUE_DIRECTORY.fullmatch(name) or int(name) > QUEUE_ID_MAX:
         return None
     return int(name)

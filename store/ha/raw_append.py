@@ -57,11 +57,6 @@ class RawAppender:
         """Where the next bytes must begin: after those that wait for their rest."""
         return self._store.log.appended_offset + len(self._waiting)
 
-    @property
-    def waiting_bytes(self) -> int:
-        """Bytes that are in no file yet: an incomplete record, or bytes refused by a failing disk."""
-        return len(self._waiting)
-
     def forget_waiting(self) -> None:
         """Drop an incomplete record: the master will send its bytes again."""
         self._waiting = np.empty(0, np.uint8)

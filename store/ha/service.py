@@ -50,7 +50,8 @@ class HaService:
     """How sends wait; ``pocketmq scenario slave-readonly`` sets RocketMQ's way here, in its own processes."""
 
     def __init__(self, environment: HaEnvironment, *, address: str = "") -> None:
-        """``address``: where this broker serves clients, host:port; slaves get it with the welcome."""
+        """``environment.store.config.broker_role`` is the role of this run. ``address``: where this broker serves
+        clients, host:port; slaves get it with the welcome."""
         config = environment.store.config
         assert config.broker_role != "SLAVE", "a slave serves no other slave"
         self.is_synchronous = config.broker_role == "SYNC_MASTER"

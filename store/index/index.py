@@ -1,9 +1,9 @@
-"""The key index: which messages have a unique id or a key.
+"""The key index: finds messages by unique id or key.
 
 Lives here: the files in order, the worker that inserts, its watermark, queries, the start after a stop.
 
-The index follows the dispatcher. It has a worker and a watermark of its own because inserting costs more than all
-other dispatch together and nobody waits for it but a query.
+The index follows the dispatcher. It has its own worker and watermark because inserting costs more than all other
+dispatch together, and only queries wait for it.
 """
 
 import datetime
@@ -47,8 +47,8 @@ _TIMESTAMP_MAX: Final = 253_402_214_400_000  # 9999-12-31, the last day that a n
 class KeyQueryResult:
     """Physical offsets of candidates, newest first, and how far the index has come.
 
-    ``complete``: everything dispatched when the query began was looked at. The caller reads each record and compares
-    the real key.
+    ``complete``: everything dispatched when the query began was searched. The caller reads each record and compares the
+    real key.
     """
 
     offsets: list[int] = field(default_factory=list)
@@ -72,7 +72,7 @@ class KeyIndex:
     """The index under ``<store>/index/``.
 
     ``indexed_offset``: the keys of every record below it can be found. It follows ``Dispatcher.dispatched_offset``.
-    ``put_columns`` is O(1) and does no I/O; what does not fit is read again from the log. With
+    ``put_columns`` is O(1) and does no I/O; columns that do not fit are read again from the log. With
     ``message_index_enable`` off there are no files, and queries find nothing.
     File names are the store time of the first key in local time (RocketMQ: the time of creation), so a rebuild gives
     the same names.
@@ -112,10 +112,9 @@ class KeyIndex:
     # ---- start and stop
 
     def load(self, resume_offset: int | None = None, *, clean: bool = False) -> None:
-        """Open the files. ``resume_offset``: up to where keys were durable at the last stop (``flush`` returned it
-        then).
+        """Open the files. ``resume_offset``: the end of the durable keys at the last stop (as ``flush`` returned it).
 
-        ``clean``: the files were closed properly and are believed. Else entries at or beyond ``resume_offset`` (None:
+        ``clean``: the files were closed properly and are trusted. Else entries at or beyond ``resume_offset`` (None:
         those of the last record in the index) are dropped, and the worker inserts them again from the log. Raises
         ``CorruptIndex``. Without an index directory the whole log is indexed again.
         """
@@ -125,7 +124,7 @@ class KeyIndex:
         self._files.make_dirs(self.directory)
         names = [name for name in self._files.list(self.directory) if len(name) == 17 and name.isdecimal()]
         for name in names:
-            if self._files.size(f"{self.directory}/{name}") == 0:  # created, and not yet given its size at a power cut
+            if self._files.size(f"{self.directory}/{name}") == 0:  # created, but without its size yet at a power cut
                 self._files.remove(f"{self.directory}/{name}")
         names = [name for name in names if self._files.exists(f"{self.directory}/{name}")]
         files = [
@@ -145,7 +144,7 @@ class KeyIndex:
             self.truncate_to_physical(known_end if resume_offset is None else resume_offset)
 
     def truncate_to_physical(self, physical_end: int) -> None:
-        """Drop the keys of all records at or beyond ``physical_end`` and go on from there; nobody else is at work."""
+        """Drop the keys of records at or beyond ``physical_end`` and continue there; no other thread is at work."""
         if not self.enabled:
             return
         with self._work_lock:
@@ -170,7 +169,7 @@ class KeyIndex:
         return worker is None or worker.stop(timeout_s)
 
     def close(self) -> None:
-        """Stop, insert all that was dispatched, write and close the files. Raises what the disk raises."""
+        """Stop, insert all that was dispatched, write and close the files. Raises disk errors."""
         self.stop()
         if not self.enabled:
             return
@@ -181,7 +180,7 @@ class KeyIndex:
                 file.seal()
         self._files.close()
 
-    # ---- what the dispatcher calls
+    # ---- called by the dispatcher
 
     def put_group(self, group: RecordGroup) -> None:
         """Take the columns of a group whose offsets are known, in log order."""
@@ -200,9 +199,7 @@ class KeyIndex:
             self._worker.wake()
 
     def announce(self, end_offset: int) -> None:
-        """Say that records up to ``end_offset`` are dispatched whose columns nobody will put: they are read from the
-        log.
-        """
+        """Announce that records up to ``end_offset`` are dispatched without columns: they are read from the log."""
         if not self.enabled:
             self.indexed_offset = max(self.indexed_offset, end_offset)
             return
@@ -218,7 +215,7 @@ class KeyIndex:
         return self._feed.known_end > self.indexed_offset
 
     def _step(self) -> float | None:
-        """Insert what is due; return the ms until the next look."""
+        """Insert waiting keys when it is time; return the ms until the next check."""
         now_ns = self._clock.monotonic_ns()
         records = self._feed.records
         if 0 < records < PASS_RECORDS and self._batch is None:
@@ -285,7 +282,7 @@ class KeyIndex:
             file.write()
 
     def flush(self) -> int:
-        """Write all that is inserted; return up to where keys are then in the files (durable after the next sync)."""
+        """Write all inserted keys; return the end of the records whose keys are in the files (durable after a sync)."""
         if not self.enabled:
             return self.indexed_offset
         with self._work_lock:
@@ -313,8 +310,8 @@ class KeyIndex:
     ) -> KeyQueryResult:
         """Return where messages with this key (or unique id), stored between two times (ms), may be; newest first.
 
-        Up to ``max_num`` and 64. Waits up to ``wait_ms`` until all that was dispatched before the call is indexed,
-        and helps with it: not for the event loop. Entries whose record the log no longer has are left out.
+        Up to ``max_num`` and 64. Waits up to ``wait_ms`` until all that was dispatched before the call is indexed, and
+        helps indexing: not for the event loop. Omits entries whose record the log no longer has.
         """
         result = KeyQueryResult()
         if not self.enabled:
@@ -339,7 +336,7 @@ class KeyIndex:
         return result
 
     def _catch_up(self, wait_ms: int) -> bool:
-        """Insert what is dispatched now, in this thread; return whether ``wait_ms`` was enough."""
+        """Insert the keys of all dispatched records in this thread; return whether ``wait_ms`` was enough."""
         target = self._feed.known_end
         deadline_ns = self._clock.monotonic_ns() + wait_ms * 1_000_000
         while self.indexed_offset < target:
@@ -362,6 +359,6 @@ class KeyIndex:
 
 def _file_name(timestamp: int) -> str:
     """Return ``yyyyMMddHHmmssSSS`` in local time (RocketMQ UtilAll.timeMillisToHumanString)."""
-    timestamp = min(max(timestamp, 0), _TIMESTAMP_MAX)  # a damaged record may say anything
+    timestamp = min(max(timestamp, 0), _TIMESTAMP_MAX)  # a damaged record may hold any number
     moment = datetime.datetime.fromtimestamp(timestamp // 1000)
     return f"{moment:%Y%m%d%H%M%S}{timestamp % 1000:03d}"

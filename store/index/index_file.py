@@ -1,7 +1,6 @@
 """One index file: from the hash of a key to physical offsets.
 
-Lives here: RocketMQ's layout, inserting many keys at once, following a chain, writing what changed, cutting a file
-back.
+Lives here: RocketMQ's layout, inserting many keys at once, following a chain, writing changes, truncating a file.
 
 Layout (RocketMQ IndexFile.java), big-endian::
 
@@ -30,7 +29,7 @@ SLOT_BYTES: Final = 4
 INDEX_ENTRY: Final = np.dtype([("key_hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 INDEX_ENTRY_BYTES: Final = 20
 PENDING_ENTRIES_MAX: Final = 16_384
-"""Entries that only memory holds: 320 KiB; a chain that leads into the file costs a read per step."""
+"""Maximum of unwritten entries: 320 KiB; a chain that leads into the file costs a read per step."""
 CHAIN_STEPS_MAX: Final = 100_000
 """Entries that one query follows in one file: about 0.3 s of reads."""
 _HEADER: Final = struct.Struct(">qqqqii")
@@ -44,7 +43,7 @@ Int64s = NDArray[np.int64]
 
 
 class CorruptIndex(CorruptStore):
-    """An index file cannot be one of this store. The log can rebuild it."""
+    """An index file does not belong to this store. The log can rebuild it."""
 
 
 class IndexFile:
@@ -63,7 +62,7 @@ class IndexFile:
         self.used_slots = 0
         self.index_count = 1
         self.is_damaged = False
-        """The header cannot be true; ``truncate_to_physical`` makes it again from the entries."""
+        """The header is wrong; ``truncate_to_physical`` rebuilds it from the entries."""
         self._files = files
         self._slot_count = slots
         self._entries_max = entries_max
@@ -80,8 +79,8 @@ class IndexFile:
     ) -> "IndexFile":
         """Return a new, empty file, which is created on disk by its first write.
 
-        ``behind``: the file before it, which is full. As in RocketMQ the header begins with that one's end, and the
-        first entry counts its seconds from there (IndexService.getAndCreateLastIndexFile, IndexFile.putKey).
+        ``behind``: the full file before it. As in RocketMQ the header begins with the end of that file, and the first
+        entry counts its seconds from there (IndexService.getAndCreateLastIndexFile, IndexFile.putKey).
         """
         file = cls(path, files, slots, entries_max)
         file._slots = np.zeros(slots, ">i4")
@@ -99,7 +98,7 @@ class IndexFile:
             raise CorruptIndex(
                 "index file refused",
                 why=f"{path} has {size} bytes, not {file._file_bytes}",
-                hint="set max_hash_slot_num and max_index_num as they were, or remove the index directory",
+                hint="restore max_hash_slot_num and max_index_num, or remove the index directory",
             )
         header = np.zeros(HEADER_BYTES, np.uint8)
         files.read_at(path, 0, header)
@@ -123,16 +122,16 @@ class IndexFile:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether the files lack something that memory has."""
+        """Whether memory holds unwritten changes."""
         return self._header_dirty
 
     # ---- insert
 
     def insert(self, key_hashes: Int64s, offsets: Int64s, timestamps: Int64s) -> None:
-        """Insert keys in log order, as RocketMQ's putKey one by one would; at most ``room`` and
+        """Insert keys in log order, with the result of RocketMQ's putKey one by one; at most ``room`` and
         ``PENDING_ENTRIES_MAX`` of them.
 
-        Raises what the disk raises, and then nothing was inserted.
+        Raises disk errors; then nothing was inserted.
         """
         count = len(key_hashes)
         assert count <= self.room
@@ -256,7 +255,7 @@ class IndexFile:
         self._header_dirty = False
 
     def seal(self) -> None:
-        """Write everything and give the memory back: nothing is inserted any more."""
+        """Write everything and release the memory: nothing more is inserted."""
         self.write()
         with self._lock:
             self._slots = None
@@ -264,15 +263,15 @@ class IndexFile:
     # ---- look up
 
     def overlaps(self, begin: int, end: int) -> bool:
-        """Say whether a key of this file may lie between two store timestamps (ms)."""
+        """Return whether a key of this file may lie between two store timestamps (ms)."""
         return self.index_count > 1 and begin <= self.end_timestamp and end >= self.begin_timestamp
 
     def lookup(self, key_hash: int, begin: int, end: int, max_num: int) -> tuple[list[int], bool]:
         """Return physical offsets of entries with this hash and a store time between ``begin`` and ``end`` ms, newest
         first.
 
-        Entries know their second only, so one within a second before ``begin`` is returned too. Other keys may have
-        the same hash: the caller compares. The flag says whether the whole chain was looked at, or enough was found.
+        Entries hold seconds only, so one within a second before ``begin`` is returned too. Other keys may have the same
+        hash: the caller compares. The flag is True if the whole chain was followed or enough entries were found.
         """
         slot = key_hash % self._slot_count
         with self._lock:
@@ -295,7 +294,7 @@ class IndexFile:
                 entry[:] = 0
                 self._files.read_at(self.path, self._entry_at(at), entry)
                 entry_hash, offset, seconds, previous = _ENTRY.unpack(entry.data)
-            time = base + seconds * 1000 if at > 1 else base  # the first entry is of the begin, whatever it says
+            time = base + seconds * 1000 if at > 1 else base  # the first entry has the begin time, whatever it holds
             if entry_hash == key_hash and begin - 999 <= time <= end:
                 found.append(offset)
                 if len(found) >= max_num:
@@ -305,13 +304,13 @@ class IndexFile:
             at = previous
         return found, False
 
-    # ---- cut back
+    # ---- truncation
 
     def truncate_to_physical(self, physical_end: int, store_time_at: Callable[[int], int]) -> bool:
         """Drop entries at or beyond ``physical_end``; rebuild slots and header from the entries. Return False if none
         is left.
 
-        For a file that was not closed properly: the entries alone are believed, up to the first that does not fit.
+        For a file that was not closed properly: only the entries are trusted, up to the first that does not fit.
         ``store_time_at`` gives the store time (ms) of the record at a physical offset, negative if it is gone.
         """
         out = np.zeros(self._entries_max * INDEX_ENTRY_BYTES, np.uint8)
@@ -325,8 +324,7 @@ class IndexFile:
             entries = raw.view(INDEX_ENTRY)
             offsets = entries["offset"].astype(np.int64)
             fits = (offsets >= 0) & (offsets < physical_end)
-            # All zero: never written, or a key of hash 0 in the log's very first record, one in 2^31, which is given
-            # up.
+            # All zero: never written, or a key of hash 0 in the log's very first record, one in 2^31, which is dropped.
             fits &= raw.reshape(-1, INDEX_ENTRY_BYTES).any(axis=1)
             fits &= entries["previous"].astype(np.int64) < np.arange(kept, kept + want)
             fits[1:] &= offsets[1:] >= offsets[:-1]

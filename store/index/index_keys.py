@@ -3,8 +3,8 @@
 Lives here: the hash of ``topic#key`` for unique keys (in columns) and for KEYS values, in the order RocketMQ inserts
 them.
 
-For each record, in log order: its UNIQ_KEY, then each of its space-separated KEYS; ROLLBACK records have none (facts
-3.12).
+For each record, in log order: its UNIQ_KEY, then each of its space-separated KEYS; ROLLBACK records have none
+(RocketMQ IndexService.buildIndex).
 """
 
 from collections.abc import Sequence

@@ -2,9 +2,9 @@
 
 Lives here: ``StoreCopy``: records of all or some topics, back to back in new files, with queues, index and checkpoint.
 
-A record keeps everything but its physical offset, which says where it lies. So message ids made from offsets
-(``offsetMsgId``) and the offsets in prepared transactions belong to the old store. Queue offsets stay; where records
-are left out their places in the queues are blank.
+A record keeps everything except its physical offset. So message ids made from offsets (``offsetMsgId``) and the offsets
+in prepared transactions belong to the old store. Queue offsets stay; the places of omitted records in the queues are
+blank.
 """
 
 import posixpath
@@ -109,8 +109,8 @@ class StoreCopy:
         """Records that are copied and enter no queue, and why."""
 
     def run(self, rows: Rows | None = None, progress: Callable[[int], None] | None = None) -> None:
-        """Copy the records that ``rows`` chooses (None: all). Raises ``RepairRefused``, ``StoreFull`` before it
-        begins, and what the disk raises, which leaves an unfinished copy.
+        """Copy the records that ``rows`` selects (None: all). Raises ``RepairRefused``, ``StoreFull`` before it begins,
+        and disk errors, which leave an unfinished copy.
         """
         files, target, layout = self._files, self._target, self._reader.layout
         if files.exists(target) and files.list(target):
@@ -165,7 +165,7 @@ class StoreCopy:
         return int(times[-1])
 
     def _build(self) -> None:
-        """Make queues and index from the copied log."""
+        """Build queues and index from the copied log."""
         layout = self._reader.layout
         numbers = next(
             (found for _, size in layout.index_files if (found := geometry(size, self._reader.index_numbers))), None

@@ -1,6 +1,6 @@
-"""What can be wrong with a directory that should hold a store.
+"""Errors of a directory that should hold a store.
 
-Lives here: one class for each way in which a directory cannot be opened offline.
+Lives here: one class for each reason why a directory cannot be opened or repaired offline.
 """
 
 from pocketmq.common.errors import Cause
@@ -8,7 +8,7 @@ from pocketmq.store.errors import StoreError
 
 
 class NotAStore(StoreError):
-    """The directory is missing, or nothing in it belongs to a store."""
+    """The directory is missing or holds no part of a store."""
 
     default_cause = Cause.BAD_REQUEST
 
@@ -26,6 +26,6 @@ class MixedSegments(StoreError):
 
 
 class RepairRefused(StoreError):
-    """A repair cannot begin, or its directory for copies is in the way; nothing was changed."""
+    """A repair cannot begin, or its directory for copies is not empty; nothing was changed."""
 
     default_cause = Cause.BAD_REQUEST

@@ -1,6 +1,6 @@
-"""Copies of files, kept sparse.
+"""Sparse copies of files.
 
-Lives here: ``copy_file``, ``copy_range``, ``data_bytes``: what a repair and a copied store need.
+Lives here: ``copy_file``, ``copy_range``, ``data_bytes``, for repairs and copied stores.
 """
 
 import posixpath
@@ -13,11 +13,11 @@ from pocketmq.store.errors import StoreFull
 
 _PIECE_BYTES: Final = 4 << 20
 FREE_BYTES_MIN: Final = 16 << 20
-"""Space that must stay free beside what is going to be written."""
+"""Space that must stay free besides the bytes to be written."""
 
 
 def data_ranges(file: StoreFile, size: int) -> list[tuple[int, int]]:
-    """Return the [start, end) ranges of a file that may hold something else than zeros."""
+    """Return the [start, end) ranges of a file that may hold non-zero bytes."""
     ranges: list[tuple[int, int]] = []
     start = file.next_data(0)
     while start is not None and start < size:
@@ -28,7 +28,7 @@ def data_ranges(file: StoreFile, size: int) -> list[tuple[int, int]]:
 
 
 def data_bytes(file_system: FileSystem, path: str) -> int:
-    """Return how many bytes of a file are not holes."""
+    """Return the number of bytes of a file outside its holes."""
     file = file_system.open(path, writable=False)
     try:
         return sum(end - start for start, end in data_ranges(file, file.size()))
@@ -46,7 +46,7 @@ def copy_range(source: StoreFile, target: StoreFile, start: int, end: int, to: i
 
 
 def copy_file(file_system: FileSystem, source_path: str, target_path: str, reader: FileSystem | None = None) -> None:
-    """Copy a file with its holes, durably. ``reader``: where the source is opened, if that is another file system."""
+    """Copy a file with its holes, durably. ``reader``: the file system of the source, if it is another one."""
     file_system.make_dirs(posixpath.dirname(target_path))
     source = (reader or file_system).open(source_path, writable=False)
     try:
@@ -65,7 +65,7 @@ def copy_file(file_system: FileSystem, source_path: str, target_path: str, reade
 
 
 def require_space(file_system: FileSystem, directory: str, wanted_bytes: int, what: str) -> None:
-    """Raise ``StoreFull`` unless the file system has room; nothing has been written then."""
+    """Raise ``StoreFull`` unless the file system has room; call it before anything is written."""
     free, _ = file_system.free_bytes(directory)
     if free < wanted_bytes + FREE_BYTES_MIN:
         raise StoreFull(

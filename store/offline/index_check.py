@@ -1,7 +1,6 @@
 """The key index against the log.
 
-Lives here: ``IndexCheck``: fed with the keys of records, it compares them with the entries for the same range of the
-log.
+Lives here: ``IndexCheck``, which compares the keys of records with the entries for the same range of the log.
 """
 
 from typing import Final
@@ -66,7 +65,7 @@ class IndexCheck:
                 continue
             first, stop = reader.number_at(start), reader.number_at(end)
             if stop - first > 16 * len(expected) + _ENTRIES_SLACK:
-                self.report.wrong += 1  # the entries are in no order, or these are none of this log
+                self.report.wrong += 1  # the entries are unordered, or belong to another log
                 stop = first
             entries = reader.entries(first, stop - first)
             parts.append(_pairs(entries["offset"].astype(np.int64), entries["key_hash"].astype(np.int64)))
@@ -85,7 +84,7 @@ class IndexCheck:
         self._readers.clear()
 
     def finish(self, end_offset: int) -> IndexReport:
-        """Count entries behind the end of the log, close the files."""
+        """Count entries beyond the end of the log, close the files."""
         try:
             for reader in self._readers:
                 if reader.end_offset >= end_offset and not self._is_open:

@@ -1,4 +1,4 @@
-"""RocketMQ's index files, read without believing them.
+"""RocketMQ's index files, read without trusting them.
 
 Lives here: ``IndexReader``: the header, entries by number, entries of a range of the log, look-ups by chain; the
 numbers of slots and entries of a file from its size.
@@ -23,10 +23,10 @@ _ENTRY: Final = struct.Struct(">iqii")
 
 
 def geometry(size_bytes: int, known: tuple[int, int] | None = None) -> tuple[int, int] | None:
-    """Return (slots, entries) of an index file of this size, None if it cannot be told.
+    """Return (slots, entries) of an index file of this size, None if unknown.
 
-    ``known``: numbers that a user gave. Else RocketMQ's defaults, else four entries a slot, which is what both
-    RocketMQ's and our defaults have.
+    ``known``: numbers given by a user. Else RocketMQ's defaults, else four entries a slot, the ratio of RocketMQ's and
+    our defaults.
     """
     for slots, entries in (known or (0, 0), (ROCKETMQ_SLOTS, ROCKETMQ_ENTRIES)):
         if slots > 0 and size_bytes == HEADER_BYTES + slots * SLOT_BYTES + entries * INDEX_ENTRY_BYTES:
@@ -72,7 +72,7 @@ class IndexReader:
         return out.view(INDEX_ENTRY)
 
     def number_at(self, offset: int) -> int:
-        """Return the number of the first entry whose record is at or behind ``offset`` (entries are in log order)."""
+        """Return the number of the first entry whose record is at or after ``offset`` (entries are in log order)."""
         low, high = 1, self.count + 1
         while low < high:
             middle = (low + high) // 2
@@ -85,7 +85,7 @@ class IndexReader:
     def lookup(self, key_hash: int) -> list[int]:
         """Return the physical offsets that the chain of this hash leads to.
 
-        It may begin with entries behind ``count``: a live broker has written them since.
+        It may begin with entries beyond ``count``: a live broker has written them since.
         """
         raw = self._file.read(HEADER_BYTES + key_hash % self.slots * SLOT_BYTES, SLOT_BYTES)
         at = int.from_bytes(raw, "big", signed=True)

@@ -1,11 +1,11 @@
-"""What lies in a store directory, ours or RocketMQ's.
+"""The content of a store directory, ours or RocketMQ's.
 
-Lives here: ``read_layout``: the files of the commit log with their sizes, consume queues, index files, markers; what
-makes a directory no store.
+Lives here: ``read_layout``: the files of the commit log with their sizes, consume queues, index files, markers; the
+checks whether a directory is a store.
 Reads names and sizes only.
 
-Each file of the log counts with the size it has, so any segment size works, and a half-copied file is a file that ends
-early. RocketMQ's directory lacks ``pocketmq/`` and ``checksums/``, else both are the same (docs/rocketmq.md,
+Each file of the log counts with its actual size, so any segment size works, and a half-copied file is a file that ends
+early. RocketMQ's directory lacks ``pocketmq/`` and ``checksums/``, otherwise both are the same (docs/rocketmq.md,
 "Store directory").
 """
 
@@ -32,7 +32,7 @@ _PARTS: Final = ("commitlog", "consumequeue", "index", "checkpoint", "config")
 
 @dataclass(slots=True, frozen=True)
 class SegmentFile:
-    """One file of the log: bytes [base_offset, end_offset) of it, of which the first ``have_bytes`` are there."""
+    """One file of the log: its bytes [base_offset, end_offset), of which the first ``have_bytes`` exist."""
 
     path: str
     base_offset: int
@@ -56,18 +56,18 @@ class StoreLayout:
     """(path, size) of each, oldest first."""
     has_index: bool = False
     batch_topics: frozenset[str] = frozenset()
-    """Topics whose queues are RocketMQ 5's BatchCQ, in ``batchconsumequeue/``: nothing here reads them."""
+    """Topics whose queues are RocketMQ 5's BatchCQ, in ``batchconsumequeue/``, which are not read."""
     config_files: list[str] = field(default_factory=list)
     is_ours: bool = False
     """Whether PocketMQ wrote here: it has ``pocketmq/``."""
     is_open: bool = False
-    """The abort marker is there: a broker has the store open, or did not close it."""
+    """The abort marker exists: a broker has the store open, or did not close it."""
     strange: list[str] = field(default_factory=list)
     """Files that belong to no store or have an impossible size, and why; at most ``STRANGE_MAX``."""
 
     @property
     def start_offset(self) -> int:
-        """First byte of the log that is there."""
+        """First existing byte of the log."""
         return self.segments[0].base_offset
 
     @property
@@ -103,7 +103,7 @@ STRANGE_MAX: Final = 100
 
 
 def read_layout(file_system: FileSystem, directory: str) -> StoreLayout:
-    """Return what ``directory`` (absolute; the store or its ``commitlog``) holds.
+    """Return the content of ``directory`` (absolute; the store or its ``commitlog``).
 
     Raises ``NotAStore``, ``EmptyStore``, ``MixedSegments``, ``StorePermission``.
     """
@@ -147,7 +147,7 @@ def _read_segments(file_system: FileSystem, layout: StoreLayout) -> None:
     for name in file_system.list(directory):
         path = f"{directory}/{name}"
         if name.endswith(ALLOCATING_SUFFIX):
-            continue  # being made ready by a broker, or left by one that died
+            continue  # being prepared by a broker, or left by one that died
         if len(name) != NAME_DIGITS or not _is_number(name) or int(name) > OFFSET_MAX:
             layout.note(f"{path}: no file of a commit log")
             continue
@@ -172,7 +172,7 @@ def _read_segments(file_system: FileSystem, layout: StoreLayout) -> None:
             raise MixedSegments(
                 "commit log not read",
                 why=f"{path} has {size} bytes and reaches into {following[2]}",
-                hint="files of stores with different mapped_file_size_commit_log lie together; separate them",
+                hint="the directory mixes files of stores with different mapped_file_size_commit_log; separate them",
             )
         elif following[0] > end:
             if size < layout.segment_bytes and following[0] >= base + layout.segment_bytes:
@@ -225,7 +225,7 @@ def _read_index(file_system: FileSystem, layout: StoreLayout) -> None:
 
 
 def _names(file_system: FileSystem, path: str, layout: StoreLayout) -> list[str]:
-    """Return the names in a directory; none of something else."""
+    """Return the names in a directory; none if it is not a directory."""
     try:
         return file_system.list(path)
     except StorePermission:

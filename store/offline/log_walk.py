@@ -1,17 +1,17 @@
-"""Walking a commit log from its files: good records in chunks, and what is no good record.
+"""Walking a commit log from its files: good records in chunks, and findings about all other bytes.
 
-Lives here: ``LogWalk``, its chunks and findings; how a part of the log is read on its own, for readers in parallel.
+Lives here: ``LogWalk``, its chunks and findings; reading a part of the log on its own, for parallel readers.
 
-Records never cross files, and a file begins with a record. So each file can be walked by itself, and what a walk says
-about a byte does not depend on how the log was split.
+Records never cross files, and a file begins with a record. So each file can be walked by itself, and the result for a
+byte does not depend on how the log was split.
 
-What is found, in this order:
+Findings, in this order:
 
 - a *group checksum* agrees: all bytes of the group are right, headers and properties included;
-- it differs, and each record is good by itself: *suspect*; the records are still given;
+- it differs, but each record passes its own checks: *suspect*; the records are still yielded;
 - bytes without one are checked record by record (``record_check``), which covers bodies and lengths only;
-- bad bytes with good records behind them are *damage*, and the walk goes on behind it;
-- bad bytes with nothing good behind them are the *tail*: what a broker was writing when it died or is writing now.
+- bad bytes followed by good records are *damage*, and the walk continues after it;
+- bad bytes followed by nothing good are the *tail*: an append unfinished when the broker died, or now under way.
 """
 
 from bisect import bisect_left, bisect_right
@@ -41,14 +41,14 @@ from pocketmq.store.offline.record_check import chain, good_columns
 from pocketmq.store.offline.segment_bytes import WINDOW_BYTES, WINDOW_BYTES_MIN, SegmentBytes, head_of
 
 RECORD_BYTES_MAX: Final = 64 << 20
-"""Largest record that is believed; a size field above it is damage. RocketMQ's default limit is 4 MiB and 64 KiB."""
+"""Largest accepted record; a size field above it is damage. RocketMQ's default limit is 4 MiB and 64 KiB."""
 CHECKSUM_FILE_BYTES_MAX: Final = 256 << 20
 """Larger checksum files are not read: one entry takes 20 bytes, so that is 13 million groups in one segment."""
 RANGE_BYTES: Final = 64 << 20
 """About how large the pieces are of which a walk that begins within the log leaves some out."""
 RECHECKS: Final = 5
 PAUSES_MAX: Final = 50
-"""Looks again that one walk waits for."""
+"""How often one walk waits in order to check bytes again."""
 
 Check = Literal["group", "record", "file", "read"]
 
@@ -73,7 +73,7 @@ class LogChunk:
 
 @dataclass(slots=True, frozen=True)
 class Checked:
-    """Bytes [start, end) whose group checksums agreed, not looked at further (``checksums_only``)."""
+    """Bytes [start, end) whose group checksums agreed, not checked further (``checksums_only``)."""
 
     start: int
     end: int
@@ -81,10 +81,10 @@ class Checked:
 
 @dataclass(slots=True, frozen=True)
 class Finding:
-    """Bytes [start, end) that are not as they should be.
+    """Bad bytes [start, end).
 
-    ``damage``: no records, with good ones behind; ``suspect``: records whose group's checksum differs; ``tail``: the
-    unfinished end of the log. ``check``: what noticed it.
+    ``damage``: no records, followed by good ones; ``suspect``: records whose group's checksum differs; ``tail``: the
+    unfinished end of the log. ``check``: the check that failed.
     """
 
     kind: Literal["damage", "suspect", "tail"]
@@ -96,7 +96,7 @@ class Finding:
 
 @dataclass(slots=True, frozen=True)
 class LogRange:
-    """What one reader walks: the records that begin in [start, end) of one file."""
+    """The part of one reader: the records that begin in [start, end) of one file."""
 
     path: str
     start: int
@@ -173,7 +173,7 @@ class LogWalk:
                 return
 
     def one(self, log_range: LogRange, *, checksums_only: bool = False) -> Generator[Walked, None, bool]:
-        """Walk one range; return whether the log ended in it. A file that has gone meanwhile (a live broker removed it)
+        """Walk one range; return whether the log ended in it. A file removed meanwhile (by a live broker)
         is a finding."""
         segment = self._layout.find(log_range.start)
         assert segment is not None, "a range of another store"
@@ -255,7 +255,7 @@ class LogWalk:
             if finding is None:
                 return True
             if finding.kind == "damage" and self._is_whole_now(segment, at):
-                continue  # written between the two looks, and so was what is behind it
+                continue  # written between the two checks, like the bytes after it
             yield finding
             at = finding.end
             if finding.kind == "tail":
@@ -264,7 +264,7 @@ class LogWalk:
         return False
 
     def _run(self, segment: SegmentFile, at: int, stop: int, checksums_only: bool) -> Iterator[Walked | str]:
-        """Yield good records from ``at`` on; ends before a blank, with the reason before bytes that are no record."""
+        """Yield good records from ``at`` on; end before a blank, or, with the reason, before bytes without a record."""
         starts, groups = self._groups
         while at < stop:
             run, end = self._group_run(at, stop)
@@ -303,7 +303,7 @@ class LogWalk:
 
     @staticmethod
     def _group_chunks(data: NDArray[np.uint8], begin: int, end: int) -> Iterator[LogChunk]:
-        """Yield the records of groups whose checksums agree; ends early if the broker stored what is no record."""
+        """Yield the records of groups whose checksums agree; end early if a group contains no valid record."""
         at = begin
         while at < end:
             piece = data[at - begin : end - begin]
@@ -343,7 +343,7 @@ class LogWalk:
         return end
 
     def _record_run(self, segment: SegmentFile, at: int, limit: int) -> Iterator[LogChunk | str]:
-        """Yield good records that begin in [at, limit); then an empty text before a blank, or why there is none."""
+        """Yield good records that begin in [at, limit); then an empty text before a blank, else the reason."""
         while at < limit:
             data = self._bytes.read(at, self._window_bytes)
             sizes, _ = chain(data.data, len(data))
@@ -370,7 +370,7 @@ class LogWalk:
                 self._window_bytes = min(WINDOW_BYTES, self._window_bytes * 4)
 
     def _is_whole_now(self, segment: SegmentFile, at: int) -> bool:
-        """Look again: bytes of a store that is open elsewhere may have been half written at the first look."""
+        """Check again: bytes of a store that is open elsewhere may have been half written at the first check."""
         if not self._layout.is_open:
             return False
         for _ in range(RECHECKS):
@@ -386,14 +386,14 @@ class LogWalk:
         return False
 
     def _judge(self, segment: SegmentFile, at: int, stop: int, why: str) -> Finding | None:
-        """Say what the bad bytes at ``at`` are; None: the log ends here, nothing is wrong."""
+        """Classify the bad bytes at ``at``; None: the log ends here, nothing is wrong."""
         self._window_bytes = WINDOW_BYTES_MIN
         begin = at + 1
         head = self._bytes.read(at, 64)
         size, magic = head_of(head)
         own = int.from_bytes(head[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8].tobytes(), "big", signed=True)
         if magic in (MAGIC_V1, MAGIC_V2) and own == at and RECORD_BYTES_MIN <= size <= segment.end_offset - at:
-            begin = at + size  # a believable header: what its body holds is a sender's choice, and may look like one
+            begin = at + size  # a plausible header: its body is chosen by a sender and may look like a record
         good_at = self._bytes.search(begin)
         if good_at is not None:
             return Finding("damage", at, min(good_at, stop), why, "record")
@@ -429,7 +429,7 @@ class LogWalk:
         return self._later_records(segment)
 
     def _later_records(self, segment: SegmentFile) -> bool:
-        """Tell whether a file behind this one holds a good record."""
+        """Return whether a later file holds a good record."""
         found = False
         for later in self._layout.segments:
             if later.base_offset <= segment.base_offset or found:

@@ -1,9 +1,9 @@
 """Consume queues against the log.
 
-Lives here: ``QueueCheck``: fed with the records of the log in order, then with the end of the log; it tells which
-entries are missing, wrong or beyond, and which messages a damaged range holds.
+Lives here: ``QueueCheck``, which takes the records of the log in order, then the end of the log, and reports missing,
+wrong and surplus entries, and the messages in a damaged range.
 
-Memory does not grow with the log: entries are read where the records are, and what was right is kept as ranges.
+Memory does not grow with the log: entries are read along with their records, and correct ones are kept as ranges.
 """
 
 from collections.abc import Sequence
@@ -30,9 +30,9 @@ from pocketmq.store.offline.report import (
 )
 
 QUEUES_MAX: Final = 200_000
-"""Queues that are followed; records of more are only counted."""
+"""Maximum number of checked queues; records of others are only counted."""
 RANGES_MAX: Final = 10_000
-"""Ranges kept for one queue. A sound queue has one; beyond this the check of its entries is given up."""
+"""Maximum number of ranges for one queue. A sound queue has one; beyond this its entries are no longer checked."""
 _SPAN_SLACK: Final = 1024
 _EXTENDED_TAGS_CODE: Final = -(1 << 31)
 """Below it a tags code is an address in RocketMQ's extension file (ConsumeQueueExt.MAX_ADDR)."""
@@ -83,7 +83,7 @@ class Ranges:
         return starts, ends
 
     def has(self, values: Int64s) -> NDArray[np.bool_]:
-        """Tell which values are in the set."""
+        """Return which values are in the set."""
         starts, ends = self._sorted or self._compact()
         if len(starts) == 0:
             return np.zeros(len(values), np.bool_)
@@ -98,7 +98,7 @@ class Ranges:
 
 
 class _Followed:
-    """What is known of one queue."""
+    """The state of one checked queue."""
 
     __slots__ = ("bad_tags", "differs", "files", "matched", "missing")
 
@@ -114,7 +114,7 @@ class QueueCheck:
     """``see`` each chunk in log order, ``finish`` once."""
 
     def __init__(self, reader: StoreReader, deleted: dict[str, int]) -> None:
-        """``deleted``: where the log ended when a topic was last deleted; its records below have no entry."""
+        """``deleted``: the end of the log at a topic's last deletion; its records below have no entry."""
         self._reader = reader
         self._deleted = deleted
         self._queues: dict[tuple[str, int], _Followed] = {}
@@ -140,7 +140,7 @@ class QueueCheck:
                 continue
             queue_id = int(columns.queue_ids[part[0]])
             if (topic, queue_id) not in self._queues and queue_error(topic, queue_id) is not None:
-                continue  # such a record enters no queue; ``verify`` tells of it
+                continue  # such a record enters no queue; ``verify`` reports it
             deleted_to = self._deleted.get(topic, 0)
             if deleted_to:
                 part = part[columns.physical_offsets[part] >= deleted_to]
@@ -183,7 +183,7 @@ class QueueCheck:
             followed.matched.add(queue_offsets)
         else:
             followed.matched.add(queue_offsets[same])
-            if is_suspect:  # its topic, queue or offset may be what has changed: that the queue is right is likelier
+            if is_suspect:  # its topic, queue or offset may have changed: more likely the queue is right
                 return
             absent = (entries["size"] <= 0) | is_blank(entries)
             followed.missing.add(queue_offsets[absent & ~same])
@@ -210,7 +210,7 @@ class QueueCheck:
     # ---- the end
 
     def finish(self, start_offset: int, end_offset: int, findings: list[FindingReport]) -> QueuesReport:
-        """Look at all entries of all queues; fill ``affects`` of the findings (sorted by ``start``)."""
+        """Check all entries of all queues; fill ``affects`` of the findings (sorted by ``start``)."""
         problems: dict[tuple[str, int], QueueProblem] = {}
         for files in self._reader.queues():
             key = (files.topic, files.queue_id)
@@ -230,7 +230,7 @@ class QueueCheck:
         return self.report
 
     def _count_missing(self, followed: _Followed, written_end: int) -> int:
-        """Return how many records have no entry; those behind the last entry of a store that is open come later."""
+        """Return how many records have no entry; those after the last entry of an open store do not count yet."""
         missing = 0
         for first, end in followed.missing.spans():
             pending = max(0, end - max(first, written_end)) if self._reader.layout.is_open else 0
@@ -264,7 +264,7 @@ class QueueCheck:
             matched = followed.matched.has(queue_offsets)
             report.good += int(np.count_nonzero(matched))
             rest = ~matched & ~expired
-            if self._reader.layout.is_open and rest.any():  # written since the walk was there
+            if self._reader.layout.is_open and rest.any():  # written since the walk
                 came = rest & followed.missing.has(queue_offsets)
                 came = came & self._are_there(files, entries, queue_offsets, came) if came.any() else came
                 late += int(np.count_nonzero(came))
@@ -299,7 +299,7 @@ class QueueCheck:
     def _are_there(
         self, files: QueueFiles, entries: Entries, queue_offsets: Int64s, asked: NDArray[np.bool_]
     ) -> NDArray[np.bool_]:
-        """Tell which entries behind the walked end point to records that a broker has stored since."""
+        """Return which entries beyond the walked end point to records that a broker has stored since."""
         found = np.zeros(len(entries), np.bool_)
         rows = np.flatnonzero(asked)
         for row in (rows[0], rows[-1]):
@@ -311,7 +311,7 @@ class QueueCheck:
 
 
 def _inside(findings: list[FindingReport], offsets: Int64s) -> NDArray[np.bool_]:
-    """Tell which offsets lie in one of these ranges, which are sorted."""
+    """Return which offsets lie in one of these ranges, which are sorted."""
     if not findings:
         return np.zeros(len(offsets), np.bool_)
     starts = np.array([each.start for each in findings], np.int64)

@@ -1,8 +1,8 @@
-"""The files of one consume queue, read without believing them.
+"""The files of one consume queue, read without trusting them.
 
-Lives here: ``QueueFiles``: entries by queue offset, where entries begin and end.
+Lives here: ``QueueFiles``: entries by queue offset, first and last entry.
 
-The size of the files comes from the files: each begins at the byte that its name says and reaches to its own end.
+Sizes come from the files: each begins at the byte in its name and reaches to its own end.
 """
 
 from bisect import bisect_right
@@ -29,12 +29,12 @@ class QueueFiles:
         self._sizes = files
 
     def moved(self, directory: str) -> "QueueFiles":
-        """Return the same files, lying in another directory."""
+        """Return the same files in another directory."""
         return QueueFiles(self.topic, self.queue_id, directory, self._sizes, self._cache)
 
     @property
     def end_entry(self) -> int:
-        """Return the queue offset behind the last file, written or not."""
+        """Return the queue offset after the last file, written or not."""
         return max(((start + self._sizes[start]) // ENTRY_BYTES for start in self._starts), default=0)
 
     def read(self, first: int, count: int) -> Entries:
@@ -67,7 +67,7 @@ class QueueFiles:
                 at += count
 
     def bounds(self) -> tuple[int, int]:
-        """Return (first, end) of the entries that are written and no padding."""
+        """Return (first, end) of the written entries without padding."""
         first = end = -1
         for at, entries in self.blocks():
             written = np.flatnonzero((entries["size"] > 0) & ~is_blank(entries))

@@ -1,7 +1,6 @@
-"""A file system that cannot change anything.
+"""A read-only file system.
 
-Lives here: ``ReadOnlyFileSystem``, which every offline reader is given, so that "never changes a file" is held by one
-class instead of by everybody's care.
+Lives here: ``ReadOnlyFileSystem``, used by every offline reader, so that one class guarantees that no file changes.
 """
 
 from typing import NoReturn
@@ -11,7 +10,7 @@ from pocketmq.store.errors import StoreReadOnly
 
 
 class ReadOnlyFileSystem:
-    """Opens files for reading whatever the caller asks for; refuses everything that changes a name or a byte."""
+    """Opens files only for reading; refuses every call that changes a name or a byte."""
 
     def __init__(self, inner: FileSystem) -> None:
         self._inner = inner
@@ -21,7 +20,7 @@ class ReadOnlyFileSystem:
         return self._inner.open(path, create=False, writable=False)
 
     def exists(self, path: str) -> bool:
-        """Tell whether it is there."""
+        """Return whether it exists."""
         return self._inner.exists(path)
 
     def size(self, path: str) -> int:

@@ -9,8 +9,8 @@ as columns, queues, index files, small files.
             if isinstance(item, LogChunk):
                 item.columns                           # RecordColumns: every header field as an array
 
-It takes no lock and creates nothing, so a broker may have the store open; what it appends after ``open`` to files that
-were there is read when the walk comes to it, records half written are left out.
+It takes no lock and creates nothing, so a broker may have the store open. Records that the broker appends after
+``open`` to existing files are read as the walk reaches them; half-written records are left out.
 """
 
 import os.path
@@ -33,7 +33,7 @@ __all__ = ["Checked", "Finding", "LogChunk", "LogRange", "StoreReader", "Walked"
 
 QUEUE_FILES_OPEN_MAX = 128
 NEW_FILES_LOOKS_MAX = 1000
-"""How often names are listed again for a record behind the last known file; entries that lie cost no more."""
+"""How often names are listed again for a record beyond the last known file; false entries cost no more."""
 
 
 class StoreReader:
@@ -72,11 +72,11 @@ class StoreReader:
         pause: Callable[[], None] | None = None,
         index_numbers: tuple[int, int] | None = None,
     ) -> "StoreReader":
-        """Open a directory: the store, or the ``commitlog`` in it.
+        """Open a directory: the store, or its ``commitlog``.
 
-        ``pause``: waits a little before bytes that a broker may be writing are read again. ``index_numbers``: slots
-        and entries of index files whose size does not tell. Raises ``NotAStore``, ``EmptyStore``, ``MixedSegments``,
-        ``StorePermission``.
+        ``pause``: waits briefly before bytes that a broker may be writing are read again. ``index_numbers``: slots and
+        entries of index files, where the file size is ambiguous. Raises ``NotAStore``, ``EmptyStore``,
+        ``MixedSegments``, ``StorePermission``.
         """
         files = ReadOnlyFileSystem(OsFileSystem() if file_system is None else file_system)
         layout = read_layout(files, os.path.abspath(os.path.expanduser(directory)))
@@ -121,7 +121,7 @@ class StoreReader:
         *,
         begin: int = 0,
     ) -> Iterator[LogChunk]:
-        """Walk and give the good records only; damage goes to ``on_finding``."""
+        """Walk and yield only good records; findings go to ``on_finding``."""
         for item in self.walk(log_range, begin=begin):
             if isinstance(item, LogChunk):
                 yield item
@@ -132,7 +132,7 @@ class StoreReader:
         return LogWalk(self.file_system, layout, use_checksums=False, record_bytes_max=self._record_bytes_max)
 
     def _look_for_new_files(self) -> None:
-        """Take files of the log into lookups that a live broker has made since ``open``."""
+        """Include in lookups the log files that a live broker has made since ``open``."""
         try:
             layout = read_layout(self.file_system, self.paths.root)
         except StoreError:
@@ -149,10 +149,10 @@ class StoreReader:
             self._look_for_new_files()
         return self._lookups.record_at(offset)
 
-    # ---- what was made from the log
+    # ---- derived files
 
     def queue(self, topic: str, queue_id: int) -> QueueFiles | None:
-        """Return a consume queue, None if the directory has none of that name."""
+        """Return a consume queue, None if there is none."""
         files = self.layout.queues.get((topic, queue_id))
         if files is None:
             return None
@@ -167,7 +167,7 @@ class StoreReader:
             yield queue
 
     def index_readers(self) -> Iterator[tuple[str, IndexReader | str]]:
-        """Yield (path, reader or why there is none) of every index file; the caller closes them."""
+        """Yield (path, reader or the reason why there is none) of every index file; the caller closes them."""
         for path, size_bytes in self.layout.index_files:
             yield path, open_index(self.file_system, path, size_bytes, self.index_numbers)
 

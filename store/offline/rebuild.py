@@ -1,4 +1,4 @@
-"""Making consume queues and index again from a log, in RocketMQ's format.
+"""Rebuilding consume queues and index from a log, in RocketMQ's format.
 
 Lives here: ``QueueBuilder``, ``IndexBuilder``; the tags codes of delayed messages.
 """
@@ -37,7 +37,7 @@ DELAY_LEVELS_MS: Final = tuple(
     seconds * 1000
     for seconds in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 )
-"""RocketMQ's default messageDelayLevel; a store does not say which one its broker had."""
+"""RocketMQ's default messageDelayLevel; a store does not record its broker's setting."""
 _UNKNOWN_LEVEL_MS: Final = 1000
 """RocketMQ ScheduleMessageService.computeDeliverTimestamp."""
 
@@ -88,11 +88,11 @@ class QueueBuilder:
         self._queues = ConsumeQueues(config, file_system, clock, SteppedRunner(), tags_code_of=self._deliver_times)
         self._queues.deleted.load(log_start)
         self.skipped: set[str] = set()
-        """What was left out, and why; at most ``SKIPPED_MAX``."""
+        """Omitted records, and why; at most ``SKIPPED_MAX``."""
         self.entries = 0
 
     def keep_expired(self, files: QueueFiles, log_start: int) -> None:
-        """Take over entries that point below the log: they hold the queue's offsets where no record does any more."""
+        """Keep entries that point below the log: they hold the queue's offsets where no records are left."""
         queue = self._queues.get_or_create(files.topic, files.queue_id)
         for at, entries in files.blocks():
             offsets = entries["offset"].astype(np.int64)
@@ -136,12 +136,12 @@ class QueueBuilder:
         return codes
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the rest."""
         self._queues.close()
 
 
 class IndexBuilder:
-    """Writes index files for records in log order, as RocketMQ's IndexService would."""
+    """Writes index files for records in log order, as RocketMQ's IndexService does."""
 
     def __init__(
         self,

@@ -1,10 +1,10 @@
-"""Whether bytes are good records: many at once, and one by itself with the reason.
+"""Checks whether bytes are good records: many at once, or one with the reason.
 
 Lives here: ``chain``, ``good_columns``, ``why_bad``.
 
 A record is good when its size, magic and lengths agree, the physical offset in it is its place, its topic has no zero
-byte, and its body has its CRC. RocketMQ's CRC covers the body only: a changed property or queue id passes this check,
-and only the checksum of its group tells.
+byte, and its body has its CRC. RocketMQ's CRC covers the body only: a changed property or queue id passes this check
+and is found only by the checksum of its group.
 """
 
 import struct
@@ -68,14 +68,14 @@ def _chained_heads(view: memoryview, end: int) -> list[int]:
         return []
     follows = np.append(starts[1:], -1) == starts + sizes
     good = follows & (sizes >= RECORD_BYTES_MIN)
-    found: list[int] = sizes[: int(np.argmin(good))].tolist()  # the last never follows: the loop looks at it
+    found: list[int] = sizes[: int(np.argmin(good))].tolist()  # the last one has no successor: the loop checks it
     return found
 
 
 def good_columns(data: Bytes, sizes: list[int], offset: int, *, check_crc: bool = True) -> RecordColumns:
     """Return the columns of the leading good records among those of ``sizes``, which begin at ``offset`` of the log.
 
-    Fewer than asked: the next one is bad, and ``why_bad`` tells why.
+    If there are fewer, the next record is bad, and ``why_bad`` returns the reason.
     """
     lengths = np.array(sizes, np.int64)
     while True:
@@ -123,7 +123,7 @@ def _without_zero_topics(columns: RecordColumns, data: Bytes, lengths: NDArray[n
 
 
 def why_bad(record: memoryview, offset: int, *, check_crc: bool = True) -> str:
-    """Return why these bytes are no good record at ``offset`` of the log; an empty text if they are one."""
+    """Return why these bytes are not a good record at ``offset`` of the log; an empty text if they are."""
     if len(record) < 8:
         return f"{len(record)} bytes, not even a size and a magic"
     size, magic = _SIZE_MAGIC.unpack_from(record, 0)

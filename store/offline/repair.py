@@ -2,20 +2,20 @@
 
 Lives here: ``plan_repair`` (from a verification, changes nothing), ``Repair`` (locks, copies, changes, verifies again).
 
-What it does, and the order, so that it can be repeated after a kill at any point:
+Its steps, in an order that allows a repetition after a kill at any point:
 
 1. lock the store, verify it, make the plan; copy everything that will change, sync the copies;
-2. mark the store as unfinished: abort marker, a checkpoint and positions that promise nothing of queues and index.
-   A broker that is started before the repair is run again then builds them from the log's first byte;
-3. zero the torn tail; drop checksums behind the end; give a half-copied last file its size;
+2. mark the store as unfinished: abort marker, a checkpoint and positions that promise nothing about queues and index.
+   A broker started before the repair is run again then builds them from the log's first byte;
+3. zero the torn tail; drop checksums beyond the end; give a half-copied last file its size;
 4. remove the queues that do not fit, and build them from the log; keep entries below the log's first byte;
 5. remove the index and build it from the log, if it does not fit;
-6. write the checkpoint so that it promises no more than the log has, take the marker away;
+6. write a checkpoint that promises no more than the log has, remove the marker;
 7. verify again.
 
-Damage is not repaired: its bytes are the only trace of what was there. ``copy_store`` writes a store without it. At the
-end of the log, below what positions promised, it is kept as well: cut off, its queue offsets would be given to others.
-All files keep RocketMQ's format; ``pocketmq/quarantine`` is the only thing that is new.
+Damage is not repaired: its bytes are the only trace of the lost records. ``copy_store`` writes a store without it.
+Damage at the end of the log, below the promised positions, is kept as well: if it were cut, its queue offsets would be
+given to other messages. All files keep RocketMQ's format; only ``pocketmq/quarantine`` is new.
 """
 
 import os
@@ -58,7 +58,7 @@ _ALL_ANEW: Final = 1 << 62
 
 
 class RepairStep(msgspec.Struct):
-    """One thing to do. ``queues``: (topic, queue id) of those to be rebuilt; ``ranges``: log bytes to be zeroed."""
+    """One step. ``queues``: (topic, queue id) of queues to be rebuilt; ``ranges``: log bytes to be zeroed."""
 
     action: Action
     why: str
@@ -68,7 +68,7 @@ class RepairStep(msgspec.Struct):
 
 
 class RepairPlan(msgspec.Struct):
-    """What a repair would do. ``stays``: what is wrong and cannot be repaired in place."""
+    """The steps of a repair. ``stays``: faults that cannot be repaired in place."""
 
     directory: str
     steps: list[RepairStep] = []
@@ -77,7 +77,7 @@ class RepairPlan(msgspec.Struct):
 
 
 class RepairResult(msgspec.Struct):
-    """What a repair did. ``after``: the verification afterwards."""
+    """The result of a repair. ``after``: the verification afterwards."""
 
     plan: RepairPlan
     backup: str = ""
@@ -85,11 +85,11 @@ class RepairResult(msgspec.Struct):
     queue_entries: int = 0
     index_entries: int = 0
     skipped: list[str] = []
-    """Records that were left out of queues, and why."""
+    """Records omitted from queues, and why."""
 
 
 def plan_repair(reader: StoreReader, report: VerifyReport) -> RepairPlan:
-    """Return what would be done about a verification's findings. Changes nothing."""
+    """Return the steps that a verification's findings require. Changes nothing."""
     plan = RepairPlan(reader.paths.root)
     layout = reader.layout
     tails = [(each.start, each.end) for each in report.findings if each.kind == "tail"]
@@ -119,7 +119,9 @@ def plan_repair(reader: StoreReader, report: VerifyReport) -> RepairPlan:
     if queues:
         why = f"{len(queues)} queues do not fit the log"
         if not layout.queue_file_bytes:
-            why += f"; no file tells their size: {QUEUE_FILE_BYTES:,} bytes (mapped_file_size_consume_queue) are taken"
+            why += (
+                f"; no file shows their size: {QUEUE_FILE_BYTES:,} bytes (mapped_file_size_consume_queue) are assumed"
+            )
         plan.steps.append(RepairStep("rebuild_queues", why, queues=queues))
     index = report.index
     if index is not None and (index.missing or index.wrong or index.unreachable or index.beyond or index.unreadable):
@@ -152,7 +154,7 @@ def _queue_paths(reader: StoreReader, key: tuple[str, int]) -> list[str]:
 
 
 def _copied(reader: StoreReader, plan: RepairPlan) -> list[str]:
-    """Return the whole files of which copies are made."""
+    """Return the files that are copied whole."""
     found: list[str] = []
     for step in plan.steps:
         for key in step.queues:
@@ -197,7 +199,7 @@ class Repair:
 
     def _open(self) -> StoreReader:
         reader = StoreReader.open(self._directory, file_system=self._files, index_numbers=self._index_numbers)
-        reader.layout.is_open = False  # this process has the lock: what is half written stays so
+        reader.layout.is_open = False  # this process has the lock: half-written records will not be finished
         return reader
 
     def _verify(self, reader: StoreReader, what: str) -> VerifyReport:
@@ -208,8 +210,8 @@ class Repair:
     def run(self) -> RepairResult:
         """Lock, plan, copy, change, verify.
 
-        Raises ``StoreInUse`` when a broker has the store, ``StoreFull`` and ``RepairRefused`` before anything was
-        changed, and what the disk raises.
+        Raises ``StoreInUse`` when a broker has the store open, ``StoreFull`` and ``RepairRefused`` before any change,
+        and disk errors.
         """
         reader = self._open()
         reader.close()
@@ -310,8 +312,8 @@ class Repair:
             files.sync_dir(paths.root)
 
     def _begin(self, reader: StoreReader, report: VerifyReport) -> bytes:
-        """Make a start of a broker build queues and index anew until the repair has ended; return the checkpoint, empty
-        if there is none.
+        """Make every start of a broker rebuild queues and index until the repair has ended; return the checkpoint,
+        empty if there is none.
         """
         files, paths, layout = self._files, reader.paths, reader.layout
         mark_open(files, paths, durable=True)
@@ -327,7 +329,7 @@ class Repair:
         promised = promised_end(positions, layout.end_offset)
         if positions is not None and promised > report.end_offset and positions.segment_bytes == layout.segment_bytes:
             start = layout.start_offset
-            anew = msgspec.structs.replace(
+            unfinished = msgspec.structs.replace(
                 positions,
                 clean=False,
                 end_offset=promised,
@@ -336,7 +338,7 @@ class Repair:
                 last_group_offset=start,
                 queue_entries=_ALL_ANEW,
             )
-            files.replace(paths.positions, anew.encode())
+            files.replace(paths.positions, unfinished.encode())
         elif files.exists(paths.positions):
             files.remove(paths.positions)
             files.sync_dir(paths.own)
@@ -364,7 +366,7 @@ class Repair:
         refused: set[int],
         result: RepairResult,
     ) -> None:
-        """``refused``: where records begin that enter no queue."""
+        """``refused``: offsets of records that enter no queue."""
         files, paths, layout = self._files, reader.paths, reader.layout
         queues = None
         if keys:
@@ -425,7 +427,7 @@ class Repair:
 
 
 def _misplaced(reader: StoreReader, report: VerifyReport) -> set[int]:
-    """Return where suspect records begin that would enter a queue at the place of others, as a recovery tells them."""
+    """Return the offsets of suspect records that would take the place of others in a queue; a recovery agrees."""
     suspects = [DamagedRange(each.start, each.end, each.why) for each in report.findings if each.kind == "suspect"]
     if not suspects:
         return set()
@@ -442,7 +444,7 @@ def _start_of(group: RecordGroup) -> int:
 
 
 def _lowered(checkpoint: bytes, report: VerifyReport) -> bytes:
-    """Return the checkpoint promising no more than there is."""
+    """Return the checkpoint, lowered to the records that exist."""
     data = checkpoint.ljust(CHECKPOINT_BYTES, b"\0")
     limits = (report.last_store_ms,) * 3 + (report.end_offset,) * 2
     values = [max(0, min(value, limit)) for value, limit in zip(_TIMES.unpack_from(data), limits, strict=True)]

@@ -1,4 +1,4 @@
-"""What a verification found.
+"""The report of a verification.
 
 Lives here: the structs of the report, which are also its JSON.
 """
@@ -34,7 +34,7 @@ class FindingReport(msgspec.Struct):
 
 
 class TopicSummary(msgspec.Struct):
-    """What the log holds of a topic; times are store timestamps in ms."""
+    """A topic's records in the log; times are store timestamps in ms."""
 
     topic: str
     records: int = 0
@@ -46,9 +46,8 @@ class TopicSummary(msgspec.Struct):
 class QueueProblem(msgspec.Struct):
     """A consume queue that does not fit the log.
 
-    ``missing``: records without an entry; ``wrong``: entries that point to something else than their record;
-    ``beyond``: entries that point behind the end of the log; ``tags``: entries with a tags code that is not their
-    record's.
+    ``missing``: records without an entry; ``wrong``: entries that do not point to their record; ``beyond``: entries
+    that point beyond the end of the log; ``tags``: entries whose tags code differs from their record's.
     """
 
     topic: str
@@ -71,18 +70,18 @@ class QueuesReport(msgspec.Struct):
     expired: int = 0
     """Point below the first byte of the log."""
     superseded: int = 0
-    """Records whose place in the queue a later record has: of a topic that was deleted and created again."""
+    """Records whose place in the queue belongs to a later record: the topic was deleted and created again."""
     pending: int = 0
-    """Records of a store that is not closed whose entries are not written yet."""
+    """Records of an open store whose entries are not written yet."""
     damaged: int = 0
-    """Point into damaged ranges, or to suspect records that say they belong elsewhere."""
+    """Point into damaged ranges, or to suspect records that belong elsewhere by their own fields."""
     tags_checked: int = 0
     problems: list[QueueProblem] = []
     problems_left_out: int = 0
 
 
 class IndexReport(msgspec.Struct):
-    """The key index against the log. ``checked``: keys of records that were looked for."""
+    """The key index against the log. ``checked``: number of keys that were looked up."""
 
     files: int = 0
     entries: int = 0
@@ -90,7 +89,7 @@ class IndexReport(msgspec.Struct):
     missing: int = 0
     wrong: int = 0
     unreachable: int = 0
-    """Entries that no chain leads to, among those looked up by their key."""
+    """Entries that no chain reaches, among those looked up by their key."""
     beyond: int = 0
     """Entries that point behind the end of the log."""
     pending: int = 0
@@ -110,7 +109,7 @@ class VerifyReport(msgspec.Struct):
     segment_bytes: int = 0
     start_offset: int = 0
     end_offset: int = 0
-    """Behind the last good record."""
+    """The end of the last good record."""
     last_store_ms: int = 0
     records: int = 0
     record_bytes: int = 0

@@ -1,4 +1,4 @@
-"""The bytes of one file of the log: reads, single records, where data ends, where records go on behind bad bytes.
+"""The bytes of one file of the log: reads, single records, the end of data, the next record after bad bytes.
 
 Lives here: ``SegmentBytes``.
 """
@@ -23,9 +23,9 @@ from pocketmq.store.offline.record_check import why_bad
 
 WINDOW_BYTES: Final = 4 << 20
 WINDOW_BYTES_MIN: Final = 64 << 10
-"""The first look behind bad bytes: what is read there for nothing, if more bad bytes follow, stays small."""
+"""The first read after bad bytes: small, because it is wasted if more bad bytes follow."""
 SEARCH_BYTES_MAX: Final = 1 << 30
-"""How many bytes of candidates the search behind bad bytes of one file may check: hostile bytes could nest them."""
+"""Limit on candidate bytes checked by the search after bad bytes of one file: hostile bytes could nest them."""
 _HOLE_BYTES_MIN: Final = 1 << 20
 _MAGIC_START: Final = (MAGIC_V1 >> 8).to_bytes(3, "big")
 _HEAD: Final = struct.Struct(">II")
@@ -64,7 +64,7 @@ class SegmentBytes:
         return data[: self._file.read_into(offset - self.segment.base_offset, data)] if length > 0 else data
 
     def one(self, at: int) -> tuple[NDArray[np.uint8], str]:
-        """Return the one record at ``at``, whatever its size, and why it is none or ""."""
+        """Return the record at ``at``, of any size, and why it is bad, or ""."""
         data = self.read(at, 64)
         size, magic = head_of(data)
         if magic not in (MAGIC_V1, MAGIC_V2):
@@ -75,13 +75,13 @@ class SegmentBytes:
         if size > self._record_bytes_max:
             return data, f"size {size}, above the limit of {self._record_bytes_max}"
         own = int.from_bytes(data[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8].tobytes(), "big", signed=True)
-        if own != at:  # asked before all of it is read
+        if own != at:  # checked before all of it is read
             return data, f"a record of offset {own}"
         data = self.read(at, size)
         return data, why_bad(data.data, at)
 
     def nonzero_end(self, at: int) -> int | None:
-        """Return behind the last byte at or behind ``at`` in this file that is not zero; None if all are."""
+        """Return the end of the non-zero bytes at or after ``at`` in this file; None if all are zero."""
         for start, end in reversed(self._ranges_now()):
             position = end
             while position > max(start, at):
@@ -98,7 +98,7 @@ class SegmentBytes:
         return self._ranges
 
     def search(self, at: int) -> int | None:
-        """Return where the first good record of this file at or behind ``at`` starts."""
+        """Return the start of the first good record of this file at or after ``at``."""
         budget_bytes = SEARCH_BYTES_MAX
         window_bytes = WINDOW_BYTES_MIN
         position = at + MAGIC_AT

@@ -1,6 +1,6 @@
 """The small files of a store: checkpoint, positions, damage, settings in JSON.
 
-Lives here: reading them with a limit on their size, so that a file that is not what its name says costs no memory.
+Lives here: reading them with a limit on their size, so that a wrong file under such a name costs no memory.
 """
 
 import struct
@@ -15,7 +15,7 @@ from pocketmq.store.disk.file_system import FileSystem
 from pocketmq.store.errors import StoreError
 
 SMALL_BYTES_MAX: Final = 64 << 20
-"""Largest JSON file that is read: a million topics."""
+"""Largest JSON file read: a million topics."""
 _CHECKPOINT_READ_BYTES: Final = 4096
 _SECOND_PART = struct.Struct(">2q")
 
@@ -43,7 +43,7 @@ def read_small(file_system: FileSystem, path: str) -> bytes | None:
 def read_json(file_system: FileSystem, path: str) -> Any:
     """Return the decoded content of a JSON file; None if there is none.
 
-    RocketMQ's JSON (fastjson) may have numbers as keys, which are no JSON: such a file is returned as text.
+    RocketMQ's JSON (fastjson) may have numbers as keys, which is invalid JSON: such a file is returned as text.
     """
     data = read_small(file_system, path)
     if data is None:

@@ -2,7 +2,7 @@
 
 Lives here: ``verify``, which walks the log once and feeds the checks; the checks of the small files.
 
-Levels: ``log`` looks at the log only, whole groups by their checksum alone (disk speed); ``normal`` also compares every
+Levels: ``log`` checks only the log, whole groups by their checksum alone (disk speed); ``normal`` also compares every
 consume-queue entry, and tags and index for one in 16 chunks of the log; ``full`` compares everything.
 """
 
@@ -35,14 +35,14 @@ _PROBLEMS_MAX: Final = 100
 
 
 class _Illegal:
-    """Records that can enter no queue, by topic and queue id; at most ``_PROBLEMS_MAX`` of these are told apart."""
+    """Records that can enter no queue, by topic and queue id; at most ``_PROBLEMS_MAX`` of these are listed."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, int], tuple[int, int, str]] = {}  # (records, offset of the first, why)
         self._left_out = 0
 
     def see(self, chunk: LogChunk, ids: Int64s, names: list[str]) -> None:
-        """Look at the topics and queue ids of a chunk."""
+        """Check the topics and queue ids of a chunk."""
         columns = chunk.columns
         bad = (columns.queue_ids < 0) | (columns.queue_ids > QUEUE_ID_MAX)
         for number, name in enumerate(names):
@@ -101,9 +101,9 @@ def verify(
     progress: Callable[[int], None] | None = None,
     clock: Clock | None = None,
 ) -> VerifyReport:
-    """Return what a walk over the whole store finds. ``progress(bytes)`` is told what was walked since the last call.
+    """Return the findings of a walk over the whole store. ``progress(bytes)`` gets newly walked bytes.
 
-    Changes nothing. What cannot be read is a problem in the report, not an exception.
+    Changes nothing. An unreadable file is a problem in the report, not an exception.
     """
     clock = SystemClock() if clock is None else clock
     begin_ns = clock.monotonic_ns()
@@ -250,7 +250,7 @@ def _layout_problems(reader: StoreReader, report: VerifyReport) -> None:
 
 
 def promised_end(positions: Positions | None, layout_end: int) -> int:
-    """Return up to where positions say that the log is durable; 0 without them, or if that lies behind its files."""
+    """Return the end of the durable log according to positions; 0 without them, or if it lies beyond the files."""
     if positions is None:
         return 0
     promised = positions.end_offset if positions.clean else positions.recover_offset
@@ -258,8 +258,8 @@ def promised_end(positions: Positions | None, layout_end: int) -> int:
 
 
 def _judge_end(report: VerifyReport, layout_end: int, positions: Positions | None) -> int:
-    """Bad bytes at the end that were durable are damage, no tail: what was there was acknowledged, and a start keeps
-    its place (ADR 0006). Return the promised end.
+    """Turn a tail of once durable bytes into damage: its messages were acknowledged, and a start keeps their place
+    (ADR 0006). Return the promised end.
     """
     promised = promised_end(positions, layout_end)
     if promised <= report.end_offset or positions is None or positions.segment_bytes != report.segment_bytes:

@@ -1,4 +1,4 @@
-"""Copies of what recovery cuts off or finds damaged, under ``pocketmq/quarantine``.
+"""Copies of bytes that recovery cuts off or finds damaged, under ``pocketmq/quarantine``.
 
 Lives here: ``Quarantine``. A copy is durable, with its name, before anything is changed in the log.
 """
@@ -30,8 +30,8 @@ class Quarantine:
         self._log = log
 
     def keep(self, start: int, end: int) -> list[str]:
-        """Copy bytes of the log; return the files. A copy that is there already is kept, so that a repeated recovery
-        does not lose the first. Raises ``StoreError``.
+        """Copy bytes of the log; return the files. Keeps an existing copy, so that a repeated recovery does not lose
+        the first one. Raises ``StoreError``.
         """
         directory = self._paths.quarantine
         self._file_system.make_dirs(directory)

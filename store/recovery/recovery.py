@@ -1,23 +1,23 @@
-"""Starting on what the last run left.
+"""Recovery of the log at a start.
 
-Lives here: where a recovery begins, what is cut, what is kept and reported, ``RecoveryReport``.
+Lives here: where a recovery begins, which bytes it cuts, keeps and reports, ``RecoveryReport``.
 
 Where it begins (RocketMQ's rules where our own positions are missing):
 
-- clean stop with positions: the last group is verified, nothing else; not depending on the size of the log;
-- clean stop, but the last group has changed since: its segment is verified; the log goes on behind the group all the
-  same, because what was promised keeps its place;
+- clean stop with positions: only the last group is verified, so the time does not depend on the size of the log;
+- clean stop, but the last group has changed since: its segment is verified; the log still continues after the group,
+  because promised messages keep their offsets;
 - clean stop without positions (a store RocketMQ closed): verification from the third-last segment on;
-- queues with fewer entries than positions say: as below, and all queues are built again from the log;
+- queues with fewer entries than in the positions: as below, and all queues are rebuilt from the log;
 - no clean stop: from the last checkpoint (without any entry in consume queues these are built from the log's first
   byte); without one from the newest segment whose first record is older than
   RocketMQ's checkpoint, else from the first segment.
 
-What it changes, each step safe to repeat after a kill: copies of what will go are put under ``pocketmq/quarantine`` and
-synced; checksums of it are removed; segments behind the end are removed, last one first; what is behind the end in its
-own segment is overwritten with zeros and synced. Else old, well-placed records would come back after the next crash.
-What goes is the torn tail (``torn_tail``): bytes without a good record behind them, and the rest of an unfinished
-group. Damage in the middle stays as it is, is copied, listed in ``pocketmq/damage.json`` and skipped by every walk.
+Its changes, each safe to repeat after a kill: bytes to be cut are copied to ``pocketmq/quarantine`` and synced; their
+checksums are removed; segments beyond the end are removed, last one first; bytes beyond the end in its own segment are
+overwritten with zeros and synced. Else old, well-placed records would reappear after the next crash. The cut bytes are
+the torn tail (``torn_tail``): bytes not followed by a good record, and the rest of an unfinished group. Damage in the
+middle stays as it is, is copied, listed in ``pocketmq/damage.json`` and skipped by every walk.
 """
 
 from collections.abc import Callable
@@ -52,7 +52,7 @@ _SEGMENTS_CHECKED: Final = 3
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What a start found and did. Offsets are physical; ``kind`` is ``new``, ``clean`` or ``unclean``."""
+    """Findings and actions of a start. Offsets are physical; ``kind`` is ``new``, ``clean`` or ``unclean``."""
 
     kind: str
     reason: str = ""
@@ -63,7 +63,7 @@ class RecoveryReport:
     group_verified_bytes: int = 0
     walked_records: int = 0
     cut_bytes: int = 0
-    """From the end to the last byte that was not zero, and the same of each segment removed."""
+    """From the end to the last non-zero byte, and the same of each removed segment."""
     removed_segments: int = 0
     damaged: list[DamagedRange] = field(default_factory=list)
     suspect: list[DamagedRange] = field(default_factory=list)
@@ -71,7 +71,7 @@ class RecoveryReport:
     dispatched_from: int = 0
     """Consume queues were rebuilt from here on."""
     truncate_queues: bool = False
-    """Their entries from there on were dropped before."""
+    """Their entries from there on were dropped first."""
     indexed_from: int | None = None
     index_clean: bool = False
     last_group_offset: int = 0
@@ -81,7 +81,7 @@ class RecoveryReport:
 
 @dataclass(slots=True, frozen=True)
 class _Start:
-    """Where to verify from, what can be believed. ``verified_end``: the log ends there, nothing is left to verify.
+    """Where to verify from, and what can be trusted. ``verified_end``: the log ends there, nothing is left to verify.
     ``promised_end``: it ends there or later, whatever is found: everything below was durable.
     """
 
@@ -132,18 +132,18 @@ class Recovery:
         ends_below: Callable[[int], dict[Queue, int]] | None = None,
         deleted_to: Callable[[str], int] | None = None,
     ) -> RecoveryReport:
-        """Find the end of the log and make it the end of its files. ``queues_end``: what the consume queues reach,
-        ``queue_entries``: how many entries they have, None if nobody counted; ``last_deletion``: where the log ended
-        when a topic was last deleted; ``ends_below(offset)``: behind which entry each queue has none below
-        a physical offset; ``deleted_to(topic)``: where the log ended when the topic was last deleted, 0 if never.
+        """Find the end of the log and make it the end of its files. ``queues_end``: the end of the last record in a
+        consume queue; ``queue_entries``: the number of their entries, None if unknown; ``last_deletion``: the end of
+        the log at the last deletion of a topic; ``ends_below(offset)``: for each queue the offset after its last entry
+        below a physical offset; ``deleted_to(topic)``: the end of the log at the topic's last deletion, 0 if never.
 
-        Raises ``StoreError`` when the disk does; run again it goes on.
+        Raises ``StoreError`` when the disk does; run again, it continues.
         """
         self._damage_unread = damage_is_unread(self._file_system, self._paths, self._log)
         positions = read_positions(self._file_system, self._paths)
         clean = positions is not None and positions.clean and not self._file_system.exists(self._paths.abort)
         if positions is not None and not clean and last_deletion >= positions.recover_offset:
-            queue_entries = None  # the deletion came behind the count
+            queue_entries = None  # the deletion came after the count
         self._ends_below, self._deleted_to = ends_below, deleted_to
         report = self._run(positions, queues_end, queue_entries)
         if positions is not None:
@@ -162,7 +162,7 @@ class Recovery:
                 "unclean", "the log is gone, its consume queues go too", indexed_from=0, truncate_queues=True
             )
         start = self._start(positions, queues_end, queue_entries)
-        if self._damage_unread:  # walks would stop at damage that was known, or skip what is none: find all of it again
+        if self._damage_unread:  # walks would stop at known damage, or skip good bytes: find all damage again
             start = replace(
                 start,
                 kind="unclean",
@@ -195,9 +195,9 @@ class Recovery:
         return self._finish(start, result)
 
     def cut_to(self, end: int) -> RecoveryReport:
-        """Take everything behind ``end``, a boundary between records, off the log, with copies; before ``run``.
+        """Cut everything beyond ``end``, a boundary between records, off the log, after copying it; before ``run``.
 
-        After a kill run it again: until the cut is whole the start counts as unclean, and promises nothing behind
+        After a kill run it again: until the cut is complete the start counts as unclean, and promises nothing beyond
         ``end``. Raises ``StoreError``.
         """
         files, paths = self._file_system, self._paths
@@ -247,13 +247,13 @@ class Recovery:
             if self._scan.is_record(stop):
                 why = "the log goes on behind its clean stop"
                 return _Start("unclean", why, stop, stop, index_from, None, stored_ms, stop)
-            self._make_durable(recover_offset, stop)  # nothing to do unless the stop was told not to sync
+            self._make_durable(recover_offset, stop)  # nothing to do unless the stop did not sync (``sync_on_close``)
             return _Start("clean", "clean stop", group, stop, index_from, stop, stored_ms)
         if is_clean:
             checked = segments.all[-min(_SEGMENTS_CHECKED, len(segments)) :]
             return _Start("clean", "clean stop without positions", checked[0].base_offset, max(queues_end(), first))
         base = self._before_checkpoint()
-        if queues_end() == 0:  # somebody removed them to have them built again: the checkpoint knows nothing of that
+        if queues_end() == 0:  # removed in order to be rebuilt: the checkpoint does not know that
             why = "no clean stop, no positions, no consume queues"
             return _Start("unclean", why, base, first, base)
         return _Start("unclean", "no clean stop and no positions", base, base, base)
@@ -269,10 +269,10 @@ class Recovery:
                     return segment.base_offset
         return self._segments.first_offset
 
-    # ---- what is decided
+    # ---- decisions
 
     def _decide_end(self, start: _Start, result: ScanResult, queues_end: Callable[[], int]) -> None:
-        """Take a torn tail off, add what is damaged although every record is good by itself."""
+        """Drop a torn tail, add groups that are damaged although each record passes its own checks."""
 
         def finished_end(offset: int) -> int:
             written = 0 if self._checksums is None else self._checksums.finished_end(offset)
@@ -309,7 +309,7 @@ class Recovery:
         assert segment is not None
         segment.read_into(offset - segment.base_offset, out)
 
-    # ---- what is done
+    # ---- changes
 
     def _finish(self, start: _Start, result: ScanResult) -> RecoveryReport:
         end = result.end_offset
@@ -343,7 +343,7 @@ class Recovery:
         return report
 
     def _cut(self, end: int, report: RecoveryReport) -> None:
-        """Remove everything behind ``end``."""
+        """Remove everything beyond ``end``."""
         segments = self._segments
         last = segments.find(end)
         extents = [] if last is None else [(end, stop) for _, stop in self._nonzero(last, end - last.base_offset)]
@@ -394,16 +394,16 @@ class Recovery:
         return parts
 
     def _make_durable(self, start: int, end: int) -> None:
-        """Sync what a killed process left in the page cache: from here on it counts as flushed."""
+        """Sync bytes that a killed process left in the page cache: from now on they count as flushed."""
         for segment in self._segments.between(start, end):
             segment.sync()
         if end > start:
             self._file_system.sync_dir(self._segments.directory)
 
     def _make_end_durable(self, end: int) -> None:
-        """Sync what is behind ``end`` and the names: an earlier recovery may have been killed between its zeros, or the
-        removal of a segment, and their sync. What it took away is not seen any more, and would come back with the next
-        power cut, under what is appended now.
+        """Sync bytes beyond ``end`` and the names: an earlier recovery may have been killed between its zeros, or the
+        removal of a segment, and their sync. The removed bytes are invisible now, but would reappear with the next
+        power cut, among new appends.
         """
         last = self._segments.find(end)
         if last is not None:
@@ -411,7 +411,7 @@ class Recovery:
         self._file_system.sync_dir(self._segments.directory)
 
     def _last_store_timestamp(self, group: int, end: int) -> int:
-        """Return the newest store time in the last group, so that store times go on without a step back."""
+        """Return the newest store time in the last group, so that store times never step back."""
         return max(self._scan.store_times(group, end, end), default=0)
 
     def _report(self, report: RecoveryReport) -> None:
@@ -431,7 +431,7 @@ class Recovery:
 
 
 def _end_at_damage(result: ScanResult, known: list[DamagedRange], promised_end: int) -> None:
-    """End the log before the first damage that was not kept before and not known to be durable."""
+    """End the log before the first damage that was neither kept before nor known to be durable."""
     for number, part in enumerate(result.damaged):
         if part.start >= promised_end and not any(old.start < part.end and part.start < old.end for old in known):
             result.why = f"damage that another node can repair: {part.why}"
@@ -455,12 +455,12 @@ def read_damage(file_system: FileSystem, paths: StorePaths) -> list[DamagedRange
 
 
 def write_damage(file_system: FileSystem, paths: StorePaths, damaged: list[DamagedRange]) -> None:
-    """Replace the list of damage; a checksum is in it (``common.sealed_json``). Raises ``StoreError``."""
+    """Replace the list of damage, with a checksum (``common.sealed_json``). Raises ``StoreError``."""
     file_system.replace(paths.damage, seal(msgspec.json.encode(_DamageFile(damaged))))
 
 
 def damage_is_unread(file_system: FileSystem, paths: StorePaths, log: EventLog) -> bool:
-    """Tell whether there is a list of damage that cannot be read; an event says so."""
+    """Return whether there is an unreadable list of damage; if so, log it."""
     try:
         _decode_damage(file_system.read_all(paths.damage))
     except FileNotFoundError:
@@ -470,8 +470,8 @@ def damage_is_unread(file_system: FileSystem, paths: StorePaths, log: EventLog) 
             "config_file_damaged",
             path=paths.damage,
             error=str(error),
-            taken="what a verification of the whole log finds",
-            what_to_do="nothing; it is written anew",
+            taken="the findings of a verification of the whole log",
+            what_to_do="nothing; the list is written again",
         )
         return True
     return False
@@ -483,7 +483,7 @@ class _DamageFile(msgspec.Struct):
 
 def _decode_damage(data: bytes) -> list[DamagedRange]:
     content = unseal(data)
-    if content.startswith(b"["):  # as older versions wrote it
+    if content.startswith(b"["):  # from an older version
         damaged = msgspec.json.decode(content, type=list[DamagedRange])
     else:
         damaged = msgspec.json.decode(content, type=_DamageFile).damaged

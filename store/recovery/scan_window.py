@@ -1,4 +1,4 @@
-"""A stretch of one segment in private memory, moved as a scan goes on; how far a bad record reaches.
+"""A moving window over one segment, in private memory; the extent of a bad record.
 
 Lives here: ``ScanWindow``, ``bad_extent``, ``summed_size``.
 """
@@ -26,7 +26,7 @@ WINDOW_BYTES_MIN: Final = 64 << 10
 
 
 class ScanWindow:
-    """Private copy of a stretch of one segment, moved as the scan goes on."""
+    """Private copy of a part of one segment, moved along by the scan."""
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
@@ -39,7 +39,7 @@ class ScanWindow:
         length = min(length, self.segment.size_bytes - position)
         if position < self._start or position + length > self._start + self._data.size:
             size = min(max(self._size_bytes, length), self.segment.size_bytes - position)
-            self._size_bytes = min(WINDOW_BYTES, self._size_bytes * 4)  # a look stays small, a long scan becomes large
+            self._size_bytes = min(WINDOW_BYTES, self._size_bytes * 4)  # short reads stay small, long scans grow large
             if self._data.size != size:
                 self._data = np.empty(size, np.uint8)
             self.segment.read_into(position, self._data)
@@ -48,10 +48,10 @@ class ScanWindow:
 
 
 def bad_extent(window: ScanWindow, bad_at: int, is_record: Callable[[int], bool]) -> int:
-    """Return how many bytes of the bad record at offset ``bad_at`` to step over; 1 if nothing tells.
+    """Return how many bytes of the bad record at offset ``bad_at`` to skip; 1 if unknown.
 
-    Its size as it says, or as its other lengths say, whichever is followed by a good record, a blank or nothing; else
-    its size if all lengths agree. A damaged size is not believed: it could hide what lies behind.
+    Its size field, or the sum of its other lengths, whichever is followed by a good record, a blank or nothing; else
+    its size if all lengths agree. A damaged size is not trusted: it could hide later records.
     """
     segment = window.segment
     position = bad_at - segment.base_offset

@@ -1,8 +1,8 @@
-"""Records of groups whose checksum differs, that would enter a queue at a wrong place.
+"""Records of groups with a wrong checksum that would enter a queue at a wrong place.
 
-A group checksum tells that a byte has changed, not which one. The record's own checks cover size, magic, physical
-offset, lengths and body; a changed queue offset, queue id or topic would put it where other messages belong, and those
-would be taken for known ones and lost.
+A group checksum shows that a byte has changed, not which one. The record's own checks cover size, magic, physical
+offset, lengths and body; a changed queue offset, queue id or topic would put it in the place of other messages, which
+would then be taken for known ones and lost.
 
 Lives here: ``misplaced``, which compares queue offsets with their neighbors in the log.
 """
@@ -30,8 +30,8 @@ class _Row:
 
 @dataclass(slots=True)
 class _QueueCheck:
-    """Follows one queue through the log. ``before``: the last offset that is believed; ``waiting``: suspects behind
-    it, until the next whole group tells what comes after them; ``gaps``: offsets that no record has.
+    """Follows one queue through the log. ``before``: the last trusted offset; ``waiting``: suspects after it, until the
+    next intact group shows the offset that follows them; ``gaps``: offsets that no record has.
     """
 
     before: int
@@ -50,7 +50,7 @@ class _QueueCheck:
         self.before = max(self.before, last)
 
     def decide(self, after: int | None) -> int:
-        """Believe or refuse those that wait; return how many offsets behind ``before`` the refused leave free."""
+        """Accept or refuse the waiting suspects; return how many offsets after ``before`` the refused leave free."""
         free = 0
         for row in self.waiting:
             offset = row.queue_offset
@@ -75,9 +75,9 @@ def misplaced(
 ) -> list[DamagedRange]:
     """Return the records within ``suspects`` whose queue offset does not fit between its neighbors in the log.
 
-    ``groups``: the log from before the first suspect on; ``queue_ends``: (topic, queue id) → the queue offset that
-    comes first in them, 0 for queues not named; ``deleted_to(topic)``: records below belong to a deleted topic, whose
-    offsets began anew; ``has_holes``: records are missing in the log, so offsets may jump.
+    ``groups``: the log from before the first suspect on; ``queue_ends``: (topic, queue id) → the first queue offset in
+    them, 0 for other queues; ``deleted_to(topic)``: records below belong to a deleted topic, whose offsets restarted;
+    ``has_holes``: records are missing in the log, so offsets may jump.
     """
     checks: dict[Queue, _QueueCheck] = {}
     for group in groups:
@@ -92,7 +92,7 @@ def misplaced(
         check.decide(None)
     found = [row for check in checks.values() for row in check.refused]
     if not has_holes and any(check.gaps for check in checks.values()):
-        # a queue lacks a message, and another one has begun that no whole group speaks for
+        # a queue lacks a message, and another queue has begun without any intact group
         found += [row for check in checks.values() if not check.is_known for row in check.believed]
     return [
         DamagedRange(row.start, row.end, f"queue offset {row.queue_offset} does not continue its queue")

@@ -1,21 +1,21 @@
-"""What is a torn tail, and what is damage (ADR 0006).
+"""Tells a torn tail from damage (ADR 0006).
 
 Lives here: ``end_before_torn_tail``, which decides about bad bytes with good records behind them.
 
 A group enters the log in one write, from its beginning on, or by a copy with its first eight bytes, size and magic,
 last (``Segment.store``), into space that is zero. So where a head must begin and its magic is zero, no group was ever
-finished, whatever lies behind: it is the rest of a group whose copy was cut off by a kill, or of one whose pages were
-lost with the power before any sync of them ended.
-Bytes that changed later do not look like that. Good records behind such a place are cut off with it only if nothing
-speaks for a finished group among them:
+finished, whatever follows: it is the rest of a group whose copy was cut off by a kill, or of one whose pages were lost
+in a power cut before any sync of them ended.
+Bytes that changed later look different. Good records after such a place are cut off with it only if there is no sign of
+a finished group among them:
 
-1. they lie behind all that was promised (positions), and behind all that a group checksum or a consume-queue entry
-   names, because both are written after a group is complete;
+1. they lie beyond all promised bytes (positions), and beyond every group checksum and consume-queue entry, because both
+   are written after a group is complete;
 2. an earlier recovery has not decided to keep the place;
 3. they can be one group: one store time, and no more bytes than one append takes.
 
 Everything else is kept and reported: nothing acknowledged is cut, and after a power cut under ASYNC_FLUSH whole groups
-behind a lost one stay readable at their offsets.
+after a lost one stay readable at their offsets.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,10 +35,10 @@ def end_before_torn_tail(
     finished_end: Callable[[int], int],
     group_bytes_max: int,
 ) -> None:
-    """Take off the end of ``result`` what is torn: damaged ranges and what lies behind them, one group after the other.
+    """Drop the torn end of ``result``: damaged ranges and all bytes after them, one group after the other.
 
-    ``known``: damage that earlier recoveries kept. ``finished_end(offset)``: where the last group ends that was
-    certainly finished, looking at least from ``offset`` on.
+    ``known``: damage that earlier recoveries kept. ``finished_end(offset)``: the end of the last group that was
+    certainly finished, searched at least from ``offset`` on.
     """
     while (number := _first_unfinished(scan, segments, result, known, finished_end, group_bytes_max)) is not None:
         part = result.damaged[number]
@@ -57,7 +57,7 @@ def _first_unfinished(
     finished_end: Callable[[int], int],
     group_bytes_max: int,
 ) -> int | None:
-    """Return which damaged range, with all behind it, can be one unfinished group; None if none can."""
+    """Return the damaged range that, with all bytes after it, can be one unfinished group; None if there is none."""
     for number, part in enumerate(result.damaged):
         if (
             result.end_offset - part.start <= group_bytes_max + BLANK_BYTES_MIN
@@ -71,9 +71,9 @@ def _first_unfinished(
 
 
 def never_written(segments: SegmentQueue, part: DamagedRange) -> bool:
-    """Tell whether zeros stand in ``part`` where a record or a blank had to begin.
+    """Return whether ``part`` has zeros where a record or a blank had to begin.
 
-    Bad records are followed only if all their lengths agree: a damaged size leads anywhere, to zeros as well.
+    Bad records are followed only if all their lengths agree: a damaged size may lead anywhere, even to zeros.
     """
     at = part.start
     while at < part.end:

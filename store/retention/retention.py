@@ -1,19 +1,19 @@
-"""What a store removes of what it has kept for long enough, and when its disk is too full.
+"""Removes old segments, and checks whether the disk is too full.
 
-Lives here: ``Retention``: the worker that looks at the disk every ``clean_resource_interval``, decides whether segments
-go and why, removes them one by one, and then what refers only to them.
+Lives here: ``Retention``: the worker that checks the disk every ``clean_resource_interval``, decides whether and why
+segments are removed, removes them one by one, and then everything that refers only to them.
 
 The rules are RocketMQ's (DefaultMessageStore.CleanCommitLogService):
 
 - at the hours ``delete_when``, above ``disk_max_used_space_ratio``, or on demand (``delete_soon``, for 20 rounds):
   segments not changed for ``file_reserved_time`` hours;
 - above ``disk_space_clean_forcibly_ratio`` with ``clean_file_forcibly_enable`` (RocketMQ's default, not ours): the
-  oldest, whatever their age. Without it they stay, and the log says now and then what is in them;
-- above ``disk_space_warning_level_ratio`` the flag DISK_FULL is set too, and no message is taken until it is not.
+  oldest, regardless of age. Without it they stay, and their content is logged now and then;
+- above ``disk_space_warning_level_ratio`` the flag DISK_FULL is set too, and no message is accepted until it is clear.
 
 Oldest first, at most 10 a round, ``delete_commit_log_files_interval`` apart, never the last one, stopping at the first
-that must stay. Each step is safe to be killed after: a segment's name is gone for good before the next one is touched,
-so no gap can be left, and what refers to removed segments is looked for again at the next start.
+that must stay. A kill after any step is safe: a segment's name is durably gone before the next one is touched, so no
+gap can be left, and the next start finds files that refer to removed segments again.
 """
 
 import datetime
@@ -43,9 +43,9 @@ FIRST_LOOK_MS: Final = 1000.0
 FIRST_ROUND_MS: Final = 60_000
 """Nothing is removed in the first minute (RocketMQ DefaultMessageStore.addScheduleTask)."""
 WARN_EVERY_NS: Final = 600 * 1_000_000_000
-"""At most this often the log warns of a filling disk on which nothing may be removed by force."""
+"""A filling disk on which nothing may be removed by force is logged at most this often."""
 NAMES_TOLD_MAX: Final = 20
-"""Topics, and groups, that one event names; the largest first."""
+"""Maximum number of topics and of groups in one event; the largest first."""
 _HOUR_MS: Final = 3_600_000
 
 
@@ -60,11 +60,11 @@ class Reason(enum.Enum):
 
 DISK_FULL: Final = 16
 """RocketMQ's bit of RunningFlags. Its others are never set: a queue or an index that cannot be written is tried again,
-and the log, which has everything they need, goes on."""
+and the log, from which both can be rebuilt, continues."""
 
 
 class RunningFlags:
-    """Why the store takes no messages now, as RocketMQ keeps it. Reading never blocks; one thread sets each bit."""
+    """Why the store accepts no messages, in RocketMQ's bits. Reading never blocks; one thread sets each bit."""
 
     __slots__ = ("bits",)
 
@@ -84,8 +84,8 @@ class RunningFlags:
 
 
 class Retention:
-    """One worker. ``commit_log_ratio`` and ``consume_queue_ratio``: used part of their disks at the last look, 0 to 1;
-    -1 where it is not known. Since the start: ``removed_segments`` and their ``freed_bytes``.
+    """One worker. ``commit_log_ratio`` and ``consume_queue_ratio``: used part of their disks at the last check, 0 to 1;
+    -1 if unknown. Since the start: ``removed_segments`` and their ``freed_bytes``.
     """
 
     def __init__(
@@ -97,18 +97,18 @@ class Retention:
         checksums: ChecksumLog | None,
         checkpointer: Checkpointer,
     ) -> None:
-        """``checkpointer`` gives the physical offset below which no byte of the log is needed to serve, to catch up or
-        to recover, and learns of every segment before it goes.
+        """``checkpointer`` returns the physical offset below which no byte of the log is needed to serve, to catch up
+        or to recover, and is notified of every segment before its removal.
         """
         config = environment.config
         self.flags = RunningFlags()
         self.wanted_from: Callable[[], int] | None = None
-        """Gives the physical offset from which on messages wait for their delivery. Their segments stay whatever their
-        age, unless the disk forces them out. May read files.
+        """Returns the first physical offset of messages that wait for their delivery. Their segments stay regardless of
+        age, unless a full disk forces them out. May read files.
         """
         self.groups_behind: Callable[[Mapping[tuple[str, int], int]], list[str]] | None = None
-        """Given (topic, queue id) → queue offset, names the consumer groups of these topics that have not read up to
-        there.
+        """Given (topic, queue id) → queue offset, returns the consumer groups of these topics that have not read that
+        far.
         """
         self.limits = DiskLimits(config)
         self.commit_log_ratio = -1.0
@@ -135,14 +135,14 @@ class Retention:
         self._left = 0
         self._manual_rounds = 0
         self._warn_from_ns = 0
-        self._cleaned_offset = -1  # what referred only to the log below it is gone
+        self._cleaned_offset = -1  # files that referred only to the log below it are gone
         self._clean_lock = threading.Lock()  # held over I/O; never taken by appends, reads or the event loop
         self._worker: Worker | None = None
 
     # ---- life
 
     def start(self, runner: Runner) -> None:
-        """Look at the disk after a second, remove nothing for a minute."""
+        """Check the disk after a second, remove nothing for a minute."""
         now_ns = self._clock.monotonic_ns()
         self._look_due_ns = now_ns
         self._round_from_ns = now_ns + FIRST_ROUND_MS * 1_000_000
@@ -158,7 +158,7 @@ class Retention:
             self._worker = None
 
     def delete_soon(self) -> None:
-        """Remove segments beyond ``file_reserved_time`` now and in the next rounds, at whatever hour (RocketMQ
+        """Remove segments beyond ``file_reserved_time`` now and in the next rounds, at any hour (RocketMQ
         DELETE_EXPIRED_COMMITLOG). Returns at once.
         """
         self._manual_rounds = MANUAL_ROUNDS
@@ -170,16 +170,16 @@ class Retention:
         """Return why nothing is stored while DISK_FULL is set."""
         used = max(self.commit_log_ratio, self.consume_queue_ratio)
         return StoreFull(
-            "no message is taken",
+            "no message is accepted",
             why=f"the disk of the store is {self.limits.full(used)}",
-            hint=f"{self.limits.advice}; consumers go on, and sends do when it is below the limit",
+            hint=f"{self.limits.advice}; consumers continue, and sends resume when it is below the limit",
             retry_after_ms=self._interval_ms,
         )
 
     # ---- the worker
 
     def step(self) -> float:
-        """Do what is due: a look at the disk, the removal of one segment; return the ms until the next step."""
+        """Check the disk and remove one segment if due; return the ms until the next step."""
         if self._left == 0:
             now_ns = self._clock.monotonic_ns()
             if now_ns < self._look_due_ns:
@@ -200,7 +200,7 @@ class Retention:
         return max(1.0, (self._look_due_ns - self._clock.monotonic_ns()) / 1_000_000)
 
     def look(self) -> None:
-        """Ask how full the disks are; set or clear DISK_FULL; warn. What cannot be asked leaves it as it is."""
+        """Check how full the disks are; set or clear DISK_FULL; warn. A failed check changes nothing."""
         self.commit_log_ratio = self._ratio(self._paths.commit_log)
         self.consume_queue_ratio = self._ratio(self._queues.directory)
         used = max(self.commit_log_ratio, self.consume_queue_ratio)
@@ -217,7 +217,7 @@ class Retention:
             self._warn(used)
 
     def _warn(self, used: float) -> None:
-        """Say what a removal by force would remove in a round, where it is not permitted."""
+        """Log the segments that a round of forced removal would remove, where that is not permitted."""
         now_ns = self._clock.monotonic_ns()
         if now_ns < self._warn_from_ns:
             return
@@ -234,9 +234,7 @@ class Retention:
         )
 
     def _kept_by_age(self) -> list[Segment]:
-        """Return the segments that a round would remove if it need not look at their age, from the first that is too
-        young on.
-        """
+        """Return the segments that a round would remove regardless of age, from the first that is too young on."""
         kept: list[Segment] = []
         unneeded_below = self._checkpointer.unneeded_below()
         for segment in self._segments.all[:-1]:
@@ -245,12 +243,12 @@ class Retention:
             try:
                 if kept or self._age_ms(segment) < self._reserved_ms:
                     kept.append(segment)
-            except PocketMQError:  # the removal will tell
+            except PocketMQError:  # the removal will report it
                 kept.append(segment)
         return kept
 
     def _content(self, start_offset: int, end_offset: int) -> dict[str, Any]:
-        """Return, for an event, how many messages of which topics lie in a part of the log, and who has not read
+        """Return, for an event, the number of messages by topic in a part of the log, and the groups that have not read
         them.
         """
         try:
@@ -334,11 +332,11 @@ class Retention:
         """Return for how long a segment has not changed. Raises ``StoreError``."""
         try:
             return self._clock.now_ms() - self._file_system.modified_ms(segment.path)
-        except FileNotFoundError:  # someone else has removed it
+        except FileNotFoundError:  # removed from outside
             return self._reserved_ms
 
     def _is_wanted(self, end_offset: int) -> bool:
-        """Tell whether a message that waits lies below ``end_offset``, or may."""
+        """Return whether a waiting message lies, or may lie, below ``end_offset``."""
         if self.wanted_from is None:
             return False
         try:
@@ -348,8 +346,8 @@ class Retention:
             return True
 
     def clean_up(self) -> list[str]:
-        """Raise the queues' min offsets to what the log still has; remove files of queues, index and checksums that
-        refer only to what it has not. Return their paths. What fails is told, and tried again.
+        """Raise the queues' min offsets to the start of the log; remove files of queues, index and checksums that refer
+        only to removed parts. Return their paths. Failures are logged and tried again.
         """
         removed: list[str] = []
         with self._clean_lock:

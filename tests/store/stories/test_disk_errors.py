@@ -128,7 +128,7 @@ def test_a_failed_sync_fences_for_good(sick_of: Callable[..., Sick], append_mode
     refused = sick.try_put()
     assert (refused.status.code, refused.cause) == (14, Cause.FENCED)
     assert "sync failed" in refused.error
-    assert "restart the broker; reads go on" in refused.error
+    assert "restart the broker; reads continue" in refused.error
     for attempt in (sick.store.log.flush, sick.store.checkpoint):
         with pytest.raises(StoreFenced):
             attempt()
