@@ -53,7 +53,7 @@ from pocketmq.store.recovery.suspects import misplaced
 
 Action = Literal["cut_tail", "extend_file", "rebuild_queues", "rebuild_index", "rewrite_checkpoint"]
 _TIMES: Final = struct.Struct(">5q")
-_ALL_ANEW: Final = 1 << 62
+_REBUILD_ALL: Final = 1 << 62
 """More entries than any queues have: a start finds them incomplete, verifies all of the log and builds them from it."""
 
 
@@ -120,7 +120,7 @@ def plan_repair(reader: StoreReader, report: VerifyReport) -> RepairPlan:
         why = f"{len(queues)} queues do not fit the log"
         if not layout.queue_file_bytes:
             why += (
-                f"; no file shows their size: {QUEUE_FILE_BYTES:,} bytes (mapped_file_size_consume_queue) are assumed"
+                f"; no file shows their size: assuming {QUEUE_FILE_BYTES:,} bytes (mapped_file_size_consume_queue)"
             )
         plan.steps.append(RepairStep("rebuild_queues", why, queues=queues))
     index = report.index
@@ -336,7 +336,7 @@ class Repair:
                 recover_offset=promised,
                 indexed_offset=start,
                 last_group_offset=start,
-                queue_entries=_ALL_ANEW,
+                queue_entries=_REBUILD_ALL,
             )
             files.replace(paths.positions, unfinished.encode())
         elif files.exists(paths.positions):

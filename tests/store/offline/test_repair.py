@@ -308,7 +308,7 @@ def test_a_queue_file_of_an_odd_size_is_no_measure(tmp_path: Path) -> None:
     queue = root / "consumequeue" / "T" / "0" / f"{0:020d}"
     queue.write_bytes(queue.read_bytes()[:333])
     result = Repair(str(root), index_numbers=(64, 512)).run()
-    assert "no file tells their size" in result.plan.steps[0].why
+    assert "no file shows their size" in result.plan.steps[0].why
     assert result.after is not None
     assert result.after.ok, result.after
     again = Stepped(root, mapped_file_size_consume_queue=6_000_000)
