@@ -38,8 +38,7 @@ from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.errors import Cause, ConfigError, MessageIllegal
 from pocketmq.common.events import EventLog, NullLog
 from pocketmq.common.record import HOST_V6_BYTES, encode_host
-from pocketmq.common.runner import LoopMailbox, Runner, ThreadRunner
-from pocketmq.common.supervised import AllSteps, Supervisor
+from pocketmq.common.runner import AllSteps, LoopMailbox, Runner, Supervisor, ThreadRunner
 from pocketmq.remoting.protocol.hello import Announcement
 from pocketmq.remoting.refused_requests import RefusedRequests
 from pocketmq.remoting.server import Connection, RemotingServer, ServerConfig

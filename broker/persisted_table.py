@@ -18,9 +18,9 @@ from typing import Final, Protocol
 
 import msgspec
 
-from pocketmq.common.crc import crc32
 from pocketmq.common.errors import DECODE_ERRORS, CorruptRecord
 from pocketmq.common.events import EventLog
+from pocketmq.common.hashes import crc32
 from pocketmq.common.sealed_json import seal, unseal
 from pocketmq.remoting.fastjson import standard_json
 from pocketmq.store.disk.file_system import FileSystem

@@ -15,12 +15,11 @@ import msgspec
 from pocketmq.broker.config import MASTER_ID, BrokerConfig
 from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.common.clock import Clock
-from pocketmq.common.crc import crc32
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.events import EventLog
+from pocketmq.common.hashes import crc32
 from pocketmq.common.record import CRC_MASK
-from pocketmq.common.runner import LoopMailbox
-from pocketmq.common.supervised import Supervisor
+from pocketmq.common.runner import LoopMailbox, Supervisor
 from pocketmq.common.topics import TopicConfig
 from pocketmq.remoting.channel import ClientChannel
 from pocketmq.remoting.channel_pool import ChannelPool

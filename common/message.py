@@ -7,11 +7,10 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from pocketmq.common import properties as names
+from pocketmq.common import record as names
 from pocketmq.common.body_codec import BODY_BYTES_MAX, BodyUnreadable, decompress_body
 from pocketmq.common.errors import MessageIllegal
 from pocketmq.common.message_id import offset_msg_id
-from pocketmq.common.properties import decode_properties
 from pocketmq.common.record import (
     BORN_HOST_AT,
     BORN_HOST_V6_FLAG,
@@ -20,6 +19,7 @@ from pocketmq.common.record import (
     HOST_V6_BYTES,
     STORE_HOST_V6_FLAG,
     TRANSACTION_MASK,
+    decode_properties,
     host_text,
 )
 

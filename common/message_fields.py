@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from pocketmq.common import properties as names
+from pocketmq.common import record as names
 
 
 class Not(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketmq.common.crc import crc32
+from pocketmq.common.hashes import crc32
 from pocketmq.common.plain_rules import (
     CheckedSections,
     PlainChecker,
@@ -24,12 +24,12 @@ from pocketmq.common.plain_rules import (
     check_plain_scalar,
     topic_field,
 )
-from pocketmq.common.properties import PROPERTIES_BYTES_MAX
 from pocketmq.common.record import (
     BODY_CRC_AT,
     CRC_MASK,
     MAGIC_V1,
     PLAIN_SYS_FLAGS,
+    PROPERTIES_BYTES_MAX,
     QUEUE_ID_AT,
     TOTAL_SIZE_AT,
 )

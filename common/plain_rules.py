@@ -18,18 +18,23 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketmq.common.crc import crc32
 from pocketmq.common.errors import MessageIllegal
-from pocketmq.common.properties import CLUSTER, KEYS, PROPERTIES_BYTES_MAX, TAGS, UNIQ_KEY, is_plain_forbidden
+from pocketmq.common.hashes import crc32
 from pocketmq.common.record import (
     BODY_AT,
+    CLUSTER,
     CRC_MASK,
     HEADER_V4,
     HEADER_V6,
     HOST_V6_EXTRA,
     HOSTS_V6_MASK,
+    KEYS,
     MAGIC_V1,
     PLAIN_SYS_FLAGS,
+    PROPERTIES_BYTES_MAX,
+    TAGS,
+    UNIQ_KEY,
+    is_plain_forbidden,
 )
 from pocketmq.common.record_columns import Bytes
 from pocketmq.common.record_group import (

@@ -12,24 +12,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketmq.common.crc import crc32
 from pocketmq.common.errors import CorruptRecord, MessageIllegal
+from pocketmq.common.hashes import crc32
 from pocketmq.common.message import Message, ReceivedMessage
-from pocketmq.common.properties import (
-    CLUSTER,
-    KEYS,
-    PROPERTIES_BYTES_MAX,
-    SHARDING_KEY,
-    TAGS,
-    UNIQ_KEY,
-    check_property,
-    decode_properties,
-    encode_text,
-    is_plain_forbidden,
-)
 from pocketmq.common.record import (
     BODY_AT,
     BORN_HOST_V6_FLAG,
+    CLUSTER,
     CRC_MASK,
     HEADER_V4,
     HEADER_V6,
@@ -37,14 +26,23 @@ from pocketmq.common.record import (
     HOST_V6_BYTES,
     HOST_V6_EXTRA,
     HOSTS_V6_MASK,
+    KEYS,
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
+    PROPERTIES_BYTES_MAX,
     RECORD_BYTES_MIN,
+    SHARDING_KEY,
     STORE_HOST_V6_FLAG,
+    TAGS,
     TOPIC_BYTES_V1_MAX,
     TOPIC_BYTES_V2_MAX,
+    UNIQ_KEY,
     body_at,
+    check_property,
+    decode_properties,
+    encode_text,
+    is_plain_forbidden,
 )
 
 Buffer = bytes | bytearray | memoryview

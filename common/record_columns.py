@@ -13,10 +13,9 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketmq.common.crc import crc32
 from pocketmq.common.errors import CorruptRecord, MessageIllegal
+from pocketmq.common.hashes import crc32
 from pocketmq.common.message import ReceivedMessage
-from pocketmq.common.properties import PROPERTIES_BYTES_MAX
 from pocketmq.common.record import (
     BORN_HOST_AT,
     BORN_HOST_V6_FLAG,
@@ -28,6 +27,7 @@ from pocketmq.common.record import (
     HOSTS_V6_MASK,
     MAGIC_V1,
     MAGIC_V2,
+    PROPERTIES_BYTES_MAX,
     QUEUE_OFFSET_AT,
     RECORD_BYTES_MIN,
     STORE_HOST_V6_FLAG,

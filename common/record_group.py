@@ -12,9 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pocketmq.common.errors import MessageIllegal
-from pocketmq.common.java_hash import java_string_hash
-from pocketmq.common.properties import KEYS, TAGS, TIMER_OUT_MS, UNIQ_KEY, decode_properties
-from pocketmq.common.record import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NOT, TRANSACTION_ROLLBACK
+from pocketmq.common.hashes import java_string_hash
+from pocketmq.common.record import (
+    KEYS,
+    TAGS,
+    TIMER_OUT_MS,
+    TRANSACTION_COMMIT,
+    TRANSACTION_MASK,
+    TRANSACTION_NOT,
+    TRANSACTION_ROLLBACK,
+    UNIQ_KEY,
+    decode_properties,
+)
 from pocketmq.common.record_columns import Bytes, Int64s, RecordColumns, parse_columns, starts_of, topic_ids
 from pocketmq.common.topics import TIMER_TOPIC
 

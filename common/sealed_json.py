@@ -12,8 +12,8 @@ Lives here: ``seal``, ``unseal``.
 import re
 from typing import Final
 
-from pocketmq.common.crc import crc32
 from pocketmq.common.errors import BytesIllegal
+from pocketmq.common.hashes import crc32
 
 _TAIL_BYTES: Final = 128
 _SEAL: Final = re.compile(rb'[,{]?\s*"crc"\s*:\s*(\d{1,20})\s*\}\s*\Z')

@@ -17,8 +17,7 @@ from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.events import EventLog, NullLog
 from pocketmq.common.record import CRC_MASK
-from pocketmq.common.runner import LoopMailbox, Runner, ThreadRunner
-from pocketmq.common.supervised import Supervisor
+from pocketmq.common.runner import LoopMailbox, Runner, Supervisor, ThreadRunner
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.epoch_store import EpochStore
 from pocketmq.namesrv.epochs import TEXT_CHARS_MAX, EpochRecord

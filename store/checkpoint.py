@@ -15,8 +15,8 @@ from typing import Final
 
 import msgspec
 
-from pocketmq.common.crc import crc32
 from pocketmq.common.errors import DECODE_ERRORS
+from pocketmq.common.hashes import crc32
 from pocketmq.store.disk.file_system import FileSystem
 from pocketmq.store.errors import StoreError, StorePermission
 

@@ -3,7 +3,7 @@
 Lives here: ``close_components``, the steps in order; ``give_up``, the end of an opening that failed.
 """
 
-from pocketmq.common.supervised import AllSteps
+from pocketmq.common.runner import AllSteps
 from pocketmq.store.components import StoreComponents
 
 

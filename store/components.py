@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketmq.common.delay_levels import DelayLevels
 from pocketmq.common.record_group import GroupSection
+from pocketmq.common.redelivery import DelayLevels
 from pocketmq.store.checkpointer import Checkpointer
 from pocketmq.store.commitlog.allocate import SegmentAllocator
 from pocketmq.store.commitlog.checksums import ChecksumLog

@@ -8,9 +8,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from pocketmq.common.delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
 from pocketmq.common.errors import ConfigError
 from pocketmq.common.record import BLANK_BYTES_MIN, RECORD_BYTES_MIN
+from pocketmq.common.redelivery import DEFAULT_DELAY_LEVELS, DelayLevels
 
 PAGE_BYTES: Final = 4096
 CONSUME_QUEUE_ENTRY_BYTES: Final = 20

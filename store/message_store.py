@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.errors import CorruptRecord, PocketMQError
 from pocketmq.common.events import EventLog, NullLog
-from pocketmq.common.properties import KEYS, UNIQ_KEY
+from pocketmq.common.record import KEYS, UNIQ_KEY
 from pocketmq.common.record_codec import decode_record, record_size_at
 from pocketmq.common.record_group import RecordGroup
-from pocketmq.common.runner import Runner, ThreadRunner
-from pocketmq.common.supervised import Supervisor
+from pocketmq.common.runner import Runner, Supervisor, ThreadRunner
 from pocketmq.store.append_result import AppendResult, PutStatus, PutTimes, refused
 from pocketmq.store.checkpoint import StorePaths
 from pocketmq.store.closing import close_components

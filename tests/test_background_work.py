@@ -15,8 +15,7 @@ from pocketmq.broker.ha.slave_sync import SlaveSync, TablesFrom
 from pocketmq.client import Message, Producer, PushConsumer, TransactionProducer
 from pocketmq.client.connection.instance import ClientInstance, TaskSet
 from pocketmq.common.logs import CapturedLog
-from pocketmq.common.runner import Step, ThreadRunner, ThreadWorker
-from pocketmq.common.supervised import Supervisor, family
+from pocketmq.common.runner import Step, Supervisor, ThreadRunner, ThreadWorker, family
 from tests.broker.conftest import eventually
 from tests.broker.ha_cluster import HaCluster
 

@@ -28,10 +28,10 @@ from pocketmq.client.pull.offsets import BroadcastOffsetFile
 from pocketmq.client.trace.trace_format import decode_records
 from pocketmq.common.body_codec import decompress_body
 from pocketmq.common.clock import SystemClock
-from pocketmq.common.crc import crc32
 from pocketmq.common.errors import DECODE_ERRORS, PocketMQError
 from pocketmq.common.events import NullLog
-from pocketmq.common.properties import decode_properties
+from pocketmq.common.hashes import crc32
+from pocketmq.common.record import decode_properties
 from pocketmq.common.record_codec import decode_record
 from pocketmq.common.settings import SettingsReader
 from pocketmq.namesrv.epoch_store import FILE_NAME, EpochStore

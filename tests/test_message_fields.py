@@ -31,7 +31,7 @@ from pocketmq.client.message.validation import MAX_MESSAGE_SIZE, SYSTEM_PROPERTI
 from pocketmq.common.errors import MessageIllegal, PocketMQError
 from pocketmq.common.message import Message, ReceivedMessage
 from pocketmq.common.message_fields import COLUMNS, FIELDS, READ_COLUMNS, SINK_COLUMNS, Field, Not
-from pocketmq.common.properties import RETRY_TOPIC
+from pocketmq.common.record import RETRY_TOPIC
 from pocketmq.common.record_codec import PlainRecordBuilder, received_message
 from pocketmq.pipeline.errors import SchemaIllegal
 from pocketmq.pipeline.jobs.replay.ordering import SENT

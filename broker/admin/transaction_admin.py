@@ -16,7 +16,7 @@ from pocketmq.broker.transaction.transaction_writer import TransactionWriter
 from pocketmq.common.errors import CorruptRecord
 from pocketmq.common.events import EventLog
 from pocketmq.common.message_id import parse_offset_msg_id
-from pocketmq.common.properties import PGROUP, UNIQ_KEY
+from pocketmq.common.record import PGROUP, UNIQ_KEY
 from pocketmq.common.record_codec import decode_record
 from pocketmq.common.record_group import RecordGroup
 from pocketmq.common.topics import HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC

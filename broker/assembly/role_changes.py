@@ -11,7 +11,7 @@ from typing import Final
 from pocketmq.broker.ha.ha_roles import SLAVE
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.events import EventLog
-from pocketmq.common.supervised import Supervisor
+from pocketmq.common.runner import Supervisor
 from pocketmq.store.ha.state import HaState
 
 Restart = Callable[[Callable[[HaState], None] | None], Awaitable[None]]

@@ -10,9 +10,8 @@ from typing import Final
 from pocketmq.broker.request.request_task import Refusal, refused
 from pocketmq.common import refusals
 from pocketmq.common.clock import Clock
-from pocketmq.common.delay_levels import DelayLevels
 from pocketmq.common.errors import Cause
-from pocketmq.common.properties import (
+from pocketmq.common.record import (
     DELAY,
     REAL_QID,
     REAL_TOPIC,
@@ -22,6 +21,7 @@ from pocketmq.common.properties import (
     TIMER_OUT_MS,
     TIMER_PREFIX,
 )
+from pocketmq.common.redelivery import DelayLevels
 from pocketmq.common.topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from pocketmq.store.config import StoreConfig
 

@@ -16,8 +16,15 @@ from numpy.typing import NDArray
 from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.common.errors import CorruptRecord, PocketMQError
 from pocketmq.common.events import EventLog
-from pocketmq.common.properties import REAL_QID, REAL_TOPIC, TIMER_OUT_MS, decode_properties
-from pocketmq.common.record import HOST_V6_BYTES, MAGIC_V1, STORE_HOST_V6_FLAG
+from pocketmq.common.record import (
+    HOST_V6_BYTES,
+    MAGIC_V1,
+    REAL_QID,
+    REAL_TOPIC,
+    STORE_HOST_V6_FLAG,
+    TIMER_OUT_MS,
+    decode_properties,
+)
 from pocketmq.common.record_codec import RecordSpans, decode_record, encode_record, record_spans
 from pocketmq.common.record_group import RecordGroup, timer_code_of
 from pocketmq.common.topics import TIMER_TOPIC, TopicIllegal, check_topic_name, is_send_forbidden

@@ -25,7 +25,7 @@ import numpy as np
 
 from pocketmq.broker.delay.timer_queue import BLOCK_ENTRIES, TimerState
 from pocketmq.common.events import EventLog
-from pocketmq.common.properties import TIMER_OUT_MS
+from pocketmq.common.record import TIMER_OUT_MS
 from pocketmq.common.record_codec import decode_record
 from pocketmq.common.record_group import timer_code_of
 from pocketmq.common.topics import TIMER_TOPIC

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from pocketmq.common.java_hash import java_string_hash
+from pocketmq.common.hashes import java_string_hash
 from pocketmq.common.record_columns import received_messages
 from pocketmq.common.refusals import FILTER_NOT_SUPPORTED
 from pocketmq.common.sql_filter import SQL92_TYPE, TAG_TYPE, FilterIllegal, SqlFilter, compile_filter

@@ -11,8 +11,7 @@ from pocketmq.broker.group.subscription_groups import SubscriptionGroups
 from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
-from pocketmq.common.runner import LoopMailbox, Runner
-from pocketmq.common.supervised import Supervisor
+from pocketmq.common.runner import LoopMailbox, Runner, Supervisor
 from pocketmq.store.disk.file_system import FileSystem
 from pocketmq.store.ha.slave import HaSlave
 

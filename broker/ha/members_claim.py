@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pocketmq.common.errors import PocketMQError
-from pocketmq.common.runner import LoopMailbox
-from pocketmq.common.supervised import Supervisor
+from pocketmq.common.runner import LoopMailbox, Supervisor
 
 WAIT_S: Final = 4.0
 """Longer than connecting and one request take; a claim without an answer by then means that the loop is stuck."""

@@ -22,7 +22,7 @@ from pocketmq.broker.topic.topic_table import MASTER_GONE, remake_topics
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import ConfigError
 from pocketmq.common.events import EventLog
-from pocketmq.common.supervised import AllSteps
+from pocketmq.common.runner import AllSteps
 from pocketmq.store.checkpoint import StorePaths
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.disk.file_system import FileSystem

@@ -13,7 +13,7 @@ from pocketmq.broker.metrics.ha_metrics import ha_health
 from pocketmq.broker.metrics.telemetry import Telemetry
 from pocketmq.broker.stats.disk_space import DiskSpace
 from pocketmq.common.clock import Clock
-from pocketmq.common.supervised import Supervisor
+from pocketmq.common.runner import Supervisor
 from pocketmq.store.message_store import MessageStore
 
 LOOP_STALLED_NS: Final = 5_000_000_000

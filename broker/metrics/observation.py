@@ -38,8 +38,7 @@ from pocketmq.broker.stats.stage_times import SEND_PAIR, StageTimes
 from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
-from pocketmq.common.runner import LoopMailbox, Runner
-from pocketmq.common.supervised import Supervisor
+from pocketmq.common.runner import LoopMailbox, Runner, Supervisor
 from pocketmq.remoting.codec import Request
 from pocketmq.remoting.errors import AddressInUse, BindFailed
 from pocketmq.remoting.refused_requests import RefusedRequests

@@ -25,7 +25,7 @@ from pocketmq.broker.stats.stage_times import StageTimes
 from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.broker.transaction.end_transaction_processor import EndTransactionProcessor
 from pocketmq.broker.transaction.transaction_service import TransactionService
-from pocketmq.common.supervised import Supervisor
+from pocketmq.common.runner import Supervisor
 from pocketmq.remoting.protocol.ha import HaStatusBody
 from pocketmq.remoting.refused_requests import RefusedRequests
 from pocketmq.remoting.server import RemotingServer

@@ -16,8 +16,15 @@ from pocketmq.broker.send.send_batch import PlannedSend, SendBatch
 from pocketmq.broker.transaction.transaction_plan import HalfPlan
 from pocketmq.broker.transaction.transaction_table import Half
 from pocketmq.common.errors import Cause, PocketMQError
-from pocketmq.common.properties import PGROUP, PROPERTIES_BYTES_MAX, REAL_QID, REAL_TOPIC, TRAN_MSG, encode_properties
-from pocketmq.common.record import body_at
+from pocketmq.common.record import (
+    PGROUP,
+    PROPERTIES_BYTES_MAX,
+    REAL_QID,
+    REAL_TOPIC,
+    TRAN_MSG,
+    body_at,
+    encode_properties,
+)
 from pocketmq.common.record_columns import starts_of
 from pocketmq.common.record_group import GroupSection, RecordGroup
 from pocketmq.common.topics import HALF_TOPIC, check_group_name

@@ -31,8 +31,14 @@ from pocketmq.common.clock import Clock
 from pocketmq.common.errors import Cause, MessageIllegal, PocketMQError, Stored
 from pocketmq.common.events import EventLog
 from pocketmq.common.message_id import offset_msg_id
-from pocketmq.common.properties import PUSH_REPLY_TIME, REPLY_TO_CLIENT, decode_properties, encode_properties
-from pocketmq.common.record import HOSTS_V6_MASK, host_text
+from pocketmq.common.record import (
+    HOSTS_V6_MASK,
+    PUSH_REPLY_TIME,
+    REPLY_TO_CLIENT,
+    decode_properties,
+    encode_properties,
+    host_text,
+)
 from pocketmq.common.record_group import RecordGroup
 from pocketmq.common.runner import LoopMailbox
 from pocketmq.remoting.codec import Response

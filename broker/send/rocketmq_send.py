@@ -18,23 +18,24 @@ from pocketmq.broker.transaction.transaction_plan import HalfPlan, is_half
 from pocketmq.broker.transaction.transaction_table import Half
 from pocketmq.common.errors import Cause, MessageIllegal
 from pocketmq.common.message_id import offset_msg_id
-from pocketmq.common.properties import (
+from pocketmq.common.record import (
     CLUSTER,
+    HOSTS_V6_MASK,
     MSG_REGION,
     PROPERTIES_BYTES_MAX,
     TIMER_OUT_MS,
     TRACE_ON,
     TRAN_MSG,
+    TRANSACTION_MASK,
     UNIQ_KEY,
     WAIT,
     decode_properties,
     encode_properties,
 )
-from pocketmq.common.record import HOSTS_V6_MASK, TRANSACTION_MASK
 from pocketmq.common.record_codec import encode_record
 from pocketmq.common.record_group import GroupSection, RecordGroup, RecordMeta, record_meta
+from pocketmq.common.redelivery import forget_delay
 from pocketmq.common.refusals import MESSAGE_ILLEGAL
-from pocketmq.common.retries import forget_delay
 from pocketmq.common.topics import is_retry_topic
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.frame import Buffer

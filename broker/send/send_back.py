@@ -16,11 +16,10 @@ from pocketmq.broker.send.send_checks import SendChecks
 from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.common.errors import Cause, MessageIllegal
 from pocketmq.common.message_id import offset_msg_id
-from pocketmq.common.properties import DELAY, WAIT, decode_properties, encode_properties
-from pocketmq.common.record import HOSTS_V6_MASK
+from pocketmq.common.record import DELAY, HOSTS_V6_MASK, WAIT, decode_properties, encode_properties
 from pocketmq.common.record_codec import Record, decode_record, encode_record
 from pocketmq.common.record_group import record_meta
-from pocketmq.common.retries import FIRST_RETRY_LEVEL, LAST_ERROR, error_line, prepare_copy
+from pocketmq.common.redelivery import FIRST_RETRY_LEVEL, LAST_ERROR, error_line, prepare_copy
 from pocketmq.common.topics import is_send_forbidden
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.store.append_result import PutStatus

@@ -19,10 +19,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketmq.common.crc import crc32
 from pocketmq.common.errors import DECODE_ERRORS, CorruptRecord, MessageIllegal
-from pocketmq.common.properties import TAGS, encode_properties
-from pocketmq.common.record import SYS_FLAG_AT, TRANSACTION_COMMIT, TRANSACTION_MASK, body_at
+from pocketmq.common.hashes import crc32
+from pocketmq.common.record import SYS_FLAG_AT, TAGS, TRANSACTION_COMMIT, TRANSACTION_MASK, body_at, encode_properties
 from pocketmq.common.record_codec import decode_record, encode_record
 from pocketmq.common.record_columns import Bytes, windows
 from pocketmq.common.record_group import RecordGroup, RecordMeta, record_meta, tags_code_of

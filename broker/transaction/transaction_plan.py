@@ -13,7 +13,7 @@ from pocketmq.broker.request.request_task import Refusal, refused
 from pocketmq.broker.transaction.transaction_table import Half, TransactionTable
 from pocketmq.common import refusals
 from pocketmq.common.errors import Cause, MessageIllegal
-from pocketmq.common.properties import (
+from pocketmq.common.record import (
     CHECK_IMMUNITY_TIME_IN_SECONDS,
     PGROUP,
     REAL_QID,
@@ -21,8 +21,9 @@ from pocketmq.common.properties import (
     TRAN_MSG,
     TRAN_PREPARED_QUEUE_OFFSET,
     TRANSACTION_CHECK_TIMES,
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED,
 )
-from pocketmq.common.record import TRANSACTION_MASK, TRANSACTION_PREPARED
 from pocketmq.common.topics import HALF_TOPIC
 from pocketmq.store.append_result import AppendResult
 

@@ -12,23 +12,21 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from pocketmq.common.errors import PocketMQError
-from pocketmq.common.properties import (
-    KEYS,
-    REAL_QID,
-    REAL_TOPIC,
-    TAGS,
-    UNIQ_KEY,
-    decode_properties,
-    encode_properties,
-)
 from pocketmq.common.record import (
     HOST_V6_BYTES,
+    KEYS,
     MAGIC_V1,
+    REAL_QID,
+    REAL_TOPIC,
     RECORD_BYTES_MIN,
     STORE_HOST_V6_FLAG,
+    TAGS,
     TRANSACTION_COMMIT,
     TRANSACTION_MASK,
+    UNIQ_KEY,
     body_at,
+    decode_properties,
+    encode_properties,
 )
 from pocketmq.common.record_codec import decode_record, encode_record, record_spans
 from pocketmq.common.record_group import RecordMeta, record_meta, tags_code_of

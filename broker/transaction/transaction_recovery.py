@@ -20,7 +20,7 @@ from pocketmq.broker.transaction.transaction_records import parse_op
 from pocketmq.broker.transaction.transaction_table import Half, TransactionTable
 from pocketmq.common.errors import CorruptRecord
 from pocketmq.common.events import EventLog
-from pocketmq.common.properties import PGROUP, TRAN_PREPARED_QUEUE_OFFSET, TRANSACTION_CHECK_TIMES, UNIQ_KEY
+from pocketmq.common.record import PGROUP, TRAN_PREPARED_QUEUE_OFFSET, TRANSACTION_CHECK_TIMES, UNIQ_KEY
 from pocketmq.common.record_codec import decode_record
 from pocketmq.common.topics import HALF_TOPIC, OP_HALF_TOPIC
 from pocketmq.store.consumequeue.consume_queue import BLANK_SIZE

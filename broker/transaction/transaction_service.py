@@ -23,7 +23,7 @@ from pocketmq.common.clock import Clock
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.events import EventLog
 from pocketmq.common.message_id import offset_msg_id
-from pocketmq.common.properties import UNIQ_KEY
+from pocketmq.common.record import UNIQ_KEY
 from pocketmq.common.record_codec import decode_record
 from pocketmq.common.record_group import RecordMeta
 from pocketmq.common.runner import LoopMailbox, Runner, Worker

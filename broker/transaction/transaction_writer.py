@@ -22,8 +22,7 @@ from pocketmq.broker.transaction.transaction_records import op_records
 from pocketmq.broker.transaction.transaction_table import Half, Outcome, TransactionTable
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import CorruptRecord, PocketMQError
-from pocketmq.common.properties import REAL_TOPIC, UNIQ_KEY
-from pocketmq.common.record import TRANSACTION_COMMIT, TRANSACTION_MASK
+from pocketmq.common.record import REAL_TOPIC, TRANSACTION_COMMIT, TRANSACTION_MASK, UNIQ_KEY
 from pocketmq.common.record_codec import decode_record
 from pocketmq.common.record_group import RecordGroup, RecordMeta
 from pocketmq.common.topics import HALF_TOPIC

@@ -20,7 +20,7 @@ from pocketmq.client.push.send_back import PRODUCER_GROUP
 from pocketmq.client.sender.copy_sender import CopySender, StoredCopy
 from pocketmq.common.errors import MessageIllegal, PocketMQError
 from pocketmq.common.message import ReceivedMessage
-from pocketmq.common.properties import (
+from pocketmq.common.record import (
     CLUSTER,
     MAX_RECONSUME_TIMES,
     ORIGIN_MESSAGE_ID,
@@ -29,7 +29,7 @@ from pocketmq.common.properties import (
     TRAN_MSG,
     WAIT,
 )
-from pocketmq.common.retries import LAST_ERROR, RESENT_FROM, forget_delay
+from pocketmq.common.redelivery import LAST_ERROR, RESENT_FROM, forget_delay
 from pocketmq.common.topics import DLQ_PREFIX, check_group_name, dlq_topic, is_dlq_topic, retry_topic
 
 TO_RETRY: Final = "retry"

@@ -18,13 +18,14 @@ from pocketmq.common.body_codec import BodyUnreadable, CompressionMissing, decom
 from pocketmq.common.errors import Cause
 from pocketmq.common.message_fields import READ_COLUMNS, READ_PROPERTIES
 from pocketmq.common.message_id import offset_msg_id
-from pocketmq.common.properties import UNIQ_KEY, decode_properties
 from pocketmq.common.record import (
     BORN_HOST_V6_FLAG,
     COMPRESSED_FLAG,
     HOST_V4_BYTES,
     HOST_V6_BYTES,
     STORE_HOST_V6_FLAG,
+    UNIQ_KEY,
+    decode_properties,
     host_text,
 )
 from pocketmq.common.record_columns import RecordColumns, parse_columns, rows_at, topic_ids, windows

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketmq.common.properties import decode_properties
+from pocketmq.common.record import decode_properties
 from pocketmq.common.record_columns import RecordColumns, rows_at, windows
 
 WIDTH_MAX: Final = 512

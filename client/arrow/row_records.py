@@ -16,19 +16,23 @@ from numpy.typing import NDArray
 
 from pocketmq.client.arrow.arrow import ColumnUnknown, import_compute, import_pyarrow
 from pocketmq.client.message.validation import SYSTEM_PROPERTIES, check_sendable_topic
-from pocketmq.common.crc import crc32
 from pocketmq.common.errors import MessageIllegal
+from pocketmq.common.hashes import crc32
 from pocketmq.common.message import Message
 from pocketmq.common.message_fields import COLUMNS, TEXT_PROPERTIES
-from pocketmq.common.properties import (
+from pocketmq.common.record import (
     CLUSTER,
+    CRC_MASK,
     FIRST_NAMES,
+    HEADER_V4,
+    HEADER_V6,
+    HOSTS_V6_MASK,
+    MAGIC_V1,
     PROPERTIES_BYTES_MAX,
     UNIQ_KEY,
     decode_properties,
     is_plain_forbidden,
 )
-from pocketmq.common.record import CRC_MASK, HEADER_V4, HEADER_V6, HOSTS_V6_MASK, MAGIC_V1
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -22,7 +22,7 @@ from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.errors import ConfigError, PocketMQError
 from pocketmq.common.events import EventLog
 from pocketmq.common.message_id import UniqueIdGenerator
-from pocketmq.common.supervised import Supervisor
+from pocketmq.common.runner import Supervisor
 from pocketmq.common.topics import AUTO_CREATE_TOPIC
 from pocketmq.remoting.channel import ChannelConfig, ClientChannel
 from pocketmq.remoting.channel_pool import ChannelPool

@@ -10,11 +10,10 @@ import asyncio
 from typing import Any, Final
 
 from pocketmq.client.connection.instance import ClientInstance
-from pocketmq.common import properties as names
+from pocketmq.common import record as names
 from pocketmq.common.errors import MessageIllegal, PocketMQError
 from pocketmq.common.message import ReceivedMessage
-from pocketmq.common.properties import decode_properties, encode_properties
-from pocketmq.common.record import HOST_ZERO_V4, encode_host
+from pocketmq.common.record import HOST_ZERO_V4, decode_properties, encode_host, encode_properties
 from pocketmq.common.record_codec import encode_record, received_message
 from pocketmq.remoting.channel import ClientChannel
 from pocketmq.remoting.codec import Request, encode_response

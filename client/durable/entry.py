@@ -14,8 +14,8 @@ import msgspec
 
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.durable.errors import EntryUnreadable
-from pocketmq.common.crc import crc32
 from pocketmq.common.errors import DECODE_ERRORS
+from pocketmq.common.hashes import crc32
 from pocketmq.common.message import Message
 
 VERSION: Final = 1

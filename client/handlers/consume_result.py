@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
-from pocketmq.common.delay_levels import LEVELS_MAX
 from pocketmq.common.errors import ConfigError
 from pocketmq.common.message import ReceivedMessage
+from pocketmq.common.redelivery import LEVELS_MAX
 
 BROKER_DECIDES: Final = 0
 """Delay level by attempt (ConsumeConcurrentlyContext.delayLevelWhenNextConsume)."""

@@ -22,8 +22,7 @@ from pocketmq.client.handlers.handler_watch import HandlerWatch, RunningCall
 from pocketmq.client.handlers.process_queue import ProcessQueue
 from pocketmq.common.clock import Clock
 from pocketmq.common.message import ReceivedMessage
-from pocketmq.common.runner import LoopMailbox
-from pocketmq.common.supervised import Supervisor
+from pocketmq.common.runner import LoopMailbox, Supervisor
 
 TURN_CALLS: Final = 32
 """Calls after which a worker goes on to the next queue, and lets the event loop turn."""

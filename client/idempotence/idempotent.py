@@ -27,8 +27,8 @@ from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.errors import ConfigError, PocketMQError
 from pocketmq.common.events import EventLog
 from pocketmq.common.message import ReceivedMessage
-from pocketmq.common.retries import RESENT_FROM
-from pocketmq.common.supervised import Supervisor
+from pocketmq.common.redelivery import RESENT_FROM
+from pocketmq.common.runner import Supervisor
 
 WINDOW_MS: Final = 3 * 86_400_000
 """A message that keeps failing is retried for the last time 4 h 46 min after the first try (levels 3 to 18); add the

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pocketmq.client.errors import ClientError
-from pocketmq.common import properties as names
+from pocketmq.common import record as names
 from pocketmq.common.errors import Cause, MessageIllegal
 from pocketmq.common.message import Message, ReceivedMessage
 from pocketmq.common.topics import REPLY_SUFFIX

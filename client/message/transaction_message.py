@@ -10,7 +10,7 @@ import msgspec
 
 from pocketmq.client.errors import ClientError
 from pocketmq.client.message.receipts import Receipt
-from pocketmq.common import properties as names
+from pocketmq.common import record as names
 from pocketmq.common.errors import Cause, MessageIllegal, Stored
 from pocketmq.common.message import Message
 from pocketmq.common.record import TRANSACTION_COMMIT, TRANSACTION_NOT, TRANSACTION_ROLLBACK

@@ -10,7 +10,7 @@ from typing import Final
 from pocketmq.common.errors import MessageIllegal
 from pocketmq.common.message import Message
 from pocketmq.common.message_fields import DELAYS, RESERVED
-from pocketmq.common.properties import check_property, is_plain_forbidden
+from pocketmq.common.record import check_property, is_plain_forbidden
 from pocketmq.common.topics import TopicIllegal, check_topic_name, is_plain_topic, is_send_forbidden
 
 MAX_MESSAGE_SIZE: Final = 4 << 20

@@ -17,7 +17,7 @@ from pocketmq.client.message.request_message import RequestMessage
 from pocketmq.client.message.validation import check_message
 from pocketmq.client.producer.selectors import QueueSelector
 from pocketmq.client.producer.send_port import SendPort
-from pocketmq.common import properties as names
+from pocketmq.common import record as names
 from pocketmq.common.errors import Cause, PocketMQError, Stored
 from pocketmq.common.message import Message, ReceivedMessage
 from pocketmq.remoting.channel import ClientChannel

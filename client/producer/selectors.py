@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.errors import SelectorFailed
-from pocketmq.common.java_hash import java_string_hash
+from pocketmq.common.hashes import java_string_hash
 from pocketmq.common.message import Message
 
 QueueSelector = Callable[[Sequence[MessageQueue], Message], "MessageQueue | int"]

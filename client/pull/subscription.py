@@ -7,7 +7,7 @@ check; SQL92 expressions in the same form.
 from dataclasses import dataclass
 
 from pocketmq.client.errors import SubscriptionIllegal
-from pocketmq.common.java_hash import java_string_hash
+from pocketmq.common.hashes import java_string_hash
 from pocketmq.common.sql_filter import SQL92_TYPE, TAG_TYPE, FilterIllegal, compile_filter
 from pocketmq.remoting.protocol.client import SubscriptionData
 

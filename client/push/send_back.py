@@ -12,10 +12,9 @@ from typing import Final
 from pocketmq.client.connection.instance import ClientInstance, check_answer
 from pocketmq.client.errors import BrokerNotExist
 from pocketmq.client.sender.copy_sender import CopySender
-from pocketmq.common.delay_levels import LEVELS_MAX
 from pocketmq.common.errors import ConfigError, PocketMQError
 from pocketmq.common.message import ReceivedMessage
-from pocketmq.common.properties import (
+from pocketmq.common.record import (
     DELAY,
     MAX_RECONSUME_TIMES,
     RECONSUME_TIME,
@@ -23,10 +22,11 @@ from pocketmq.common.properties import (
     TRAN_MSG,
     WAIT,
 )
-from pocketmq.common.retries import (
+from pocketmq.common.redelivery import (
     DEAD_LETTERS,
     FIRST_RETRY_LEVEL,
     LAST_ERROR,
+    LEVELS_MAX,
     MAX_RECONSUME_TIMES_DEFAULT,
     error_line,
     prepare_copy,

@@ -13,9 +13,8 @@ from pocketmq.client.errors import NoRoute
 from pocketmq.client.message.receipts import STATUS_OF_CODE
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.message import ReceivedMessage
-from pocketmq.common.properties import encode_properties
-from pocketmq.common.record import COMPRESSED_FLAG, COMPRESSION_TYPE_MASK
-from pocketmq.common.retries import MAX_RECONSUME_TIMES_DEFAULT
+from pocketmq.common.record import COMPRESSED_FLAG, COMPRESSION_TYPE_MASK, encode_properties
+from pocketmq.common.redelivery import MAX_RECONSUME_TIMES_DEFAULT
 from pocketmq.common.topics import AUTO_CREATE_TOPIC, is_retry_topic
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.protocol.send import SendMessageV2RequestHeader

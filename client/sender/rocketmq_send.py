@@ -9,11 +9,10 @@ import struct
 from pocketmq.client.message.request_message import ReplyMessage
 from pocketmq.client.message.transaction_message import HalfMessage
 from pocketmq.client.sender.section import Section
-from pocketmq.common import properties as names
+from pocketmq.common import record as names
 from pocketmq.common.errors import MessageIllegal
 from pocketmq.common.message import Message
-from pocketmq.common.properties import encode_properties
-from pocketmq.common.record import TRANSACTION_PREPARED
+from pocketmq.common.record import TRANSACTION_PREPARED, encode_properties
 from pocketmq.common.topics import AUTO_CREATE_TOPIC
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.protocol.send import SendMessageV2RequestHeader

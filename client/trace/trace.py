@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from pocketmq.client.connection.instance import ClientInstance
 from pocketmq.client.message.receipts import Receipt
 from pocketmq.client.trace.trace_format import ContextCode, TraceRecord, TraceType
-from pocketmq.common import properties as names
+from pocketmq.common import record as names
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.message import Message, ReceivedMessage
 from pocketmq.common.topics import GROUP_LENGTH_MAX, TRACE_TOPIC, check_topic_name

@@ -17,7 +17,7 @@ from pocketmq.client.message.transaction_message import LocalTransactionState, T
 from pocketmq.client.transaction.transaction_end import End, EndSender
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.message import ReceivedMessage
-from pocketmq.common.properties import PGROUP
+from pocketmq.common.record import PGROUP
 from pocketmq.common.record_codec import decode_record, received_message
 from pocketmq.remoting.channel import ClientChannel
 from pocketmq.remoting.codec import Request

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketmq.common.crc import crc32
+from pocketmq.common.hashes import crc32
 from pocketmq.common.record_columns import patch
 from pocketmq.common.record_group import RecordGroup
 from pocketmq.store.append_result import AppendResult, PutStatus, PutTimes

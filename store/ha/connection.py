@@ -10,8 +10,8 @@ cost more than sending it (bench/own/replication.py).
 import threading
 from typing import Final, Protocol
 
-from pocketmq.common.crc import crc32
 from pocketmq.common.errors import PocketMQError
+from pocketmq.common.hashes import crc32
 from pocketmq.common.runner import Worker
 from pocketmq.store.ha import rocketmq_protocol, wire
 from pocketmq.store.ha.environment import HaEnvironment

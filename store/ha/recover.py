@@ -14,7 +14,7 @@ missing are too few to confirm one (``in_sync_replicas - 1``). One under ASYNC_M
 from collections.abc import Callable
 from typing import Final
 
-from pocketmq.common.crc import crc32
+from pocketmq.common.hashes import crc32
 from pocketmq.store.errors import StoreError
 from pocketmq.store.ha import wire
 from pocketmq.store.ha.environment import HaEnvironment

@@ -15,8 +15,8 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 import numpy as np
 
-from pocketmq.common.crc import crc32
 from pocketmq.common.errors import PocketMQError
+from pocketmq.common.hashes import crc32
 from pocketmq.common.runner import Worker
 from pocketmq.store.errors import OffsetOutOfRange, StoreError
 from pocketmq.store.ha import wire

@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from pocketmq.common.clock import Clock
-from pocketmq.common.crc import crc32
 from pocketmq.common.epochs import EPOCH_PROMISED_MAX, next_members
 from pocketmq.common.errors import DECODE_ERRORS, Cause
+from pocketmq.common.hashes import crc32
 from pocketmq.store.checkpoint import StorePaths
 from pocketmq.store.disk.file_system import FileSystem
 from pocketmq.store.errors import CorruptStore, StoreError, StorePermission

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketmq.common.java_hash import hash_rows, java_hash_columns, java_string_hash
+from pocketmq.common.hashes import hash_rows, java_hash_columns, java_string_hash
 from pocketmq.store.commitlog.group_feed import LogColumns
 
 UNIQ_KEY_BYTES: Final = 32

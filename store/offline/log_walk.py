@@ -22,7 +22,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketmq.common.crc import crc32
+from pocketmq.common.hashes import crc32
 from pocketmq.common.record import (
     BLANK_BYTES_MIN,
     MAGIC_BLANK,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import CorruptRecord
-from pocketmq.common.properties import DELAY, decode_properties
+from pocketmq.common.record import DELAY, decode_properties
 from pocketmq.common.record_columns import RecordColumns
 from pocketmq.common.record_group import GroupSection, RecordGroup
 from pocketmq.common.runner import SteppedRunner

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketmq.common.crc import crc32
 from pocketmq.common.errors import CorruptRecord
+from pocketmq.common.hashes import crc32
 from pocketmq.common.record import (
     BODY_CRC_AT,
     CRC_MASK,

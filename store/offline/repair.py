@@ -119,9 +119,7 @@ def plan_repair(reader: StoreReader, report: VerifyReport) -> RepairPlan:
     if queues:
         why = f"{len(queues)} queues do not fit the log"
         if not layout.queue_file_bytes:
-            why += (
-                f"; no file shows their size: assuming {QUEUE_FILE_BYTES:,} bytes (mapped_file_size_consume_queue)"
-            )
+            why += f"; no file shows their size: assuming {QUEUE_FILE_BYTES:,} bytes (mapped_file_size_consume_queue)"
         plan.steps.append(RepairStep("rebuild_queues", why, queues=queues))
     index = report.index
     if index is not None and (index.missing or index.wrong or index.unreachable or index.beyond or index.unreadable):

@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from pocketmq.common.crc import crc32
 from pocketmq.common.errors import CorruptRecord
+from pocketmq.common.hashes import crc32
 from pocketmq.common.record import (
     BLANK_BYTES_MIN,
     BODY_CRC_AT,

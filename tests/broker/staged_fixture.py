@@ -11,7 +11,7 @@ from pocketmq.broker.staged.staged_state import StagedState
 from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.logs import CapturedLog
-from pocketmq.common.properties import encode_properties
+from pocketmq.common.record import encode_properties
 from pocketmq.common.record_codec import Record, encode_record
 from pocketmq.common.record_group import RecordGroup, record_meta
 from pocketmq.common.runner import SteppedRunner

@@ -12,7 +12,7 @@ from pocketmq.broker.transaction.transaction_table import Half, Outcome, Transac
 from pocketmq.broker.transaction.transaction_writer import TransactionWriter
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.logs import CapturedLog
-from pocketmq.common.properties import encode_properties
+from pocketmq.common.record import encode_properties
 from pocketmq.common.record_codec import Record, decode_record, encode_record
 from pocketmq.common.record_group import RecordGroup, record_meta
 from pocketmq.common.runner import SteppedRunner

@@ -6,7 +6,7 @@ import pytest
 
 from pocketmq.common.message import Message
 from pocketmq.common.message_fields import DELAYS, FIELDS, NO_FIELDS, READ_COLUMNS, SINK_COLUMNS, Field, Not
-from pocketmq.common.properties import is_plain_forbidden
+from pocketmq.common.record import is_plain_forbidden
 
 ROWS = pytest.mark.parametrize("row", FIELDS.values(), ids=lambda row: row.name)
 ARGUMENTS = inspect.signature(Message).parameters

@@ -19,8 +19,7 @@ from pocketmq.common.plain_check import (
     check_plain_columns,
     check_plain_scalar,
 )
-from pocketmq.common.properties import decode_properties
-from pocketmq.common.record import body_at
+from pocketmq.common.record import body_at, decode_properties
 from pocketmq.common.record_codec import PlainRecordBuilder, decode_record, encode_record
 from pocketmq.common.record_columns import patch
 from pocketmq.common.record_group import RecordGroup, record_meta, sections_of

@@ -13,8 +13,16 @@ from pocketmq.common.clock import ManualClock
 from pocketmq.common.errors import CorruptRecord, MessageIllegal
 from pocketmq.common.message import Message
 from pocketmq.common.message_id import UniqueIdGenerator
-from pocketmq.common.properties import decode_properties
-from pocketmq.common.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, body_at, encode_host, host_text, parse_host
+from pocketmq.common.record import (
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    body_at,
+    decode_properties,
+    encode_host,
+    host_text,
+    parse_host,
+)
 from pocketmq.common.record_codec import (
     PlainRecordBuilder,
     build_alike,

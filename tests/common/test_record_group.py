@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.common.errors import CorruptRecord, MessageIllegal
-from pocketmq.common.properties import decode_properties
+from pocketmq.common.record import decode_properties
 from pocketmq.common.record_codec import encode_record
 from pocketmq.common.record_columns import patch
 from pocketmq.common.record_group import GroupSection, RecordGroup, RecordMeta, cut_keys, record_meta, uniq_key_rows

@@ -9,8 +9,7 @@ import pytest
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.errors import CorruptRecord, PocketMQError
 from pocketmq.common.logs import CapturedLog
-from pocketmq.common.runner import ThreadRunner
-from pocketmq.common.supervised import NAMES_MAX, OTHERS, PAUSE_S_MAX, SOUND_NS, AllSteps, Supervisor
+from pocketmq.common.runner import NAMES_MAX, OTHERS, PAUSE_S_MAX, SOUND_NS, AllSteps, Supervisor, ThreadRunner
 
 
 def told(log: CapturedLog) -> list[Any]:
@@ -61,7 +60,7 @@ async def test_the_pause_grows_and_a_cancellation_in_it_ends_the_task(monkeypatc
             waiting.set()
             await asyncio.Event().wait()
 
-    monkeypatch.setattr("pocketmq.common.supervised.asyncio.sleep", sleep)
+    monkeypatch.setattr("pocketmq.common.runner.asyncio.sleep", sleep)
 
     async def work() -> None:
         raise ValueError("always")

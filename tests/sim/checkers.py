@@ -11,7 +11,7 @@ import msgspec
 
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.errors import PocketMQError
-from pocketmq.common.properties import KEYS
+from pocketmq.common.record import KEYS
 from pocketmq.common.record_codec import Record, decode_record
 from pocketmq.common.runner import SteppedRunner
 from pocketmq.store.append_result import PutStatus

@@ -10,8 +10,7 @@ import pytest
 
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.errors import PocketMQError
-from pocketmq.common.properties import encode_properties
-from pocketmq.common.record import MAGIC_BLANK
+from pocketmq.common.record import MAGIC_BLANK, encode_properties
 from pocketmq.common.record_codec import encode_record
 from pocketmq.store.checkpoint import Checkpoint
 from pocketmq.store.errors import (

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.logs import CapturedLog
-from pocketmq.common.properties import encode_properties
+from pocketmq.common.record import encode_properties
 from pocketmq.common.record_codec import Record, decode_record, encode_record
 from pocketmq.common.record_group import GroupSection, RecordGroup, RecordMeta, record_meta
 from pocketmq.common.runner import SteppedRunner

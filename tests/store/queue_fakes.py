@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketmq.common.java_hash import java_string_hash
-from pocketmq.common.properties import encode_properties
-from pocketmq.common.record import BLANK_BYTES_MIN, MAGIC_BLANK, TRANSACTION_MASK
+from pocketmq.common.hashes import java_string_hash
+from pocketmq.common.record import BLANK_BYTES_MIN, MAGIC_BLANK, TRANSACTION_MASK, encode_properties
 from pocketmq.common.record_codec import encode_record
 from pocketmq.common.record_columns import patch
 from pocketmq.common.record_group import RecordGroup, record_meta

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from bench.base.harness import scaled, workspace
 from bench.comparison.floors import sync_row
-from pocketmq.common.crc import crc32
-from pocketmq.common.properties import encode_properties
+from pocketmq.common.hashes import crc32
+from pocketmq.common.record import encode_properties
 from pocketmq.common.record_codec import encode_record
 from pocketmq.common.record_group import RecordGroup, record_meta
 from pocketmq.store.config import StoreConfig

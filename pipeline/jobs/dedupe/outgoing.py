@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pocketmq.client.message.validation import SYSTEM_PROPERTIES
 from pocketmq.common.message_fields import SINK_COLUMNS
-from pocketmq.common.properties import SHARDING_KEY
+from pocketmq.common.record import SHARDING_KEY
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -18,7 +18,7 @@ from pocketmq.client import Message, Producer
 from pocketmq.client.errors import SelectorFailed
 from pocketmq.client.message.validation import SYSTEM_PROPERTIES
 from pocketmq.common.errors import PocketMQError
-from pocketmq.common.properties import KEYS, SHARDING_KEY, TAGS, is_plain_forbidden
+from pocketmq.common.record import KEYS, SHARDING_KEY, TAGS, is_plain_forbidden
 from pocketmq.pipeline.jobs.common.command import JobFailed
 from pocketmq.pipeline.jobs.replay.ordering import LANE, WHEN, KeyValue
 from pocketmq.pipeline.jobs.replay.pacing import Pace

@@ -6,8 +6,8 @@ import pytest
 
 from pocketmq.broker.delay.delay_plan import DelayPlan, is_delayed
 from pocketmq.common.clock import ManualClock
-from pocketmq.common.delay_levels import DelayLevels
 from pocketmq.common.errors import Cause
+from pocketmq.common.redelivery import DelayLevels
 from pocketmq.store.config import StoreConfig
 from tests.broker.refused_texts import said
 

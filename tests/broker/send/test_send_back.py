@@ -9,9 +9,9 @@ import pytest
 
 from pocketmq.broker.app import BrokerApp
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.common.properties import decode_properties
+from pocketmq.common.record import decode_properties
 from pocketmq.common.record_codec import Record, decode_record
-from pocketmq.common.retries import LAST_ERROR_LENGTH_MAX
+from pocketmq.common.redelivery import LAST_ERROR_LENGTH_MAX
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.frame import BINARY, JSON, MSGPACK
 from pocketmq.remoting.protocol.body import MessageQueue as MessageQueueBody

@@ -10,8 +10,7 @@ import pytest
 
 from pocketmq.broker.app import BrokerApp
 from pocketmq.broker.send.reply_processor import PUSH_TIMEOUT_MS
-from pocketmq.common.properties import decode_properties
-from pocketmq.common.record import COMPRESSED_FLAG
+from pocketmq.common.record import COMPRESSED_FLAG, decode_properties
 from pocketmq.remoting.codec import encode_response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.protocol.body import encode_body

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pocketmq.broker.transaction.transaction_commits import COLUMNS_MIN, TAILS_MAX, CommitGroup, CommitTails
 from pocketmq.broker.transaction.transaction_records import HalfIllegal, HalfRecords, op_records
 from pocketmq.common.errors import CorruptRecord
-from pocketmq.common.properties import encode_properties
+from pocketmq.common.record import encode_properties
 from pocketmq.common.record_codec import encode_record
 from pocketmq.common.record_group import RecordGroup
 from tests.store.log_fakes import HOST

@@ -5,7 +5,7 @@ import msgspec
 from pocketmq.broker.transaction.transaction_service import TransactionService
 from pocketmq.broker.transaction.transaction_table import TransactionTable
 from pocketmq.common.clock import ManualClock
-from pocketmq.common.properties import encode_properties
+from pocketmq.common.record import encode_properties
 from pocketmq.common.record_codec import encode_record
 from pocketmq.common.record_group import RecordGroup, record_meta
 from tests.broker.transaction_fixture import GROUP, TransactionFixture

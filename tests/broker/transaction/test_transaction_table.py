@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pocketmq.broker.transaction.transaction_records import OP_BODY_BYTES_MAX, HalfRecords, op_bodies, parse_op
 from pocketmq.broker.transaction.transaction_table import KEPT_BYTES_MAX, OUTCOMES_MAX, Half, Outcome, TransactionTable
 from pocketmq.common.clock import ManualClock
-from pocketmq.common.properties import encode_properties
+from pocketmq.common.record import encode_properties
 from pocketmq.common.record_codec import decode_record, encode_record
 from pocketmq.common.record_group import RecordGroup, record_meta, tags_code_of
 from tests.broker.transaction_fixture import GROUP, TransactionFixture

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pocketmq.client.arrow import arrow_properties
 from pocketmq.client.arrow.arrow_properties import PropertyTable
-from pocketmq.common.properties import decode_properties
+from pocketmq.common.record import decode_properties
 from pocketmq.common.record_columns import RecordColumns
 
 NAMES = st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "CLUSTER", "a", "bb", "ÄÖ", "x" * 40])

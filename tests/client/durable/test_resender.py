@@ -18,8 +18,7 @@ from pocketmq.client.durable.store import Changes
 from pocketmq.client.durable.worker import StoreWorker, ToKeep
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.events import NullLog
-from pocketmq.common.runner import LoopMailbox, ThreadRunner
-from pocketmq.common.supervised import Supervisor
+from pocketmq.common.runner import LoopMailbox, Supervisor, ThreadRunner
 from pocketmq.remoting.errors import ConnectFailed
 
 QUEUES = [MessageQueue("T", "a", number) for number in range(3)]

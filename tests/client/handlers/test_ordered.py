@@ -20,7 +20,7 @@ from pocketmq.common.clock import SystemClock
 from pocketmq.common.logs import CapturedLog
 from pocketmq.common.message import ReceivedMessage
 from pocketmq.common.record_codec import encode_record, received_message
-from pocketmq.common.supervised import Supervisor
+from pocketmq.common.runner import Supervisor
 
 
 class Instance:

@@ -20,7 +20,7 @@ from pocketmq.common.errors import ConfigError
 from pocketmq.common.events import NullLog
 from pocketmq.common.logs import CapturedLog
 from pocketmq.common.message import ReceivedMessage
-from pocketmq.common.retries import RESENT_FROM
+from pocketmq.common.redelivery import RESENT_FROM
 from tests.client.idempotence.conftest import message_of
 
 EACH = pytest.mark.parametrize("store", ["memory", "sqlite", "rocksdb", "redis"], indirect=True)

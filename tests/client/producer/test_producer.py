@@ -21,7 +21,7 @@ from pocketmq.client import (
 )
 from pocketmq.client.admin.admin import Admin
 from pocketmq.common.errors import ConfigError, MessageIllegal
-from pocketmq.common.java_hash import java_string_hash
+from pocketmq.common.hashes import java_string_hash
 from pocketmq.testing.broker import PocketBroker
 
 

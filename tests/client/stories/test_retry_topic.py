@@ -18,7 +18,7 @@ from pocketmq.client.idempotence import Idempotent
 from pocketmq.client.push.send_back import SendBack, show_origin
 from pocketmq.common.errors import ConfigError, MessageIllegal
 from pocketmq.common.logs import CapturedLog
-from pocketmq.common.retries import LAST_ERROR, LAST_ERROR_LENGTH_MAX, RESENT_FROM, error_line
+from pocketmq.common.redelivery import LAST_ERROR, LAST_ERROR_LENGTH_MAX, RESENT_FROM, error_line
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.protocol.send import SendMessageResponseHeader
 from pocketmq.testing.broker import PocketBroker

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pocketmq.common.crc import crc32
+from pocketmq.common.hashes import crc32
 from pocketmq.store.ha import wire
 from pocketmq.store.ha.transport import Transport, TransportError
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.common.clock import ManualClock
-from pocketmq.common.java_hash import java_string_hash
+from pocketmq.common.hashes import java_string_hash
 from pocketmq.common.logs import CapturedLog
 from pocketmq.common.record import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from pocketmq.common.runner import SteppedRunner

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.common.properties import encode_properties
+from pocketmq.common.record import encode_properties
 from pocketmq.common.record_codec import encode_record
 from pocketmq.store.commitlog.segment import segment_name
 from pocketmq.store.commitlog.segment_queue import SegmentQueue

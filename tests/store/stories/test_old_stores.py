@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pocketmq.common.properties import KEYS, UNIQ_KEY
-from pocketmq.common.record import COMPRESSED_FLAG
+from pocketmq.common.record import COMPRESSED_FLAG, KEYS, UNIQ_KEY
 from pocketmq.common.record_codec import decode_record
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.offline.reader import StoreReader

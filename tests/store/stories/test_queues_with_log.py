@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pocketmq.common.clock import ManualClock
-from pocketmq.common.properties import encode_properties
+from pocketmq.common.record import encode_properties
 from pocketmq.common.record_codec import decode_record, encode_record
 from pocketmq.common.record_group import RecordGroup, record_meta
 from pocketmq.common.runner import SteppedRunner

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from pocketmq.common.body_codec import decompress_body
-from pocketmq.common.properties import KEYS, UNIQ_KEY
-from pocketmq.common.record import COMPRESSED_FLAG
+from pocketmq.common.record import COMPRESSED_FLAG, KEYS, UNIQ_KEY
 from pocketmq.common.record_codec import Record, decode_record
 from pocketmq.common.topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from pocketmq.store.consumequeue.consume_queue import ENTRY

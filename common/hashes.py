@@ -1,13 +1,24 @@
-"""Java's ``String.hashCode``: the tags code of a consume-queue entry and the key hash of the index file.
+"""CRC-32 of bodies and groups, and Java's ``String.hashCode``.
 
-Lives here: the hash of one string, and of many byte rows at once.
+Lives here: ``crc32``: Intel's ISA-L where its package is installed (Linux and macOS on x86-64 and 64-bit ARM), else
+zlib's. Both give the same numbers (a test compares them) and release the GIL for large inputs. Measured, µs, zlib
+against ISA-L: 100 B 0.17 / 0.06, 1 KiB 0.39 / 0.07, 1 MiB 243 / 18 (CPython 3.11, one run). ADR 0005.
 
-The hash is ``s[0]*31^(n-1) + ... + s[n-1]`` over UTF-16 units, cut to a signed 32-bit integer (Java language library,
-``String.hashCode``).
+``java_string_hash`` and its columnar form: the tags code of a consume-queue entry and the key hash of the index
+file. The hash is ``s[0]*31^(n-1) + ... + s[n-1]`` over UTF-16 units, cut to a signed 32-bit integer (Java
+language library, ``String.hashCode``).
 """
 
 import numpy as np
 from numpy.typing import NDArray
+
+try:
+    from isal.isal_zlib import crc32
+except ImportError:
+    from zlib import crc32
+
+__all__ = ["crc32", "java_hash_columns", "java_string_hash"]
+
 
 _MASK = 0xFFFFFFFF
 

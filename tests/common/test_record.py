@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.common.errors import MessageIllegal
-from pocketmq.common.properties import (
+from pocketmq.common.record import (
     PROPERTIES_BYTES_MAX,
     check_property,
     decode_properties,

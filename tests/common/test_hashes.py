@@ -1,11 +1,13 @@
 """Java's string hash, against values a JVM gives."""
 
+import zlib
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.common.java_hash import hash_rows, java_hash_columns, java_string_hash
+from pocketmq.common.hashes import crc32, hash_rows, java_hash_columns, java_string_hash
 
 KNOWN = {
     "": 0,
@@ -53,3 +55,11 @@ def test_columns_of_other_lengths_agree_with_single_strings(texts: list[str], pr
         row[: len(text)] = np.frombuffer(text.encode("ascii"), np.uint8)
     lengths = np.array([len(text) for text in texts], np.int64)
     assert java_hash_columns(rows, lengths, prefix).tolist() == [java_string_hash(prefix + text) for text in texts]
+
+
+@given(st.binary(max_size=5000), st.integers(0, 5000))
+def test_both_libraries_agree(data: bytes, cut: int) -> None:
+    """Whichever library is installed, the number is zlib's: at once, of a view, and in two parts."""
+    assert crc32(data) == zlib.crc32(data)
+    assert crc32(memoryview(data)[cut:]) == zlib.crc32(data[cut:])
+    assert crc32(data[cut:], crc32(data[:cut])) == zlib.crc32(data)

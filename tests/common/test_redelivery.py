@@ -2,9 +2,9 @@
 
 import pytest
 
-from pocketmq.common.delay_levels import DelayLevels
 from pocketmq.common.errors import ConfigError, MessageIllegal
 from pocketmq.common.message import Message
+from pocketmq.common.redelivery import DelayLevels
 from pocketmq.store.config import StoreConfig
 
 
