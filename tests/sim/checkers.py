@@ -148,7 +148,7 @@ class SimStore:
     def step(self, name: str) -> None:
         """Let one worker take a step."""
         next(worker for worker in self.runner.workers if worker.name == name).step()
-        if name == "group-commit":  # whom a sync has served is told by the other worker of the two
+        if name == "group-commit":  # the other of the two workers answers the sends that a sync has served
             self.step("group-commit-watch")
 
     def checkpoint(self) -> None:

@@ -1,4 +1,4 @@
-"""A ``FileSystem`` in memory that fails, tears, forgets and dies when told to.
+"""A ``FileSystem`` in memory that fails, tears, forgets and dies on request.
 
 Lives here: ``CrashFileSystem`` with its files and maps, the list of operations, ``Fault``, ``Killed``.
 

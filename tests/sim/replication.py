@@ -125,7 +125,7 @@ class ReplicatedLife:
         ]
         self.names = slaves + 1
         self.away: list[SimNode] = []
-        """Slaves that were replaced: they reach nobody, and have their disks."""
+        """Slaves that were replaced: they reach no other node, and have their disks."""
         self.point_at_master()
         self.sent = 0
         self.acknowledged: set[bytes] = set()
@@ -390,7 +390,7 @@ class ReplicatedLife:
         self.point_at_master()
 
     def lead_again(self, reached: list[SimNode]) -> None:
-        """Promises were made and nobody may lead: the old master, which has everything, is promoted by force."""
+        """Promises were made and no node may lead: the old master, which has everything, is promoted by force."""
         master = self.master
         self.network.cut()
         if master.name in self.network.listeners:

@@ -22,7 +22,7 @@ BODY = b"acknowledged"
 
 
 class Promise:
-    """A store with one message in it, and what its sender was told."""
+    """A store with one message in it, and the answer to its sender."""
 
     def __init__(self, mode: str, *, wait: bool = True, append_mode: str = "auto") -> None:
         self.clock = ManualClock()
@@ -36,7 +36,7 @@ class Promise:
         self.sim.step("group-commit")
 
     def left(self, disk: CrashFileSystem) -> bool:
-        """Tell whether a start on this disk finds the message."""
+        """Return whether a start on this disk finds the message."""
         found = SimStore(disk, Ledger(only_kills=False), self.clock, **self.settings)
         found.store.show_all()
         bodies = [record.body for records in read_all(found.store).values() for record in records]
@@ -48,7 +48,7 @@ class Promise:
         return self.left(self.sim.files.after_kill())
 
     def after_power_loss(self) -> set[bool]:
-        """Tell what any of the power cuts leaves."""
+        """Return the results of all power cuts."""
         return {self.left(disk) for disk in self.sim.files.crash_states(random.Random(5), 40)}
 
 
@@ -117,7 +117,7 @@ def test_a_flush_timeout_is_stored_but_not_safe() -> None:
 
 @pytest.mark.parametrize("mode", ["sync", "async", "pool"])
 def test_a_sync_that_fails_acknowledges_nothing_later(mode: str) -> None:
-    """Whatever the setting: what waited for it is told that nobody knows, and nothing is taken any more."""
+    """Whatever the setting: waiting sends learn that the result is unknown, and nothing more is accepted."""
     promise = Promise(mode)
     sim = promise.sim
     sim.commit()

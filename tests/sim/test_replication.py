@@ -11,7 +11,7 @@ from tests.sim.seeds import base_seed
 KNOWN: tuple[int, ...] = (1, 2, 3, 4, 13, 292)
 """Seeds that always run; one that fails is added with its fix."""
 LOSING = (32, 57)
-"""Lives in which a slave that was replaced would be promoted, if nobody looked."""
+"""Lives in which a slave that was replaced would be promoted without the check."""
 
 
 def run(seed: int, steps: int) -> ReplicatedLife:
@@ -50,7 +50,7 @@ def test_random_lives_for_some_seconds(capsys: pytest.CaptureFixture[str]) -> No
 
 @pytest.mark.slow
 def test_without_epochs_of_counted_slaves_messages_are_lost() -> None:
-    """The same lives, but operator and name server do not look at who was replaced: the simulation finds the loss."""
+    """The same lives, but operator and name server ignore replaced nodes: the simulation finds the loss."""
     lost: list[int] = []
     for seed in LOSING:
         life = ReplicatedLife(seed, ignore_members=True)

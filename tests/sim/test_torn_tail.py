@@ -143,7 +143,7 @@ def test_after_a_power_cut_whole_groups_behind_a_lost_one_stay() -> None:
 
 
 def test_after_a_power_cut_the_rest_of_one_unfinished_group_goes() -> None:
-    """Its first page is lost, its last is there: nobody was told of it, nothing is damaged."""
+    """Its first page is lost, its last is there: it was never acknowledged, nothing is damaged."""
     ledger, clock = Ledger(), ManualClock()
     sim = SimStore(fresh_disk(), ledger, clock, flush_disk_type="SYNC_FLUSH")
     sim.append([20])

@@ -1,4 +1,4 @@
-"""What the tests of the log share: groups of records, a store stepped by hand, a disk that fails when told to."""
+"""Fixtures of the log's tests: groups of records, a store stepped by hand, a disk that fails on request."""
 
 import shutil
 from collections.abc import Callable, Sequence
@@ -80,7 +80,7 @@ def store_config(root: Path, **changes: object) -> StoreConfig:
 
 
 class Stepped:
-    """A store whose workers take steps only when told to."""
+    """A store whose workers step only on request."""
 
     errors_to: CapturedLog | None = None
     """Takes the store's trouble with the disk; None: ``log`` does."""

@@ -62,7 +62,7 @@ def test_a_consume_queue_file_holds_whole_entries_and_fits_a_disk(value: int) ->
 
 @pytest.mark.parametrize(("in_sync", "total"), [(1, 2), (3, 2), (1, 1), (2, 1)])
 def test_a_synchronous_master_waits_for_a_number_of_slaves_that_there_can_be(in_sync: int, total: int) -> None:
-    """For nobody, or for ever, is neither."""
+    """A master that waits for no slave, or for ever, is not synchronous."""
     with pytest.raises(ConfigError, match=f"in_sync_replicas={in_sync} and total_replicas={total}"):
         StoreConfig(broker_role="SYNC_MASTER", in_sync_replicas=in_sync, total_replicas=total)
     assert StoreConfig(broker_role="ASYNC_MASTER", in_sync_replicas=in_sync, total_replicas=total)

@@ -79,7 +79,7 @@ class Fixture:
 
 
 def test_messages_become_entries_of_their_queue(tmp_path: Path) -> None:
-    """Each queue gets offset, size and tags code of its own messages, in order; who waits is told once a pass."""
+    """Each queue gets offset, size and tags code of its own messages, in order; pulls are notified once a pass."""
     fixture = Fixture(tmp_path).open()
     group = fixture.put(Put(tags="A"), Put(tags="B"), Put(queue_id=1), Put(tags="A"))
     more = fixture.put(Put(queue_id=1, tags="ü"))
@@ -328,7 +328,7 @@ def test_retention_moves_min_offsets_and_removes_files(tmp_path: Path) -> None:
 
 
 def test_a_failing_callback_does_not_stop_dispatch(tmp_path: Path) -> None:
-    """An error of one who is told is logged; the others are told, and the watermark moves."""
+    """An error of one callback is logged; the others are called, and the watermark moves."""
     fixture = Fixture(tmp_path)
 
     def fail(_: object) -> None:

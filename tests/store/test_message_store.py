@@ -373,7 +373,7 @@ def test_a_deleted_topic_does_not_make_its_store_incomplete(tmp_path: Path) -> N
 
 
 def test_a_lost_end_of_the_log_is_told(tmp_path: Path) -> None:
-    """A last segment that somebody removed had acknowledged messages: the start says so."""
+    """A removed last segment had acknowledged messages: the start reports it."""
     stepped = Stepped(tmp_path)
     for number in range(30):
         stepped.append(b"%d" % number + bytes(500))
@@ -419,7 +419,7 @@ def test_a_stop_that_cannot_write_is_no_clean_stop(tmp_path: Path) -> None:
 
 
 def test_a_stop_takes_every_step_whatever_one_raises(tmp_path: Path) -> None:
-    """An error that nobody expected costs neither the flush nor the lock; all are told, the first is raised."""
+    """An unexpected error costs neither the flush nor the lock; all are logged, the first is raised."""
 
     def hook(operation: str, path: str) -> None:
         if operation == "write" and ("consumequeue" in path or "index" in path):
@@ -504,7 +504,7 @@ def test_a_key_is_found_right_after_its_receipt(tmp_path: Path) -> None:
 
 
 def test_show_all_makes_visible_what_was_appended(tmp_path: Path) -> None:
-    """Who asks for the end of a queue after a receipt is told of an end behind it."""
+    """A query for the end of a queue after a receipt returns an end beyond it."""
     stepped = Stepped(tmp_path)
     assert stepped.store.append(bodies(b"x"), dispatch_later=True).status.is_stored
     assert stepped.store.max_offset("T", 0) == 0

@@ -39,7 +39,7 @@ SETTINGS: dict[str, object] = {
 
 
 def body_of(number: int) -> bytes:
-    """Return the body of the message with this number: its content can be told from the number alone."""
+    """Return the body of the message with this number: its content follows from the number alone."""
     return b"%d:" % number + bytes([number % 251 + 1]) * (number * 37 % 1500)
 
 
@@ -90,7 +90,7 @@ class KillRounds:
 
     async def _load(self, process: "subprocess.Popen[str]", namesrv: str) -> None:
         first_receipt = asyncio.Event()
-        # sends that are cancelled with the broker leave futures behind that nobody asks any more
+        # sends that are cancelled with the broker leave futures behind that are never awaited
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
         async with Producer(group="torture", namesrv=namesrv, send_msg_timeout_ms=1000) as producer:
 

@@ -1,4 +1,4 @@
-"""A program: stores into a segment whose pages are held back, and tells for which sizes a page was touched.
+"""A program: stores into a segment whose pages are held back, and reports for which sizes a page was touched.
 
 The map's pages are write-protected by userfaultfd (ioctl_userfaultfd(2)): who touches one waits until somebody gives
 it free. Here that is the main thread, in Python: if a store waited for its page with the GIL held, the program would

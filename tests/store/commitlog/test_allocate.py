@@ -130,7 +130,7 @@ def test_under_sync_flush_the_file_is_written_and_synced_before_its_use(tmp_path
 
 
 class FakeMemory:
-    """Notes what is locked; refuses when told to."""
+    """Notes what is locked; refuses on request."""
 
     def __init__(self, refuses: bool = False) -> None:
         self.refuses = refuses
@@ -162,7 +162,7 @@ def warm_allocator(
 
 
 def test_a_warm_up_touches_every_page_ahead_and_unlocks_a_full_segment(tmp_path: Path) -> None:
-    """In slices, before anybody takes the segment; it stays locked in RAM until it is sealed."""
+    """In slices, before the segment is taken; it stays locked in RAM until it is sealed."""
     files, memory = HookedFileSystem(), FakeMemory()
     allocator, runner = warm_allocator(tmp_path, files, memory, NullLog())
     allocator.request(0)
@@ -225,7 +225,7 @@ def test_a_machine_that_does_not_lock_a_warm_segment_is_told_once(tmp_path: Path
 
 
 def test_a_buffered_segment_is_not_warmed_and_an_unused_one_gives_its_buffer_back(tmp_path: Path) -> None:
-    """It has no map; and no buffer is lost to a segment that nobody took."""
+    """It has no map; and no buffer is lost to an unused segment."""
     files, runner = HookedFileSystem(), SteppedRunner()
     config = store_config(tmp_path, warm_maped_file_enable=True, transient_store_pool_enable=True)
     pool = WriteBufferPool(1, SEGMENT_BYTES, FakeMemory(), ManualClock(), NullLog())

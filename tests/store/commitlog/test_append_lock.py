@@ -1,4 +1,4 @@
-"""The append lock, its marker, and who waits for it."""
+"""The append lock, its marker, and its waiters."""
 
 import threading
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from pocketmq.store.errors import PageCacheBusy
 
 
 class Held:
-    """Another thread that has the lock until told to leave."""
+    """Another thread that has the lock until asked to leave."""
 
     def __init__(self, lock: AppendLock) -> None:
         self._leave = threading.Event()
@@ -51,7 +51,7 @@ def test_the_marker_shows_how_long_the_holder_has_had_the_lock() -> None:
 
 
 def test_an_exception_inside_resets_the_marker_and_frees_the_lock() -> None:
-    """Whatever is raised, the next one gets the lock and nobody looks busy."""
+    """Whatever is raised, the next one gets the lock and the store is not busy."""
     lock = AppendLock(ManualClock())
     for way in (lock, lock.patient):
         for error in (ValueError, KeyboardInterrupt, SystemExit):
@@ -121,7 +121,7 @@ def test_who_comes_to_a_busy_lock_is_sent_away_at_once() -> None:
 
 
 def test_who_waits_gives_up_when_the_holder_passes_the_limit() -> None:
-    """It came in time, but the holder stays: one wait, bounded; who may be patient gets the lock in the end."""
+    """It came in time, but the holder stays: one wait, bounded; a patient waiter gets the lock in the end."""
     clock = ManualClock()
     lock = AppendLock(clock, busy_limit_ms=1000)
     held = Held(lock)

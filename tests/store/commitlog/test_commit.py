@@ -1,4 +1,4 @@
-"""Appends to write buffers: when they are committed, who sees what, what a failed commit means."""
+"""Appends to write buffers: commit times, visibility, failed commits."""
 
 import threading
 from pathlib import Path
@@ -52,7 +52,7 @@ def free(stepped: Stepped) -> int:
 
 
 class Disk:
-    """A disk whose writes to the log fail or wait when told to."""
+    """A disk whose writes to the log fail or wait on request."""
 
     def __init__(self) -> None:
         self.error: StoreError | None = None
@@ -186,7 +186,7 @@ def test_a_full_segment_is_committed_at_once_and_its_buffer_is_free_again(tmp_pa
 
 
 def test_a_real_service_commits_by_itself(tmp_path: Path) -> None:
-    """With threads: what is appended becomes visible without anybody asking."""
+    """With threads: appended messages become visible by themselves."""
     store = MessageStore(store_config(tmp_path, transient_store_pool_enable=True))
     store.store_host = HOST
     store.open()
@@ -377,7 +377,7 @@ def test_a_segment_that_was_written_is_committed_though_the_next_one_failed(tmp_
 
 
 def test_a_stop_tries_ten_times_and_then_is_no_clean_stop(tmp_path: Path) -> None:
-    """A disk that comes back in time loses nothing; one that does not is told, and the next start recovers the rest."""
+    """A disk that comes back in time loses nothing; another is reported, and the next start recovers the rest."""
     disk = Disk()
     stepped = pooled(tmp_path, disk.files)
     append(stepped, b"1")

@@ -277,7 +277,7 @@ def test_a_roll_that_fails_leaves_the_log_where_it_was(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_is_gone_is_an_answer_not_a_crash(tmp_path: Path) -> None:
-    """Somebody removed the files: the roll is refused, the flush fences."""
+    """The files were removed: the roll is refused, the flush fences."""
     stepped = Stepped(tmp_path)
     stepped.append(b"x")
     shutil.rmtree(tmp_path / "commitlog")

@@ -1,4 +1,4 @@
-"""When the log is flushed without anybody waiting."""
+"""Timed flushes of the log, without a waiting send."""
 
 import shutil
 from pathlib import Path

@@ -164,7 +164,7 @@ class FilesOf(OsFileSystem):
 def test_free_memory_is_what_machine_and_container_leave(
     tmp_path: Path, contents: dict[str, str], free: int | None
 ) -> None:
-    """The smaller of both; None where nobody knows."""
+    """The smaller of both; None where unknown."""
     assert OsMemory(FilesOf(tmp_path, contents)).free_bytes() == free
 
 

@@ -92,7 +92,7 @@ def test_a_queue_that_begins_late_is_padded_in_front(tmp_path: Path) -> None:
 
 
 def test_a_gap_is_filled_with_blanks_and_logged(tmp_path: Path) -> None:
-    """A put beyond the end of a queue in use leaves blanks, and an event tells what is missing."""
+    """A put beyond the end of a queue in use leaves blanks, and an event names the missing offsets."""
     log = CapturedLog()
     queue = new_queue(tmp_path, log=log)
     queue.put(0, packed(rows_from(0, 2)))

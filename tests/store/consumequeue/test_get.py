@@ -243,7 +243,7 @@ def test_a_record_of_another_size_is_refused() -> None:
 
 
 def test_good_records_before_a_wrong_one_are_given() -> None:
-    """A wrong record keeps nobody from the good ones before it: a get ends there, with and without a filter."""
+    """A bad record does not hide the good ones before it: a get ends there, with and without a filter."""
     log = some_log(10)
     queue = queue_of(log)
     codes = frozenset(queue.read(0, 10)["tags_code"].tolist())

@@ -31,7 +31,7 @@ def test_a_missing_file_reads_as_nothing(tmp_path: Path) -> None:
 
 
 def test_clearing_zeroes_the_rest(tmp_path: Path) -> None:
-    """After a clear the file has its size and zeros from there, for those who have it open too."""
+    """After a clear the file has its size and zeros from there, for readers that have it open too."""
     cache = FileCache(OsFileSystem())
     path = str(tmp_path / "x")
     cache.write_at(path, 0, np.full(9000, 7, np.uint8), 10_000)
@@ -43,7 +43,7 @@ def test_clearing_zeroes_the_rest(tmp_path: Path) -> None:
 
 
 def test_a_removed_directory_is_forgotten(tmp_path: Path) -> None:
-    """Files below it are closed; the same names begin anew."""
+    """Files below it are closed; the same names start empty."""
     cache = FileCache(OsFileSystem())
     path = str(tmp_path / "d" / "x")
     cache.write_at(path, 0, np.ones(4, np.uint8), 4)

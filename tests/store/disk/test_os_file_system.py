@@ -197,7 +197,7 @@ def test_a_directory_is_made_again_with_its_name_synced(tmp_path: Path, monkeypa
 
 
 def test_a_missing_file_is_still_a_file_not_found_error(tmp_path: Path) -> None:
-    """One error for those who expect it and those who do not; it can be told and copied like the others."""
+    """One error for callers that expect it and those that do not; it can be printed and copied like the others."""
     with pytest.raises(FileNotFoundError, match="No such file") as caught:
         OsFileSystem().read_all(str(tmp_path / "f"))
     error = caught.value

@@ -1,4 +1,4 @@
-"""Nobody's topic or queue id leads out of the store: not a peer's, not a record's, not a name's on the disk."""
+"""No topic or queue id leads out of the store: not a peer's, not a record's, not a name's on the disk."""
 
 import os
 import posixpath
@@ -57,7 +57,7 @@ LEGAL = [
 ]
 IDS = [-(1 << 31), -1, QUEUE_ID_MAX + 1, (1 << 31) - 1]
 HOSTILE = [("../../../escaped", 0), ("/escaped", 3), ("x\0y", 0), ("..", 1), ("", 0), ("T", -1), ("T", 1 << 30)]
-"""(topic, queue id) of records that only somebody else's program writes."""
+"""(topic, queue id) of records that only a foreign program writes."""
 
 
 @given(st.one_of(st.text(), st.sampled_from(ILLEGAL), st.sampled_from(LEGAL)), st.integers(-2, QUEUE_ID_MAX + 2))
@@ -143,7 +143,7 @@ def told(stepped: Stepped) -> list[tuple[object, object]]:
 
 
 def check(stepped: Stepped, skipped: list[tuple[str, int]]) -> None:
-    """The messages of T can be read and are on the disk, all else was skipped and told once; the store works on."""
+    """The messages of T can be read and are on the disk, all else was skipped and logged once; the store continues."""
     assert stepped.bodies("T", 0) == [b"0", b"1", b"2"]
     assert stepped.bodies("T", 1) == [b"last"] * 3
     for _ in range(3):  # every worker, retention and checkpoint among them
@@ -269,7 +269,7 @@ def test_the_offline_tools_tell_of_illegal_records_and_write_nowhere_else(tmp_pa
 
 
 def test_directories_that_are_no_queues_are_left_alone(tmp_path: Path) -> None:
-    """An earlier version, or somebody's hand, may have left them among the queues."""
+    """An earlier version, or an operator, may have left them among the queues."""
     stepped = Stepped(tmp_path)
     stepped.append(b"x")
     stepped.store.close()

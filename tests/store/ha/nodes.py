@@ -205,7 +205,7 @@ class Node:
         shutil.copytree(self.root, self._durable)
 
     def lose_power(self) -> None:
-        """Die and lose what was written since ``remember_disk``; the machine starts anew."""
+        """Die and lose what was written since ``remember_disk``; the machine reboots."""
         state = (self.root / "pocketmq" / "ha.json").read_bytes()
         self.close()
         shutil.rmtree(self.root)
@@ -256,7 +256,7 @@ def drive_replication(*nodes: Node, rounds: int = 12) -> None:
 
 
 def is_prefix(slave: Node, master: Node) -> bool:
-    """Tell whether the slave's log is what the master's begins with."""
+    """Return whether the slave's log is a prefix of the master's."""
     log, end = master.store.log, slave.end
     start = max(log.min_offset, slave.store.log.min_offset)
     return end <= master.end and bool(

@@ -1,4 +1,4 @@
-"""Sends that wait for slaves: each is told the truth, at its own time."""
+"""Sends that wait for slaves: each gets the right answer, at its own time."""
 
 import statistics
 import threading
@@ -68,7 +68,7 @@ def test_a_confirmation_between_the_look_and_the_wait_is_not_lost() -> None:
 
 
 def test_a_fence_between_the_look_and_the_wait_is_not_lost() -> None:
-    """Nobody is left waiting for slaves of a master that was replaced."""
+    """No send keeps waiting for slaves of a replaced master."""
     group = Group()
 
     def fenced_meanwhile(end: int) -> bool:
@@ -90,7 +90,7 @@ def test_without_a_slave_nobody_waits() -> None:
 
 
 def test_each_waiter_times_out_at_its_own_deadline() -> None:
-    """A stalled slave delays nobody beyond its own time, however many wait before it."""
+    """A stalled slave delays no send beyond its own time, however many wait before it."""
     group = Group()
     for number in range(100):
         group.wait(1000 + number)
@@ -149,7 +149,7 @@ def test_everybody_is_told_once_and_the_watcher_never_oversleeps(steps: list[tup
 
 
 def test_a_replaced_master_acknowledges_nothing() -> None:
-    """Neither those who wait nor those who come, whatever is confirmed."""
+    """Neither waiting nor new sends are acknowledged, whatever is confirmed."""
     group = Group()
     group.wait(100)
     group.transfer.fence()
@@ -196,7 +196,7 @@ def test_a_send_after_a_quiet_time_wakes_the_watcher_and_the_next_does_not() -> 
 
 @pytest.mark.slow
 def test_ten_thousand_waiters_time_out_on_their_own(capsys: pytest.CaptureFixture[str]) -> None:
-    """With real threads and a slave that stalls: none early, all told; prints how late the median and the worst are."""
+    """With real threads and a slave that stalls: none early, all answered; prints the median and the worst delay."""
     count, timeout_ms = 10_000, 800
     transfer = GroupTransfer(SystemClock(), timeout_ms, lambda: 0, lambda end: True, CapturedLog())
     transfer.start(ThreadRunner())

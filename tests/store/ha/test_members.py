@@ -68,7 +68,7 @@ def test_who_returns_to_its_own_place_needs_no_new_epoch(tmp_path: Path) -> None
 
 
 def test_the_others_must_connect_again_and_get_the_epoch_first(tmp_path: Path) -> None:
-    """Nobody has bytes behind its beginning without it; their places stay theirs."""
+    """No slave has bytes beyond its beginning without it; their places stay theirs."""
     master = Master(tmp_path, total_replicas=3)
     stays = master.following(node_id="stays")
     leave(master, master.following("10.0.0.3:5000", node_id="leaves"))
@@ -89,7 +89,7 @@ def test_the_others_must_connect_again_and_get_the_epoch_first(tmp_path: Path) -
 
 
 def test_a_slave_is_not_counted_before_the_name_servers_know(tmp_path: Path) -> None:
-    """It gets the log, and is told; once they answer it is asked to come again, and counts."""
+    """It gets the log uncounted; once they answer it is asked to connect again, and counts."""
     master = Master(tmp_path)
     claims: list[tuple[int, str]] = []
     answers = ["no name server answers", ""]
@@ -223,7 +223,7 @@ def test_another_rule_begins_a_new_set(tmp_path: Path) -> None:
 
 
 def test_a_loss_that_was_accepted_begins_a_new_set(tmp_path: Path) -> None:
-    """Those that are not asked any more must not be promoted later without being told so."""
+    """Those that are not asked any more must learn that, so that they are not promoted later."""
     state = state_of(tmp_path)
     state.open_epoch(0, rule="2/2")
     state.note_slaves({"one": 5})

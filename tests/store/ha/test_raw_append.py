@@ -253,7 +253,7 @@ def test_damage_that_the_master_kept_is_copied_and_skipped(tmp_path: Path) -> No
 
 
 def test_held_reads_learn_of_raw_messages(tmp_path: Path) -> None:
-    """Dispatch on a slave calls those who wait for messages, as on a master."""
+    """Dispatch on a slave wakes waiting pulls, as on a master."""
     master, slave = pair(tmp_path)
     told: list[tuple[str, int, int]] = []
     slave.store.on_dispatched.append(told.extend)

@@ -27,7 +27,7 @@ OK = PutStatus.PUT_OK
 def test_a_slave_that_does_not_belong_is_refused_with_one_event(
     tmp_path: Path, hello: dict[str, object], code: str
 ) -> None:
-    """It is told why, and who follows already notices nothing."""
+    """It learns why, and slaves that already follow notice nothing."""
     master = Master(tmp_path, total_replicas=3)
     slave = master.following()
     wrong = master.slave("10.9.9.9:1", WINDOW_BYTES, node_id="wrong", **hello)
@@ -46,7 +46,7 @@ def test_a_slave_that_does_not_belong_is_refused_with_one_event(
 
 
 def test_a_slave_with_a_larger_offset_is_refused(tmp_path: Path) -> None:
-    """In the master's own epoch nobody can have more than the master."""
+    """In the master's own epoch no slave can have more than the master."""
     master = Master(tmp_path)
     end = master.append(b"one")
     slave = master.slave(end_offset=end + 1, epochs=[(master.epoch.number, master.epoch.owner, 0)])
@@ -117,7 +117,7 @@ def test_a_silent_stranger_is_sent_away_after_five_seconds(tmp_path: Path) -> No
 
 
 def test_a_crowd_of_strangers_is_bounded(tmp_path: Path) -> None:
-    """More than fit are closed as they come, told of once a second; a slave that follows is served."""
+    """More than fit are closed as they come, logged once a second; a slave that follows is served."""
     master = Master(tmp_path)
     slave = master.following()
     strangers = [ScriptedSlave(master.listener) for _ in range(2 * PEERS_MAX)]

@@ -57,7 +57,7 @@ def test_a_slave_of_rocketmqs_follows_from_the_last_file_and_is_never_counted(tm
 
 @pytest.mark.parametrize("allowed", ["", "10.0.0.8", "2001:db8::/32"])
 def test_rocketmqs_protocol_needs_leave(tmp_path: Path, allowed: str) -> None:
-    """Without it anyone who sends eight bytes would be a slave."""
+    """Without it every peer that sends eight bytes would be a slave."""
     master = Master(tmp_path, ha_rocketmq_allowed_slaves=allowed)
     slave = ScriptedSlave(master.listener, "10.0.0.7:5000")
     report(slave, 0)

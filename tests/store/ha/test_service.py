@@ -1,4 +1,4 @@
-"""The master's side: who follows, what is confirmed, who is sent away."""
+"""The master's side: followers, confirmations, refusals."""
 
 import random
 import socket
@@ -145,7 +145,7 @@ def test_a_slave_that_retention_overtakes_is_sent_away_and_starts_anew(tmp_path:
     master.close()
 
 
-# ---- what a send is told
+# ---- answers to sends
 
 
 def test_a_send_waits_for_one_slave(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_a_slave_can_stop_amid_messages_that_are_older_than_replication(tmp_path
 
 
 def test_a_slave_that_promised_a_higher_epoch_fences_the_master(tmp_path: Path) -> None:
-    """Durably; who waits is told that nobody knows, and so is who comes."""
+    """Durably; waiting and new sends learn that the result is unknown."""
     master = Master(tmp_path, total_replicas=3)
     fenced: list[object] = []
     master.ha.on_fenced = fenced.append

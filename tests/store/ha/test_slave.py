@@ -235,7 +235,7 @@ def promote(node: Node) -> None:
 
 
 def test_an_old_master_is_cut_to_what_is_common_and_follows(tmp_path: Path) -> None:
-    """What only the old master had was never confirmed: it goes to the quarantine, is told of, and is replaced."""
+    """What only the old master had was never confirmed: it goes to the quarantine, is logged, and is replaced."""
     rig = Rig(tmp_path)
     rig.fill(6)
     common = rig.slave.end

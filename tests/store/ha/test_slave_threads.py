@@ -102,7 +102,7 @@ def running(tmp_path: Path) -> Iterator[Running]:
 
 @pytest.mark.slow
 def test_send_ok_means_that_the_slave_has_it(running: Running) -> None:
-    """A slave that joins late catches up while sends go on; every SEND_OK is in its log when it is told."""
+    """A slave that joins late catches up while sends continue; every SEND_OK is in its log when it is answered."""
     assert set(running.send(GROUPS)) == {PutStatus.SLAVE_NOT_AVAILABLE}
     running.slave.start()
     running.wait_in_sync()

@@ -102,7 +102,7 @@ def test_a_slave_that_keeps_up_costs_little_memory() -> None:
 
 
 def test_a_slave_that_retention_overtook_is_told_by_an_error() -> None:
-    """What is not there any more cannot be sent; the connection ends and the slave starts anew."""
+    """Removed bytes cannot be sent; the connection ends and the slave starts again."""
     log = ByteLog(512)
     master_end, _ = pair()
     transfer = LogTransfer(log, master_end, 100, head, 0)

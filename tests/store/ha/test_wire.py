@@ -186,7 +186,7 @@ def test_a_kind_that_is_not_due_is_refused() -> None:
     ],
 )
 def test_impossible_numbers_are_refused(frame: bytes) -> None:
-    """Every number is checked before anybody acts on it."""
+    """Every number is checked before its use."""
     with pytest.raises(wire.HaProtocolError):
         wire.FrameDecoder(ALL_KINDS).feed(frame)
 

@@ -1,4 +1,4 @@
-"""Directories full of bytes that nobody should believe."""
+"""Directories full of bytes that must not be trusted."""
 
 import os
 import random
@@ -77,7 +77,7 @@ def test_flipped_bits_anywhere_are_only_findings(tmp_path: Path, seed: int) -> N
 
 
 def test_strange_names_are_not_followed(tmp_path: Path) -> None:
-    """Directories, links, pipes, huge numbers and odd names where files should be are told, not opened."""
+    """Directories, links, pipes, huge numbers and odd names where files should be are reported, not opened."""
     root = some_messages(tmp_path / "s", 20).write()
     (root / "commitlog" / "9").mkdir()
     (root / "commitlog" / ("9" * 20)).write_bytes(b"x")

@@ -54,7 +54,7 @@ def test_group_checksums_cover_all_records(root: Path) -> None:
 
 
 def test_a_changed_header_is_suspect_and_a_changed_body_is_damage(root: Path) -> None:
-    """A queue id that changed keeps the record and is told by the group's checksum; a body that changed loses it."""
+    """A queue id that changed keeps the record and is found by the group's checksum; a body that changed loses it."""
     reader = StoreReader.open(str(root))
     all_offsets = offsets(reader)
     change(root, all_offsets[10] + 15, b"\x09")  # queue id

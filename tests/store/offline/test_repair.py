@@ -1,4 +1,4 @@
-"""Repairs: what they change, what they leave, and that they can be told to anyone who asks before."""
+"""Repairs: what they change, what they leave, and the plan shown before."""
 
 import shutil
 import struct
@@ -71,7 +71,7 @@ def test_a_repaired_rocketmq_store_is_the_one_it_was(tmp_path: Path, case: str) 
     for name, data in sound.items():
         if name.startswith(("commitlog", "consumequeue", "config")):
             if case == "queue_gone" and name.startswith("consumequeue"):
-                continue  # no file is left to tell their size: RocketMQ's default is used
+                continue  # no file is left to show their size: RocketMQ's default is used
             assert after[name] == data, name
     assert not (root / "pocketmq" / "positions.json").exists()
     copies = tree(Path(result.backup))
@@ -238,7 +238,7 @@ def closed_store(root: Path, torn: bytes) -> int:
 
 @pytest.mark.parametrize("torn", [b"\xaa", b"\0"])
 def test_an_acknowledged_end_is_damage_and_keeps_its_place(tmp_path: Path, torn: bytes) -> None:
-    """What positions promised is never cut, even if other things are repaired: its queue offset goes to nobody else."""
+    """What positions promised is never cut, even if other things are repaired: its queue offset is not reused."""
     root = tmp_path / "s"
     end = closed_store(root, torn)
     shutil.rmtree(root / "consumequeue" / "T" / "0")

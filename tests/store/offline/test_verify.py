@@ -152,7 +152,7 @@ def test_an_index_that_does_not_fit_is_told(tmp_path: Path, case: str) -> None:
 
 
 def test_index_numbers_can_be_given(tmp_path: Path) -> None:
-    """A file whose size does not tell its slots and entries is read when the user says them."""
+    """A file whose size leaves slots and entries open is read when the user gives them."""
     root = some_messages(tmp_path, 20).write()
     (path,) = (root / "index").iterdir()
     path.write_bytes(path.read_bytes() + bytes(20))

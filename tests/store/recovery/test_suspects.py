@@ -56,7 +56,7 @@ def test_a_queue_goes_on_where_its_entries_end() -> None:
 
 
 def test_over_holes_offsets_may_jump_forward_only() -> None:
-    """Damage elsewhere has taken messages, nobody knows how many."""
+    """Damage elsewhere has destroyed an unknown number of messages."""
     assert refused([("T", 0, False), ("T", 9, True), ("T", 12, False)], has_holes=True) == []
     assert refused([("T", 0, False), ("T", 13, True), ("T", 12, False)], has_holes=True) == [1]
 

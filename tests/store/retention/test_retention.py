@@ -1,4 +1,4 @@
-"""Retention: which segments go when, what goes with them, and what a reader of a removed range is told."""
+"""Retention: which segments go when, what goes with them, and the answer to a reader of a removed range."""
 
 import datetime
 from collections.abc import Iterator

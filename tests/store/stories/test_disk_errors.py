@@ -110,7 +110,7 @@ def acknowledged(sick: Sick, end_offset: int) -> list[PutStatus]:
 
 @pytest.mark.parametrize("append_mode", ["mapped", "written"])
 def test_a_failed_sync_fences_for_good(sick_of: Callable[..., Sick], append_mode: str) -> None:
-    """It fails once and would succeed again: whoever waited is told, nothing later is taken or acknowledged, what was
+    """It fails once and would succeed again: waiters learn it, nothing later is accepted or acknowledged, what was
     acknowledged before is readable, and a restart shows all of it.
     """
     sick = sick_of(flush_disk_type="SYNC_FLUSH", append_mode=append_mode)
@@ -176,7 +176,7 @@ def test_a_failed_sync_of_the_queues_fences_too(sick_of: Callable[..., Sick]) ->
 def test_a_checkpoint_that_cannot_be_written_is_written_later(
     sick_of: Callable[..., Sick], operation: str, path: str
 ) -> None:
-    """It is written anew as a whole each time, so a failure promises nothing and fences nothing."""
+    """It is written as a whole each time, so a failure promises nothing and fences nothing."""
     sick = sick_of()
     sick.put(3)
     sick.disk.fails(operation, path, EIO)
@@ -301,7 +301,7 @@ def test_a_pool_keeps_what_cannot_be_written(sick_of: Callable[..., Sick]) -> No
 
 
 def test_a_bad_sector_is_one_readers_trouble(sick_of: Callable[..., Sick], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who reads there gets a typed error, others their messages; appends go on; the failure is told, not repeated."""
+    """Readers there get a typed error, others their messages; appends continue; the failure is logged once."""
     sick = sick_of()
     sick.put(20)
     real = OsFile.read_into

@@ -29,7 +29,7 @@ def appended_by_rocketmq(tmp_path: Path) -> Path:
 
 
 def test_what_rocketmq_appended_is_a_note_and_no_problem(tmp_path: Path) -> None:
-    """Our positions say where we closed the log; that it goes on is told, and the store is in order."""
+    """Our positions say where we closed the log; that it continues is reported, and the store is in order."""
     report = verify(StoreReader.open(str(appended_by_rocketmq(tmp_path))), level="full")
     assert report.ok, report
     assert any("RocketMQ has written since" in note for note in report.notes)

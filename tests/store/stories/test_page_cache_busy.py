@@ -1,4 +1,4 @@
-"""Appends that hold the lock for too long: what the store says, who waits, and that it always ends."""
+"""Appends that hold the lock for too long: the store's answers, the waiters, and the end of every wait."""
 
 import threading
 from collections.abc import Callable
@@ -177,7 +177,7 @@ def mend(stepped: Stepped) -> None:
 def test_whatever_is_raised_under_the_lock_resets_the_marker(
     tmp_path: Path, breaks: Breaks, kind: type[BaseException], pool: bool
 ) -> None:
-    """The lock is free at once, nobody looks busy, and the next append is stored."""
+    """The lock is free at once, the store is not busy, and the next append is stored."""
     stepped = Stepped(tmp_path, transient_store_pool_enable=pool)
     store = stepped.store
     stepped.append(bytes(SEGMENT_BYTES - 1000))
