@@ -5,8 +5,8 @@
     timer_wheel, timer_queue   any time up to three days ahead, in bounded memory
     delivery         due records become messages of their real topic, appended in groups
     delay_offsets    how far each level has been delivered, across restarts
-    delay_service    starts, wakes and stops the above
-    rocketmq_timers  takes over the timers of a RocketMQ 5 store, and leaves ours readable to it
+    delay_service    starts, wakes and stops these
+    rocketmq_timers  takes over the timers of a RocketMQ 5 store, and keeps ours readable to RocketMQ
 
-Retries of consumers come in through ``send.send_back``; the append itself belongs to ``store``.
+Consumers' retries arrive through ``send.send_back``; the append itself belongs to ``store``.
 """

@@ -1,6 +1,6 @@
 """How far each delay level has been delivered.
 
-Lives here: ``DelayOffsets``, the table and the JSON of ``config/delayOffset.json``.
+Lives here: ``DelayOffsets``, its table and the JSON of ``config/delayOffset.json``.
 """
 
 import threading
@@ -13,9 +13,9 @@ class _OffsetsFile(msgspec.Struct, rename="camel"):
 
 
 class DelayOffsets:
-    """Level → next offset of its queue. Thread-safe: one thread moves it, others read and write it down.
+    """Level → next offset of its queue. Thread-safe: one thread advances it, others read and persist it.
 
-    What is written is the state of the last ``settle``: it must be called only when everything delivered is durable.
+    The file gets the state of the last ``settle``: call that only when everything delivered is durable.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class DelayOffsets:
         self.generation = 0
 
     def get(self, level: int) -> int:
-        """Return the offset of a level, 0 for one never delivered."""
+        """Return the offset of a level; 0 before its first delivery."""
         return self._table.get(level, 0)
 
     def settled(self, level: int) -> int:
@@ -43,7 +43,7 @@ class DelayOffsets:
             return dict(self._table)
 
     def settle(self, table: dict[int, int]) -> None:
-        """Let ``table``, an earlier ``table()``, be what is written next."""
+        """Make ``table``, an earlier ``table()``, the state to write next."""
         with self._lock:
             if table != self._settled:
                 self._settled = table
@@ -52,10 +52,10 @@ class DelayOffsets:
     def encode(self) -> bytes:
         """Return the content of ``delayOffset.json`` (RocketMQ DelayOffsetSerializeWrapper)."""
         with self._lock:
-            return _encode(self._settled)
+            return msgspec.json.encode(_OffsetsFile(dict(sorted(self._settled.items()))))
 
     def mirror(self, table: dict[int, int]) -> None:
-        """Take over the progress of a master, to be written next."""
+        """Copy a master's progress, and write it next."""
         with self._lock:
             self._table = dict(table)
         self.settle(dict(table))
@@ -63,13 +63,9 @@ class DelayOffsets:
     def load(self, content: bytes) -> None:
         """Take over a ``delayOffset.json``; raises ``DECODE_ERRORS``.
 
-        Offsets are not looked at here: ``LevelQueue.correct`` brings each into its queue, and tells of it.
+        Offsets are not checked here: ``LevelQueue.correct`` moves each into its queue, and logs that.
         """
         loaded = msgspec.json.decode(content, type=_OffsetsFile, strict=False)
         with self._lock:
             self._table = loaded.offset_table
             self._settled = dict(self._table)
-
-
-def _encode(table: dict[int, int]) -> bytes:
-    return msgspec.json.encode(_OffsetsFile(dict(sorted(table.items()))))

@@ -1,10 +1,10 @@
-"""Delayed messages: who waits, who is woken, what survives a restart.
+"""The service that delivers delayed messages and keeps its progress across restarts.
 
-Lives here: ``DelayService``: the delivery thread over all levels and timers, its wake-ups; the thread that writes the
-progress down.
+Lives here: ``DelayService``: the delivery thread over all levels and timers, its wake-ups; the thread that persists
+the progress.
 
-Progress that is written never runs ahead of the disk: what was delivered up to then is flushed first. So after any
-crash a message may come again, with the same unique id, and none is lost; after a clean stop none comes again.
+Written progress is never ahead of the log: delivered messages are flushed first. So after a crash a message may arrive
+twice, with the same unique id, but none is lost; after a clean stop none arrives twice.
 """
 
 from collections.abc import Callable
@@ -32,17 +32,17 @@ from pocketmq.store.message_store import MessageStore
 OFFSETS_FILE: Final = "config/delayOffset.json"
 TIMER_FILE: Final = "pocketmq/timerProgress.json"
 WAIT_MS_MAX: Final = 1000.0
-"""The clock is looked at this often even if nothing is due: it may be set."""
+"""The clock is read this often even if nothing is due: it may be set."""
 POLL_MS: Final = 3.0
-"""While timers come in, they are looked for this often, instead of one wake-up for each dispatch."""
+"""While new timers arrive, the queue is polled this often, instead of one wake-up for each dispatch."""
 STEP_ROUNDS: Final = 8
 HELD_MS: Final = 50.0
 ERROR_RETRY_MS: Final = 10_000
-"""RocketMQ ScheduleMessageService.DELAY_FOR_A_PERIOD, after an error that nobody expected."""
+"""After an unexpected error (RocketMQ ScheduleMessageService.DELAY_FOR_A_PERIOD)."""
 
 
 class DelayProgressBody(msgspec.Struct, rename="camel"):
-    """GET_ALL_DELAY_OFFSET: RocketMQ's ``offsetTable``, and two fields of ours that its slaves pass over."""
+    """GET_ALL_DELAY_OFFSET: RocketMQ's ``offsetTable``, and two fields of ours that its slaves ignore."""
 
     offset_table: dict[int, int] = {}
     timer_progress: msgspec.Raw = msgspec.Raw(msgspec.json.encode(TimerState()))
@@ -51,7 +51,7 @@ class DelayProgressBody(msgspec.Struct, rename="camel"):
 
 @dataclass(slots=True)
 class Snapshot:
-    """The progress of one moment, safe to write down once the log is durable up to ``end_offset``."""
+    """The progress at one moment, safe to persist once the log is durable up to ``end_offset``."""
 
     table: dict[int, int]
     state: TimerState
@@ -97,12 +97,12 @@ class DelayService:
         self._writer: Worker | None = None
         self._handed: Snapshot | None = None
         self.is_held = is_held
-        """Whether nothing may be delivered now: the broker hands over, or has been replaced."""
+        """Returns whether deliveries must pause: the broker hands over, or has been replaced."""
 
     # ---- life
 
     def open(self) -> None:
-        """Load the progress and what waits. Blocks. Raises ``CorruptRecord``, ``StoreError``."""
+        """Load the progress and the waiting messages. Blocks. Raises ``CorruptRecord``, ``StoreError``."""
         for file in self._files:
             file.load()
         for level in self.levels:
@@ -111,10 +111,10 @@ class DelayService:
         if taken_over is not None:
             self.progress.settle(taken_over)
         self.timers.open(self.progress.state)
-        self.persist()  # what was corrected must not be corrected again when there is more
+        self.persist()  # a correction must not be repeated when the queue has grown
 
     def start(self, runner: Runner) -> None:
-        """Begin to deliver."""
+        """Start delivering."""
         self._persist_due_ns = self._clock.monotonic_ns() + self._config.flush_delay_offset_interval * 1_000_000
         self._store.on_dispatched.append(self.news)
         self._store.retention.wanted_from = self.wanted_from
@@ -122,7 +122,7 @@ class DelayService:
         self._worker = runner.start("DelayDelivery", self.step)
 
     def stop(self) -> None:
-        """End the thread, write the progress. Blocks; the store is still open."""
+        """Stop the threads, persist the progress. Blocks; the store is still open."""
         if self.news in self._store.on_dispatched:
             self._store.on_dispatched.remove(self.news)
         if self._worker is None:
@@ -130,13 +130,13 @@ class DelayService:
         workers = [worker for worker in (self._worker, self._writer) if worker is not None]
         self._worker = self._writer = None
         stopped = [worker.stop() for worker in workers]
-        if not all(stopped):  # one hangs in the disk: what it still does is not known
-            self._log.error("delay_service_hangs", what_to_do="look at the disk; deliveries may repeat after the start")
+        if not all(stopped):  # one hangs on the disk and may still deliver: its progress is unknown
+            self._log.error("delay_service_hangs", what_to_do="check the disk; deliveries may repeat after the start")
             return
         self.persist()
 
     def news(self, updates: list[tuple[str, int, int]]) -> None:
-        """Learn what was dispatched; wake the thread if that may be due before it wakes by itself. Dispatch thread."""
+        """Wake the thread if a dispatched message may be due before its next wake-up. Dispatch thread."""
         worker = self._worker
         if worker is None:
             return
@@ -150,7 +150,7 @@ class DelayService:
     # ---- the thread
 
     def step(self) -> float:
-        """Deliver what is due; return the ms until the next look."""
+        """Deliver due messages; return the ms until the next step."""
         if self.is_held():
             return HELD_MS
         wait_ms = 0.0
@@ -166,14 +166,14 @@ class DelayService:
             self._handed = self._snapshot()
             if self._writer is not None:
                 self._writer.wake()
-        # Whoever dispatches looks at ``_polls`` after its entries can be read: so look once more after it is False.
+        # The dispatch reads ``_polls`` after its entries are readable: so check the queue again after setting it False.
         self._polls = found
         if not found and self.timers.read_offset < self.timers.max_offset:
             return 0.0
         return min(wait_ms, POLL_MS) if found else wait_ms
 
     def _round(self) -> tuple[float, bool]:
-        """Give every level and the timers a turn: a full or failing one does not keep the others."""
+        """Give every level and the timers a turn: a busy or failing one does not delay the others."""
         now_ms, now_ns = self._clock.now_ms(), self._clock.monotonic_ns()
         wait_ms = WAIT_MS_MAX
         found = False
@@ -208,25 +208,25 @@ class DelayService:
     # ---- progress on disk
 
     def _snapshot(self) -> Snapshot:
-        """Return the progress of this moment; in the delivery thread, or when it has ended."""
+        """Return the current progress; in the delivery thread, or when it has ended."""
         return Snapshot(self.offsets.table(), self.timers.state(), self.deliverer.end_offset)
 
     def persist(self) -> None:
-        """Write down the progress of this moment; in the delivery thread, or when it has ended."""
+        """Persist the current progress; in the delivery thread, or when it has ended."""
         self._write(self._snapshot())
 
     def write_step(self) -> None:
-        """Write what the delivery thread has handed over: a thread of its own waits for the disk."""
+        """Persist the snapshot of the delivery thread, in a thread of its own, which waits for the disk."""
         handed, self._handed = self._handed, None
         if handed is not None:
             self._write(handed)
 
     def _write(self, snapshot: Snapshot) -> None:
-        """Flush what was delivered, then write down how far that is. What fails is told, and tried again."""
+        """Flush the deliveries, then persist the progress. A failure is logged and retried."""
         try:
             end_offset = snapshot.end_offset
             if self._store.flushed_offset < end_offset and self._store.make_durable() < end_offset:
-                return  # not even committed yet: the next time
+                return  # not even committed yet: wait for the next snapshot
             self.offsets.settle(snapshot.table)
             self.progress.settle(snapshot.state)
             for file in self._files:
@@ -237,17 +237,17 @@ class DelayService:
 
     def progress_body(self) -> bytes:
         """Return the answer to GET_ALL_DELAY_OFFSET: RocketMQ's table and, for our slaves, the timers' progress and the
-        end of the log from which on both are true. Any thread.
+        end of the log that both require. Any thread.
 
-        Whoever has the log up to that end has every delivery that the progress counts; who has less would lose some.
+        A slave with the log up to that end has every delivery that the progress counts; with less it would lose some.
         """
         table, timers = self.offsets.table(), self.progress.encode()
         return msgspec.json.encode(DelayProgressBody(table, msgspec.Raw(timers), self._store.committed_offset))
 
     def wanted_from(self) -> int:
-        """Return the physical offset of the first record that the written progress, or a later one, may still deliver.
+        """Return the physical offset of the first record that the persisted progress, or a later one, may deliver.
 
-        Exact for levels; for timers to a block of their queue. Raises ``StoreError``. The retention's thread.
+        Exact for levels; for timers, exact to a block of their queue. Raises ``StoreError``. Retention thread.
         """
         waiting = [(SCHEDULE_TOPIC, level.level - 1, self.offsets.settled(level.level)) for level in self.levels]
         waiting.append((TIMER_TOPIC, 0, self.progress.state.low_offset))
@@ -261,12 +261,11 @@ class DelayService:
     # ---- statistics
 
     def is_congested(self, due_ms: int) -> bool:
-        """Tell whether as many timers are due in that second as may be. Any thread."""
-        limit = self._config.timer_congest_num_each_slot
-        return self.timers.wheel.count_at(due_ms) >= limit
+        """Return whether the second of ``due_ms`` has its maximum number of timers. Any thread."""
+        return self.timers.wheel.count_at(due_ms) >= self._config.timer_congest_num_each_slot
 
     def runtime_info(self) -> dict[str, str]:
-        """Return the keys of RocketMQ's runtime table that are no metrics (ScheduleMessageService.buildRunningStats,
+        """Return the keys of RocketMQ's runtime table that are not metrics (ScheduleMessageService.buildRunningStats,
         5.x TimerMessageStore)."""
         table = {
             f"scheduleMessageOffset_{level.level}": f"{level.offset},{level.max_offset}"
@@ -277,19 +276,20 @@ class DelayService:
         return table
 
     def timer_lag_ms(self) -> int:
-        """Return for how long the next timer has been due, 0 if none is."""
-        due_ms = self.timers.next_due_ms
-        return max(0, self._clock.now_ms() - due_ms) if due_ms else 0
+        """Return how long the next timer has been due; 0 if none is."""
+        return self._lag_ms(self.timers.next_due_ms)
 
     def level_lag_ms(self) -> int:
-        """Return for how long the oldest message of a level has been due, 0 if none is."""
-        due_ms = min((level.next_due_ms for level in self.levels if level.next_due_ms), default=0)
+        """Return how long the oldest message of a level has been due; 0 if none is."""
+        return self._lag_ms(min((level.next_due_ms for level in self.levels if level.next_due_ms), default=0))
+
+    def _lag_ms(self, due_ms: int) -> int:
         return max(0, self._clock.now_ms() - due_ms) if due_ms else 0
 
     def timers_unread(self) -> int:
-        """Return how many stored timers the wheel has not seen yet."""
+        """Return how many stored timers have not been read yet."""
         return max(0, self.timers.max_offset - self.timers.read_offset)
 
     def pending_levels(self) -> int:
-        """Return how many messages of levels wait."""
+        """Return how many messages wait in levels."""
         return sum(max(0, level.max_offset - level.offset) for level in self.levels)

@@ -1,9 +1,9 @@
 """From waiting records to delivered messages.
 
-Lives here: ``Deliverer``: reads records that are due, gives them their own topic and queue, appends them as one group.
+Lives here: ``Deliverer``: reads due records, restores their real topic and queue, appends them as one group.
 
 A delivered record is the waiting one with another topic and queue: flag, body, CRC, born time and all properties stay,
-REAL_TOPIC, REAL_QID and DELAY among them, as RocketMQ's ScheduleMessageService does. So the unique id stays, too.
+REAL_TOPIC, REAL_QID and DELAY among them, as in RocketMQ's ScheduleMessageService. So the unique id stays, too.
 """
 
 import struct
@@ -35,7 +35,7 @@ from pocketmq.store.message_store import MessageStore
 BATCH_MAX: Final = 1024
 BATCH_BYTES_MAX: Final = 1 << 20
 RETRY_MS: Final = 100
-"""After a put that failed (RocketMQ ScheduleMessageService.DELAY_FOR_A_WHILE)."""
+"""After a failed put (RocketMQ ScheduleMessageService.DELAY_FOR_A_WHILE)."""
 TARGETS_MAX: Final = 4096
 
 Int64s = NDArray[np.int64]
@@ -45,9 +45,9 @@ _SIZE_MAGIC = struct.Struct(">II")
 
 @dataclass(slots=True)
 class Delivery:
-    """What became of one batch. ``retry_ms`` above 0: nothing of it was stored, try again after so many ms.
+    """The result of one batch. ``retry_ms`` above 0: nothing was stored; try again after that many ms.
 
-    ``later``: (index in the batch, due ms) of timers that are not due yet, whatever their entry says.
+    ``later``: (index in the batch, due ms) of timers that are not due yet, whatever their queue entry says.
     """
 
     retry_ms: int = 0
@@ -55,12 +55,12 @@ class Delivery:
 
 
 class _Undeliverable(Exception):
-    """A record that no later try can deliver."""
+    """A record that no retry can deliver."""
 
 
 class Deliverer:
     """Belongs to the delivery thread. ``delivered``, ``dropped``: messages since the start; ``put_failures``: refused
-    appends; ``end_offset``: the end of the log behind the last delivery: progress is safe once this is durable.
+    appends; ``end_offset``: end of the last delivery in the log: progress is safe once the log is durable up to it.
     """
 
     def __init__(self, store: MessageStore, counters: BrokerCounters, log: EventLog) -> None:
@@ -77,7 +77,7 @@ class Deliverer:
         self._host_v6 = len(store.store_host) == HOST_V6_BYTES
 
     def batch_of(self, sizes: Int64s) -> int:
-        """Return how many of the next records (these sizes) go into one batch: at least one."""
+        """Return how many of the next records, of these sizes, fit into one batch: at least one."""
         if len(sizes) == 0:
             return 0
         within = int(np.searchsorted(np.cumsum(sizes), self.bytes_max, side="right"))
@@ -86,13 +86,13 @@ class Deliverer:
     def deliver(self, offsets: Int64s, sizes: Int64s, now_ms: int) -> Delivery:
         """Deliver the records at these physical offsets, in this order within each target queue, all or nothing.
 
-        Records that cannot be delivered ever (removed from the log, damaged, without a target) are told and skipped.
+        Records that can never be delivered (removed from the log, damaged, without a target) are logged and skipped.
         """
         delivery = Delivery()
         try:
             records = self._read(offsets, sizes)
         except StoreError as error:
-            self._tell_failure(str(error))
+            self._log_failure(str(error))
             delivery.retry_ms = RETRY_MS
             return delivery
         queues: dict[tuple[str, int], list[bytes]] = {}
@@ -117,7 +117,7 @@ class Deliverer:
     # ---- reading
 
     def _read(self, offsets: Int64s, sizes: Int64s) -> list[bytes | None]:
-        """Return the records in the order asked for, None for those that are gone; raises what may pass."""
+        """Return the records in the requested order, None for missing ones; raises errors that may be temporary."""
         order = np.argsort(offsets, kind="stable")
         try:
             body = self._store.read_records(offsets[order], sizes[order]).data
@@ -143,7 +143,7 @@ class Deliverer:
             "delayed_message_dropped",
             physical_offset=offset,
             why=why,
-            what_to_do="pocketmq log verify tells of damage; keep the log for longer than the longest delay",
+            what_to_do="check the log with pocketmq log verify; keep it for longer than the longest delay",
         )
 
     # ---- rewriting
@@ -168,13 +168,13 @@ class Deliverer:
         return due_ms, topic, queue_id, _readdressed(record, spans, tail, queue_id)
 
     def _new_target(self, topic: str) -> bytes:
-        """Return the topic as a record holds it, with its length. A log is not to be trusted with names."""
+        """Return the topic as in a record, with its length. Checks the name: a log may hold anything."""
         try:
             check_topic_name(topic)
         except TopicIllegal as error:
             raise _Undeliverable(f"property {REAL_TOPIC}: {error.why}") from error
         if is_send_forbidden(topic):
-            raise _Undeliverable(f"property {REAL_TOPIC} is {topic}, to which nobody may send")
+            raise _Undeliverable(f"property {REAL_TOPIC} is {topic}, to which no client may send")
         if len(self._targets) >= TARGETS_MAX:
             self._targets.clear()
         encoded = topic.encode()
@@ -182,7 +182,7 @@ class Deliverer:
         return tail
 
     def _other_family(self, record: bytes, topic: str, queue_id: int) -> bytes:
-        """Build a record anew that was stored when this broker had an address of the other family."""
+        """Rebuild a record that was stored when this broker had an address of the other family."""
         old = decode_record(record)
         return encode_record(
             topic,
@@ -200,12 +200,12 @@ class Deliverer:
     # ---- appending
 
     def _append(self, records: list[bytes]) -> int:
-        """Append them as one group; return 0, or after how many ms to try again."""
+        """Append the records as one group; return 0, or the ms until the next try."""
         store = self._store
         try:
             group = RecordGroup.from_log(np.frombuffer(bytearray(b"".join(records)), np.uint8))
         except CorruptRecord as error:
-            return self._refused_for_good(records, str(error))
+            return self._append_each(records, str(error))
         group.store_timestamps = None
         try:
             result = store.append(group, dispatch_later=True)
@@ -222,23 +222,23 @@ class Deliverer:
             store.dispatch()
             return 0
         if status is PutStatus.MESSAGE_ILLEGAL:
-            return self._refused_for_good(records, why)
+            return self._append_each(records, why)
         self.put_failures += 1
         self._counters.put_failed(len(records))
-        self._tell_failure(f"{status.name}: {why}")
+        self._log_failure(f"{status.name}: {why}")
         return max(RETRY_MS, retry_ms)
 
-    def _refused_for_good(self, records: list[bytes], why: str) -> int:
-        """Find the record that the store will never take: append each by itself, drop that one.
+    def _append_each(self, records: list[bytes], why: str) -> int:
+        """Append each record by itself, to find and drop the one that the store will never take.
 
-        All or nothing no more: if the store becomes busy meanwhile, those before come twice.
+        No longer all or nothing: if the store becomes busy meanwhile, the records before are delivered twice.
         """
         if len(records) > 1:
             return max([self._append([record]) for record in records])
         self._drop(int.from_bytes(records[0][28:36], "big"), why)
         return 0
 
-    def _tell_failure(self, why: str) -> None:
+    def _log_failure(self, why: str) -> None:
         if why != self._failing:  # once, not ten times a second
             self._failing = why
             self._log.warning("delayed_delivery_waits", why=why, retry_ms=RETRY_MS)

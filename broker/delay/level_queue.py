@@ -1,9 +1,10 @@
 """One delay level: which of its messages are due.
 
 Lives here: ``LevelQueue``: the progress through one queue of ``SCHEDULE_TOPIC``, its entries read ahead, delivery of
-what is due, in order.
+due messages in order.
 """
 
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -22,65 +23,56 @@ Int64s = NDArray[np.int64]
 _NONE: Int64s = np.empty(0, np.int64)
 
 
+@dataclass(eq=False)
 class LevelQueue:
     """The messages of one level, in the order in which they were stored. Belongs to the delivery thread.
 
-    Holds: what lies below ``offset`` was delivered or can never be. A message is due when the clock reaches the tags
-    code of its entry, but no later than the level's delay after this object first saw it: so a clock that was set back
-    delays none for long, and none comes early.
+    Holds: every message below ``offset`` was delivered or never can be. A message is due when the clock reaches the
+    tags code of its entry, but no later than the level's delay after this object first read it: so a clock that was set
+    back delays no message for long, and none is early.
     """
 
-    def __init__(
-        self,
-        level: int,
-        delay_ms: int,
-        store: MessageStore,
-        offsets: DelayOffsets,
-        deliverer: Deliverer,
-        log: EventLog,
-    ) -> None:
-        self.level = level
-        self._delay_ms = delay_ms
-        self._store = store
-        self._offsets = offsets
-        self._deliverer = deliverer
-        self._log = log
-        self.next_due_ms = 0
-        """When the next known message is due; 0: none waits."""
-        self._not_before_ms = 0
-        self._physical: Int64s = _NONE
-        self._sizes: Int64s = _NONE
-        self._due: Int64s = _NONE
+    level: int
+    delay_ms: int
+    store: MessageStore
+    offsets: DelayOffsets
+    deliverer: Deliverer
+    log: EventLog
+    next_due_ms: int = field(init=False, default=0)
+    """When the next known message is due; 0: none waits."""
+    _not_before_ms: int = field(init=False, default=0)
+    _physical: Int64s = field(init=False, default_factory=lambda: _NONE)
+    _sizes: Int64s = field(init=False, default_factory=lambda: _NONE)
+    _due: Int64s = field(init=False, default_factory=lambda: _NONE)
 
     @property
     def offset(self) -> int:
         """The next message to deliver."""
-        return self._offsets.get(self.level)
+        return self.offsets.get(self.level)
 
     @property
     def max_offset(self) -> int:
-        """Behind the last message that waits."""
-        return self._store.max_offset(SCHEDULE_TOPIC, self.level - 1)
+        """Offset behind the last waiting message."""
+        return self.store.max_offset(SCHEDULE_TOPIC, self.level - 1)
 
     @property
     def is_empty(self) -> bool:
-        """Whether no message is known to wait, so that a new one matters."""
+        """Whether no message is known to wait: then a new one must wake the service."""
         return len(self._due) == 0
 
     def correct(self) -> None:
-        """Bring the progress into what the queue has: after a start, or when retention was faster."""
-        low = self._store.min_offset(SCHEDULE_TOPIC, self.level - 1)
+        """Move the progress into the bounds of the queue: after a start, or when retention overtook it."""
+        low = self.store.min_offset(SCHEDULE_TOPIC, self.level - 1)
         high, at = self.max_offset, self.offset
         if not low <= at <= high:
-            self._log.error("delay_offset_corrected", level=self.level, offset=at, min_offset=low, max_offset=high)
-            self._offsets.put(self.level, min(max(at, low), high))
+            self.log.error("delay_offset_corrected", level=self.level, offset=at, min_offset=low, max_offset=high)
+            self.offsets.put(self.level, min(max(at, low), high))
 
     def run(self, now_ms: int) -> float | None:
-        """Deliver one batch of what is due; return the ms until the next is, 0 if there may be more now, None if
-        nothing waits.
-        """
+        """Deliver one batch of due messages; return the ms until the next is due, 0 if more may be due now, None if
+        none waits."""
         if now_ms < self._not_before_ms:
-            return float(min(self._not_before_ms - now_ms, self._delay_ms))
+            return float(min(self._not_before_ms - now_ms, self.delay_ms))
         if self.is_empty:
             self._read(now_ms)
             if self.is_empty:
@@ -89,16 +81,16 @@ class LevelQueue:
         due_at = self.next_due_ms = int(self._due[0])
         if due_at > now_ms:
             return float(due_at - now_ms)
-        # A prefix: messages keep their order even where a clock went back between two of them.
+        # A prefix: messages keep their order even if the clock went back between two of them.
         late = np.flatnonzero(self._due[:BATCH_MAX] > now_ms)
         count = int(late[0]) if len(late) else min(len(self._due), BATCH_MAX)
-        count = self._deliverer.batch_of(self._sizes[:count])
+        count = self.deliverer.batch_of(self._sizes[:count])
         wanted = self._sizes[:count] != BLANK_SIZE
-        delivery = self._deliverer.deliver(self._physical[:count][wanted], self._sizes[:count][wanted], now_ms)
+        delivery = self.deliverer.deliver(self._physical[:count][wanted], self._sizes[:count][wanted], now_ms)
         if delivery.retry_ms:
             self._not_before_ms = now_ms + delivery.retry_ms
             return float(delivery.retry_ms)
-        self._offsets.put(self.level, self.offset + count)
+        self.offsets.put(self.level, self.offset + count)
         self._physical, self._sizes, self._due = self._physical[count:], self._sizes[count:], self._due[count:]
         return 0.0
 
@@ -107,7 +99,7 @@ class LevelQueue:
         if self.offset >= self.max_offset:
             return
         self.correct()
-        entries = self._store.read_entries(SCHEDULE_TOPIC, self.level - 1, self.offset, READ_ENTRIES)
+        entries = self.store.read_entries(SCHEDULE_TOPIC, self.level - 1, self.offset, READ_ENTRIES)
         self._physical = entries["offset"].astype(np.int64)
         self._sizes = entries["size"].astype(np.int64)
-        self._due = np.minimum(entries["tags_code"].astype(np.int64), now_ms + self._delay_ms)
+        self._due = np.minimum(entries["tags_code"].astype(np.int64), now_ms + self.delay_ms)

@@ -1,7 +1,7 @@
-"""Timers that go from a RocketMQ 5 broker to ours, on the same store, and back.
+"""Moves timers between a RocketMQ 5 broker and ours, on the same store, in both directions.
 
-Lives here: ``RocketMQTimers``: reads RocketMQ's progress where a RocketMQ broker had the store last, writes it where we
-had it.
+Lives here: ``RocketMQTimers``: reads RocketMQ's progress if a RocketMQ broker used the store last, and writes ours in
+RocketMQ's format.
 
 RocketMQ keeps pending timers in ``timerwheel`` and ``timerlog``, both made from the queue of the timer topic, and its
 progress in ``config/timercheck`` (RocketMQ TimerCheckpoint.java), 4096 bytes, big-endian::
@@ -9,11 +9,11 @@ progress in ``config/timercheck`` (RocketMQ TimerCheckpoint.java), 4096 bytes, b
     i64 lastReadTimeMs   i64 lastTimerLogFlushPos   i64 lastTimerQueueOffset   i64 masterTimerQueueOffset
     i64 stateVersion   i64 timestamp   i64 counter   zeros
 
-Below ``lastTimerQueueOffset`` the queue was read; of that, what was due (in whole seconds) before ``lastReadTimeMs``
-was delivered. RocketMQ starts to read at the lower of both queue offsets, and delivers at once what is due already. A
-copy of what we wrote, in ``pocketmq/timercheck``, tells whether another broker has written since.
+Below ``lastTimerQueueOffset`` the queue was read; of those timers, the ones due (in whole seconds) before
+``lastReadTimeMs`` were delivered. RocketMQ starts to read at the lower of both queue offsets, and delivers overdue
+timers at once. A copy of our file, in ``pocketmq/timercheck``, shows whether another broker has written since.
 
-Whatever happens between two of these files, no timer is lost; some may come twice.
+A crash between two of these writes loses no timer; some may be delivered twice.
 """
 
 import base64
@@ -37,7 +37,7 @@ from pocketmq.store.message_store import MessageStore
 CHECK_FILE: Final = "config/timercheck"
 COPY_FILE: Final = "pocketmq/timercheck"
 DERIVED: Final = ("timerwheel", "timerlog")
-"""What RocketMQ builds from the queue; ``timerlog`` is a directory."""
+"""Files that RocketMQ builds from the queue; ``timerlog`` is a directory."""
 CHECK_BYTES: Final = 4096
 PRECISION_MS: Final = 1000
 """RocketMQ's ``timerPrecisionMs``: a slot of its wheel."""
@@ -46,7 +46,7 @@ _CHECK = struct.Struct(">7q")
 
 @dataclass(slots=True, frozen=True)
 class TimerCheck:
-    """The content of ``timercheck`` that counts: when the next slot is due, in ms, and where the queue is read next."""
+    """The relevant content of ``timercheck``: when the next slot is due, in ms, and the next queue offset to read."""
 
     read_time_ms: int
     queue_offset: int
@@ -58,7 +58,7 @@ class TimerCheck:
 
     @classmethod
     def decode(cls, data: bytes) -> "TimerCheck":
-        """Read the file's content; one that is too short counts as no progress."""
+        """Decode the file's content; a file that is too short counts as no progress."""
         if len(data) < _CHECK.size:
             return cls(0, 0)
         read_time_ms, _, last, master, *_ = _CHECK.unpack_from(data)
@@ -66,7 +66,7 @@ class TimerCheck:
 
 
 def _one_bit_apart(one: bytes, other: bytes) -> bool:
-    """Tell damage from another broker's work: RocketMQ writes times and positions in four fields that we leave 0."""
+    """Return whether a difference is damage, not another broker's work: RocketMQ fills four fields that we leave 0."""
     return len(one) == len(other) and (int.from_bytes(one) ^ int.from_bytes(other)).bit_count() == 1
 
 
@@ -83,9 +83,9 @@ class RocketMQTimers:
         self._log = log
 
     def take_over(self) -> TimerState | None:
-        """Return where RocketMQ stopped, as our progress; None if no RocketMQ 5 broker had the store since we did.
+        """Return RocketMQ's progress as ours; None if no RocketMQ 5 broker has used the store since we did.
 
-        Reads every timer that the log has: once, when the store changes hands. Raises ``StoreError``.
+        Reads every timer in the log: once, when the store changes hands. Raises ``StoreError``.
         """
         found, copy = self._read(self._check), self._read(self._copy)
         if found is None or found == copy:
@@ -96,7 +96,7 @@ class RocketMQTimers:
                 path=self._check,
                 error=f"it differs from {self._copy} in one bit",
                 taken="our own progress",
-                what_to_do="nothing, both are written anew; if it happens again, look at the disk",
+                what_to_do="nothing, both are written again; if it happens again, check the disk",
             )
             return None
         check = TimerCheck.decode(found)
@@ -120,18 +120,18 @@ class RocketMQTimers:
         return TimerState(read_offset=read_offset, low_offset=read_offset, rest=rest)
 
     def hand_over(self, state: TimerState) -> None:
-        """Write ``state``, which is on disk already, where a RocketMQ 5 broker will look. Raises ``StoreError``.
+        """Write ``state``, which is on disk already, in RocketMQ 5's format. Raises ``StoreError``.
 
-        A store that never had timers gets no file. What RocketMQ had built goes: it holds timers that we deliver.
+        A store that never had timers gets no file. RocketMQ's derived files are removed: they hold timers that we
+        deliver.
         """
         if not self._store.max_offset(TIMER_TOPIC, 0) and self._read(self._check) is None:
             return
         due_ms = max(0, state.due_ms)
         content = TimerCheck(due_ms - due_ms % PRECISION_MS, self._first_waiting(state)).encode()
-        if content != self._read(self._check):
-            self._files.replace(self._check, content, durable=self._durable)
-        if content != self._read(self._copy):
-            self._files.replace(self._copy, content, durable=self._durable)
+        for path in (self._check, self._copy):
+            if content != self._read(path):
+                self._files.replace(path, content, durable=self._durable)
         for name in DERIVED:
             path = f"{self._root}/{name}"
             if self._files.exists(path):
@@ -148,14 +148,14 @@ class RocketMQTimers:
             return None
 
     def _due_ms(self, physical: int, size: int) -> int | None:
-        """Return when the timer at this place of the log is due; None where there is none."""
+        """Return when the timer at this place of the log is due; None if there is none."""
         record = self._store.read_record(physical, size)
         if record is None:
             return None
         return timer_code_of(decode_record(record, check_crc=False).property_map().get(TIMER_OUT_MS, ""))
 
     def _first_waiting(self, state: TimerState) -> int:
-        """Return the queue offset of the first timer that may wait: of those that ``rest`` lists, and of the others."""
+        """Return the queue offset of the first timer that may wait, in ``rest`` or outside of it."""
         rest = np.frombuffer(base64.b64decode(state.rest), ENTRY)
         offset = self._first_beyond(state)
         if len(rest):
@@ -163,7 +163,7 @@ class RocketMQTimers:
         return offset
 
     def _first_beyond(self, state: TimerState) -> int:
-        """Return the first queue offset from ``low_offset`` on whose entry is due behind the last delivery."""
+        """Return the first queue offset from ``low_offset`` on whose entry is due after the last delivery."""
         offset = max(state.low_offset, self._store.min_offset(TIMER_TOPIC, 0))
         while offset < state.read_offset:
             entries = self._store.read_entries(TIMER_TOPIC, 0, offset, min(BLOCK_ENTRIES, state.read_offset - offset))

@@ -1,12 +1,12 @@
 """Messages for any time: from the queue of the timer topic to their delivery.
 
-Lives here: ``TimerQueue``: reads new timers, keeps those that are due next in the wheel, delivers what is due; the
-progress that a restart goes on from.
+Lives here: ``TimerQueue``: reads new timers, keeps the next ones in the wheel, delivers due ones; the progress from
+which a restart resumes.
 
 The consume queue of the timer topic is the journal: its tags codes are due times, so all timers can be found again from
-the log, without files of the wheel's own. Progress is the key of the last delivery: every timer up to it was delivered,
-but for a few that came later with an earlier time, which are written down one by one. A restart reads the queue from
-the first block that may hold a timer beyond that key: a million pending timers are 20 MB.
+the log, and the wheel needs no files. Progress is the key of the last delivery: every timer up to it was delivered,
+except a few that arrived later with an earlier time, which are persisted one by one. A restart reads the queue from the
+first block that may hold a timer beyond that key: a million pending timers are 20 MB.
 """
 
 import base64
@@ -28,15 +28,15 @@ from pocketmq.store.disk.queue_paths import QUEUE_OFFSET_MAX
 from pocketmq.store.message_store import MessageStore
 
 BLOCK_ENTRIES: Final = 1 << 16
-"""Entries of one block: the latest due time of each is remembered, so that old blocks are read no more."""
+"""Entries of one block: the latest due time of each block is remembered, so that old blocks are not read again."""
 READS_PER_RUN: Final = 2
 ALL_ENTRIES: Final = (1 << 31) - 1
 
 
 class TimerState(msgspec.Struct, rename="camel"):
-    """The content of the progress file. ``rest``: entries with a key up to (``due_ms``, ``physical_offset``) that wait
-    all the same, in base64. Queue offsets: ``read_offset`` behind the last entry read, ``low_offset`` below which all
-    are delivered.
+    """The content of the progress file. ``rest``: entries with a key up to (``due_ms``, ``physical_offset``) that still
+    wait, in base64. Queue offsets: ``read_offset`` is behind the last entry read; below ``low_offset`` all are
+    delivered.
     """
 
     read_offset: int = 0
@@ -57,7 +57,7 @@ class _TimerFile(msgspec.Struct, rename="camel"):
 
 
 class TimerProgress:
-    """The state of the last ``settle``, as a table for ``json_file``. Thread-safe."""
+    """The state of the last ``settle``, for a ``PersistedTable``. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -65,21 +65,20 @@ class TimerProgress:
         self.generation = 0
 
     def settle(self, state: TimerState) -> None:
-        """Let ``state`` be what is written next: everything delivered by then is durable."""
+        """Make ``state`` the state to write next: everything it counts as delivered is durable."""
         with self._lock:
             if state != self.state:
                 self.state = state
                 self.generation += 1
 
     def mirror(self, content: bytes) -> None:
-        """Take over the progress of a master, to be written next; raises ``DECODE_ERRORS``, also for numbers
-        that no progress has."""
-        told = msgspec.json.decode(content, type=TimerState)
+        """Copy a master's progress, and write it next; raises ``DECODE_ERRORS``, also for impossible numbers."""
+        masters = msgspec.json.decode(content, type=TimerState)
         for name, low, number, high in (
-            ("readOffset", 0, told.read_offset, QUEUE_OFFSET_MAX),
-            ("lowOffset", 0, told.low_offset, QUEUE_OFFSET_MAX),
-            ("dueMs", -1, told.due_ms, LONG_MAX),
-            ("physicalOffset", -1, told.physical_offset, LONG_MAX),
+            ("readOffset", 0, masters.read_offset, QUEUE_OFFSET_MAX),
+            ("lowOffset", 0, masters.low_offset, QUEUE_OFFSET_MAX),
+            ("dueMs", -1, masters.due_ms, LONG_MAX),
+            ("physicalOffset", -1, masters.physical_offset, LONG_MAX),
         ):
             if not low <= number <= high:
                 raise msgspec.ValidationError(f"{name} is {number}, not {low} to {high}")
@@ -107,7 +106,7 @@ class TimerProgress:
 
 
 class TimerQueue:
-    """All pending timers. Belongs to the delivery thread; statistics may be read from any.
+    """All pending timers. Belongs to the delivery thread; statistics may be read from any thread.
 
     Holds: every timer below ``read_offset`` in the queue was delivered, or is in the wheel, or lies beyond its horizon.
     """
@@ -128,13 +127,13 @@ class TimerQueue:
 
     @property
     def max_offset(self) -> int:
-        """Behind the last timer that was stored."""
+        """Offset behind the last stored timer."""
         return self._store.max_offset(TIMER_TOPIC, 0)
 
     # ---- progress
 
     def open(self, state: TimerState) -> None:
-        """Go on where ``state`` was settled: read what waits into the wheel."""
+        """Resume from ``state``: read the waiting timers into the wheel."""
         self._last = (state.due_ms, state.physical_offset)
         rest: Entries = np.frombuffer(base64.b64decode(state.rest), ENTRY)
         low, high = self._store.min_offset(TIMER_TOPIC, 0), self.max_offset
@@ -150,22 +149,17 @@ class TimerQueue:
         self._log.info("timers_opened", pending=self.pending, read_offset=self.read_offset, from_offset=start)
 
     def state(self) -> TimerState:
-        """Return the progress of this moment."""
+        """Return the current progress."""
         rest = self.wheel.up_to(self._last)
         packed = rest.tobytes()
         if self._corrected:
             known = set(rest["offset"].tolist())
             lying = [(offset, *rest_of) for offset, rest_of in self._corrected.items() if offset not in known]
             packed += np.array(lying, ENTRY).tobytes()
-        return TimerState(
-            self.read_offset,
-            self._low_offset(),
-            *self._last,
-            base64.b64encode(packed).decode(),
-        )
+        return TimerState(self.read_offset, self._low_offset(), *self._last, base64.b64encode(packed).decode())
 
     def _low_offset(self) -> int:
-        """Return below which offset no timer with a key beyond the last delivery is left; forget blocks below."""
+        """Return the offset below which every timer has a key up to the last delivery; forget the blocks below it."""
         if len(self.wheel) == 0 and self.wheel.horizon is None:  # nothing waits
             self._block_due.clear()
             return self.read_offset
@@ -204,7 +198,7 @@ class TimerQueue:
             self.pending += pending
 
     def _read_new(self) -> bool:
-        """Add timers that were stored since; return whether there may be more."""
+        """Add newly stored timers; return whether there may be more."""
         high = self.max_offset
         for _ in range(READS_PER_RUN):
             if self.read_offset >= high:
@@ -234,14 +228,13 @@ class TimerQueue:
     # ---- delivering
 
     def run(self, now_ms: int) -> tuple[float | None, bool]:
-        """Read what is new, deliver one batch of what is due. Return (ms until the next is due, 0 if there may be more
-        now, None if none waits; whether new timers were found).
-        """
+        """Read new timers, deliver one batch of due ones. Return (ms until the next is due, 0 if more may be due now,
+        None if none waits; whether new timers were found)."""
         before = self.read_offset
         more = self._read_new()
         found = self.read_offset != before
         if self.wheel.wants_more:
-            low = self._low_offset()  # before the lift: then nothing seems to wait
+            low = self._low_offset()  # before the lift: after it nothing seems to wait
             horizon = self.wheel.lift_horizon()
             self._read_again(low, horizon)
             lying = [
@@ -252,7 +245,7 @@ class TimerQueue:
             if lying:
                 self.wheel.add(np.array(lying, ENTRY))
         horizon_now = self.wheel.horizon
-        if horizon_now is not None and horizon_now <= self._last:  # a clock was set back: rather twice than never
+        if horizon_now is not None and horizon_now <= self._last:  # the clock was set back: better twice than never
             self._last = (horizon_now[0], horizon_now[1] - 1)
         if now_ms < self._not_before_ms:
             return min(float(self._not_before_ms - now_ms), 1000.0), found
@@ -277,7 +270,7 @@ class TimerQueue:
     def _delivered(self, timers: Timers, later: list[tuple[int, int]]) -> None:
         self.pending -= self.wheel.take(timers)
         self._last = max(self._last, (int(timers.due[-1]), int(timers.physical[-1])))
-        # Entries whose tags code is no due time, as in a store that RocketMQ has written:
+        # Entries whose tags code is not a due time, as in a store that RocketMQ has written:
         rows: list[tuple[int, int, int]] = []
         waiting = set()
         for at, due_ms in later:

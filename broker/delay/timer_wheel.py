@@ -1,11 +1,12 @@
-"""Timers in memory: what is due next, in bounded memory.
+"""The next timers, in bounded memory.
 
-Lives here: ``TimerWheel``: slots of about four seconds, the sorted runs of the slots that are near, the horizon beyond
-which timers are only in their queue.
+Lives here: ``TimerWheel``: slots of about four seconds, the sorted runs of the near slots, the horizon beyond which
+timers are only in their queue.
 
-An entry is one of the timer's consume queue: physical offset, size, tags code = due time in ms: 20 bytes. Far slots are
-byte arrays that grow at their end; a slot that comes near is sorted once, as columns. Timers have a total order, their
-key: (due ms, physical offset). Measured: a million random timers within three days cost 20 MB and 63,000 slots.
+An entry is that of the timer's consume queue: physical offset, size, tags code = due time in ms: 20 bytes. Far slots
+are byte arrays that grow at their end; a slot is sorted once, as columns, when it becomes near. Timers have a total
+order, their key: (due ms, physical offset). Measured: a million random timers within three days cost 20 MB and 63,000
+slots.
 """
 
 import heapq
@@ -21,9 +22,9 @@ from pocketmq.store.consumequeue.consume_queue import ENTRY, ENTRY_BYTES
 SLOT_BITS: Final = 12
 """A slot is 2^12 ms."""
 RUNS_MAX: Final = 12
-"""Sorted runs of the near part; more are merged."""
+"""Sorted runs of the near part; beyond this they are merged."""
 SECONDS: Final = 1 << 18
-"""Places of the counts for each second: 72.8 hours."""
+"""Number of per-second counts: 72.8 hours."""
 DUE_MS_MAX: Final = (1 << 62) - 1
 
 Entries = NDArray[np.void]
@@ -49,13 +50,13 @@ class Timers:
         return Timers(self.due[start:end], self.physical[start:end], self.sizes[start:end])
 
     def first(self, key: Key) -> int:
-        """Return how many have a key up to and with ``key``."""
+        """Return how many timers have a key up to and including ``key``."""
         low = int(np.searchsorted(self.due, key[0], "left"))
         high = int(np.searchsorted(self.due, key[0], "right"))
         return low + int(np.searchsorted(self.physical[low:high], key[1], "right"))
 
     def entries(self) -> Entries:
-        """Return them as consume-queue entries."""
+        """Return the timers as consume-queue entries."""
         entries = np.empty(len(self), ENTRY)
         entries["offset"], entries["size"], entries["tags_code"] = self.physical, self.sizes, self.due
         return entries
@@ -77,11 +78,11 @@ def _merged(runs: list[Timers]) -> Timers:
 
 
 class TimerWheel:
-    """Pending timers. Belongs to the delivery thread; ``count_at`` and ``len`` may be asked from any.
+    """Pending timers. Belongs to the delivery thread; ``count_at`` and ``len`` are for any thread.
 
-    Holds: every timer that was added and not taken has its key below ``horizon``, or was forgotten because it has not:
-    with more than ``entries_max`` timers those due last are forgotten, a slot at a time, and ``horizon`` is where that
-    begins; None: nothing was. Whoever adds must add forgotten ones again when ``lift_horizon`` says so.
+    Holds: every timer that was added and not taken is kept if its key is below ``horizon``, else forgotten: beyond
+    ``entries_max`` timers those due last are forgotten, a slot at a time. ``horizon`` None: none was forgotten. When
+    ``wants_more``, the owner calls ``lift_horizon`` and adds the forgotten timers again.
     """
 
     def __init__(self, entries_max: int, *, count_seconds: bool = False) -> None:
@@ -98,13 +99,13 @@ class TimerWheel:
         return self._count
 
     def count_at(self, due_ms: int) -> int:
-        """Return how many timers are due in the second of ``due_ms``; 0 where they are not counted."""
+        """Return how many timers are due in the second of ``due_ms``; 0 if they are not counted."""
         return 0 if self._seconds is None else int(self._seconds[due_ms // 1000 % SECONDS])
 
     # ---- adding
 
     def add(self, entries: Entries) -> None:
-        """Add timers; blanks must be out already. A due time below 0 counts as 0, one beyond all sense as the last."""
+        """Add timers, without blanks. A due time below 0 counts as 0, one above ``DUE_MS_MAX`` as that."""
         due = np.clip(entries["tags_code"].astype(np.int64), 0, DUE_MS_MAX)
         if self.horizon is not None:
             keep = due < self.horizon[0]
@@ -155,7 +156,7 @@ class TimerWheel:
                 self._runs = [_merged(small), self._runs[-1]]
 
     def _forget_last(self) -> None:
-        """Forget timers from the last slot on until a tenth of the memory is free; the near part at last."""
+        """Forget timers, from the last slot backwards and the near part last, until a tenth of the memory is free."""
         keep = self.entries_max - self.entries_max // 10
         lasts = sorted(self._slots, reverse=True)
         for slot in lasts:
@@ -187,7 +188,7 @@ class TimerWheel:
         return self.horizon is not None and self._count <= self.entries_max // 4
 
     def lift_horizon(self) -> Key:
-        """Return the horizon and take it away: timers from that key on must be added now, all of them."""
+        """Return the horizon and remove it: the caller must add all timers from that key on."""
         horizon = self.horizon
         assert horizon is not None
         self.horizon = None
@@ -196,7 +197,7 @@ class TimerWheel:
     # ---- taking
 
     def next_due_ms(self) -> int | None:
-        """Return no later than when the next timer is due; None without timers."""
+        """Return a time no later than the next timer's due time; None without timers."""
         heads = [int(run.due[0]) for run in self._runs]
         if self._order:
             heads.append(self._order[0] << SLOT_BITS)
@@ -204,7 +205,7 @@ class TimerWheel:
 
     def peek(self, until_ms: int, count_max: int) -> Timers:
         """Return the first timers that are due at ``until_ms``, at most ``count_max``, ascending by key."""
-        self._come_near(until_ms)
+        self._sort_slots(until_ms)
         heads: list[Timers] = []
         for run in self._runs:
             due = int(np.searchsorted(run.due, until_ms, "right"))
@@ -217,7 +218,7 @@ class TimerWheel:
         return timers
 
     def take(self, timers: Timers) -> int:
-        """Remove ``timers``, the first of what ``peek`` has returned; return how many are gone."""
+        """Remove ``timers``, a prefix of what ``peek`` returned; return how many were removed."""
         if len(timers) == 0:
             return 0
         last = (int(timers.due[-1]), int(timers.physical[-1]))
@@ -228,8 +229,8 @@ class TimerWheel:
         self._count_seconds(timers.due, -1)
         return taken
 
-    def _come_near(self, until_ms: int) -> None:
-        """Sort the slots that have begun at ``until_ms``."""
+    def _sort_slots(self, until_ms: int) -> None:
+        """Sort the slots that begin by ``until_ms``; they become near."""
         slot = until_ms >> SLOT_BITS
         while self._order and self._order[0] <= slot:
             number = heapq.heappop(self._order)

@@ -18,15 +18,15 @@ from pocketmq.remoting.codec import Request
 from pocketmq.remoting.server import Connection
 
 TASK_BYTES: Final = 1024
-"""What a queued request takes besides its body: objects and a usual header, roughly; so empty requests are bounded in
-bytes too."""
+"""Approximate memory of a queued request without its body: objects and a usual header. So the limit in bytes also
+bounds empty requests."""
 _HEADER_FACTOR: Final = 4
-"""Of a longer header each byte is counted four times: one wide character makes a whole text four bytes wide."""
+"""Each byte of a longer header counts four times: one wide character makes a whole text four bytes wide."""
 _ENTRY_BYTES: Final = 128
-"""What one field or one section of a longer header takes as an object: it may have come in five bytes."""
+"""Memory of one field or section of a longer header as an object: on the wire it may have had five bytes."""
 
 LOG_INTERVAL_NS: Final = 1_000_000_000
-"""RocketMQ writes its line when the clock's ms are a multiple of 10,000: by chance."""
+"""RocketMQ logs its line only when the clock's ms happen to be a multiple of 10,000."""
 STARTING: Final = Refusal(
     refusals.STARTING.code,
     refusals.STARTING.template,
@@ -36,8 +36,8 @@ STARTING: Final = Refusal(
 
 
 class Admission:
-    """Closed until ``open``. Takes requests from the server; never blocks. A oneway request that is refused is dropped
-    and counted."""
+    """Takes requests from the server; never blocks. Closed until ``open``. A refused oneway request is dropped and
+    counted."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Admission:
         log: EventLog,
         refusal_stats: RefusalStats | None = None,
     ) -> None:
-        """``refusal_stats``: the broker's; without them this object counts for itself."""
+        """``refusal_stats``: the broker's; without them this object keeps its own."""
         self._refusals = refusal_stats or RefusalStats(clock, log)
         self._table: RequestTable | None = None
         self._on_connection_closed = on_connection_closed
@@ -59,7 +59,7 @@ class Admission:
         """Refusals by cause."""
 
     def open(self, table: RequestTable) -> None:
-        """Let requests in."""
+        """Admit requests from now on."""
         self._table = table
 
     def close(self) -> None:
@@ -68,7 +68,7 @@ class Admission:
         self._closed_with = SHUTTING_DOWN
 
     def serves(self, code: int) -> bool:
-        """Tell whether a request with this code has a chance; True while that is not known."""
+        """Return whether requests with this code can be served; True while that is not known."""
         return self._table is None or self._table.serves(code)
 
     def on_request(self, connection: Connection, request: Request) -> None:
@@ -91,7 +91,7 @@ class Admission:
             self._refuse(connection, request, OVERLOAD)
 
     def _log_overload(self, pair: DrainExecutor, request_code: int, now_ns: int) -> None:
-        """Write RocketMQ's line, at most once a second for each pair: a flood must not be made worse by its log."""
+        """Log RocketMQ's line, at most once a second for each pair: the log must not make a flood worse."""
         if now_ns - self._overload_logged_ns.get(pair.name, now_ns - LOG_INTERVAL_NS) < LOG_INTERVAL_NS:
             return
         self._overload_logged_ns[pair.name] = now_ns
@@ -105,10 +105,10 @@ class Admission:
         )
 
     def on_open(self, connection: Connection) -> None:
-        """A connection is of no interest before its first request."""
+        """Do nothing: a connection matters from its first request on."""
 
     def on_close(self, connection: Connection, reason: str) -> None:
-        """Forget what belongs to a connection."""
+        """Forget a connection and everything that belongs to it."""
         self._on_connection_closed(connection)
 
     def _refuse(self, connection: Connection, request: Request, refusal: Refusal) -> None:
@@ -122,7 +122,7 @@ class Admission:
 
 
 def _header_memory_bytes(request: Request) -> int:
-    """Return about the most memory that a decoded header takes."""
+    """Return approximately the maximum memory of a decoded header."""
     header: Any = request.header
     entries = len(request.extra)
     for field in ("sections", "queues"):

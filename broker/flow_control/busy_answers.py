@@ -1,14 +1,14 @@
-"""The words of flow control: RocketMQ's busy answers, each with its cause and with the moment to try again.
+"""RocketMQ's busy answers, each with its cause and the time of the next try.
 
 Lives here: one function per busy answer of RocketMQ. Texts, codes and the bounds of ``retry_after_ms`` come from the
 table in ``pocketmq.common.refusals``.
 
-``retry_after_ms`` is the earliest moment at which this broker may serve the same request, as far as it can know. After
+``retry_after_ms`` is the earliest time at which this broker may serve the same request, as far as it can know. After
 ``queue_full`` a send queue has room again when its younger half has been served or has expired; after ``queue_timeout``
-all that waits there now has been; a stall of the append lock that has lasted long will last.
+when all requests that wait now have been; a stall of the append lock that has lasted long is expected to last.
 
-It is the same for all that are refused together, so a client must spread what it does at that moment: the producer
-waits a random time on top, and tries another broker first.
+All requests refused together get the same value, so clients must spread their retries: the producer adds a random
+delay, and tries another broker first.
 """
 
 from typing import Final
@@ -38,7 +38,7 @@ RETRY_AFTER_ERROR_MS: Final = AFTER_ERROR.ms_max
 
 
 def reject_page_cache_busy(held_ms: int) -> Refusal:
-    """Return the answer of admission control while the append lock has been held for ``held_ms``, too long."""
+    """Return the answer of admission control when the append lock has been held too long: for ``held_ms``."""
     return _rejected(Cause.PAGE_CACHE_BUSY, retry_after_busy_ms(held_ms))
 
 
@@ -57,7 +57,7 @@ def _rejected(cause: Cause, retry_after_ms: int) -> Refusal:
 
 
 def expired_page_cache_busy(held_ms: int, waited_ns: int, queue_size: int) -> Refusal:
-    """Return the answer to a send that waited ``waited_ns`` and was taken out of its queue; ``queue_size`` is left."""
+    """Return the answer to a send removed from its queue after ``waited_ns``; ``queue_size`` requests are left."""
     return _expired(PAGE_CACHE_SWEPT, waited_ns, queue_size, Cause.PAGE_CACHE_BUSY, retry_after_busy_ms(held_ms))
 
 
@@ -78,15 +78,15 @@ def _expired(text: Text, waited_ns: int, queue_size: int, cause: Cause, retry_af
 
 
 def retry_after_busy_ms(held_ms: int) -> int:
-    """Return when to try again while the append lock has been held for ``held_ms``."""
+    """Return the ms until the next try when the append lock has been held for ``held_ms``."""
     return min(max(held_ms, RETRY_AFTER_BUSY_MS_MIN), RETRY_AFTER_BUSY_MS_MAX)
 
 
 def put_remark(status: str, error: str) -> str:
-    """Return the text of a put status by its name, "" when the put is fine; ``error`` are the store's own words.
+    """Return the text of a put status by its name, "" for PUT_OK; ``error`` is the store's own text.
 
-    RocketMQ SendMessageProcessor.handlePutMessageResult; the stored ones (FLUSH_DISK_TIMEOUT, ...) have no text there
-    and get their name here.
+    RocketMQ SendMessageProcessor.handlePutMessageResult; statuses of stored messages (FLUSH_DISK_TIMEOUT, ...) have no
+    text there and get their name here.
     """
     if status == "PUT_OK":
         return ""

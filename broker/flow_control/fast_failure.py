@@ -1,7 +1,7 @@
-"""Fast failure: requests that waited too long are answered "busy" while their client still has time to go elsewhere.
+"""Fast failure: requests that waited too long are answered "busy" while their client still has time to try elsewhere.
 
-Lives here: ``FastFailure``, which empties the send queue while the page cache is busy, expires requests of the queues
-that have a longest wait, and its timer on the loop (RocketMQ BrokerFastFailure).
+Lives here: ``FastFailure``, which empties the send queue while the page cache is busy and expires requests of the
+queues with a maximum wait, and its timer on the loop (RocketMQ BrokerFastFailure).
 """
 
 import asyncio
@@ -19,30 +19,30 @@ FIRST_AFTER_S: Final = 1.0
 PERIOD_S: Final = 0.01
 """RocketMQ's initial delay and period of its scanner (BrokerFastFailure, 5.3)."""
 CHUNK_TASKS: Final = 64
-"""Requests answered between two looks at the clock and at the page cache: about 0.3 ms (measured: 3 to 4 µs each, in
-any of the three codecs)."""
+"""Requests answered between two checks of the clock and the page cache: about 0.3 ms (measured: 3 to 4 µs each, in any
+of the three codecs)."""
 SLICE_NS: Final = 2_000_000
-"""Longest time in one turn of the loop, plus a chunk; the rest follows in the next turns, so that sockets are read and
-answers written between slices. 10,000 requests take about 40 ms of 20 slices."""
+"""Maximum time in one turn of the loop, plus a chunk; the rest follows in the next turns, so that sockets are read and
+answers written between slices. 10,000 requests take about 40 ms in 20 slices."""
 
 
 class PageCache(Protocol):
-    """What fast failure asks the store, on the loop: both answer at once, without a lock."""
+    """The store, as fast failure uses it on the loop: both methods return at once, without a lock."""
 
     def is_os_page_cache_busy(self) -> bool:
-        """Say whether the append lock's holder has had it for too long."""
+        """Return whether the append lock has been held for too long."""
         ...
 
     def lock_time_mills(self) -> int:
-        """Return how long the present holder has had the append lock, in ms."""
+        """Return how long the current holder has had the append lock, in ms."""
         ...
 
 
 class FastFailure:
     """Expires requests of the send, pull, heartbeat and end-transaction queues every 10 ms. Loop thread only.
 
-    A request that expires was never handed to its processor: nothing of it is stored. A oneway request is dropped and
-    counted. Requests stay in their queue, where a worker can still take them, until their slice comes.
+    An expired request never reached its processor: nothing of it is stored. A oneway request is dropped and counted.
+    Requests stay in their queue, where a worker can still take them, until their slice.
     """
 
     def __init__(
@@ -53,8 +53,8 @@ class FastFailure:
         clock: Clock,
         refusals: RefusalStats,
     ) -> None:
-        """``executors``: in the order of expiry; those without a longest wait are left alone. ``send`` is the one
-        that is emptied while the page cache is busy."""
+        """``executors``: in the order of expiry; those without a maximum wait are skipped. ``send`` is emptied while
+        the page cache is busy."""
         self._executors = [executor for executor in executors if executor.max_wait_ms > 0]
         self._send = send
         self._page_cache = page_cache
@@ -65,11 +65,11 @@ class FastFailure:
         """Requests answered, by pair."""
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Expire requests from one second on, until ``stop``."""
+        """Expire requests, after one second, until ``stop``."""
         self._timer = loop.call_later(FIRST_AFTER_S, self._tick, loop)
 
     def stop(self) -> None:
-        """Expire nothing more."""
+        """Stop expiring requests."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -82,7 +82,7 @@ class FastFailure:
             self._timer = loop.call_soon(self._tick, loop) if more else loop.call_later(PERIOD_S, self._tick, loop)
 
     def expire(self) -> bool:
-        """Answer who has to be answered, for about ``SLICE_NS``; True when there is more to do at once."""
+        """Answer overdue requests for about ``SLICE_NS``; return True when more are overdue."""
         until_ns = self._clock.monotonic_ns() + SLICE_NS
         while self._page_cache.is_os_page_cache_busy():
             now_ns = self._clock.monotonic_ns()
@@ -108,7 +108,7 @@ class FastFailure:
     def _answer(
         self, executor: DrainExecutor, tasks: list[Task], now_ns: int, refusal_for: Callable[[int, int], Refusal]
     ) -> None:
-        """Answer ``tasks``, the heads of a queue; ``refusal_for`` gets a wait in ns and the size of the queue behind
+        """Answer ``tasks``, the heads of a queue; ``refusal_for`` takes a task's wait in ns and the queue size behind
         it."""
         self.swept[executor.name] = self.swept.get(executor.name, 0) + len(tasks)
         behind = len(executor.queue) + len(tasks)

@@ -1,7 +1,7 @@
-"""What a put's outcome means to the client: a refusal, or an answer now or later.
+"""The client's view of a put: a refusal, or an answer now or later.
 
 Lives here: ``PutOutcome``, which every processor that writes to the log uses, and ``confirm_topics``, the step before
-an answer speaks of a new topic.
+an answer confirms a message in a new topic.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,16 +23,16 @@ _NOTHING_KNOWN: Final = AppendResult(PutStatus.PUT_OK)
 
 
 class Unsure(Protocol):
-    """Checks that let topics pass which may not be on disk yet; see ``SendChecks``."""
+    """Checks that accept topics before they are on disk; see ``SendChecks``."""
 
     is_unsure: bool
 
     def confirm(self) -> None:
-        """Learn that the topics are on disk."""
+        """Note that the topics are on disk."""
         ...
 
     def forget(self) -> None:
-        """Learn that the topics could not be written."""
+        """Note that the topics could not be written."""
         ...
 
 
@@ -49,9 +49,9 @@ A = TypeVar("A", bound=Asked)
 
 
 def confirm_topics(checks: Unsure, persist_topics: Callable[[], object]) -> None:
-    """Write the topics that passed ``checks`` to disk, before an answer speaks of one that a crash would forget.
+    """Persist the topics that passed ``checks``, before an answer confirms a message whose topic a crash would lose.
 
-    Raises what ``persist_topics`` raises; then the topics are unsure again.
+    If ``persist_topics`` raises, so does this, and the topics stay unsure.
     """
     if checks.is_unsure:
         try:
@@ -65,7 +65,7 @@ def confirm_topics(checks: Unsure, persist_topics: Callable[[], object]) -> None
 class PutOutcome:
     """Refusals and acknowledgements of the requests that write to ``store``. Thread-safe.
 
-    ``refused_by_role`` says why this broker must not store anything now: it is a slave, it was replaced, or it hands
+    ``refused_by_role`` returns why this broker must not store anything now: it is a slave, it was replaced, or it hands
     over to another master.
     """
 
@@ -74,8 +74,8 @@ class PutOutcome:
         self._refused_by_role = refused_by_role
 
     def at_door(self) -> Refusal | None:
-        """Return why no request may enter the queue now: the page cache is busy or no write buffer is free (RocketMQ
-        SendMessageProcessor.rejectRequest), or the role forbids it."""
+        """Return the refusal at admission, or None: the page cache is busy, no write buffer is free (RocketMQ
+        SendMessageProcessor.rejectRequest), or the role forbids stores."""
         store = self._store
         if store.is_os_page_cache_busy():
             return reject_page_cache_busy(store.lock_time_mills())
@@ -84,11 +84,11 @@ class PutOutcome:
         return self._refused_by_role()
 
     def refusal(self, status: PutStatus, result: AppendResult | None = None) -> Refusal:
-        """Return the refusal that ``status`` stands for.
+        """Return the refusal for ``status``.
 
-        ``result`` is what ``append`` returned, where that is known: if it has the same status, the store took nothing.
-        Any other status came while the answer waited: the message is stored (a timeout), or it is unknown whether it
-        is (the log was fenced, or this master was replaced).
+        ``result`` is the return value of ``append``, if known: if it has the same status, nothing was stored. A
+        different status arose while the answer waited: the message is stored (a timeout), or that is unknown (the log
+        was fenced, or this master was replaced).
         """
         if status.is_stored:
             is_slaves = status in (PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.SLAVE_NOT_AVAILABLE)
@@ -119,10 +119,10 @@ class PutOutcome:
         end_offset: int,
         encode: Callable[[A, PutStatus], Buffers],
     ) -> None:
-        """Answer every request of ``asked`` when the log is as safe up to ``end_offset`` as a send's would be.
+        """Answer the requests ``asked`` once the log up to ``end_offset`` is as safe as the settings demand of a send.
 
-        At once, or later in a flush thread. 0: nothing was written, so nothing has to be safe. ``encode`` makes the
-        answer for the status that the store reports.
+        At once, or later in a flush thread. ``end_offset`` 0: nothing was written. ``encode`` makes the answer for the
+        status that the store reports.
         """
         store = self._store
         if end_offset and store.acknowledges_later:

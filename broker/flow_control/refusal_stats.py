@@ -1,11 +1,11 @@
-"""Every refusal of the broker is written down here: counted by cause, and told to the log a few times a second.
+"""Counts every refusal of the broker by cause, and logs samples of them.
 
-Lives here: ``RefusalStats``: totals, the last minute, when it was last; the sampled events.
+Lives here: ``RefusalStats``: totals, the last minute, the time of the last one; the sampled events.
 """
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from pocketmq.common.clock import Clock
@@ -14,27 +14,25 @@ from pocketmq.common.refusals import CLIENTS_OWN
 from pocketmq.remoting.telemetry import RefusalCount
 
 KINDS_MAX: Final = 256
-"""Kinds of refusals kept apart; what is beyond is counted under its cause alone."""
+"""Kinds of refusals counted separately; further ones are counted by cause only."""
 EVENTS_PER_SECOND_MAX: Final = 10
-"""Of one cause; what is above is counted and told with the next event."""
+"""Per cause; further refusals are counted and reported with the next event."""
 MINUTE_S: Final = 60
 _SECOND_NS: Final = 1_000_000_000
 _TAG_CHARACTERS_MAX: Final = 24
 
 
+@dataclass(slots=True)
 class _Kind:
     """Counts of one (cause, code, tag). ``seconds[i]`` counts the second whose number is ``numbers[i]``."""
 
-    __slots__ = ("cause", "code", "last_ms", "numbers", "remark", "seconds", "total")
-
-    def __init__(self, cause: str, code: int) -> None:
-        self.cause = cause
-        self.code = code
-        self.remark = ""
-        self.total = 0
-        self.last_ms = 0
-        self.seconds = [0] * MINUTE_S
-        self.numbers = [0] * MINUTE_S
+    cause: str
+    code: int
+    remark: str = ""
+    total: int = 0
+    last_ms: int = 0
+    seconds: list[int] = field(default_factory=lambda: [0] * MINUTE_S)
+    numbers: list[int] = field(default_factory=lambda: [0] * MINUTE_S)
 
     def count(self, count: int, second: int) -> None:
         at = second % MINUTE_S
@@ -52,7 +50,7 @@ class _Kind:
 
 @dataclass(slots=True)
 class _Watched:
-    """A place that counts its refusals itself; ``seen``: how many of them are counted here."""
+    """A component that counts its own refusals; ``seen``: how many of them are counted here."""
 
     cause: str
     code: int
@@ -61,25 +59,24 @@ class _Watched:
     seen: int
 
 
+@dataclass(slots=True)
 class _Window:
-    """What was told of one cause in the present second, and what was not."""
+    """The refusals of one cause in the current second that were logged, and those left out."""
 
-    __slots__ = ("begin_ns", "code", "left_out", "remark", "told")
-
-    def __init__(self) -> None:
-        self.begin_ns = 0
-        self.told = 0
-        self.left_out = 0
-        self.code = 0
-        self.remark = ""
+    begin_ns: int
+    logged: int = 0
+    left_out: int = 0
+    code: int = 0
+    remark: str = ""
 
 
 class RefusalStats:
-    """Counts refusals and tells the log of them. Thread-safe; ``note`` takes about 2 µs and never blocks on a disk.
+    """Counts and logs refusals. Thread-safe; ``note`` takes about 2 µs and never blocks on a disk.
 
-    Kinds are kept apart by cause, code and RocketMQ's tag (the words in brackets a remark may begin with): three ways
-    lead to ``page_cache_busy``. The remark kept is the latest one. An event is called ``refused_<cause>`` and has the
-    ``count`` it stands for and ``left_out``, the refusals of that cause since the last event that had none.
+    A kind is a cause, a code and RocketMQ's tag (the words in brackets at the start of some remarks):
+    ``page_cache_busy`` has three kinds. Each keeps its latest remark. An event is named ``refused_<cause>``; ``count``
+    is the number of refusals it reports, ``left_out`` the number of that cause since the last event that were not
+    logged.
     """
 
     def __init__(self, clock: Clock, log: EventLog, on_refused: Callable[[str], None] | None = None) -> None:
@@ -106,17 +103,17 @@ class RefusalStats:
         if self._on_refused is not None:
             self._on_refused(cause)
         if left_out >= 0:
-            self._tell(cause, int(code), remark, count, left_out)
+            self._log_event(cause, int(code), remark, count, left_out)
 
     def watch(self, cause: str, code: int, remark: str, counter: Callable[[], int]) -> None:
-        """Count refusals of a place that only has a running total, each time somebody looks (``snapshot``, ``tell``).
+        """Count the refusals of a component that only has a running total, at each ``snapshot`` and ``tell``.
 
-        One place for each cause: the latest replaces the one before.
+        One component per cause: a new one replaces the one before.
         """
         self._watched[cause] = _Watched(cause, code, remark, counter, counter())
 
     def snapshot(self) -> list[RefusalCount]:
-        """Return the counts of every kind there was, the most frequent first. Any thread."""
+        """Return the counts of every kind, the most frequent first. Any thread."""
         self.tell()
         second = self._clock.monotonic_ns() // _SECOND_NS
         with self._lock:
@@ -134,9 +131,9 @@ class RefusalStats:
         return sorted(counts, key=lambda count: -count.total)
 
     def tell(self, *, all_of_them: bool = False) -> None:
-        """Tell the log what was left out in seconds that are over, and look at what is watched. Any thread."""
+        """Log refusals left out in past seconds, and read the counters of ``watch``. Any thread."""
         for watched in list(self._watched.values()):
-            with self._lock:  # two lookers must not count the same refusals
+            with self._lock:  # two threads must not count the same refusals
                 total = watched.counter()
                 new, watched.seen = total - watched.seen, total
             if new > 0:
@@ -149,7 +146,7 @@ class RefusalStats:
                     due.append((cause, window.code, window.remark, window.left_out))
                     window.left_out = 0
         for cause, code, remark, left_out in due:
-            self._tell(cause, code, remark, 0, left_out)
+            self._log_event(cause, code, remark, 0, left_out)
 
     def _kind(self, cause: str, code: int, tag: str) -> _Kind:
         kind = self._kinds.get((cause, code, tag))
@@ -160,16 +157,15 @@ class RefusalStats:
         return kind
 
     def _admit(self, cause: str, code: int, remark: str, count: int, now_ns: int) -> int:
-        """Return -1 when this one is not told, else how many were left out before it."""
+        """Return -1 if this refusal is not to be logged, else how many were left out before it."""
         window = self._windows.get(cause)
         if window is None:
-            window = self._windows[cause] = _Window()
-            window.begin_ns = now_ns
+            window = self._windows[cause] = _Window(now_ns)
         elif now_ns - window.begin_ns >= _SECOND_NS:
             window.begin_ns = now_ns
-            window.told = 0
-        if window.told < EVENTS_PER_SECOND_MAX:
-            window.told += 1
+            window.logged = 0
+        if window.logged < EVENTS_PER_SECOND_MAX:
+            window.logged += 1
             left_out, window.left_out = window.left_out, 0
             return left_out
         window.left_out += count
@@ -177,6 +173,6 @@ class RefusalStats:
         window.remark = remark
         return -1
 
-    def _tell(self, cause: str, code: int, remark: str, count: int, left_out: int) -> None:
+    def _log_event(self, cause: str, code: int, remark: str, count: int, left_out: int) -> None:
         level = self._log.info if cause in CLIENTS_OWN else self._log.warning
         level(f"refused_{cause}", code=code, remark=remark, count=count, left_out=left_out)

@@ -1,18 +1,18 @@
 """Which client of a group may consume which queue in order: the core of the broker's queue locks.
 
-Lives here: ``LockTable`` (RocketMQ RebalanceLockManager): who gets a lock, when it expires, whose commit
-counts, who waits, which locks end with a connection. It does no I/O, reads no clock and takes no lock.
+Lives here: ``LockTable`` (RocketMQ RebalanceLockManager): holders, expiry, waiting clients, and the locks that end with
+a connection. It does no I/O, reads no clock and takes no lock.
 """
 
 import enum
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Generic, NamedTuple, TypeVar
 
 WAITERS_MAX: Final = 16
-"""Clients remembered as waiting for one lock; the others find out when they ask again."""
+"""Clients remembered as waiting for one lock; others learn of a free lock at their next request."""
 FORGET_EXPIRED_NS: Final = 3_600_000_000_000
-"""A lock that nobody wants is forgotten an hour after it has expired (RocketMQ keeps it for ever)."""
+"""A lock that no client requests is forgotten an hour after it expired (RocketMQ keeps it for ever)."""
 
 ConnectionT = TypeVar("ConnectionT", bound=Hashable)
 
@@ -26,22 +26,22 @@ class LockKey(NamedTuple):
 
 
 class Result(enum.Enum):
-    """What became of the wish for a lock."""
+    """The result of a lock request."""
 
     GOT = "got"
-    """Nobody had it."""
+    """The queue was not locked."""
     RENEWED = "renewed"
-    """The caller had it."""
+    """The caller held the lock."""
     TAKEN_OVER = "taken_over"
-    """It had expired."""
+    """Another client's lock had expired."""
     REFUSED = "refused"
-    """Another client has it."""
+    """Another client holds the lock."""
     FULL = "full"
-    """There are as many locks as there may be."""
+    """The table has its maximum number of locks."""
 
 
 class Unlocked(enum.Enum):
-    """What became of an unlock."""
+    """The result of an unlock."""
 
     RELEASED = "released"
     NOT_OWNER = "not_owner"
@@ -75,8 +75,8 @@ class QueueLock(Generic[ConnectionT]):
 
 
 class Granted(NamedTuple, Generic[ConnectionT]):
-    """The answer to one wish. ``lock`` is a copy of what is in the table now (None: FULL); ``old_client_id``: whose it
-    was, of one taken over."""
+    """The answer for one queue. ``lock`` is a copy of the lock in the table (None: FULL); ``old_client_id``: the former
+    holder of a lock that was taken over."""
 
     key: LockKey
     result: Result
@@ -85,33 +85,35 @@ class Granted(NamedTuple, Generic[ConnectionT]):
 
 
 class Released(NamedTuple, Generic[ConnectionT]):
-    """A lock that ended otherwise than by its holder's wish, or that expired while others waited for it."""
+    """A lock that ended without its holder's request, or that expired while others waited for it."""
 
     lock: QueueLock[ConnectionT]
     why: str
-    """``disconnected`` (gone from the table) or ``expired`` (still there, to be taken over)."""
+    """``disconnected`` (removed from the table) or ``expired`` (still in it, free to be taken over)."""
 
 
+@dataclass(slots=True, eq=False)
 class LockTable(Generic[ConnectionT]):
-    """Group, topic, queue → lock. Not thread-safe; times are given, monotonic, and never go back.
+    """Group, topic, queue → lock. Not thread-safe; times are arguments, monotonic, and never go back.
 
-    A lock belongs to a client until it unlocks, or until ``max_live_ns`` after its last renewal; from then on whoever
-    asks gets it. Each time a lock is given (not renewed) it has a token above all before. Holds: at most ``locks_max``
-    locks; each remembers at most ``WAITERS_MAX`` waiters.
+    A lock belongs to a client until it unlocks, or until ``max_live_ns`` after its last renewal; after that, the next
+    client that requests it gets it. Each new lock (not a renewal) has a token above all before. Holds: at most
+    ``locks_max`` locks; each remembers at most ``WAITERS_MAX`` waiters.
     """
 
-    def __init__(self, max_live_ns: int, locks_max: int, next_token: Callable[[], int]) -> None:
-        """``next_token`` returns a number above all it has returned before."""
-        assert max_live_ns > 0
-        assert locks_max > 0
-        self.max_live_ns = max_live_ns
-        self._locks_max = locks_max
-        self._next_token = next_token
-        self._groups: dict[str, dict[LockKey, QueueLock[ConnectionT]]] = {}
-        self._count = 0
-        self._of_connection: dict[ConnectionT, dict[LockKey, None]] = {}
-        self._leaving: dict[LockKey, None] = {}  # with release_at_ns
-        self._awaited: dict[LockKey, None] = {}  # with waiters, not yet told that it expired
+    max_live_ns: int
+    locks_max: int
+    next_token: Callable[[], int]
+    """Returns a number above all that it returned before."""
+    _groups: dict[str, dict[LockKey, QueueLock[ConnectionT]]] = field(init=False, default_factory=dict)
+    _count: int = field(init=False, default=0)
+    _of_connection: dict[ConnectionT, dict[LockKey, None]] = field(init=False, default_factory=dict)
+    _leaving: dict[LockKey, None] = field(init=False, default_factory=dict)  # with release_at_ns
+    _awaited: dict[LockKey, None] = field(init=False, default_factory=dict)  # with waiters; expiry not yet reported
+
+    def __post_init__(self) -> None:
+        assert self.max_live_ns > 0
+        assert self.locks_max > 0
 
     def __len__(self) -> int:
         return self._count
@@ -128,13 +130,13 @@ class LockTable(Generic[ConnectionT]):
         *,
         watches_connection: bool = False,
     ) -> list[Granted[ConnectionT]]:
-        """Lock or renew each (topic, queue id) that may be had; return the result of each, in order."""
+        """Lock or renew each (topic, queue id) that is free or the client's; return the result of each, in order."""
         results: list[Granted[ConnectionT]] = []
         for topic, queue_id in queues:
             key = LockKey(group, topic, queue_id)
             held = self._find(key)
             if held is None:
-                if self._count >= self._locks_max and not self.forget_expired(now_ns):
+                if self._count >= self.locks_max and not self.forget_expired(now_ns):
                     results.append(Granted(key, Result.FULL, None))
                     continue
                 lock = self._add(key, client_id, connection, watches_connection, now_ns)
@@ -144,7 +146,9 @@ class LockTable(Generic[ConnectionT]):
                 self._remove(held)
                 waiters.pop(client_id, None)
                 lock = self._add(key, client_id, connection, watches_connection, now_ns)
-                self._keep_waiters(lock, waiters)
+                if waiters:  # clients that waited for the last holder now wait for this one
+                    lock.waiters = waiters
+                    self._awaited[key] = None
                 results.append(Granted(key, Result.TAKEN_OVER, _copy(lock), old_client_id))
             elif held.client_id == client_id:
                 self._renew(held, connection, watches_connection, now_ns)
@@ -157,7 +161,7 @@ class LockTable(Generic[ConnectionT]):
     def unlock(
         self, group: str, client_id: str, queues: Iterable[tuple[str, int]]
     ) -> list[tuple[LockKey, Unlocked, QueueLock[ConnectionT] | None]]:
-        """Give back what ``client_id`` holds of these, expired or not; return (key, what became of it, the lock)."""
+        """Release the locks that ``client_id`` holds here, expired or not; return (key, result, lock) of each queue."""
         results: list[tuple[LockKey, Unlocked, QueueLock[ConnectionT] | None]] = []
         has_group = group in self._groups
         for topic, queue_id in queues:
@@ -183,11 +187,11 @@ class LockTable(Generic[ConnectionT]):
     # ---- connections and time --------------------------------------------------------------------------------------
 
     def connection_closed(self, connection: ConnectionT, now_ns: int, grace_ns: int, *, all_clients: bool) -> int:
-        """Let the locks that were renewed last on this connection end in ``grace_ns``, unless they are renewed on
-        another until then; return how many.
+        """Let the locks last renewed on this connection end in ``grace_ns``, unless they are renewed on another one
+        before; return how many.
 
-        Without ``all_clients`` only those of clients that watch their connection: another one goes on consuming while
-        it connects again (RocketMQ's clients do).
+        Without ``all_clients``, only locks of clients that watch their connection: other clients (RocketMQ's) continue
+        to consume while they reconnect.
         """
         leaving = 0
         for key in list(self._of_connection.get(connection, ())):
@@ -200,7 +204,7 @@ class LockTable(Generic[ConnectionT]):
         return leaving
 
     def due(self, now_ns: int) -> list[Released[ConnectionT]]:
-        """End the locks whose grace is over; name those that expired while somebody waited, once."""
+        """End the locks whose grace period is over; also return, once, locks that expired while clients waited."""
         released: list[Released[ConnectionT]] = []
         for key in list(self._leaving):
             held = self._find(key)
@@ -218,7 +222,7 @@ class LockTable(Generic[ConnectionT]):
         return released
 
     def next_due_ns(self) -> int | None:
-        """Return when ``due`` has something to do, or None."""
+        """Return when ``due`` must run next, or None."""
         times = [self._lock(key).release_at_ns or 0 for key in self._leaving]
         times += [self._lock(key).renewed_ns + self.max_live_ns + 1 for key in self._awaited]
         return min(times, default=None)
@@ -232,7 +236,7 @@ class LockTable(Generic[ConnectionT]):
         return len(old)
 
     def is_expired(self, lock: QueueLock[ConnectionT], now_ns: int) -> bool:
-        """Tell whether anybody may take the lock now."""
+        """Return whether another client may take the lock now."""
         return now_ns - lock.renewed_ns > self.max_live_ns
 
     # ---- questions -------------------------------------------------------------------------------------------------
@@ -243,17 +247,17 @@ class LockTable(Generic[ConnectionT]):
         return None if held is None else _copy(held)
 
     def locks(self, group: str = "", topic: str = "") -> list[QueueLock[ConnectionT]]:
-        """Return copies of the locks, of one group or topic if named, in order."""
+        """Return copies of the locks in order; only those of ``group`` and ``topic``, if given."""
         groups = self._groups.values() if not group else [self._groups.get(group, {})]
         found = [held for locks in groups for held in locks.values() if not topic or held.key.topic == topic]
         return [_copy(held) for held in sorted(found, key=lambda held: held.key)]
 
     def has_group(self, group: str) -> bool:
-        """Tell whether there is any lock of the group; may be asked without the owner's lock."""
+        """Return whether the group has any lock; may be called without the owner's mutex."""
         return group in self._groups
 
     def holds_any(self, group: str, now_ns: int) -> bool:
-        """Tell whether a client of the group holds a lock that has not expired (5.3 isLockAllExpired, negated)."""
+        """Return whether a client of the group holds an unexpired lock (5.3 isLockAllExpired, negated)."""
         return any(not self.is_expired(held, now_ns) for held in self._groups.get(group, {}).values())
 
     # ---- inside ----------------------------------------------------------------------------------------------------
@@ -268,11 +272,11 @@ class LockTable(Generic[ConnectionT]):
     def _add(
         self, key: LockKey, client_id: str, connection: ConnectionT, watches_connection: bool, now_ns: int
     ) -> QueueLock[ConnectionT]:
-        lock = QueueLock(key, client_id, connection, watches_connection, self._next_token(), now_ns, now_ns)
+        lock = QueueLock(key, client_id, connection, watches_connection, self.next_token(), now_ns, now_ns)
         self._groups.setdefault(key.group, {})[key] = lock
         self._count += 1
         self._of_connection.setdefault(connection, {})[key] = None
-        assert self._count <= self._locks_max
+        assert self._count <= self.locks_max
         return lock
 
     def _renew(
@@ -299,12 +303,6 @@ class LockTable(Generic[ConnectionT]):
             held.waiters[client_id] = Waiter(connection, now_ns, now_ns)
         self._awaited[held.key] = None
 
-    def _keep_waiters(self, lock: QueueLock[ConnectionT], waiters: dict[str, Waiter[ConnectionT]]) -> None:
-        """Let those who waited for the last holder wait for this one."""
-        if waiters:
-            lock.waiters = waiters
-            self._awaited[lock.key] = None
-
     def _leave_connection(self, held: QueueLock[ConnectionT]) -> None:
         keys = self._of_connection[held.connection]
         del keys[held.key]
@@ -324,18 +322,4 @@ class LockTable(Generic[ConnectionT]):
 
 
 def _copy(lock: QueueLock[ConnectionT]) -> QueueLock[ConnectionT]:
-    waiters = {
-        client_id: Waiter(each.connection, each.first_ns, each.last_ns, each.refusals)
-        for client_id, each in lock.waiters.items()
-    }
-    return QueueLock(
-        lock.key,
-        lock.client_id,
-        lock.connection,
-        lock.watches_connection,
-        lock.token,
-        lock.acquired_ns,
-        lock.renewed_ns,
-        lock.release_at_ns,
-        waiters,
-    )
+    return replace(lock, waiters={client_id: replace(each) for client_id, each in lock.waiters.items()})

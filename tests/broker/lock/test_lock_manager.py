@@ -194,7 +194,7 @@ def test_an_instance_that_lost_its_lock_cannot_commit() -> None:
     world.commit(world.a, old)  # expired, but nobody has taken it
     new = world.lock("b").lock.token
     with pytest.raises(
-        CommitFenced, match=rf"token {old} is over; b holds the queue since 0 ms with token {new}"
+        CommitFenced, match=rf"token {old} is over; b has held the queue for 0 ms with token {new}"
     ) as it:
         world.commit(world.a, old)
     assert it.value.cause is Cause.FENCED
@@ -214,7 +214,7 @@ def test_commits_without_a_token_count_unless_another_member_has_the_lock() -> N
     world.lock("a", watches=False)
     world.commit(world.a)
     world.commit(tool)
-    with pytest.raises(CommitFenced, match="no fencing token; a holds"):
+    with pytest.raises(CommitFenced, match="no fencing token; a has held"):
         world.commit(world.b)
     assert not world.locks.allows_commit("g", "T", 0, world.b)
     world.commit(world.b, group="other")

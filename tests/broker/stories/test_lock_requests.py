@@ -112,7 +112,7 @@ async def test_a_lock_that_is_not_renewed_goes_to_the_next(harness: Harness) -> 
     refused = await commit(old, 0, old_token)
     assert refused.code == ResponseCode.NO_PERMISSION
     assert refused.extra["cause"] == "fenced"
-    assert "new holds the queue since" in refused.remark
+    assert "new has held the queue for" in refused.remark
     assert await committed(new) == 1
 
 
