@@ -1,7 +1,7 @@
 """Halves of transactions in a native append: plain records become half messages.
 
-Lives here: ``NativeHalves``: checked plain records get the half topic and the properties that make them half messages,
-by joining bytes; each half noted once it is stored.
+Lives here: ``NativeHalves``: gives checked plain records the half topic and the properties of half messages, by joining
+bytes; registers each half once it is stored.
 """
 
 import struct
@@ -53,9 +53,9 @@ class NativeHalves:
         return self._plan.refusal()
 
     def convert(self, batch: SendBatch, drain: Drain) -> SendBatch | None:
-        """Return the part with its plain records made half messages; None when nothing is left of it.
+        """Return the batch with its plain records made half messages; None if every frame was refused.
 
-        A frame with a record whose properties grow too long is refused as a whole.
+        A frame is refused as a whole if the properties of a record become too long.
         """
         group = batch.group
         groups: list[str] = [""] * len(group.sections)
@@ -142,7 +142,7 @@ class NativeHalves:
         return kept, group.select(positions) if kept else group
 
     def _stored(self, sends: list[PlannedSend], records: list[bytes], result: AppendResult) -> None:
-        """Note every half, and where each of them is for the answer."""
+        """Register every half, and note their places for the answer."""
         each = iter(records)
         halves: list[Half] = []
         store_ms = result.store_timestamp

@@ -1,4 +1,4 @@
-"""SEND_MESSAGE, its V2 form and the batch: messages that the broker encodes itself.
+"""SEND_MESSAGE, its V2 form and the batch: messages that the broker encodes.
 
 Lives here: ``RocketMQSend``: checks of one request, the batch body, the records, the response.
 """
@@ -16,7 +16,7 @@ from pocketmq.broker.send.send_batch import Appended, SendBatch
 from pocketmq.broker.send.send_checks import SendChecks
 from pocketmq.broker.transaction.transaction_plan import HalfPlan, is_half
 from pocketmq.broker.transaction.transaction_table import Half
-from pocketmq.common.errors import Cause, MessageIllegal
+from pocketmq.common.errors import MessageIllegal
 from pocketmq.common.message_id import offset_msg_id
 from pocketmq.common.record import (
     CLUSTER,
@@ -37,7 +37,7 @@ from pocketmq.common.record_group import GroupSection, RecordGroup, RecordMeta, 
 from pocketmq.common.redelivery import forget_delay
 from pocketmq.common.refusals import MESSAGE_ILLEGAL
 from pocketmq.common.topics import is_retry_topic
-from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.frame import Buffer
 from pocketmq.remoting.protocol.send import SendMessageResponseHeader
 
@@ -92,57 +92,30 @@ def decode_batch(body: Buffer) -> list[BatchItem]:
     return items
 
 
+@dataclass(slots=True, eq=False)
 class RocketMQSend:
     """One checked SEND_MESSAGE or batch; one section of a group.
 
-    ``topic`` and ``queue_id`` say where it is stored, ``asked_queue_id`` which queue the answer names: that of the
-    message, also while it waits elsewhere for its time (RocketMQ).
+    ``topic`` and ``queue_id`` say where it is stored; ``asked_queue_id`` is the queue in the answer: that of the
+    message, even while it waits elsewhere for its time (RocketMQ).
     """
 
-    __slots__ = (
-        "asked_queue_id",
-        "config",
-        "half",
-        "metas",
-        "offset_ids_host",
-        "position",
-        "queue_id",
-        "records",
-        "size_bytes",
-        "task",
-        "topic",
-        "wait",
-    )
-
-    def __init__(
-        self,
-        task: Task,
-        topic: str,
-        queue_id: int,
-        wait: bool,
-        records: list[bytes],
-        metas: list[RecordMeta],
-        store_host: bytes,
-        config: BrokerConfig,
-        asked_queue_id: int,
-        half: Half | None = None,
-    ) -> None:
-        """``half``: what is known of it, if it is half of a transaction."""
-        self.asked_queue_id = asked_queue_id
-        self.half = half
-        self.config = config
-        self.task = task
-        self.topic = topic
-        self.queue_id = queue_id
-        self.wait = wait
-        self.records = records
-        self.metas = metas
-        self.offset_ids_host = store_host
-        self.size_bytes = sum(map(len, records))
-        self.position = 0
+    task: Task
+    topic: str
+    queue_id: int
+    wait: bool
+    records: list[bytes]
+    metas: list[RecordMeta]
+    size_bytes: int
+    offset_ids_host: bytes
+    config: BrokerConfig
+    asked_queue_id: int
+    half: Half | None = None
+    """Its entry in the table of transactions, if it is half of one."""
+    position: int = 0
 
     def shift(self, sections: int) -> None:
-        """Note that ``sections`` sections of other runs precede."""
+        """Move its section behind ``sections`` sections of other runs."""
         self.position += sections
 
     def encode(self, appended: Appended) -> Buffers:
@@ -210,7 +183,7 @@ class RocketMQSends:
         verdict = self._checks.check(topic, queue_id, header.default_topic, header.default_topic_queue_nums)
         if isinstance(verdict, Refusal):
             raise NotStored(verdict)
-        if queue_id < 0:  # any queue: RocketMQ draws one at random
+        if queue_id < 0:  # any queue: RocketMQ chooses one at random
             self._random_queue += 1
             queue_id = self._random_queue % max(1, verdict.write_queue_nums)
         if len(header.properties) > PROPERTIES_BYTES_MAX:
@@ -222,7 +195,7 @@ class RocketMQSends:
         asked_queue_id = queue_id
         if is_dead:
             forget_delay(items[0].properties)
-        elif is_retry_topic(topic):  # a copy of a delivered timed message still says when that was due
+        elif is_retry_topic(topic):  # a copy of a delivered timed message still has its due time
             items[0].properties.pop(TIMER_OUT_MS, None)
         half: Half | None = None
         if not batch and is_half(header.sys_flag, shared):
@@ -260,11 +233,11 @@ class RocketMQSends:
                 )
             )
             metas.append(record_meta(topic, queue_id, sys_flag, item.properties))
-        host, config = self._store_host, self._config
-        return RocketMQSend(task, topic, queue_id, wait, records, metas, host, config, asked_queue_id, half)
+        host, config, size_bytes = self._store_host, self._config, sum(map(len, records))
+        return RocketMQSend(task, topic, queue_id, wait, records, metas, size_bytes, host, config, asked_queue_id, half)
 
     def _check_kind(self, topic: str, header: Any, batch: bool) -> None:
-        """Refuse the kinds of messages that this broker does not store yet, or that a batch cannot hold."""
+        """Refuse messages that a batch cannot hold."""
         if batch and header.sys_flag & TRANSACTION_MASK:
             raise _illegal("a batch cannot hold transactional messages: send each by itself")
         if batch and is_retry_topic(topic):
@@ -302,8 +275,3 @@ class RocketMQSends:
 
 def _illegal(why: str) -> MessageIllegal:
     return MessageIllegal(MESSAGE_ILLEGAL.template, why=why)
-
-
-def _later(what: str) -> NotStored:
-    text = f"{what} is not supported by this version of the broker"
-    return NotStored(Refusal(int(ResponseCode.MESSAGE_ILLEGAL), text, Cause.BAD_REQUEST))

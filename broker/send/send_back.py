@@ -1,9 +1,10 @@
-"""CONSUMER_SEND_MSG_BACK: a consumer did not finish a message and wants it later.
+"""CONSUMER_SEND_MSG_BACK: a consumer did not finish a message and wants it again later.
 
-Lives here: ``SendBacks``: from the place of a message in the log to its copy in the group's retry topic (delayed by
-attempt) or in its dead-letter topic, RocketMQ's answer (docs/rocketmq.md, "Retry topics and dead letters").
+Lives here: ``SendBacks``: from the offset of a message in the log to its copy in the group's retry topic (delayed by
+attempt) or dead-letter topic; RocketMQ's answer (docs/rocketmq.md, "Retry topics and dead letters").
 """
 
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pocketmq.broker.config import BrokerConfig
@@ -30,18 +31,11 @@ _STATUS_NAMES: Final = {status.code: status.name for status in reversed(PutStatu
 
 def send_back_refusal(refusal: Refusal, status: PutStatus) -> Refusal:
     """Return RocketMQ's answer to a send-back whose put failed: code 1 and the name of the status."""
-    return Refusal(
-        int(ResponseCode.SYSTEM_ERROR),
-        status.name,
-        refusal.cause,
-        refusal.stored,
-        refusal.retry_after_ms,
-        refusal.stages,
-    )
+    return replace(refusal, code=int(ResponseCode.SYSTEM_ERROR), remark=status.name)
 
 
 class SentBack(RocketMQSend):
-    """One copy on its way into the log; nobody waits for its flush, as RocketMQ stores it with WAIT=false."""
+    """One copy on its way into the log; it does not wait for the flush: RocketMQ stores it with WAIT=false."""
 
     __slots__ = ("counters", "is_dead")
     counters: BrokerCounters
@@ -56,40 +50,32 @@ class SentBack(RocketMQSend):
         return encode_answer(self.task.request)
 
 
+@dataclass(slots=True, eq=False)
 class SendBacks:
     """Turns send-backs into records. Belongs to one worker thread at a time."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: MessageStore,
-        checks: SendChecks,
-        retries: RetryTopics,
-        delays: DelayPlan,
-        counters: BrokerCounters,
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._checks = checks
-        self._retries = retries
-        self._delays = delays
-        self._counters = counters
+    config: BrokerConfig
+    store: MessageStore
+    checks: SendChecks
+    retries: RetryTopics
+    delays: DelayPlan
+    counters: BrokerCounters
 
     def plan(self, task: Task) -> SentBack:
         """Read the message and make its copy; raises ``NotStored`` or ``MessageIllegal``.
 
-        The message is read from the log: what the client says about it (topic, id) is not needed, and not believed.
+        The message is read from the log: the topic and id in the request are neither needed nor trusted.
         """
         header: Any = task.request.header
-        group = _accepted(self._retries.group(header.group))
-        original = self._look(header.offset)
+        group = _accepted(self.retries.group(header.group))
+        original = self._read(header.offset)
         max_times = group.retry_max_times if header.max_reconsume_times is None else header.max_reconsume_times
         is_dead = header.delay_level < 0 or original.reconsume_times >= max_times or group.retry_queue_nums <= 0
         if is_dead:
-            topic, queue_id = _accepted(self._retries.dead_letter_queue(header.group))
+            topic, queue_id = _accepted(self.retries.dead_letter_queue(header.group))
         else:
-            topic, queue_id = _accepted(self._retries.retry_queue(group, header.unit_mode))
-        _accepted(self._checks.check(topic, queue_id))
+            topic, queue_id = _accepted(self.retries.retry_queue(group, header.unit_mode))
+        _accepted(self.checks.check(topic, queue_id))
         properties = decode_properties(original.properties)
         prepare_copy(properties, original.topic, offset_msg_id(original.store_host, original.physical_offset))
         properties[WAIT] = "false"
@@ -99,19 +85,19 @@ class SendBacks:
         asked_queue_id = queue_id
         if not is_dead:
             properties[DELAY] = str(header.delay_level or FIRST_RETRY_LEVEL + original.reconsume_times)
-            waits = _accepted(self._delays.plan(topic, queue_id, properties))
+            waits = _accepted(self.delays.plan(topic, queue_id, properties))
             if waits is not None:
                 topic, queue_id = waits
         send = self._copy(task, original, topic, queue_id, properties, asked_queue_id)
         send.is_dead = is_dead
-        send.counters = self._counters
+        send.counters = self.counters
         return send
 
-    def _look(self, offset: int) -> Record:
-        record = self._store.read_record(offset) if offset >= 0 else None
+    def _read(self, offset: int) -> Record:
+        record = self.store.read_record(offset) if offset >= 0 else None
         if record is not None:
             original = decode_record(record)
-            if not is_send_forbidden(original.topic):  # no consumer gets messages of those
+            if not is_send_forbidden(original.topic):  # consumers do not get messages of such topics
                 return original
         text = f"look message by offset failed, {offset}"
         raise NotStored(Refusal(int(ResponseCode.SYSTEM_ERROR), text, Cause.BAD_REQUEST))
@@ -130,7 +116,7 @@ class SendBacks:
         except MessageIllegal:
             if LAST_ERROR not in properties:
                 raise
-            del properties[LAST_ERROR]  # the message counts, not our remark on it
+            del properties[LAST_ERROR]  # the message matters more than the error text
             encoded = encode_properties(properties)
         sys_flag = original.sys_flag & ~HOSTS_V6_MASK
         record = encode_record(
@@ -142,17 +128,16 @@ class SendBacks:
             sys_flag=sys_flag,
             born_timestamp=original.born_timestamp,
             born_host=original.born_host,
-            store_host=self._store.store_host,
+            store_host=self.store.store_host,
             reconsume_times=min(original.reconsume_times + 1, 0x7FFF_FFFF),
         )
         meta = record_meta(topic, queue_id, sys_flag, properties)
-        return SentBack(
-            task, topic, queue_id, False, [record], [meta], self._store.store_host, self._config, asked_queue_id
-        )
+        host, config, size_bytes = self.store.store_host, self.config, len(record)
+        return SentBack(task, topic, queue_id, False, [record], [meta], size_bytes, host, config, asked_queue_id)
 
 
 def _accepted(verdict: Any) -> Any:
-    """Return ``verdict`` unless it is a refusal; raise that."""
+    """Return ``verdict``, or raise ``NotStored`` if it is a refusal."""
     if isinstance(verdict, Refusal):
         raise NotStored(verdict)
     return verdict

@@ -1,7 +1,7 @@
 """A send on its way through one append.
 
-Lives here: ``PlannedSend``, one request with the sections that became part of a group; ``SendBatch``, a run of requests
-that were checked together; the result of the append as the answers need it.
+Lives here: ``PlannedSend``, one request with its sections in a group; ``SendBatch``, a run of requests that were
+checked together; ``Appended``, the result of the append as the answers need it.
 """
 
 from collections.abc import Callable
@@ -15,8 +15,7 @@ from pocketmq.store.append_result import AppendResult
 
 @dataclass(slots=True)
 class Appended:
-    """What became of a group that is in the log. ``code`` (0, 10, 11 or 12) and ``remark`` hold for each of its
-    sections."""
+    """The result of storing a group. ``code`` (0, 10, 11 or 12) and ``remark`` hold for each of its sections."""
 
     code: int
     remark: str
@@ -31,10 +30,10 @@ class PlannedSend(Protocol):
 
     task: Task
     wait: bool
-    """Whether the sender wants the flush (RocketMQ's WAIT property)."""
+    """Whether the sender waits for the flush (RocketMQ's WAIT property)."""
 
     def shift(self, sections: int) -> None:
-        """Note that ``sections`` sections of other runs precede those of this request's run."""
+        """Move this request's sections behind ``sections`` sections of other runs."""
         ...
 
     def encode(self, appended: Appended) -> Buffers:
@@ -49,4 +48,4 @@ class SendBatch:
     sends: list[PlannedSend]
     group: RecordGroup
     stored: Callable[[AppendResult], None] | None = None
-    """Called when the group is in the log, before anybody is answered."""
+    """Called when the group is in the log, before any answer."""

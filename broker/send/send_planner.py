@@ -1,8 +1,10 @@
-"""From drained requests to groups of records: what one send thread does before it needs the store.
+"""From drained requests to groups of records: the part of a send before the store.
 
-Lives here: ``SendPlanner``: runs of native and RocketMQ sends in the order of the drain, refusals of those that cannot
-be stored, groups no larger than the store takes.
+Lives here: ``SendPlanner``: runs of native and RocketMQ sends in the order of the drain, refusals of bad requests,
+groups no larger than the store takes.
 """
+
+from dataclasses import dataclass
 
 from pocketmq.broker.flow_control.busy_answers import QUEUE_WAIT
 from pocketmq.broker.flow_control.refusal_stats import RefusalStats
@@ -17,27 +19,18 @@ from pocketmq.common.errors import PocketMQError, Stored
 from pocketmq.remoting.codes import RequestCode
 
 
+@dataclass(slots=True, eq=False)
 class SendPlanner:
-    """Turns a drain into batches, grouped by append. It keeps caches, so it belongs to one thread at a time."""
+    """Turns a drain into batches, grouped by append. It has caches, so it belongs to one thread at a time."""
 
-    def __init__(
-        self,
-        native: NativeAppend,
-        rocketmq: RocketMQSends,
-        halves: NativeHalves,
-        checks: SendChecks,
-        group_bytes_max: int,
-        refusals: RefusalStats,
-        send_backs: SendBacks,
-    ) -> None:
-        """``checks`` are those that ``native``, ``rocketmq`` and ``send_backs`` ask."""
-        self._send_backs = send_backs
-        self.checks = checks
-        self._native = native
-        self._rocketmq = rocketmq
-        self._halves = halves
-        self._group_bytes_max = group_bytes_max
-        self._refusals = refusals
+    native: NativeAppend
+    rocketmq: RocketMQSends
+    halves: NativeHalves
+    checks: SendChecks
+    """Those that ``native``, ``rocketmq`` and ``send_backs`` use."""
+    group_bytes_max: int
+    refusals: RefusalStats
+    send_backs: SendBacks
 
     def plan(self, drain: Drain, started_ns: int) -> list[list[SendBatch]]:
         """Return the batches in order, joined up to the largest group the store takes.
@@ -45,19 +38,19 @@ class SendPlanner:
         Requests without one good record are answered here. ``started_ns``: when the drain began.
         """
         appends: list[list[SendBatch]] = []
-        size_bytes = self._group_bytes_max + 1
+        size_bytes = self.group_bytes_max + 1
         for batch in self._batches(drain, started_ns):
             size_bytes += batch.group.size_bytes
-            if size_bytes > self._group_bytes_max:
+            if size_bytes > self.group_bytes_max:
                 appends.append([])
                 size_bytes = batch.group.size_bytes
             appends[-1].append(batch)
         return appends
 
     def _batches(self, drain: Drain, started_ns: int) -> list[SendBatch]:
-        """Return runs of native and of RocketMQ sends, each checked and made into a group, in the order of the drain.
+        """Return runs of native and of RocketMQ sends, each checked and made a group, in the order of the drain.
 
-        A run ends where the kind changes, or where it would pass the largest group the store takes.
+        A run ends where the kind changes, or before it exceeds the largest group the store takes.
         """
         batches: list[SendBatch] = []
         native_run: list[NativeSend] = []
@@ -66,18 +59,18 @@ class SendPlanner:
 
         def end_run() -> None:
             if native_run:
-                batch = self._native.check(list(native_run), drain)
+                batch = self.native.check(list(native_run), drain)
                 if batch is not None and native_run[0].half:
-                    batch = self._halves.convert(batch, drain)
+                    batch = self.halves.convert(batch, drain)
                 if batch is not None:
                     batches.append(batch)
                 for send in native_run:
-                    if send.verdicts:  # also where other sections of the frame go on
+                    if send.verdicts:  # even if other sections of the frame are good
                         for refusal in send.kinds_refused():
-                            self._refusals.note(refusal.cause.value, refusal.code, refusal.remark)
+                            self.refusals.note(refusal.cause.value, refusal.code, refusal.remark)
                 native_run.clear()
             if rocketmq_run:
-                batches.append(self._rocketmq.check(list(rocketmq_run)))
+                batches.append(self.rocketmq.check(list(rocketmq_run)))
                 rocketmq_run.clear()
 
         for task in drain.tasks:
@@ -93,7 +86,7 @@ class SendPlanner:
                 continue
             run_bytes += send.size_bytes
             if (
-                run_bytes > self._group_bytes_max
+                run_bytes > self.group_bytes_max
                 or (rocketmq_run if is_native else native_run)
                 or (native_run and isinstance(send, NativeSend) and native_run[0].half != send.half)
             ):
@@ -107,18 +100,18 @@ class SendPlanner:
         return batches
 
     def _plan_native(self, task: Task) -> NativeSend:
-        send = self._native.plan(task)
+        send = self.native.plan(task)
         if send.half:
-            refusal = self._halves.refusal(send)
+            refusal = self.halves.refusal(send)
             if refusal is not None:
                 raise NotStored(refusal)
         return send
 
     def _plan_rocketmq(self, task: Task) -> RocketMQSend:
-        if task.request.code == RequestCode.CONSUMER_SEND_MSG_BACK:  # waits and is refused with the sends
-            return self._send_backs.plan(task)
-        return self._rocketmq.plan(task)
+        if task.request.code == RequestCode.CONSUMER_SEND_MSG_BACK:  # it shares the queue and the refusals of sends
+            return self.send_backs.plan(task)
+        return self.rocketmq.plan(task)
 
     def _refuse(self, drain: Drain, task: Task, refusal: Refusal, started_ns: int) -> None:
-        self._refusals.note(refusal.cause.value, refusal.code, refusal.remark)
+        self.refusals.note(refusal.cause.value, refusal.code, refusal.remark)
         drain.refuse(task, refusal.with_stages(((QUEUE_WAIT, started_ns - task.created_ns),)))

@@ -1,4 +1,4 @@
-"""Sends: everything drained together becomes one group and one append.
+"""Sends: requests drained together become one group and one append.
 
 Lives here: ``SendProcessor``: the refusal at admission, topics persisted before the first answer, the append, the wait
 for the flush, the answers.
@@ -32,8 +32,8 @@ _APPEND: Final = int(Stage.APPEND)
 class SendProcessor:
     """Serves codes 10, 310, 320, 36 and the native append.
 
-    With one planner one worker thread may call ``process``, and the log has the order of the queue; with two planners
-    two threads may: then sends of two drains enter the log in either order, as with RocketMQ's larger send pool.
+    With one planner, one worker thread may call ``process``, and the log keeps the order of the queue. With two
+    planners, two threads may: then two drains enter the log in either order, as with RocketMQ's larger send pool.
     """
 
     def __init__(
@@ -49,14 +49,14 @@ class SendProcessor:
         times: SendTimes | None = None,
         refused_by_role: Callable[[], Refusal | None] | None = None,
     ) -> None:
-        """``persist_topics`` returns when the topics are on disk as they were when it was called. ``times``: where the
-        times of puts are counted, if they are. ``refused_by_role`` says why this broker stores nothing now: it was
-        replaced, or hands over."""
+        """``persist_topics`` returns when the topics are on disk as they were at the call. ``times`` counts the times
+        of puts, if given. ``refused_by_role`` returns why this broker stores nothing now: it was replaced, or hands
+        over."""
         self._times = times
         self._store = store
         self._planners = list(planners)
         self._dispatch_later = len(self._planners) == 1
-        """Whether the executor dispatches what drains leave behind; with two threads the dispatch worker does."""
+        """Whether the executor dispatches after drains; with two threads the dispatch worker does."""
         self._persist_topics = persist_topics
         self._answers = answers
         self._counters = counters
@@ -67,13 +67,13 @@ class SendProcessor:
         is_slave = store.config.broker_role == "SLAVE"
         self._outcome = PutOutcome(store, self._refused_by_role)
         self.reject_request = PutOutcome(store, reject_slave).at_door if is_slave else self._outcome.at_door
-        """The refusal at admission (on a slave as RocketMQ 5.3 does it), or None. Bound here: it costs no call more."""
+        """The refusal at admission (on a slave, RocketMQ 5.3's), or None. Bound here: this saves a call."""
 
     def process(self, drain: Drain) -> None:
-        """Append what was drained, in order, as one group where it fits; answer now or when it is flushed.
+        """Append the drained messages, in order, as one group if they fit; answer now or after the flush.
 
-        What is appended still has to be dispatched: with one thread the executor does so (``follow_up``) when the
-        answers are out.
+        Appended messages still need the dispatch: with one thread the executor runs it (``follow_up``) after the
+        answers.
         """
         started_ns = self._clock.monotonic_ns()
         planner = self._planners.pop()
@@ -102,7 +102,7 @@ class SendProcessor:
             sections += len(batch.group.sections)
             sends += batch.sends
         replaced = self._refused_by_role()
-        if replaced is not None:  # since these were let in
+        if replaced is not None:  # since these were admitted
             self._refuse_all(sends, drain, replaced, drained_ns)
             return
         started_ns = self._clock.monotonic_ns()
@@ -132,7 +132,7 @@ class SendProcessor:
                 self._acknowledge(chosen, result, wait, put_timing)
 
     def _acknowledge(self, sends: list[PlannedSend], result: AppendResult, wait: bool, put_timing: PutTiming) -> None:
-        """Answer ``sends`` when the store says so; its call comes in this thread or in the flush thread, once."""
+        """Answer ``sends`` when the store calls back: once, in this thread or in the flush thread."""
 
         def done(status: PutStatus) -> None:
             self._answer(sends, result, status, put_timing, waited=wait)
@@ -164,14 +164,14 @@ class SendProcessor:
                 continue
             try:
                 answers.append((task.connection, send.encode(appended)))
-            except Exception as error:  # one answer that cannot be encoded must not silence the others
+            except Exception as error:  # one answer that cannot be encoded must not block the others
                 refusal = refusal_of(error, Stored.YES)
                 self._log.error("answer_failed", code=task.request.code, error=refusal.remark)
                 answers.append((task.connection, encode_refusal(task.request, refusal)))
         self._answers.post(answers, timing)
 
     def _refuse_all(self, sends: list[PlannedSend], drain: Drain, refusal: Refusal, drained_ns: int) -> None:
-        """Refuse what did not reach the store."""
+        """Refuse sends that did not reach the store."""
         self._refusals.note(refusal.cause.value, refusal.code, refusal.remark, len(sends))
         for send in sends:
             drain.refuse(send.task, refusal.with_stages(((QUEUE_WAIT, drained_ns - send.task.created_ns),)))
@@ -184,7 +184,7 @@ class SendProcessor:
         drained_ns: int,
         timing: RequestTiming | None = None,
     ) -> None:
-        """Refuse what the store was asked for."""
+        """Refuse sends after the store's answer."""
         self._refusals.note(refusal.cause.value, refusal.code, refusal.remark, len(sends))
         put_stages = tuple(
             (name, took_ns)
