@@ -1,4 +1,4 @@
-"""What consumers ask between pulls: offsets, and who else is in their group.
+"""Requests of consumers between pulls: their offsets and the members of their group.
 
 Lives here: QUERY_CONSUMER_OFFSET, UPDATE_CONSUMER_OFFSET, GET_CONSUMER_LIST_BY_GROUP.
 """
@@ -25,7 +25,7 @@ from pocketmq.store.message_store import MessageStore
 NOT_FOUND_TEXT: Final = "Not found, V3_0_6_SNAPSHOT maybe this consumer group boot first"
 
 CONFLICT_FIELD: Final = "subscription_conflict"
-"""Ours: extra field of the list of members: how their subscriptions differ."""
+"""Ours: an extra field of the member list that says how the members' subscriptions differ."""
 
 
 @dataclass(slots=True, eq=False)
@@ -55,7 +55,7 @@ class ConsumerProcessor(OneByOne):
         header: Any = task.request.header
         check_group_name(header.consumer_group)
         find_queue(self.topics, header.topic, header.queue_id)
-        if self.note_commit is None:  # a slave knows no locks, and may be behind what consumers have read
+        if self.note_commit is None:  # a slave has no locks, and its queues may be behind the consumers
             check_commit(self.store, header.topic, header.queue_id, header.commit_offset)
             token, connection = header.fencing_token, task.connection
             self.locks.check_commit(header.consumer_group, header.topic, header.queue_id, token, connection)
@@ -80,21 +80,18 @@ class ConsumerProcessor(OneByOne):
         return encode_answer(task.request, header=OffsetResponseHeader(offset))
 
     def _starts_at_zero(self, topic: str, queue_id: int) -> bool:
-        """Tell whether a new group begins at offset 0: the queue still has it, and it is recent enough to be in memory.
+        """Return whether a new group starts at offset 0: the queue still has it, recent enough to be in memory.
 
-        RocketMQ's rule (ConsumerManageProcessor); so CONSUME_FROM_LAST_OFFSET begins at 0 on a young topic.
+        RocketMQ's rule (ConsumerManageProcessor); so CONSUME_FROM_LAST_OFFSET starts at 0 on a young topic.
         """
-        if self.store.min_offset(topic, queue_id) > 0:
-            return False
-        return not self.recent.is_on_disk(topic, queue_id, 0)
+        return self.store.min_offset(topic, queue_id) <= 0 and not self.recent.is_on_disk(topic, queue_id, 0)
 
     def _list(self, task: Task) -> Buffers:
         header: Any = task.request.header
         group = self.clients.consumer_group(header.consumer_group)
         ids = [] if group is None else group.client_ids()
-        if not ids:
+        if group is None or not ids:
             text = f"no consumer for this group, {header.consumer_group}"
             return encode_answer(task.request, ResponseCode.SYSTEM_ERROR, remark=text)
-        conflict = group.conflict if group is not None else ""
-        extra = {CONFLICT_FIELD: conflict} if conflict else None  # RocketMQ's clients skip fields they do not know
+        extra = {CONFLICT_FIELD: group.conflict} if group.conflict else None  # RocketMQ's clients skip unknown fields
         return encode_answer(task.request, body=encode_body(ConsumerIdList(consumer_id_list=ids)), extra=extra)

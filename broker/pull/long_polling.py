@@ -1,34 +1,31 @@
 """Pulls that wait for messages.
 
-Lives here: ``PullHolds``, which knows who waits for what and until when. It does no I/O and has no clock: it is fed
-with holds, news of queues, and the time, and returns the holds to run again.
+Lives here: ``PullHolds``, the waiting pulls with their queues and deadlines. It does no I/O and has no clock: its input
+is holds, new ends of queues, and the time; it returns the holds to run again.
 """
 
 from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 TICK_NS: Final = 100_000_000
-"""Holds expire in steps of 100 ms (RocketMQ looks every 5 s)."""
+"""Holds expire in steps of 100 ms (RocketMQ checks every 5 s)."""
 
 
+@dataclass(slots=True, eq=False)
 class Hold:
     """One waiting pull.
 
-    ``queues``: (topic, queue id, offset) for each queue it waits for; news at or below an offset does not wake it.
-    ``owner``: its connection. ``deadline_ns``: monotonic. ``context``: what the caller needs to run it again.
+    ``queues``: (topic, queue id, offset) for each queue it waits for; an end at or below the offset does not wake it.
+    ``owner``: its connection. ``deadline_ns``: monotonic. ``context``: the caller's data for running it again.
     """
 
-    __slots__ = ("context", "deadline_ns", "held", "owner", "queues", "size_bytes")
-
-    def __init__(
-        self, owner: Hashable, queues: list[tuple[str, int, int]], deadline_ns: int, size_bytes: int, context: Any
-    ) -> None:
-        self.owner = owner
-        self.queues = queues
-        self.deadline_ns = deadline_ns
-        self.size_bytes = size_bytes
-        self.context = context
-        self.held = False
+    owner: Hashable
+    queues: list[tuple[str, int, int]]
+    deadline_ns: int
+    size_bytes: int
+    context: Any
+    held: bool = False
 
     @property
     def tick(self) -> int:
@@ -36,35 +33,23 @@ class Hold:
         return -(-self.deadline_ns // TICK_NS)
 
 
+@dataclass(slots=True, eq=False)
 class PullHolds:
     """The table of waiting pulls, by queue, by connection and by deadline.
 
-    Holds: count <= count_max, size_bytes <= size_bytes_max; every hold is in all three tables or in none. A hold that
-    is returned by ``wake``, ``expire`` or ``drop_owner`` is out of the tables; the caller owns it. One thread only (the
-    loop). Deadlines sit in buckets of one tick, so that a hold leaves without a trace, however often its queue has
-    news.
+    Holds: count <= count_max, size_bytes <= size_bytes_max; every hold is in all three tables or in none. A hold
+    returned by ``wake``, ``expire`` or ``drop_owner`` is out of the tables; the caller owns it. One thread only (the
+    loop). Deadlines sit in buckets of one tick, so a hold leaves nothing behind, however often its queue grows.
     """
 
-    __slots__ = (
-        "_buckets",
-        "_by_owner",
-        "_by_queue",
-        "_next_tick",
-        "count",
-        "count_max",
-        "size_bytes",
-        "size_bytes_max",
-    )
-
-    def __init__(self, count_max: int, size_bytes_max: int) -> None:
-        self.count_max = count_max
-        self.size_bytes_max = size_bytes_max
-        self.count = 0
-        self.size_bytes = 0
-        self._by_queue: dict[tuple[str, int], dict[Hold, int]] = {}
-        self._by_owner: dict[Hashable, set[Hold]] = {}
-        self._buckets: dict[int, set[Hold]] = {}
-        self._next_tick = 0
+    count_max: int
+    size_bytes_max: int
+    count: int = field(init=False, default=0)
+    size_bytes: int = field(init=False, default=0)
+    _by_queue: dict[tuple[str, int], dict[Hold, int]] = field(init=False, default_factory=dict)
+    _by_owner: dict[Hashable, set[Hold]] = field(init=False, default_factory=dict)
+    _buckets: dict[int, set[Hold]] = field(init=False, default_factory=dict)
+    _next_tick: int = field(init=False, default=0)
 
     def hold(self, hold: Hold) -> bool:
         """Keep ``hold``; False when the table is full."""
@@ -83,14 +68,14 @@ class PullHolds:
         return True
 
     def wake(self, topic: str, queue_id: int, max_offset: int) -> list[Hold]:
-        """Return those that wait at an offset below ``max_offset`` of this queue."""
+        """Remove and return the holds at an offset below ``max_offset`` of this queue."""
         waiting = self._by_queue.get((topic, queue_id))
         if not waiting:
             return []
         return self._remove([hold for hold, offset in waiting.items() if offset < max_offset])
 
     def expire(self, now_ns: int) -> list[Hold]:
-        """Return those whose deadline has come."""
+        """Remove and return the holds whose deadline has passed."""
         tick = now_ns // TICK_NS
         if not self._buckets or tick < self._next_tick:
             return []
@@ -105,15 +90,15 @@ class PullHolds:
         return self._remove(due)
 
     def drop_owner(self, owner: Hashable) -> list[Hold]:
-        """Return those of a connection that has gone; nobody waits for their answer."""
+        """Remove and return the holds of a closed connection; they need no answer."""
         return self._remove(list(self._by_owner.get(owner, ())))
 
     def remove(self, hold: Hold) -> None:
-        """Take one back."""
+        """Remove one hold."""
         self._remove([hold])
 
     def clear(self) -> list[Hold]:
-        """Return all."""
+        """Remove and return all holds."""
         return self._remove([hold for holds in self._by_owner.values() for hold in holds])
 
     def _remove(self, holds: list[Hold]) -> list[Hold]:

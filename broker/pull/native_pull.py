@@ -33,8 +33,8 @@ _RETRY = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
 class NativePull:
     """Serves the native pull. Thread-safe: it keeps nothing between requests.
 
-    The first queue with messages is read up to ``max_bytes``, at least one message; the others share what is left. The
-    search begins at another queue for each request (its opaque counts), so that a busy queue starves no other.
+    The first queue with messages is read up to ``max_bytes``, at least one message; the others share the rest. Each
+    request starts at another queue (its opaque number selects it), so that a busy queue starves no other.
     """
 
     config: BrokerConfig
@@ -111,7 +111,7 @@ class NativePull:
                     result = get_filtered(
                         self.store, topic, queue_id, offset, wanted, max_messages=rest_messages, max_bytes=rest_bytes
                     )
-            except PocketMQError as error:  # one queue on a sick part of the disk must not silence the others
+            except PocketMQError as error:  # one queue on a bad part of the disk must not block the others
                 failed = error
                 bounds = self.store.min_offset(topic, queue_id), self.store.max_offset(topic, queue_id)
                 results[index] = (_RETRY, offset, *bounds, 0)
@@ -137,12 +137,11 @@ class NativePull:
         )
 
     def _suggest(self, header: Any, results: list[QueueResult]) -> int:
-        """Return where to pull next: one answer for all queues, that of the one furthest behind."""
-        ids = [
+        """Return where to pull next: one broker id for all queues, that of the queue furthest behind."""
+        return max(
             self.advice.suggest(header.consumer_group, topic, queue_id, result[1])
             for (topic, queue_id, _), result in zip(header.queues, results, strict=True)
-        ]
-        return max(ids)
+        )
 
     @staticmethod
     def _encode(

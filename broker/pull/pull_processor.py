@@ -1,4 +1,4 @@
-"""PULL_MESSAGE and LITE_PULL_MESSAGE (what 5.3's lite pull consumer asks), and the processor of every kind of pull.
+"""PULL_MESSAGE and LITE_PULL_MESSAGE (of 5.3's lite pull consumer), and the processor of every kind of pull.
 
 Lives here: ``PullProcessor``: RocketMQ's pull with RocketMQ's limits.
 """
@@ -25,12 +25,12 @@ from pocketmq.remoting.protocol.pull import PullMessageResponseHeader
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.message_store import GetResult, MessageStore
 
-TELL_COMMITS_EVERY_NS = 10_000_000_000
+LOG_COMMITS_EVERY_NS = 10_000_000_000
 
 
 @dataclass(slots=True, eq=False)
 class PullProcessor(OneByOne):
-    """Serves PULL_MESSAGE itself and hands native pulls on. Thread-safe: it keeps nothing between requests."""
+    """Serves PULL_MESSAGE and passes native pulls on. Thread-safe: it keeps nothing between requests."""
 
     config: BrokerConfig
     store_config: StoreConfig
@@ -45,7 +45,7 @@ class PullProcessor(OneByOne):
     counters: BrokerCounters
     clock: Clock
     log: EventLog
-    _tell_commits_from_ns: int = field(init=False, default=0)
+    _log_commits_from_ns: int = field(init=False, default=0)
 
     def serve(self, task: Task, drain: Drain) -> None:
         """Answer, refuse or hold one pull."""
@@ -130,13 +130,13 @@ class PullProcessor(OneByOne):
             drain.answer(task, buffers)
 
     def _commit(self, task: Task, header: Any) -> None:
-        """Commit what a pull says was consumed. One outside of the queue is told; the pull itself is served."""
+        """Commit the offset that a pull carries. One outside the queue is logged; the pull itself is served."""
         try:
             check_commit(self.store, header.topic, header.queue_id, header.commit_offset)
         except CommitOffsetIllegal as error:
             now_ns = self.clock.monotonic_ns()
-            if now_ns >= self._tell_commits_from_ns:  # the client says it with every pull
-                self._tell_commits_from_ns = now_ns + TELL_COMMITS_EVERY_NS
+            if now_ns >= self._log_commits_from_ns:  # the client repeats it in every pull
+                self._log_commits_from_ns = now_ns + LOG_COMMITS_EVERY_NS
                 self.log.warning(
                     "commit_refused", group=header.consumer_group, remote=task.connection.remote, error=str(error)
                 )

@@ -1,4 +1,4 @@
-"""Single messages: by key, and by their place in the log.
+"""Single messages: by key, and by their offset in the log.
 
 Lives here: QUERY_MESSAGE and VIEW_MESSAGE_BY_ID (RocketMQ QueryMessageProcessor).
 """
@@ -12,14 +12,14 @@ from pocketmq.remoting.protocol.pull import QueryMessageResponseHeader
 from pocketmq.store.message_store import MessageStore
 
 UNIQUE_KEY_NUM: Final = 32
-"""Messages at most for a look-up by unique key (RocketMQ defaultQueryMaxNum)."""
+"""Maximum messages for a query by unique key (RocketMQ defaultQueryMaxNum)."""
 QUERY_NUM_MAX: Final = 64
 """RocketMQ maxMsgsNumBatch."""
-INDEX_BEHIND: Final = "; the index is behind, not all messages were looked at"
+INDEX_BEHIND: Final = "; the index is behind, not all messages were searched"
 INDEX_OFF: Final = "; the index of this broker is off"
-"""Ours, behind RocketMQ's text: without the index no key is ever found."""
+"""Our addition to RocketMQ's text: without the index no key is ever found."""
 BODY_BYTES_MAX: Final = 8 << 20
-"""What fits well below the frame limit; a query that finds more says so by finding fewer."""
+"""Well below the frame limit; a query that finds more returns fewer messages."""
 
 
 class QueryProcessor(OneByOne):

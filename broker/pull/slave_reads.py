@@ -1,7 +1,7 @@
-"""Where a consumer should pull next when there are masters and slaves, and what an offset means on a slave.
+"""Which broker a consumer should pull from next, with masters and slaves, and the meaning of an offset on a slave.
 
-Lives here: ``ReadAdvice``; ``RecentMessages``, RocketMQ's guess of what is still in memory, which pulls (smaller
-answers from disk) and a new group's first offset ask too.
+Lives here: ``ReadAdvice``; ``RecentMessages``, RocketMQ's estimate of which messages are still in memory, also used for
+the size of a pull's answer and for a new group's first offset.
 """
 
 from collections.abc import Callable
@@ -19,29 +19,27 @@ _NOT_FOUND: Final = int(ResponseCode.PULL_NOT_FOUND)
 _RETRY: Final = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
 
 
+@dataclass(slots=True, eq=False)
 class RecentMessages:
     """A message is "on disk" when more than ``in_memory_bytes`` of log lie behind it (RocketMQ: RAM times
     ``access_message_in_memory_max_ratio``, 40 %; RocketMQ DefaultMessageStore.checkInDiskByCommitOffset).
     """
 
-    __slots__ = ("_in_memory_bytes", "_store")
-
-    def __init__(self, store: MessageStore, in_memory_bytes: int) -> None:
-        self._store = store
-        self._in_memory_bytes = in_memory_bytes
+    store: MessageStore
+    in_memory_bytes: int
 
     def is_on_disk(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Tell whether a queue's message counts as on disk; one that does not exist does not."""
-        end_offset = self._store.committed_offset
-        if end_offset <= self._in_memory_bytes:
-            return False  # the whole log counts as in memory: the usual case, and no look-up
-        physical_offset = self._store.physical_offset(topic, queue_id, queue_offset)
-        return physical_offset is not None and end_offset - physical_offset > self._in_memory_bytes
+        """Return whether a queue's message counts as on disk; False if it does not exist."""
+        end_offset = self.store.committed_offset
+        if end_offset <= self.in_memory_bytes:
+            return False  # the whole log counts as in memory: the usual case, without reading the queue
+        physical_offset = self.store.physical_offset(topic, queue_id, queue_offset)
+        return physical_offset is not None and end_offset - physical_offset > self.in_memory_bytes
 
 
 @dataclass(slots=True, eq=False)
 class ReadAdvice:
-    """RocketMQ's suggestion (PullMessageProcessor), and answers of a slave that move nobody back. Thread-safe."""
+    """RocketMQ's suggestion (PullMessageProcessor), and a slave's answers that move no consumer back. Thread-safe."""
 
     groups: SubscriptionGroups
     recent: RecentMessages
@@ -52,13 +50,13 @@ class ReadAdvice:
     has_master: Callable[[], bool]
     """Whether this slave's master answers now."""
     show_all: Callable[[], None]
-    """Dispatches what is stored."""
+    """Dispatches all stored messages."""
 
     def must_read_again(self, status_name: str, offset: int) -> bool:
-        """Tell whether a queue seems to end before ``offset`` and shall be read again, now that all is dispatched.
+        """Return whether a queue that seemed to end before ``offset`` must be read again, after dispatching all.
 
-        A slave may show a message before its master does: the consumer that had it there then asks the master for what
-        comes behind it, and must not be moved back. Blocks for a pass of the dispatch.
+        A slave may show a message before its master does: the consumer then asks the master for the messages behind it,
+        and must not be moved back. Blocks for a pass of the dispatch.
         """
         if self.is_slave or offset == 0 or status_name not in _BEYOND:
             return False
@@ -66,7 +64,7 @@ class ReadAdvice:
         return True
 
     def suggest(self, group: str, topic: str, queue_id: int, next_offset: int) -> int:
-        """Return the id of the broker to pull from next: the group's slow one while what comes next is on disk only."""
+        """Return the id of the broker to pull from next: the group's slave while the next message is only on disk."""
         if not self.enabled:
             return MASTER_ID
         known = self.groups.get(group)
@@ -77,11 +75,11 @@ class ReadAdvice:
         return known.broker_id
 
     def correct(self, code: int, status_name: str, offset: int, next_offset: int) -> tuple[int, int]:
-        """Return (code, next offset) as a slave answers them; a master's pass through.
+        """Return the (code, next offset) of a slave's answer; a master's stay as they are.
 
-        A slave that does not have an offset yet is behind: the consumer waits there instead of going back (RocketMQ
-        answers 20, which its clients repeat without a pause). One that has it no more sends the consumer to the master;
-        without a master its own oldest message is the best there is.
+        A slave without the offset yet is behind: the consumer waits there instead of going back (RocketMQ answers 20,
+        which its clients repeat without a pause). A slave that has already removed it sends the consumer to the master;
+        without a master, its own oldest message is the best answer.
         """
         if not self.is_slave or code != _MOVED:
             return code, next_offset

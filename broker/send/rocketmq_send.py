@@ -4,7 +4,7 @@ Lives here: ``RocketMQSend``: checks of one request, the batch body, the records
 """
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -139,27 +139,23 @@ class RocketMQSend:
         return encode_answer(request, appended.code, header=header, remark=appended.remark)
 
 
+@dataclass(slots=True, eq=False)
 class RocketMQSends:
     """Turns SEND_MESSAGE requests into records. Belongs to one worker thread at a time."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        checks: SendChecks,
-        store_host: bytes,
-        message_size_max: int,
-        delays: DelayPlan,
-        retries: RetryTopics,
-        halves: HalfPlan,
-    ) -> None:
-        self._config = config
-        self._retries = retries
-        self._halves = halves
-        self._delays = delays
-        self._checks = checks
-        self._store_host = store_host
-        self._message_size_max = message_size_max
-        self._random_queue = 0
+    config: BrokerConfig
+    checks: SendChecks
+    store_host: bytes
+    message_size_max: int
+    delays: DelayPlan
+    retries: RetryTopics
+    halves: HalfPlan
+    _random_queue: int = field(init=False, default=0)
+    _of_broker: dict[str, str] = field(init=False)
+    """Properties that the broker adds to each message."""
+
+    def __post_init__(self) -> None:
+        config = self.config
         self._of_broker = {CLUSTER: config.broker_cluster_name, TRACE_ON: "true" if config.trace_on else "false"}
         if config.region_id:  # a 5.3 consumer traces no message that does not name its region
             self._of_broker[MSG_REGION] = config.region_id
@@ -174,13 +170,13 @@ class RocketMQSends:
         queue_id: int = header.queue_id
         is_dead = False
         if is_retry_topic(topic):
-            dead = self._retries.redirected(topic, header)
+            dead = self.retries.redirected(topic, header)
             if isinstance(dead, Refusal):
                 raise NotStored(dead)
             if dead is not None:
                 is_dead = True
                 topic, queue_id = dead
-        verdict = self._checks.check(topic, queue_id, header.default_topic, header.default_topic_queue_nums)
+        verdict = self.checks.check(topic, queue_id, header.default_topic, header.default_topic_queue_nums)
         if isinstance(verdict, Refusal):
             raise NotStored(verdict)
         if queue_id < 0:  # any queue: RocketMQ chooses one at random
@@ -199,12 +195,12 @@ class RocketMQSends:
             items[0].properties.pop(TIMER_OUT_MS, None)
         half: Half | None = None
         if not batch and is_half(header.sys_flag, shared):
-            planned = self._halves.plan(topic, queue_id, items[0].properties)
+            planned = self.halves.plan(topic, queue_id, items[0].properties)
             if isinstance(planned, Refusal):
                 raise NotStored(planned)
             topic, queue_id, half = planned
         elif not batch and is_delayed(items[0].properties):
-            waits = self._delays.plan(topic, queue_id, items[0].properties)
+            waits = self.delays.plan(topic, queue_id, items[0].properties)
             if isinstance(waits, Refusal):
                 raise NotStored(waits)
             if waits is not None:
@@ -228,12 +224,12 @@ class RocketMQSends:
                     sys_flag=sys_flag,
                     born_timestamp=header.born_timestamp,
                     born_host=task.connection.remote_host,
-                    store_host=self._store_host,
+                    store_host=self.store_host,
                     reconsume_times=header.reconsume_times or 0,
                 )
             )
             metas.append(record_meta(topic, queue_id, sys_flag, item.properties))
-        host, config, size_bytes = self._store_host, self._config, sum(map(len, records))
+        host, config, size_bytes = self.store_host, self.config, sum(map(len, records))
         return RocketMQSend(task, topic, queue_id, wait, records, metas, size_bytes, host, config, asked_queue_id, half)
 
     def _check_kind(self, topic: str, header: Any, batch: bool) -> None:
@@ -248,8 +244,8 @@ class RocketMQSends:
             raise _illegal("a batch cannot hold transactional messages: send each by itself")
 
     def _items(self, body: Buffer, flag: int, shared: dict[str, str], batch: bool) -> list[BatchItem]:
-        if len(body) > self._message_size_max:
-            raise _illegal(f"body of {len(body)} bytes, limit {self._message_size_max}")
+        if len(body) > self.message_size_max:
+            raise _illegal(f"body of {len(body)} bytes, limit {self.message_size_max}")
         if not batch:
             return [BatchItem(flag, memoryview(body), dict(shared))]
         items = decode_batch(body)
@@ -269,7 +265,7 @@ class RocketMQSends:
             records += send.records
             metas += send.metas
         halves = [send for send in sends if send.half is not None]
-        stored = partial(self._halves.stored, halves) if halves else None
+        stored = partial(self.halves.stored, halves) if halves else None
         return SendBatch(list(sends), RecordGroup.from_records(records, metas, sections), stored)
 
 
