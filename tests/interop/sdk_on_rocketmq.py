@@ -4,11 +4,13 @@ Lives here: names of topics and groups that no other test uses, waiting for what
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 
 from pocketmq.client import PullConsumer, ReceivedMessage
 from pocketmq.client.admin.admin import Admin
+from pocketmq.remoting.errors import ConnectFailed, RequestTimeout
 from tests.interop.rocketmq_servers import RocketMQServers
 
 _numbers = iter(range(1, 1 << 30))
@@ -35,13 +37,14 @@ async def until(is_so: Callable[[], bool], timeout_s: float, what: str) -> None:
         await asyncio.sleep(0.02)
 
 
-async def read_all(servers: RocketMQServers, topic: str, count: int, *, timeout_s: float = 20) -> list[ReceivedMessage]:
+async def read_all(servers: RocketMQServers, topic: str, count: int, *, timeout_s: float = 60) -> list[ReceivedMessage]:
     """Return what a topic holds from its start once there are ``count`` messages, and what comes in the next 0.3 s."""
     found: list[ReceivedMessage] = []
     end_s = time.monotonic() + timeout_s
     async with PullConsumer(new_name("reader"), servers.namesrv) as consumer:
         while len(found) < count:
             assert time.monotonic() < end_s, f"{len(found)} of {count} messages of {topic} within {timeout_s:g} s"
-            found += await consumer.poll(topic, max_messages=4096, timeout_ms=500)
+            with contextlib.suppress(ConnectFailed, RequestTimeout):  # RocketMQ may stand still
+                found += await consumer.poll(topic, max_messages=4096, timeout_ms=500)
         found += await consumer.poll(topic, max_messages=4096, timeout_ms=300)
     return found

@@ -257,7 +257,8 @@ async def test_a_topic_is_made_by_its_first_message(rocketmq: RocketMQServers) -
 async def test_what_rocketmq_refuses_is_told_with_its_code_and_not_taken_for_stored(rocketmq: RocketMQServers) -> None:
     """A message above maxMessageSize: code 13, surely not stored; without a cause, which RocketMQ does not give."""
     topic = await new_topic(rocketmq, 1)
-    async with Producer(new_name("producer"), rocketmq.namesrv, max_message_size=8 << 20) as producer:
+    group = new_name("producer")
+    async with Producer(group, rocketmq.namesrv, max_message_size=8 << 20, send_msg_timeout_ms=60_000) as producer:
         with pytest.raises(SendFailed) as refused:
             await producer.send(Message(topic, bytes(5 << 20)))
         assert refused.value.answer_code == 13
