@@ -1,4 +1,4 @@
-"""Where a delayed message waits, and which are refused."""
+"""Where delayed messages wait, and which ones are refused."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def planned(properties: dict[str, str], *, congested: bool = False, **settings: 
     ],
 )
 def test_rocketmqs_rules(properties: dict[str, str], waits: Any, due_ms: int | None) -> None:
-    """A level before a time, a level too high is the highest, what has passed goes at once; relative times round up."""
+    """A level precedes a time, a level too high is the highest, a past time is due now; relative ones round up."""
     properties = dict(properties)
     assert is_delayed(properties)
     assert planned(properties) == waits
@@ -94,7 +94,7 @@ def test_refusals_say_what_is_wrong(properties: dict[str, str], settings: Any, c
 
 
 def test_too_many_in_one_second_are_refused_for_a_while() -> None:
-    """WHEEL_TIMER_FLOW_CONTROL is 1, with a cause of its own and a time to come back."""
+    """WHEEL_TIMER_FLOW_CONTROL is 1, with its own cause and a retry time."""
     refusal = planned({"TIMER_DELAY_MS": "5"}, congested=True, timer_congest_num_each_slot=10)
     assert (refusal.cause, refusal.retry_after_ms) == (Cause.TIMER_CONGESTED, 1000)
     assert said(refusal) == (1, "timer message is under flow control, max num limit is 10 for one second")

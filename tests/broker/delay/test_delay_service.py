@@ -43,7 +43,7 @@ def test_a_level_comes_at_its_ms_and_not_before(tmp_path: Path) -> None:
 
 
 def test_the_due_time_is_the_tags_code(tmp_path: Path) -> None:
-    """Of levels: store time plus delay; of timers: TIMER_OUT_MS; a rebuild from the log gives the same."""
+    """For levels: store time plus delay; for timers: TIMER_OUT_MS; a rebuild from the log gives the same."""
     fixture = opened(tmp_path)
     fixture.send(b"a", b"b", DELAY="2", TAGS="t")
     fixture.clock.advance_ms(7)
@@ -97,7 +97,7 @@ def test_levels_do_not_wait_for_each_other(tmp_path: Path) -> None:
 
 
 def test_timers_come_in_the_order_of_their_times(tmp_path: Path) -> None:
-    """Whatever order they were sent in; equal times in the order of the log; a time that has passed at once."""
+    """In any order of sending; equal times in the order of the log; past times at once."""
     fixture = opened(tmp_path)
     now_ms = fixture.clock.now_ms()
     for body, due_ms in ((b"c", 9000), (b"a", 50), (b"b1", 5000), (b"b2", 5000), (b"d", 200_000_000)):
@@ -109,7 +109,7 @@ def test_timers_come_in_the_order_of_their_times(tmp_path: Path) -> None:
     fixture.run(1)
     fixture.run(10_000)
     assert fixture.bodies() == [b"past", b"a", b"b1", b"b2", b"c"]
-    assert fixture.run() == 1000.0  # the clock is looked at now and then, whatever waits
+    assert fixture.run() == 1000.0  # the clock is read regularly, whatever waits
     assert fixture.service.timers.pending == 1
     fixture.run(200_000_000)
     assert fixture.bodies()[-1] == b"d"
@@ -117,7 +117,7 @@ def test_timers_come_in_the_order_of_their_times(tmp_path: Path) -> None:
 
 
 def test_a_clean_stop_repeats_nothing_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Progress of levels and timers is written at the stop, also in the middle of a millisecond."""
+    """A stop persists the progress of levels and timers, even in the middle of a millisecond."""
     clock = ManualClock()
     fixture = opened(tmp_path, clock)
     fixture.send(*[b"l%d" % n for n in range(3)], DELAY="1")
@@ -145,7 +145,7 @@ def test_a_clean_stop_repeats_nothing_and_loses_nothing(tmp_path: Path, monkeypa
 
 
 def test_a_timer_that_comes_late_with_an_early_time_survives_a_stop(tmp_path: Path) -> None:
-    """Behind the last delivery by its key, and not delivered: it is written down by itself."""
+    """Its key is below the last delivery, but it is not delivered: so it is persisted separately."""
     clock = ManualClock()
     fixture = opened(tmp_path, clock)
     fixture.send(b"a", TIMER_DELAY_MS="100")
@@ -167,7 +167,7 @@ def test_a_timer_that_comes_late_with_an_early_time_survives_a_stop(tmp_path: Pa
 
 
 def test_progress_never_runs_ahead_of_the_disk(tmp_path: Path) -> None:
-    """What is written down was flushed before; the file has RocketMQ's form."""
+    """Persisted progress was flushed before; the file has RocketMQ's format."""
     fixture = opened(tmp_path)
     fixture.send(b"a", DELAY="1")
     fixture.run(1000)
@@ -181,7 +181,7 @@ def test_progress_never_runs_ahead_of_the_disk(tmp_path: Path) -> None:
 
 
 def test_a_busy_store_is_tried_again_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A refused append moves nothing; the next try, 100 ms later, delivers once. The trouble is told once."""
+    """A refused append moves no offset; the next try, 100 ms later, delivers once. The failure is logged once."""
     fixture = opened(tmp_path)
     fixture.send(b"a", DELAY="1")
     fixture.send(b"b", TIMER_DELAY_MS="999")
@@ -202,7 +202,7 @@ def test_a_busy_store_is_tried_again_and_nothing_is_lost(tmp_path: Path, monkeyp
 
 
 def test_what_cannot_be_delivered_is_told_and_skipped(tmp_path: Path) -> None:
-    """A record without a target, or with a forbidden one, keeps nobody behind it, and makes no odd directory."""
+    """A record without a target, or with a forbidden one, blocks no record behind it, and creates no odd directory."""
     fixture = opened(tmp_path)
     for topic in ("../../evil", SCHEDULE_TOPIC, TIMER_TOPIC):
         fixture.send(b"bad", topic=topic, DELAY="1")
@@ -215,7 +215,7 @@ def test_what_cannot_be_delivered_is_told_and_skipped(tmp_path: Path) -> None:
 
 
 def test_damage_in_the_log_costs_only_its_message(tmp_path: Path) -> None:
-    """A record that is not there any more is skipped with an error; its neighbors in the batch arrive."""
+    """A missing record is skipped with an error; its neighbors in the batch arrive."""
     fixture = opened(tmp_path)
     fixture.send(b"a", b"b", b"c", DELAY="1")
     offset = int(fixture.store.read_entries(SCHEDULE_TOPIC, 0, 1, 1)["offset"][0])
@@ -228,7 +228,7 @@ def test_damage_in_the_log_costs_only_its_message(tmp_path: Path) -> None:
 
 
 def test_a_clock_set_back_makes_no_message_early_nor_very_late(tmp_path: Path) -> None:
-    """The tags code is beyond now + level then: it waits the level's delay, no longer (RocketMQ delivers at once)."""
+    """Its tags code is then beyond now + level: it waits the level's delay, no longer (RocketMQ delivers at once)."""
     clock = ManualClock()
     fixture = opened(tmp_path, clock)
     fixture.send(b"first")
@@ -243,7 +243,7 @@ def test_a_clock_set_back_makes_no_message_early_nor_very_late(tmp_path: Path) -
 
 
 def test_an_entry_that_lies_about_its_time_is_early_for_nobody(tmp_path: Path) -> None:
-    """In a store that RocketMQ has written the tags code is a hash: the record's own property counts, also later."""
+    """In a store written by RocketMQ the tags code is a hash: the record's own property counts, even later."""
     clock = ManualClock()
     fixture = opened(tmp_path, clock)
     fixture.send(b"x", TIMER_DELAY_MS="60000")
@@ -264,7 +264,7 @@ def test_an_entry_that_lies_about_its_time_is_early_for_nobody(tmp_path: Path) -
 
 
 def test_more_timers_than_memory_are_found_again_in_their_queue(tmp_path: Path) -> None:
-    """With room for 4,096 timers 10,000 come, each once, in order, over restarts."""
+    """With room for 4,096 timers, 10,000 are delivered, each once, in order, across restarts."""
     clock = ManualClock()
     changes: dict[str, Any] = {
         "timer_memory_bytes_max": 4096 * 20,
@@ -298,7 +298,7 @@ def test_more_timers_than_memory_are_found_again_in_their_queue(tmp_path: Path) 
 
 
 def test_a_broker_with_an_address_of_the_other_family_delivers(tmp_path: Path) -> None:
-    """Records stored under an IPv4 address, delivered by a broker that has an IPv6 one now."""
+    """Records stored under an IPv4 address are delivered by a broker that now has an IPv6 one."""
     clock = ManualClock()
     fixture = opened(tmp_path, clock)
     fixture.send(b"a", DELAY="1")
@@ -311,7 +311,7 @@ def test_a_broker_with_an_address_of_the_other_family_delivers(tmp_path: Path) -
 
 
 def test_progress_beyond_the_queue_is_corrected(tmp_path: Path) -> None:
-    """A file from another store must not make new messages invisible."""
+    """A file from another store must not hide new messages."""
     (tmp_path / "config").mkdir(parents=True)
     (tmp_path / "config" / "delayOffset.json").write_text('{"offsetTable":{1:77,2:-4,99:1}}')
     fixture = opened(tmp_path)
@@ -323,7 +323,7 @@ def test_progress_beyond_the_queue_is_corrected(tmp_path: Path) -> None:
 
 
 def test_a_levels_fault_keeps_only_that_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever goes wrong in one level, the others deliver, and it comes back later."""
+    """Whatever fails in one level, the others deliver, and it recovers later."""
     fixture = opened(tmp_path)
     fixture.send(b"a", DELAY="1")
     fixture.send(b"b", DELAY="2")
@@ -388,7 +388,7 @@ def test_verify_and_repair_know_delayed_messages(tmp_path: Path) -> None:
 
 
 def test_retention_leaves_what_waits(tmp_path: Path) -> None:
-    """A segment older than the log is kept for stays while a message in it waits, unless the disk forces it out."""
+    """An expired segment stays while a message in it waits, unless the full disk forces its removal."""
     clock = ManualClock(time.time_ns() // 1_000_000 + 60_000)  # later than the times of the files
     fixture = opened(tmp_path, clock, file_reserved_time=0, mapped_file_size_commit_log=8192)
     retention = fixture.store.retention
@@ -409,7 +409,7 @@ def test_retention_leaves_what_waits(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_is_full_forces_waiting_messages_out(tmp_path: Path) -> None:
-    """They are lost, as with RocketMQ, and each is told; the others go on."""
+    """They are lost, as in RocketMQ, and each is logged; the others are delivered."""
     fixture = opened(tmp_path, file_reserved_time=72, mapped_file_size_commit_log=8192)
     fixture.send(b"gone", TIMER_DELAY_SEC="100")
     fixture.send(b"gone", DELAY="3")
@@ -427,7 +427,7 @@ def test_a_disk_that_is_full_forces_waiting_messages_out(tmp_path: Path) -> None
 
 
 def test_a_message_that_the_store_never_takes_keeps_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a refused group each is tried by itself; the one that is illegal is told with its place and skipped."""
+    """The records of a refused group are tried one by one; the illegal one is logged with its offset and skipped."""
     fixture = opened(tmp_path)
     fixture.send(b"a", b"poison", b"c", DELAY="1")
     append = fixture.store.append

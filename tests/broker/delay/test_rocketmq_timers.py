@@ -18,7 +18,7 @@ def opened(root: Path, clock: ManualClock) -> DelayFixture:
 
 
 def written(root: Path, clock: ManualClock) -> int:
-    """Store timers that are due 2, 4, 6 and 8 s later and deliver none; return the time that they count from."""
+    """Store timers that are due 2, 4, 6 and 8 s later and deliver none; return their start time."""
     fixture = opened(root, clock)
     begin_ms = clock.now_ms() - clock.now_ms() % 1000
     for seconds in SECONDS:
@@ -28,7 +28,7 @@ def written(root: Path, clock: ManualClock) -> int:
 
 
 def as_rocketmq_left(root: Path, read_time_ms: int, queue_offset: int) -> None:
-    """Make the files what a RocketMQ 5 broker leaves: its progress, its wheel and log, nothing of ours."""
+    """Leave the files of a RocketMQ 5 broker: its progress, its wheel and log, none of ours."""
     (root / "pocketmq" / "timerProgress.json").unlink(missing_ok=True)
     content = struct.pack(">7q", read_time_ms, 52 * queue_offset, queue_offset, queue_offset, 0, 1, 1)
     (root / "config" / "timercheck").write_bytes(content.ljust(4096, b"\0"))
@@ -43,7 +43,7 @@ def left_for_rocketmq(root: Path) -> tuple[int, int, int, int]:
 
 
 def test_only_what_rocketmq_has_not_delivered_is_delivered(tmp_path: Path) -> None:
-    """Its queue offset and the time of its next slot say what waits; the last timer it had not read yet waits too."""
+    """Its queue offset and its next slot's time decide which timers wait; the last one, not read yet, waits too."""
     clock = ManualClock()
     begin_ms = written(tmp_path, clock)
     as_rocketmq_left(tmp_path, begin_ms + 6000, 3)
@@ -60,7 +60,7 @@ def test_only_what_rocketmq_has_not_delivered_is_delivered(tmp_path: Path) -> No
 
 
 def test_entries_with_the_hash_of_the_tags_are_taken_over_too(tmp_path: Path) -> None:
-    """RocketMQ's queue has no due times: they come from the records, and survive a restart of ours before they come."""
+    """RocketMQ's queue has no due times: they come from the records, and survive a restart of our broker."""
     clock = ManualClock()
     begin_ms = written(tmp_path, clock)
     path = tmp_path / "consumequeue" / TIMER_TOPIC / "0" / f"{0:020d}"
@@ -80,7 +80,7 @@ def test_entries_with_the_hash_of_the_tags_are_taken_over_too(tmp_path: Path) ->
 
 
 def test_rocketmq_is_told_where_to_go_on(tmp_path: Path) -> None:
-    """A clean stop leaves the queue offset of the first timer that waits, and a place in its own log that fits."""
+    """A clean stop writes the queue offset of the first waiting timer, and a valid position in RocketMQ's own log."""
     clock = ManualClock()
     begin_ms = written(tmp_path, clock)
     assert left_for_rocketmq(tmp_path)[2:] == (0, 0)
@@ -100,7 +100,7 @@ def test_rocketmq_is_told_where_to_go_on(tmp_path: Path) -> None:
 
 
 def test_there_and_back_again(tmp_path: Path) -> None:
-    """What RocketMQ delivered between two runs of ours is not delivered again; our old progress is not believed."""
+    """Timers that RocketMQ delivered between two runs of ours are not delivered again; our old progress is ignored."""
     clock = ManualClock()
     begin_ms = written(tmp_path, clock)
     ours = opened(tmp_path, clock)
@@ -116,7 +116,7 @@ def test_there_and_back_again(tmp_path: Path) -> None:
 
 
 def test_a_store_without_timers_gets_no_file(tmp_path: Path) -> None:
-    """Who never used timers sees nothing of them."""
+    """A store without timers gets no timer files."""
     fixture = opened(tmp_path, ManualClock())
     fixture.send(b"a", DELAY="1")
     fixture.run(2000)
@@ -125,7 +125,7 @@ def test_a_store_without_timers_gets_no_file(tmp_path: Path) -> None:
 
 
 def test_a_short_or_empty_timercheck_means_no_progress(tmp_path: Path) -> None:
-    """A torn file makes every timer come (again) rather than never."""
+    """A torn file may repeat timers, but loses none."""
     clock = ManualClock()
     written(tmp_path, clock)
     (tmp_path / "config" / "timercheck").write_bytes(b"\0" * 7)
@@ -136,7 +136,7 @@ def test_a_short_or_empty_timercheck_means_no_progress(tmp_path: Path) -> None:
 
 
 def test_a_flipped_bit_of_timercheck_is_not_another_broker(tmp_path: Path) -> None:
-    """It would count timers as delivered that are not: our own progress goes on, and the damage is told."""
+    """It would count timers as delivered that are not: our own progress counts, and the damage is logged."""
     clock = ManualClock()
     written(tmp_path, clock)
     fixture = opened(tmp_path, clock)

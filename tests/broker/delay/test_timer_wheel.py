@@ -19,7 +19,7 @@ def entries(rows: list[Row]) -> Entries:
 
 @given(st.lists(st.tuples(st.integers(0, 30_000), st.integers(1, 40)), max_size=40), st.integers(0, 1 << 30))
 def test_it_gives_back_what_is_due_in_order(steps: list[tuple[int, int]], seed: int) -> None:
-    """Any adds and takes, in any order: always the first keys of a sorted list, all of them in the end."""
+    """Any adds and takes, in any order, return the first keys of a sorted list, and finally all of them."""
     rng = random.Random(seed)
     wheel, model, now, physical = TimerWheel(100_000, count_seconds=True), list[Row](), 0, 0
     for ahead, count in steps:
@@ -50,7 +50,7 @@ def test_it_gives_back_what_is_due_in_order(steps: list[tuple[int, int]], seed: 
 
 @pytest.mark.parametrize("spread_ms", [1, 3_000, 10_000_000])
 def test_beyond_its_memory_it_forgets_the_last_and_says_where(spread_ms: int) -> None:
-    """What it keeps are the first keys below the horizon; added again after a lift, all come in order."""
+    """It keeps the first keys, below the horizon; added again after a lift, all are returned in order."""
     rng = random.Random(spread_ms)
     wheel = TimerWheel(1000, count_seconds=True)
     rows = [(rng.randrange(spread_ms), physical) for physical in range(5000)]
@@ -76,7 +76,7 @@ def test_beyond_its_memory_it_forgets_the_last_and_says_where(spread_ms: int) ->
 
 
 def test_times_beyond_all_sense_break_nothing() -> None:
-    """A tags code is a number from a file: below 0 is now, the largest is never."""
+    """A tags code is any number from a file: below 0 means now, the largest means never."""
     wheel = TimerWheel(100, count_seconds=True)
     wheel.add(entries([((1 << 63) - 1, 1), (-(1 << 63), 2), (5, 3)]))
     timers = wheel.peek(10, 10)

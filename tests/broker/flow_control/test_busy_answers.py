@@ -1,5 +1,6 @@
-"""The busy answers, each through a real connection in all three codecs: RocketMQ's words and code, and what explains
-them."""
+"""The busy answers, each through a real connection in all three codecs: RocketMQ's text and code, and the fields that
+explain them.
+"""
 
 import contextlib
 import re
@@ -39,12 +40,12 @@ REJECT = "[REJECTREQUEST]system busy, start flow control for a while"
 
 @pytest.fixture(autouse=True)
 def expire_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do not wait for RocketMQ's first second before requests expire."""
+    """Expire requests at once, not after RocketMQ's first second."""
     monkeypatch.setattr("pocketmq.broker.flow_control.fast_failure.FIRST_AFTER_S", 0.0)
 
 
 class Broker:
-    """A broker on a disk that can stand still."""
+    """A broker on a disk that can stall."""
 
     def __init__(self, app: BrokerApp, disk: StalledDisk, log: CapturedLog) -> None:
         self.app = app
@@ -52,7 +53,7 @@ class Broker:
         self.log = log
 
     async def stall(self, client: RawClient) -> int:
-        """Shut the disk and let one send run into it; return its opaque."""
+        """Stall the disk and let one send wait for it; return its opaque."""
         self.disk.shut()
         while True:
             opaque = client.post_send(b"stuck")
@@ -91,7 +92,7 @@ async def broker(
 
 
 def explained(response: Response, cause: str, *stages: str) -> int:
-    """Check what explains a refusal, return its ``retry_after_ms``."""
+    """Check the fields that explain a refusal, return its ``retry_after_ms``."""
     known = [part.partition("=") for part in response.extra.get("stages", "").split(",") if part]
     assert response.code == 2
     assert (response.extra["cause"], response.extra["stored"]) == (cause, "no")
@@ -102,7 +103,7 @@ def explained(response: Response, cause: str, *stages: str) -> int:
 
 @CODECS
 async def test_reject_request_while_the_page_cache_is_busy(tmp_path: Path, codec: int) -> None:
-    """Every kind of send is refused at admission, send-backs too; replies, pulls and transactions are not."""
+    """Every kind of send is refused at admission, even send-backs; replies, pulls and transactions are not."""
     async with broker(tmp_path, store_settings=BUSY_STORE, broker_fast_failure_enable=False) as it:
         async with RawClient(it.app.port, codec) as client:
             stuck = await it.stall(client)
@@ -136,7 +137,7 @@ async def test_reject_request_while_the_page_cache_is_busy(tmp_path: Path, codec
 
 @CODECS
 async def test_reject_request_without_a_free_write_buffer(tmp_path: Path, codec: int) -> None:
-    """A pool of one buffer has none left once the log has its first segment: another cause, same words."""
+    """A pool of one buffer is empty once the log has its first segment: another cause, same text."""
     pool = {"transient_store_pool_enable": True, "transient_store_pool_size": 1, "commit_interval_commit_log": 123}
     app = BrokerApp(BrokerConfig(listen_port=0), store_config(tmp_path / "store", **pool), log=CapturedLog())
     await app.start()
@@ -177,7 +178,7 @@ async def test_overload_when_the_queue_is_full(tmp_path: Path, codec: int) -> No
 
 @CODECS
 async def test_timeout_clean_queue(tmp_path: Path, codec: int) -> None:
-    """What waits longer than its limit is answered while the append still hangs, with its wait and the rest's size."""
+    """Requests beyond their maximum wait are answered while the append still hangs, with wait and queue size."""
     async with broker(tmp_path, wait_time_mills_in_send_queue=100) as it, RawClient(it.app.port, codec) as client:
         stuck = await it.stall(client)
         queued = [client.post_send() for _ in range(3)]
@@ -233,7 +234,7 @@ async def test_pc_synchronized_in_the_put(tmp_path: Path, codec: int) -> None:
 
 
 class StatusStore(MessageStore):
-    """The real store, whose appends end as the test says."""
+    """The real store, with append results set by the test."""
 
     result: AppendResult | None = None
 
@@ -243,7 +244,7 @@ class StatusStore(MessageStore):
 
 @CODECS
 async def test_every_other_put_status_has_rocketmqs_code_and_text(tmp_path: Path, codec: int) -> None:
-    """What is not stored is refused, with the store's own words where RocketMQ has none."""
+    """Messages that are not stored are refused, with the store's own text where RocketMQ has none."""
     store = StatusStore(store_config(tmp_path / "store"))
     expected = {
         PutStatus.CREATE_MAPEDFILE_FAILED: (1, "create mapped file failed, server is busy or broken."),
@@ -267,7 +268,7 @@ async def test_every_other_put_status_has_rocketmqs_code_and_text(tmp_path: Path
 
 @CODECS
 async def test_send_backs_wait_with_the_sends(tmp_path: Path, codec: int) -> None:
-    """Code 36 has the send pair's queue: it waits behind a stalled send, and is answered when that ends."""
+    """Code 36 uses the send pair's queue: it waits behind a stalled send, and is answered after it."""
     async with broker(tmp_path) as it, RawClient(it.app.port, codec) as client:
         assert it.app.request_table.pair_for(36).name == "SendMessageThread"
         stuck = await it.stall(client)
@@ -315,7 +316,7 @@ async def test_the_thread_dump_shows_the_stuck_store(tmp_path: Path) -> None:
 
 
 async def test_a_topics_file_that_cannot_be_written_refuses_the_send_and_later_ones(tmp_path: Path) -> None:
-    """No acknowledgement for a topic that a crash would forget, however often it is tried; then it works."""
+    """No acknowledgement for a topic that a crash would lose, however often the client tries; then it works."""
     async with broker(tmp_path) as it, RawClient(it.app.port) as client:
         it.disk.full_at = "topics.json"
         for _ in range(2):
@@ -341,7 +342,7 @@ async def test_a_topics_file_that_cannot_be_written_refuses_the_send_and_later_o
     ],
 )
 def test_impossible_limits_are_refused_with_the_key(settings: dict[str, Any], text: str) -> None:
-    """Before anything is started; a wait above every client's timeout is allowed, as with RocketMQ."""
+    """Before the broker starts; a wait above every client's timeout is allowed, as in RocketMQ."""
     with pytest.raises(ConfigError, match=text):
         BrokerConfig(**settings)
     assert BrokerConfig(wait_time_mills_in_send_queue=60_000).wait_time_mills_in_send_queue == 60_000
@@ -357,7 +358,7 @@ def test_stages_are_left_out_where_none_is_known() -> None:
 
 
 async def test_connections_beyond_the_limit_are_counted(tmp_path: Path) -> None:
-    """They are closed before they can ask anything; the broker's counts still show them."""
+    """They are closed before their first request; the broker's counts still show them."""
     log = CapturedLog()
     app = BrokerApp(
         BrokerConfig(listen_port=0),
@@ -380,7 +381,7 @@ async def test_connections_beyond_the_limit_are_counted(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_a_client_that_ignores_refusals_cannot_grow_the_broker(tmp_path: Path) -> None:
-    """20,000 sends without a pause against a stalled store: what the broker keeps stays within its bounds, all of the
+    """20,000 sends without a pause against a stalled store: the broker's memory stays within its bounds, all of the
     time, and every request has one answer."""
     capacity = 200
     settings = {"send_thread_pool_queue_capacity": capacity, "wait_time_mills_in_send_queue": 30}
@@ -417,7 +418,7 @@ async def test_a_client_that_ignores_refusals_cannot_grow_the_broker(tmp_path: P
 
 @pytest.mark.parametrize(("size", "warned"), [(1, True), (2, True), (3, False)])
 async def test_a_pool_that_can_never_have_a_free_buffer_is_told(tmp_path: Path, size: int, warned: bool) -> None:
-    """RocketMQ allows it, and so do we; but nobody should have to find out by refusals that do not end."""
+    """RocketMQ allows it, and so do we; but endless refusals should not be the only sign of it."""
     log = CapturedLog()
     store = store_config(tmp_path / "store", transient_store_pool_enable=True, transient_store_pool_size=size)
     app = BrokerApp(BrokerConfig(listen_port=0), store, log=log)

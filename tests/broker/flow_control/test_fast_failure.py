@@ -1,4 +1,4 @@
-"""Fast failure: who is answered, with which words, and who is left alone."""
+"""Fast failure: which requests are answered, with which text, and which are left alone."""
 
 import asyncio
 from typing import Any
@@ -27,7 +27,7 @@ class Never(OneByOne):
 
 
 class FakePageCache:
-    """The store as fast failure sees it; ``busy_looks`` looks find it busy."""
+    """The store as fast failure sees it; its first ``busy_looks`` checks find it busy."""
 
     def __init__(self, busy_looks: int = 0, held_ms: int = 1500) -> None:
         self.busy_looks = busy_looks
@@ -117,7 +117,7 @@ def test_a_pair_without_a_longest_wait_is_left_alone() -> None:
 
 
 def test_a_busy_page_cache_empties_the_send_queue_whatever_its_age() -> None:
-    """Sizes are those after each removal, the other queues keep what has not waited too long, oneways are counted."""
+    """Sizes are those after each removal, the other queues keep requests within their limit, oneways are counted."""
     world = World(200, 5000, page_cache=FakePageCache(busy_looks=2, held_ms=1234))
     world.offer(2, opaque=1)
     world.offer(oneway=True)
@@ -145,7 +145,7 @@ def test_a_busy_page_cache_empties_the_send_queue_whatever_its_age() -> None:
 
 
 def test_the_emptying_ends_when_the_page_cache_is_free_again() -> None:
-    """What the worker can serve now is left to it."""
+    """Requests that the worker can serve now are left to it."""
     world = World(200, page_cache=FakePageCache(busy_looks=1))
     world.offer(CHUNK_TASKS + 10)
     world.fast_failure.expire()
@@ -163,7 +163,7 @@ def test_queues_are_looked_at_in_the_order_of_their_pairs() -> None:
 
 
 class TickingClock(ManualClock):
-    """A clock that moves by 1 ms with each look, as work would move it."""
+    """A clock that advances by 1 ms with each reading, as if work took that time."""
 
     def monotonic_ns(self) -> int:
         self.advance_ms(1)
@@ -172,7 +172,7 @@ class TickingClock(ManualClock):
 
 @pytest.mark.parametrize("busy", [True, False])
 def test_ten_thousand_requests_are_answered_in_slices(busy: bool) -> None:
-    """No turn of the loop answers more than a few chunks; what is left is said to be due at once, until all is done."""
+    """No turn of the loop answers more than a few chunks; the rest is reported as due at once, until none is left."""
     page_cache = FakePageCache(busy_looks=1_000_000 if busy else 0)
     world = World(200, count_max=10_000, page_cache=page_cache, clock=TickingClock())
     world.offer(10_000)
@@ -188,7 +188,7 @@ def test_ten_thousand_requests_are_answered_in_slices(busy: bool) -> None:
 
 
 async def test_slices_follow_each_other_at_once_and_stop_ends_them() -> None:
-    """Between two slices the loop runs what else is ready; after ``stop`` nothing expires any more."""
+    """Between two slices the loop runs other callbacks; after ``stop`` no request expires."""
     world = World(200, count_max=10_000, clock=TickingClock())
     world.offer(5000)
     world.clock.advance_ms(200)
@@ -208,7 +208,7 @@ async def test_slices_follow_each_other_at_once_and_stop_ends_them() -> None:
 
 
 async def test_a_run_that_fails_is_not_the_last() -> None:
-    """An error is reported by the loop, and the next run comes all the same."""
+    """The loop reports an error, and the next run follows all the same."""
     world = World(200)
     world.offer()
     world.clock.advance_ms(200)

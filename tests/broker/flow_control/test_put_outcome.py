@@ -1,4 +1,4 @@
-"""What the store's put statuses become: one refusal for a send, a decision and a staged transaction."""
+"""The store's put statuses give the same refusal for a send, a decision and a staged transaction."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -21,7 +21,7 @@ class FakeLog:
 
 
 class FakeStore:
-    """What ``PutOutcome`` asks a store for."""
+    """The part of a store that ``PutOutcome`` uses."""
 
     def __init__(self) -> None:
         self.log = FakeLog()
@@ -45,7 +45,7 @@ def outcome(store: FakeStore, by_role: Callable[[], Refusal | None] = lambda: No
 
 
 def test_what_the_store_did_not_take_is_surely_not_stored() -> None:
-    """Cause, text and moment are the store's where it has them, else RocketMQ's text and one second."""
+    """Cause, text and retry time are the store's if it has them, else RocketMQ's text and one second."""
     store = FakeStore()
     full = AppendResult(PutStatus.SERVICE_NOT_AVAILABLE, error="disk full", cause=Cause.DISK_FULL, retry_after_ms=5000)
     refusal = outcome(store).refusal(full.status, full)
@@ -57,7 +57,7 @@ def test_what_the_store_did_not_take_is_surely_not_stored() -> None:
 
 
 def test_a_busy_page_cache_says_how_long_the_lock_is_held() -> None:
-    """The text is RocketMQ's; the client comes back after as long again."""
+    """The text is RocketMQ's; the client retries after the same time again."""
     store = FakeStore()
     store.held_ms = 1234
     busy = AppendResult(PutStatus.OS_PAGE_CACHE_BUSY, cause=Cause.PAGE_CACHE_BUSY)
@@ -68,7 +68,7 @@ def test_a_busy_page_cache_says_how_long_the_lock_is_held() -> None:
 
 @pytest.mark.parametrize("result", [None, AppendResult(PutStatus.PUT_OK)], ids=["decision", "send"])
 def test_a_fence_while_the_answer_waits(result: AppendResult | None) -> None:
-    """Cause ``fenced``, whether the append's result is at hand (a send) or not (a decision)."""
+    """Cause ``fenced``, whether the append's result is known (a send) or not (a decision)."""
     store = FakeStore()
     store.log.fence_error = FENCED
     refusal = outcome(store).refusal(PutStatus.SERVICE_NOT_AVAILABLE, result)
@@ -78,7 +78,7 @@ def test_a_fence_while_the_answer_waits(result: AppendResult | None) -> None:
 
 @pytest.mark.parametrize("result", [None, AppendResult(PutStatus.PUT_OK)], ids=["decision", "send"])
 def test_a_master_that_was_replaced_while_the_answer_waits(result: AppendResult | None) -> None:
-    """The role's own refusal, but nobody knows whether the new master has the message."""
+    """The role's own refusal; whether the new master has the message is unknown."""
     refusal = outcome(FakeStore(), lambda: REPLACED).refusal(PutStatus.SERVICE_NOT_AVAILABLE, result)
     assert refusal == Refusal(14, "replaced", Cause.FENCED_BY_EPOCH, Stored.UNKNOWN, 1000)
 
@@ -98,7 +98,7 @@ def test_a_decision_that_is_stored_but_not_safe(status: PutStatus, cause: Cause)
 
 
 def test_the_door_asks_the_page_cache_then_the_pool_then_the_role() -> None:
-    """As in RocketMQ; admission that lets it in says None."""
+    """As in RocketMQ; None means admitted."""
     store = FakeStore()
     assert outcome(store).at_door() is None
     assert outcome(store, lambda: REPLACED).at_door() is REPLACED
@@ -111,7 +111,7 @@ def test_the_door_asks_the_page_cache_then_the_pool_then_the_role() -> None:
 
 
 class Checks:
-    """Remembers what it learned."""
+    """Records its calls."""
 
     def __init__(self, is_unsure: bool) -> None:
         self.is_unsure = is_unsure
@@ -125,7 +125,7 @@ class Checks:
 
 
 def test_topics_are_written_before_they_count_as_known() -> None:
-    """Written and confirmed; forgotten when they cannot be written; untouched when nothing is unsure."""
+    """Written and confirmed; forgotten when they cannot be written; untouched when all are on disk."""
     written: list[str] = []
 
     def fails() -> None:

@@ -1,4 +1,4 @@
-"""Statistics of refusals: nothing that was refused is missing from the counts, and the log is not flooded."""
+"""Statistics of refusals: the counts include every refusal, and the log is not flooded."""
 
 import threading
 
@@ -15,7 +15,7 @@ def new_refusal_stats() -> tuple[RefusalStats, ManualClock, CapturedLog]:
 
 
 def test_the_last_minute_forgets_second_by_second_and_the_total_never() -> None:
-    """A refusal counts for the 60 s that follow, with the time and the words of the latest."""
+    """A refusal counts for the 60 s that follow, with the time and text of the latest."""
     refusal_stats, clock, _ = new_refusal_stats()
     refusal_stats.note(BUSY, 2, "[REJECTREQUEST]one")
     clock.advance_ms(30_000)
@@ -31,7 +31,7 @@ def test_the_last_minute_forgets_second_by_second_and_the_total_never() -> None:
 
 
 def test_three_ways_to_a_busy_page_cache_are_kept_apart_by_their_tag() -> None:
-    """Admission, expiry and the put have the same cause and other words; periods and sizes do not make new kinds."""
+    """Admission, expiry and the put have the same cause and different texts; times and sizes do not make new kinds."""
     refusal_stats, _, _ = new_refusal_stats()
     refusal_stats.note(BUSY, 2, "[REJECTREQUEST]system busy")
     for waited_ms in range(300):
@@ -42,7 +42,7 @@ def test_three_ways_to_a_busy_page_cache_are_kept_apart_by_their_tag() -> None:
 
 
 def test_kinds_are_bounded_and_nothing_is_lost() -> None:
-    """Remarks with a tag of their own cannot grow the statistics."""
+    """Remarks with unknown tags cannot grow the statistics."""
     refusal_stats, _, _ = new_refusal_stats()
     for number in range(KINDS_MAX * 3):
         refusal_stats.note("internal", number, f"[{number}]x")
@@ -52,7 +52,7 @@ def test_kinds_are_bounded_and_nothing_is_lost() -> None:
 
 
 def test_at_most_ten_events_a_second_for_each_cause_and_the_rest_is_told() -> None:
-    """What is left out is in the next event, or in one of its own once the second is over."""
+    """Omitted refusals are in the next event, or in a separate one after the second."""
     refusal_stats, clock, log = new_refusal_stats()
     for _ in range(100):
         refusal_stats.note("queue_full", 2, "[OVERLOAD]x", 3)
@@ -79,7 +79,7 @@ def test_at_most_ten_events_a_second_for_each_cause_and_the_rest_is_told() -> No
 
 
 def test_a_clients_mistake_is_no_warning() -> None:
-    """An operator is not called for a topic that does not exist."""
+    """A missing topic is no reason to alert an operator."""
     refusal_stats, _, log = new_refusal_stats()
     refusal_stats.note("bad_request", 13, "the message is illegal")
     refusal_stats.note("disk_error", 1, "the disk is broken")

@@ -1,4 +1,4 @@
-"""Heartbeats of any size: what a client may say of itself has limits, and RocketMQ's clients are far below them."""
+"""Heartbeats of any size: their fields have limits, and RocketMQ's clients stay far below them."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def consumer(group: str = "group", **subscription: Any) -> HeartbeatData:
 async def test_a_heartbeat_beyond_a_limit_is_refused(
     broker: BrokerApp, client: Client, heartbeat: HeartbeatData, text: str
 ) -> None:
-    """The answer names the field, its length and the limit; nothing is kept, and the connection goes on."""
+    """The answer names the field, its length and the limit; nothing is kept, and the connection stays usable."""
     response = await client.ask(RequestCode.HEART_BEAT, None, encode_body(heartbeat))
     assert response.code != 0
     assert "refused" in response.remark
@@ -58,7 +58,7 @@ async def test_a_heartbeat_beyond_a_limit_is_refused(
 
 
 async def test_nothing_of_a_refused_heartbeat_is_kept(broker: BrokerApp, client: Client) -> None:
-    """Not the groups before the illegal one either."""
+    """Groups before the illegal one are not registered either."""
     heartbeat = consumer()
     heartbeat.consumer_data_set.append(ConsumerData("other", subscription_data_set=[SubscriptionData("T", HUGE)]))
     assert (await client.ask(RequestCode.HEART_BEAT, None, encode_body(heartbeat))).code != 0
@@ -83,7 +83,7 @@ async def test_a_heartbeat_at_every_limit_is_taken(broker: BrokerApp, client: Cl
 
 
 async def test_refused_heartbeats_without_an_answer_are_counted(harness: Harness) -> None:
-    """A client that sends them oneway hears nothing, so the broker's log has to say it."""
+    """A client that sends them oneway gets no answer, so the broker must log the refusal."""
     app = await harness.broker()
     client = await harness.client(app)
     for _ in range(3):
@@ -102,7 +102,7 @@ async def test_refused_heartbeats_without_an_answer_are_counted(harness: Harness
 
 
 async def test_clients_have_a_bound_in_bytes(harness: Harness) -> None:
-    """Legal heartbeats, too many of them: the next one is refused with the setting that says so."""
+    """Legal heartbeats, too many of them: the next one is refused with the name of the setting."""
     app = await harness.broker(clients_size_bytes_max=1 << 20)
     client = await harness.client(app)
     texts: list[str] = []

@@ -1,4 +1,4 @@
-"""The table of clients: changes are told, nothing of a connection stays, bounds hold."""
+"""The table of clients: it reports changes, forgets closed connections completely, and keeps its bounds."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def consume(table: Any, connection: str, *topics: Any, group: str = "g", version
 
 
 def test_only_a_change_is_a_change() -> None:
-    """New members and other topics are; the same heartbeat again is not."""
+    """New members and other topics count as changes; a repeated heartbeat does not."""
     table: ClientTable[str] = ClientTable(100)
     assert consume(table, "one", "A")
     assert not consume(table, "one", "A")
@@ -59,7 +59,7 @@ def test_a_closed_connection_leaves_every_group() -> None:
 
 
 def test_silent_clients_expire() -> None:
-    """Who was not heard of since a time is forgotten; others stay."""
+    """Clients without a heartbeat since a given time are forgotten; others stay."""
     table: ClientTable[str] = ClientTable(100)
     consume(table, "old", "A", now_ns=5)
     consume(table, "new", "A", now_ns=15)
@@ -71,7 +71,7 @@ def test_silent_clients_expire() -> None:
 
 
 def test_the_table_is_bounded() -> None:
-    """One entry too many is refused and leaves no trace; what is known still renews."""
+    """One entry too many is refused and leaves no trace; known clients can still renew."""
     table: ClientTable[str] = ClientTable(2)
     consume(table, "one", "A")
     table.register_producer("p", info("one"))
@@ -102,7 +102,7 @@ def test_a_producer_is_found_by_its_client_id_until_it_has_left() -> None:
 
 
 def test_bytes_are_bounded_and_what_is_known_goes_on() -> None:
-    """A heartbeat that needs more than there is changes nothing; the same heartbeat again is always taken."""
+    """A heartbeat that exceeds the memory limit changes nothing; a repeated heartbeat is always accepted."""
     table: ClientTable[str] = ClientTable(100_000, 64 << 10)
     assert consume(table, "one", "A")
 
@@ -166,7 +166,7 @@ def test_a_client_that_changes_its_id_leaves_no_old_one() -> None:
     )
 )
 def test_any_order_of_events_keeps_the_sum_of_bytes(events: Any) -> None:
-    """Whatever came and changed: when all have gone nothing is left of it."""
+    """After any changes, the table is empty when all clients have left."""
     table: ClientTable[str] = ClientTable(100)
     for now, (what, connection, group, topics, version, text) in enumerate(events):
         if what == "consume":

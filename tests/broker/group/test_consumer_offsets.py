@@ -1,4 +1,4 @@
-"""Committed offsets: what was committed is found, in bounds, and survives as JSON."""
+"""Committed offsets: they can be queried, are bounded, and survive as JSON."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def test_the_json_brings_every_offset_back(entries: Any) -> None:
 
 
 def test_a_commit_over_the_bound_is_refused_and_old_entries_still_move() -> None:
-    """The table cannot be grown by inventing groups."""
+    """Invented groups cannot grow the table beyond its limit."""
     offsets = ConsumerOffsets(1)
     offsets.commit("g", "T", 0, 1)
     with pytest.raises(TableFull):
@@ -55,7 +55,7 @@ def test_removing_a_topic_or_a_group_takes_only_theirs() -> None:
 
 
 def test_groups_that_have_not_read_up_to_an_offset_are_named() -> None:
-    """Of the asked topics only; a queue without a commit is not read."""
+    """Only for the given topics; a queue without a commit counts as unread."""
     offsets = ConsumerOffsets(10)
     offsets.commit("done", "A", 0, 5)
     offsets.commit("done", "A", 1, 7)

@@ -1,4 +1,4 @@
-"""SQL92 filters, commits, differing members and relayed questions, as RocketMQ's clients ask for them."""
+"""SQL92 filters, commits, differing members and relayed requests, as RocketMQ's clients send them."""
 
 import asyncio
 from typing import Any
@@ -70,7 +70,7 @@ def bodies(response: Any) -> list[int]:
 
 
 async def test_a_pull_filters_by_properties(broker: BrokerApp, client: Client) -> None:
-    """RocketMQ's pull with the expression in the request: what matches, 32 at most, and where to go on."""
+    """RocketMQ's pull with the expression in the request: at most 32 matching messages, and the next offset."""
     await fill(broker, client)
     found = await client.ask(RequestCode.PULL_MESSAGE, pull_header("price >= 40 AND price < 90"))
     assert found.code == 0
@@ -85,7 +85,7 @@ async def test_a_pull_filters_by_properties(broker: BrokerApp, client: Client) -
 
 
 async def test_a_heartbeat_can_carry_the_filter(broker: BrokerApp, client: Client) -> None:
-    """As RocketMQ's push consumers do; one that does not parse is told with code 27, at the pull."""
+    """As with RocketMQ's push consumers; one that does not parse gets code 27 at the pull."""
     await fill(broker, client)
     await heartbeat(client, "group", sub_string="price IN ('7', '9')", expression_type="SQL92")
     found = await client.ask(RequestCode.PULL_MESSAGE, pull_header("", flags=0))
@@ -114,7 +114,7 @@ async def test_the_native_pull_filters_too(broker: BrokerApp, client: Client) ->
 
 
 async def test_a_held_pull_wakes_for_what_matches(broker: BrokerApp, client: Client, harness: Harness) -> None:
-    """News that do not match leave it waiting; it answers with the first that does."""
+    """Messages that do not match leave it waiting; the first match is its answer."""
     await fill(broker, client, 3)
     other = await harness.client(broker)
     waiting = asyncio.create_task(
@@ -130,7 +130,7 @@ async def test_a_held_pull_wakes_for_what_matches(broker: BrokerApp, client: Cli
 
 
 async def test_a_filter_can_be_shown_to_the_broker(broker: BrokerApp, client: Client) -> None:
-    """CHECK_CLIENT_CONFIG: taken, or refused with the position."""
+    """CHECK_CLIENT_CONFIG: accepted, or refused with the position."""
 
     async def check(expression: str, kind: str = "SQL92") -> Any:
         data = SubscriptionData(topic="T", sub_string=expression, expression_type=kind)
@@ -157,7 +157,7 @@ async def test_property_filters_can_be_switched_off(harness: Harness) -> None:
 
 
 async def test_commits_outside_of_the_queue_are_refused(broker: BrokerApp, client: Client) -> None:
-    """By themselves with a text, in a pull without harm to the pull; the end itself is fine."""
+    """In a commit request with a text, in a pull without harm to the pull; the end itself is legal."""
     await fill(broker, client, 10)
 
     async def commit(offset: int) -> Any:
@@ -184,7 +184,7 @@ async def test_commits_outside_of_the_queue_are_refused(broker: BrokerApp, clien
 
 
 async def test_members_that_differ_are_found(harness: Harness, broker: BrokerApp, client: Client) -> None:
-    """In the list of members as a field of its own, until they agree; the order of tags is no difference."""
+    """In the list of members as a separate field, until they agree; the order of tags does not matter."""
     other = await harness.client(broker)
 
     async def field() -> str:
@@ -215,7 +215,7 @@ def unregister(client_id: str, group: str) -> Any:
 
 
 async def test_questions_are_relayed_to_the_client(harness: Harness, broker: BrokerApp, client: Client) -> None:
-    """307, 309 and 223: the client's own answer comes back; who is not there is told."""
+    """307, 309 and 223: the client's own answer is relayed; an absent client is reported."""
     admin = await harness.client(broker)
     await client.put(b"seven")
     await heartbeat(client, "group", client_id="one")
@@ -257,7 +257,7 @@ async def test_questions_are_relayed_to_the_client(harness: Harness, broker: Bro
 
 
 async def test_a_client_that_goes_away_before_it_answers(harness: Harness, broker: BrokerApp, client: Client) -> None:
-    """The administrator is told, and does not wait for ever."""
+    """The administrator gets an error, and does not wait for ever."""
     admin = await harness.client(broker)
     await heartbeat(client, "group", client_id="one")
     header = GetConsumerRunningInfoRequestHeader("group", "one")
@@ -276,7 +276,7 @@ async def test_a_client_that_goes_away_before_it_answers(harness: Harness, broke
     ],
 )
 def test_running_infos_of_rocketmqs_clients_are_read(body: bytes) -> None:
-    """fastjson writes queues as objects in the place of keys."""
+    """fastjson writes queues as objects in place of keys."""
     info = ConsumerRunningInfo.decode(body)
     assert info.properties == {"a": "b"}
     assert [state.commit_offset for state in info.mq_table.values()] in ([5], [])

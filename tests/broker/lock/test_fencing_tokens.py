@@ -1,4 +1,4 @@
-"""Tokens of locks: above all before, whatever happens to the process, the file, the clock."""
+"""Tokens of locks: above all earlier ones, whatever happens to the process, the file, the clock."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def take(tokens: FencingTokens, count: int) -> list[int]:
 
 @given(st.lists(st.tuples(st.integers(1, BLOCK), st.integers(-(10**9), 10**9)), min_size=1, max_size=6))
 def test_a_killed_broker_goes_on_above(tmp_path_factory: pytest.TempPathFactory, runs: list[tuple[int, int]]) -> None:
-    """Each run takes some and is killed; clocks go forth and back between runs."""
+    """Each run takes some and is killed; clocks move in both directions between runs."""
     path, highest, now_ms = tmp_path_factory.mktemp("tokens") / "t.json", 0, NOW_MS
     for count, jump_ms in runs:
         now_ms += jump_ms
@@ -40,7 +40,7 @@ def test_a_killed_broker_goes_on_above(tmp_path_factory: pytest.TempPathFactory,
 
 
 def test_the_backup_of_the_file_is_good_enough(tmp_path: Path) -> None:
-    """It is one write older than the file that was lost with the power."""
+    """It is one write older than the file that a power failure destroyed."""
     path = tmp_path / "t.json"
     tokens = opened(path)
     for _ in range(5):
@@ -50,7 +50,7 @@ def test_the_backup_of_the_file_is_good_enough(tmp_path: Path) -> None:
 
 
 def test_a_lost_file_is_no_reason_to_begin_anew(tmp_path: Path) -> None:
-    """The wall time stands in: later than every token that was given since the time before."""
+    """The wall time replaces it: it is above every earlier token, since those began at an earlier wall time."""
     last = take(opened(tmp_path / "t.json"), 10)[-1]
     for path in tmp_path.iterdir():
         path.unlink()
@@ -58,7 +58,7 @@ def test_a_lost_file_is_no_reason_to_begin_anew(tmp_path: Path) -> None:
 
 
 def test_nothing_is_given_that_the_file_does_not_cover(tmp_path: Path) -> None:
-    """A disk that refuses the write refuses the tokens; when it is well again they come."""
+    """While the disk refuses the write, no tokens are issued; once it works again, they are."""
     tokens, works = FencingTokens(lambda: NOW_MS), False
 
     def persist() -> None:

@@ -18,7 +18,7 @@ MQ = "MessageQueue [topic=T, brokerName=broker-a, queueId=0]"
 
 
 class FakeConnection:
-    """Notes what it is sent."""
+    """Records its messages."""
 
     def __init__(self, name: str) -> None:
         self.remote = name
@@ -85,7 +85,7 @@ class World:
 
 
 def test_rocketmqs_lines_are_written_word_for_word() -> None:
-    """Operators grep for them (RebalanceLockManager, 4.9)."""
+    """Operators search logs for these lines (RebalanceLockManager, 4.9)."""
     world = World()
     world.lock("a")
     world.lock("a")
@@ -113,7 +113,7 @@ def test_rocketmqs_lines_are_written_word_for_word() -> None:
 
 
 def test_who_waits_is_told_at_once_when_a_lock_is_given_back() -> None:
-    """With RocketMQ's own notice, which makes its clients look at their queues; others hear nothing."""
+    """With RocketMQ's own notice, which makes its clients check their queues; other clients get none."""
     world = World()
     world.lock("a")
     world.locks.unlock("g", "a", [("T", 0)])
@@ -145,7 +145,7 @@ def test_who_waits_is_told_when_a_lock_expires() -> None:
     [("OFF", True, False), ("OWN", True, True), ("OWN", False, False), ("ALL", False, True)],
 )
 def test_the_end_of_a_connection_releases_what_the_settings_say(mode: str, watches: bool, released: bool) -> None:
-    """After the grace, not before; RocketMQ's clients (which do not watch) only where that is asked for."""
+    """After the grace, not before; RocketMQ's clients (which do not watch) only if configured."""
     world = World(release_locks_on_disconnect=mode, lock_release_grace_mills=500)
     world.lock("a", watches=watches)
     world.locks.connection_closed(world.a)
@@ -175,7 +175,7 @@ def test_a_client_that_is_back_within_the_grace_keeps_lock_and_token() -> None:
 
 
 def test_a_connection_that_closed_while_its_request_waited_releases_too() -> None:
-    """Nobody would tell the manager again."""
+    """The manager would get no second notice."""
     world = World()
     world.a.closed = True
     world.lock("a")
@@ -186,12 +186,12 @@ def test_a_connection_that_closed_while_its_request_waited_releases_too() -> Non
 
 
 def test_an_instance_that_lost_its_lock_cannot_commit() -> None:
-    """Its token is over, whether somebody has the queue now, had it, or the broker knows nothing."""
+    """Its token is void, whether another client holds the queue now, held it, or the broker has no record of it."""
     world = World()
     old = world.lock("a").lock.token
     world.commit(world.a, old)
     world.clock.advance_ms(60_001)
-    world.commit(world.a, old)  # expired, but nobody has taken it
+    world.commit(world.a, old)  # expired, but no client has taken it
     new = world.lock("b").lock.token
     with pytest.raises(
         CommitFenced, match=rf"token {old} is over; b has held the queue for 0 ms with token {new}"
@@ -207,7 +207,7 @@ def test_an_instance_that_lost_its_lock_cannot_commit() -> None:
 
 
 def test_commits_without_a_token_count_unless_another_member_has_the_lock() -> None:
-    """RocketMQ's clients send none; tools are no members, and only a holder with tokens is safe from them."""
+    """RocketMQ's clients send none; tools are not members, and only a holder with tokens is safe from them."""
     world, tool = World(), FakeConnection("3.3.3.3:3")
     world.commit(world.a)
     world.commit(tool)
@@ -227,7 +227,7 @@ def test_commits_without_a_token_count_unless_another_member_has_the_lock() -> N
 
 
 def test_an_administrator_takes_away_the_lock_that_was_seen() -> None:
-    """Not the one that came after it."""
+    """Not the lock that came after it."""
     world = World()
     seen = world.lock("a").lock.token
     world.lock("b")
@@ -240,7 +240,7 @@ def test_an_administrator_takes_away_the_lock_that_was_seen() -> None:
 
 
 def test_an_idle_manager_sleeps() -> None:
-    """Without locks its worker waits to be woken; with something due it comes in time."""
+    """Without locks its worker waits to be woken; with a due lock it runs in time."""
     world = World()
     assert world.locks.step() is None
     world.lock("a")

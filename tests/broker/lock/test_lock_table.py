@@ -141,7 +141,7 @@ def test_a_lock_lives_exactly_as_long_as_it_may() -> None:
 
 
 def test_a_renewal_keeps_the_token_and_an_expired_lock_gets_a_new_one() -> None:
-    """Between expiry and the next lock somebody else might have had it: the old token must not come back."""
+    """Between expiry and the next lock another client might have held it: the old token must not return."""
     locks = table()
     first = lock_one(locks, "a", 0).lock
     assert lock_one(locks, "a", LIVE_NS).lock.token == first.token
@@ -151,7 +151,7 @@ def test_a_renewal_keeps_the_token_and_an_expired_lock_gets_a_new_one() -> None:
 
 
 def test_a_lock_renewed_on_a_new_connection_survives_the_end_of_the_old_one() -> None:
-    """Whether the end of the old one is heard before or after."""
+    """Whether the end of the old one is reported before or after."""
     locks = table()
     lock_one(locks, "a", 0, connection="old", watches_connection=True)
     lock_one(locks, "a", 1, connection="new", watches_connection=True)
@@ -163,7 +163,7 @@ def test_a_lock_renewed_on_a_new_connection_survives_the_end_of_the_old_one() ->
 
 
 def test_those_who_wait_are_named_when_a_lock_is_over_and_only_once() -> None:
-    """By unlock, by the end of a connection, by expiry; the wait goes on behind the next holder."""
+    """By unlock, by the end of a connection, by expiry; the clients then wait for the next holder."""
     locks = table()
     lock_one(locks, "a", 0, watches_connection=True)
     for now_ns in (1, 2):
@@ -189,7 +189,7 @@ def test_those_who_wait_are_named_when_a_lock_is_over_and_only_once() -> None:
 
 
 def test_waiters_are_bounded() -> None:
-    """Client ids come from peers: a lock remembers only so many."""
+    """Client ids come from peers: a lock remembers a limited number."""
     locks = table()
     lock_one(locks, "a", 0)
     for number in range(WAITERS_MAX + 5):
@@ -198,7 +198,7 @@ def test_waiters_are_bounded() -> None:
 
 
 def test_a_full_table_forgets_what_has_expired_first() -> None:
-    """Full is an answer, but not while there is something that nobody has any more."""
+    """A full table refuses, but not while it has expired locks."""
     locks = table(2)
     assert [each.result for each in locks.try_lock("g", "a", "x", [("T", 0), ("T", 1), ("T", 2)], 0)] == [
         Result.GOT,

@@ -15,7 +15,7 @@ def make_hold(owner: Any = "c1", queues: Any = (("T", 0, 5),), deadline_ms: Any 
 
 
 def test_news_wakes_only_those_below_it() -> None:
-    """A hold at the queue's end stays; one below the new maximum comes back, once."""
+    """A hold at the queue's end stays; one below the new maximum is returned, once."""
     holds = PullHolds(10, 1000)
     early, late = make_hold(queues=[("T", 0, 5)]), make_hold(queues=[("T", 0, 6)])
     assert holds.hold(early)
@@ -79,7 +79,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_any_order_of_events_agrees_with_a_plain_list(steps: Any) -> None:
-    """Each hold comes back once, for the reason the model gives."""
+    """Each hold is returned once, for the same reason as in the model."""
     holds, now_ns = PullHolds(8, 1 << 20), 0
     model: list[Hold] = []
     for step in steps:

@@ -1,4 +1,4 @@
-"""The shell around held pulls: nothing is missed between a pull and its hold, and slow readers are not served."""
+"""The shell around held pulls: no message is missed between a pull and its hold, and slow readers are not served."""
 
 from typing import Any, cast
 
@@ -14,7 +14,7 @@ SECOND_NS = 1_000_000_000
 
 
 class FakeExecutor:
-    """Keeps what is to run again; refuses when told to."""
+    """Keeps the tasks to run again; refuses on demand."""
 
     def __init__(self) -> None:
         self.tasks: list[Task] = []
@@ -27,7 +27,7 @@ class FakeExecutor:
 
 
 class FakeLoop:
-    """Keeps the timer that was asked for."""
+    """Keeps the timer that was requested."""
 
     def __init__(self) -> None:
         self.timer: Any = None
@@ -45,7 +45,7 @@ class FakeLoop:
 
 
 class World:
-    """A service with everything around it faked."""
+    """A service with fakes around it."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -70,7 +70,7 @@ class World:
 
 
 def test_a_message_that_came_before_the_hold_is_seen() -> None:
-    """News between the look into the queue and the hold is not lost: the pull runs again at once."""
+    """A message between the check of the queue and the hold is not missed: the pull runs again at once."""
     world = World()
     world.max_offset = 6
     world.hold()
@@ -95,7 +95,7 @@ def test_time_runs_a_pull_again_as_due() -> None:
 
 
 def test_a_connection_that_does_not_read_is_not_served() -> None:
-    """News for it waits until it reads again."""
+    """Its messages wait until it reads again."""
     world = World()
     world.hold()
     world.connection.over_high_water = True
@@ -111,7 +111,7 @@ def test_a_connection_that_does_not_read_is_not_served() -> None:
 
 
 def test_a_closed_connection_loses_its_deferred_pulls_too() -> None:
-    """Nothing of it stays, wherever it waits."""
+    """No part of it stays, wherever it waits."""
     world = World()
     world.hold()
     world.hold()
@@ -122,7 +122,7 @@ def test_a_closed_connection_loses_its_deferred_pulls_too() -> None:
 
 
 def test_a_full_pull_queue_is_an_answer() -> None:
-    """A woken pull that finds its queue full hears [OVERLOAD]."""
+    """A woken pull that finds its queue full gets [OVERLOAD]."""
     world = World()
     world.hold()
     world.executor.full = True
@@ -131,7 +131,7 @@ def test_a_full_pull_queue_is_an_answer() -> None:
 
 
 def test_closing_answers_everything_and_holds_nothing_more() -> None:
-    """Every held pull gets its 19; one that comes later is refused."""
+    """Every held pull gets its 19; a later one is refused."""
     world = World()
     world.hold()
     world.service.close()

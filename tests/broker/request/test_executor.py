@@ -1,4 +1,4 @@
-"""Executors: every task is answered once, whatever the processor does."""
+"""Executors: every task gets one answer, whatever the processor does."""
 
 from collections.abc import Callable
 from typing import Any
@@ -103,7 +103,7 @@ def test_a_drain_is_answered_with_one_write_per_connection() -> None:
 
 
 def test_follow_up_comes_after_the_answers_once_the_queue_is_idle() -> None:
-    """What a drain leaves behind waits until its answers are out and no request is, or 1 ms has passed."""
+    """Follow-up work waits until the answers are out and no request is queued, or until 1 ms has passed."""
     seen: list[int] = []
     world = World(Echo(), follow_up=lambda: seen.append(len(world.connection.responses)))
     world.executor.offer(world.task())
@@ -138,7 +138,7 @@ def test_what_is_left_to_follow_up_is_done_at_the_stop() -> None:
 
 
 def test_an_error_in_the_processor_answers_the_rest_and_spares_the_worker() -> None:
-    """What was answered stays answered; the others get SYSTEM_ERROR with text; the next drain works."""
+    """Answered requests stay answered; the others get SYSTEM_ERROR with text; the next drain works."""
     echo = Echo()
     echo.error = KeyError("broken")
     world = World(echo)
@@ -156,7 +156,7 @@ def test_an_error_in_the_processor_answers_the_rest_and_spares_the_worker() -> N
 
 
 def test_a_processor_that_forgets_a_request_is_found_out() -> None:
-    """No request stays without an answer, even by a bug."""
+    """Even a bug leaves no request without an answer."""
 
     class Forgetful(Echo):
         def process(self, drain: Drain) -> None:
@@ -171,7 +171,7 @@ def test_a_processor_that_forgets_a_request_is_found_out() -> None:
 
 
 def test_one_bad_request_of_a_drain_is_its_own_error() -> None:
-    """OneByOne keeps an error to the request that made it, with the error's own code."""
+    """With OneByOne an error fails only its own request, with the error's code."""
 
     class Picky(OneByOne):
         def serve(self, task: Task, drain: Drain) -> None:
@@ -205,7 +205,7 @@ def test_admission_refuses_with_rocketmqs_words_when_the_queue_is_full() -> None
 
 
 def test_a_processor_may_refuse_before_anything_is_queued() -> None:
-    """reject_request is asked on the loop."""
+    """reject_request runs on the loop."""
     echo = Echo()
     echo.refusal = Refusal(2, "[REJECTREQUEST]system busy, start flow control for a while", Cause.PAGE_CACHE_BUSY)
     world = World(echo)
@@ -256,7 +256,7 @@ def test_with_real_threads_every_task_is_answered_once(threads: int) -> None:
 
 
 def test_the_drain_shrinks_while_it_is_slow_and_grows_back() -> None:
-    """Slow drains go to one task at a time, fast ones back to the maximum."""
+    """Slow drains shrink to one task, fast ones grow back to the maximum."""
     drain = AdaptiveDrain(4096, 1 << 22)
     sizes = []
     for _ in range(8):
@@ -286,7 +286,7 @@ def test_a_drain_that_is_neither_fast_nor_slow_keeps_its_size() -> None:
 
 @pytest.mark.parametrize("serialize_type", [JSON, MSGPACK])
 def test_a_queue_counts_the_headers_of_its_requests_too(serialize_type: int) -> None:
-    """Requests with a long header and no body fill the queue in bytes: else a flood of them would be unbounded."""
+    """Requests with a long header and no body count in bytes: otherwise a flood of them would be unbounded."""
     world = World(Echo(), count_max=10_000)
     header = NativeAppendRequestHeader("g", True, [("T", 0, 1)] * 5000, 1000) if serialize_type == MSGPACK else None
     frame = encode_request(

@@ -33,7 +33,7 @@ OPERATIONS = st.lists(
 
 @given(OPERATIONS)
 def test_any_order_of_calls_agrees_with_the_model(operations: Any) -> None:
-    """Every call returns what a plain list would, and no bound is passed."""
+    """Every call returns the same as on a plain list, and no bound is exceeded."""
     queue: SweepableQueue[FakeTask] = SweepableQueue(6, 100)
     model: deque[FakeTask] = deque()
     closed = False
@@ -68,7 +68,7 @@ def test_any_order_of_calls_agrees_with_the_model(operations: Any) -> None:
 
 
 def test_a_task_larger_than_the_bound_passes_alone() -> None:
-    """A single oversized task is served when nothing else waits, and refused behind another one."""
+    """An empty queue accepts a single oversized task; behind another task it is refused."""
     queue: SweepableQueue[FakeTask] = SweepableQueue(10, 100)
     assert queue.offer(FakeTask(500))
     assert not queue.offer(FakeTask(1))
@@ -77,7 +77,7 @@ def test_a_task_larger_than_the_bound_passes_alone() -> None:
 
 
 def test_only_accepted_tasks_wake_the_worker() -> None:
-    """A refused task wakes nobody."""
+    """A refused task wakes no worker."""
     wakes: list[int] = []
     queue: SweepableQueue[FakeTask] = SweepableQueue(1, 100, lambda: wakes.append(1))
     assert queue.offer(FakeTask(1))
@@ -121,7 +121,7 @@ def test_each_task_comes_back_exactly_once_under_threads(drainers: Any) -> None:
 
 
 def test_expired_heads_can_be_taken_in_portions() -> None:
-    """What is beyond a portion stays in the queue, in order, with its bytes."""
+    """Tasks beyond a portion stay in the queue, in order, with their bytes."""
     queue: SweepableQueue[FakeTask] = SweepableQueue(10, 1000)
     tasks = [FakeTask(10, number) for number in range(5)]
     assert all(queue.offer(task) for task in tasks)

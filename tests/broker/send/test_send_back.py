@@ -88,7 +88,7 @@ async def test_the_copy_waits_at_the_level_of_the_attempt_and_keeps_what_counts(
 
 
 async def _as_delivered(broker: BrokerApp, client: Client, copy: Record) -> int:
-    """Store what the delivery of ``copy`` would store; return its offset."""
+    """Store ``copy`` as its delivery would; return its offset."""
     answer = await client.send(
         topic=RETRY,
         body=copy.body,
@@ -111,7 +111,7 @@ async def _as_delivered(broker: BrokerApp, client: Client, copy: Record) -> int:
 
 
 async def test_a_retry_comes_by_itself_and_wakes_a_held_pull(harness: Harness) -> None:
-    """Through the delay to the retry topic, for whoever pulls it; progress survives a restart of the broker."""
+    """Through the delay to the retry topic, where any consumer can pull it; progress survives a broker's restart."""
     app = await harness.broker(store_settings=FAST)
     client = await harness.client(app)
     await client.put(b"again")
@@ -145,7 +145,7 @@ async def test_a_retry_comes_by_itself_and_wakes_a_held_pull(harness: Harness) -
 async def test_levels_and_limits_decide(
     broker: BrokerApp, client: Client, delay_level: int, fields: dict[str, Any], queue: int | None
 ) -> None:
-    """A given level counts as it is (the highest at most); below 0, or no attempt left: dead letters, without delay."""
+    """A given level counts (the highest at most); below 0, or without attempts left: a dead letter, no delay."""
     await client.put(b"x")
     assert (await send_back(client, 0, delay_level, **fields)).code == 0
     copy = record_at_end(broker)
@@ -160,7 +160,7 @@ async def test_levels_and_limits_decide(
 
 
 async def test_the_groups_own_limit_counts_when_the_client_names_none(broker: BrokerApp, client: Client) -> None:
-    """retryMaxTimes of the group; a group without retry queues has no retries, and loses nothing."""
+    """retryMaxTimes of the group; a group without retry queues has no retries, and loses no message."""
     await client.put(b"x")
     broker.groups.put(SubscriptionGroupConfigBody(group_name="strict", retry_max_times=0))
     broker.groups.put(SubscriptionGroupConfigBody(group_name="none", retry_queue_nums=0))
@@ -206,7 +206,7 @@ async def test_what_cannot_be_sent_back_is_refused_in_rocketmqs_words(harness: H
 async def test_a_put_that_failed_has_code_1_and_its_name(
     broker: BrokerApp, client: Client, monkeypatch: pytest.MonkeyPatch, status: PutStatus
 ) -> None:
-    """RocketMQ's consumers read only success or not; ours also see that nothing was stored."""
+    """RocketMQ's consumers only distinguish success; ours also learn that nothing was stored."""
     await client.put(b"x")
     monkeypatch.setattr(broker.store, "append", lambda group, **_: AppendResult(status, error="why"))
     answer = await send_back(client, 0)
@@ -227,7 +227,7 @@ async def test_a_put_that_failed_has_code_1_and_its_name(
 async def test_a_client_may_send_to_its_retry_topic_itself(
     broker: BrokerApp, client: Client, fields: dict[str, Any], topic: str
 ) -> None:
-    """What a consumer does whose send-back failed: the topic is made, and one attempt too many is a dead letter."""
+    """A consumer's fallback after a failed send-back: creates the topic; one attempt too many is a dead letter."""
     answer = await client.send(topic=RETRY, properties=properties(UNIQ_KEY="U", RETRY_TOPIC="T"), **fields)
     assert (answer.code, answer.header.queue_id, answer.header.queue_offset) == (0, 0, 0)
     (record,) = await pulled(client, topic)
@@ -248,7 +248,7 @@ async def test_a_delayed_send_to_the_retry_topic_waits_unless_it_is_dead(broker:
 
 
 async def test_an_ordered_group_gives_up_what_it_sends_to_its_retry_topic(broker: BrokerApp, client: Client) -> None:
-    """While queue locks are held, the last try that was made counts, not the next one."""
+    """While queue locks are held, the last attempt made counts, not the next one."""
     await client.put(b"x")
     queue = MessageQueueBody(topic="T", broker_name="broker-a", queue_id=0)
     lock = LockBatchRequestBody(consumer_group=GROUP, client_id="c1", mq_set=[queue])
@@ -262,7 +262,7 @@ async def test_an_ordered_group_gives_up_what_it_sends_to_its_retry_topic(broker
 
 
 async def test_a_batch_to_a_retry_topic_is_refused(broker: BrokerApp, client: Client) -> None:
-    """As RocketMQ: each message would have an attempt of its own."""
+    """As in RocketMQ: each message would need its own attempt count."""
     item = (22 + 1).to_bytes(4, "big") + bytes(12) + (1).to_bytes(4, "big") + b"x" + bytes(2)
     answer = await client.send(topic=RETRY, body=item, code=RequestCode.SEND_BATCH_MESSAGE, batch=True)
     assert (answer.code, "retry group" in answer.remark) == (ResponseCode.MESSAGE_ILLEGAL, True)
@@ -270,7 +270,7 @@ async def test_a_batch_to_a_retry_topic_is_refused(broker: BrokerApp, client: Cl
 
 
 async def test_a_burst_of_send_backs_is_one_append(broker: BrokerApp, client: Client, monkeypatch: Any) -> None:
-    """What gathers in the queue of the send thread enters the log as one group, send-backs among the sends."""
+    """Requests that gather in the send queue enter the log as one group, send-backs among the sends."""
     await client.put(*[b"%d" % number for number in range(50)])
     records = split(broker)
     groups: list[int] = []
@@ -324,7 +324,7 @@ async def test_rocketmqs_codecs_carry_a_send_back(tmp_path: Path, codec: int) ->
 
 
 async def test_a_timed_message_can_be_sent_back(harness: Harness) -> None:
-    """What its delivery left among the properties neither delays nor forbids the copy."""
+    """The properties left by its delivery neither delay nor forbid the copy."""
     app = await harness.broker(store_settings=FAST)
     client = await harness.client(app)
     await client.put(b"now")
@@ -338,7 +338,7 @@ async def test_a_timed_message_can_be_sent_back(harness: Harness) -> None:
 
 
 async def test_our_remark_never_costs_the_message(broker: BrokerApp, client: Client) -> None:
-    """Where the property string has no room for the last error, the copy goes without it."""
+    """If the property string has no room for the last error, the copy is stored without it."""
     assert (await client.send(properties=properties(big="x" * 32_500))).code == 0
     assert (await send_back(client, 0, last_error="e" * 250)).code == 0
     values = decode_properties(record_at_end(broker).properties)
@@ -347,7 +347,7 @@ async def test_our_remark_never_costs_the_message(broker: BrokerApp, client: Cli
 
 
 async def test_a_retry_topic_is_on_disk_before_the_first_answer(broker: BrokerApp, client: Client) -> None:
-    """A broker that crashes after the answer must know the topic of the copy."""
+    """After a crash that follows the answer, the broker must know the topic of the copy."""
     await client.put(b"x")
     assert (await send_back(client, 0, -1)).code == 0
     path = Path(broker.store.config.store_path_root_dir) / "config" / "topics.json"

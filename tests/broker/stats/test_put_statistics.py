@@ -46,7 +46,7 @@ def test_the_finer_buckets_are_rocketmqs() -> None:
 
 
 def test_percentiles_are_those_of_the_last_full_minute() -> None:
-    """Interpolated in the bucket; nothing before a minute has ended, nothing left of the minute before."""
+    """Interpolated in the bucket; 0 before a minute has ended; the minute before does not count."""
     times = PutStatistics()
     times.record(0, 98)
     times.record(150 * MS, 2)

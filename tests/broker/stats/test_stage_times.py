@@ -1,4 +1,4 @@
-"""Stage times: what a drain costs is counted for each of its requests."""
+"""Stage times: the cost of a drain is counted for each of its requests."""
 
 import random
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ def tasks(*created_ns: int) -> list[Any]:
 
 
 def test_a_drain_counts_for_each_of_its_requests() -> None:
-    """Ten requests of one drain: ten waits, and ten times what the drain spent in a stage."""
+    """Ten requests of one drain: ten waits, and ten times the drain's time in a stage."""
     pair = PairStages(SEND_PAIR)
     stages_ns = [0] * STAGE_COUNT
     stages_ns[Stage.APPEND] = 50 * US
@@ -37,7 +37,7 @@ def test_a_drain_counts_for_each_of_its_requests() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 4, 5, 8, 63, 64, 65, 1000, 4096])
 def test_waits_of_a_large_drain_are_sampled_with_weights(count: int) -> None:
-    """Every request counts; a percentile is never below the truth, and above it by less than one sample's step."""
+    """Every request counts; a percentile is never too low, and too high by less than one sample's step."""
     pair = PairStages("TestThread")
     created = sorted(random.Random(count).randrange(0, 1_000_000_000) for _ in range(count))
     pair.drained(tasks(*created), 1_000_000_000, [0] * STAGE_COUNT, 0)
@@ -52,7 +52,7 @@ def test_waits_of_a_large_drain_are_sampled_with_weights(count: int) -> None:
 
 
 def test_quick_drains_are_sampled_when_they_are_many() -> None:
-    """All their requests count; a drain that took a millisecond, or waited so long, is always looked at."""
+    """All their requests count; a drain that took or waited a millisecond is always recorded."""
     pair = PairStages(SEND_PAIR)
     stages_ns = [0] * STAGE_COUNT
     for number in range(100):
@@ -72,7 +72,7 @@ def test_quick_drains_are_sampled_when_they_are_many() -> None:
 
 
 def test_swept_requests_have_waited_too() -> None:
-    """Who was answered by fast failure is not missing from the waits."""
+    """The waits include requests that fast failure answered."""
     pair = PairStages(SEND_PAIR)
     pair.swept(tasks(0, 0, 0), 200_000_000)
     pair.swept([], 1)
@@ -81,7 +81,7 @@ def test_swept_requests_have_waited_too() -> None:
 
 
 def test_rows_name_every_stage_also_those_without_data() -> None:
-    """A reader can tell "nothing counted" from "not known": the replica wait is there before replicas are."""
+    """A reader can distinguish "nothing counted" from "unknown": the replica wait exists before any replica does."""
     times = StageTimes()
     times.pair(SEND_PAIR)
     times.pair("PullMessageThread").record_ns(Stage.PROCESS, 2_000_000, 3)

@@ -43,7 +43,7 @@ def test_the_windows_forget() -> None:
 
 
 def test_items_are_bounded() -> None:
-    """What comes when the table is full is not counted, what is in it goes on."""
+    """New items of a full table are not counted; known ones still are."""
     items = StatsItems(0, items_max=2)
     for key in "abc":
         items.add("N", key, 1)
@@ -70,7 +70,7 @@ def test_a_clock_that_is_set_back_does_not_stop_the_samples() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 40_000), st.integers(0, 1000)), max_size=80))
 def test_windows_agree_with_a_list_of_events(steps: list[tuple[int, int]]) -> None:
-    """The minute's sum is what was counted since one of the last seven samples; no window loses or invents any."""
+    """The minute's sum covers the time since one of the last seven samples; no window loses or invents a count."""
     items, now_ms = StatsItems(0), 0
     events: list[tuple[int, int]] = []
     samples = [0]

@@ -90,7 +90,7 @@ async def test_offsets_are_kept_and_a_new_group_starts_at_zero_on_a_young_topic(
 
 
 async def test_a_new_group_on_an_old_queue_has_no_offset(harness: Harness) -> None:
-    """What begins too far behind the log's end does not count as in memory: code 22, the client decides."""
+    """A message too far behind the log's end does not count as in memory: code 22, the client decides."""
     app = await harness.broker(store_settings={"access_message_in_memory_max_ratio": 0})
     client = await harness.client(app)
     await client.put(b"x")
@@ -204,7 +204,7 @@ async def test_questions_about_one_queue(broker: BrokerApp, client: Client) -> N
 
 
 async def test_messages_are_found_by_key_and_by_place(broker: BrokerApp, client: Client) -> None:
-    """QUERY_MESSAGE and VIEW_MESSAGE_BY_ID give back the records."""
+    """QUERY_MESSAGE and VIEW_MESSAGE_BY_ID return the records."""
     record = client.record(body=b"keyed", keys=["order-7"])
     response = await client.append(("T", 0, [record]))
     physical_offset = response.header.results[0][2][0][0]
@@ -223,7 +223,7 @@ async def test_messages_are_found_by_key_and_by_place(broker: BrokerApp, client:
 
 
 async def test_members_of_a_group_are_told_of_each_other(broker: BrokerApp, client: Client, harness: Harness) -> None:
-    """Heartbeats make a group; every change is told to all its members; a lost connection is one."""
+    """Heartbeats create a group; all its members are notified of every change; a lost connection is one."""
     told: list[str] = []
 
     def on_request(channel: Any, request: Any) -> None:
@@ -350,7 +350,7 @@ async def test_the_broker_tells_its_settings_and_statistics(client: Client) -> N
 
 
 async def test_unknown_codes_get_rocketmqs_refusal(client: Client) -> None:
-    """With the leading space of the original."""
+    """With RocketMQ's leading space."""
     response = await client.ask(4711)
     assert (response.code, response.remark) == (3, " request type 4711 not supported")
 
@@ -364,7 +364,7 @@ async def test_codes_of_later_versions_say_so(client: Client, code: int) -> None
 
 
 async def test_transactions_end_through_their_own_pair(broker: BrokerApp, client: Client) -> None:
-    """END_TRANSACTION has a queue of its own; for a half message that is not there it says so."""
+    """END_TRANSACTION has its own queue; a missing half message is reported."""
     response = await client.ask(RequestCode.END_TRANSACTION, EndTransactionRequestHeader("p", 0, 0, 8, "id"))
     assert response.code == ResponseCode.SYSTEM_ERROR
     assert broker.request_table.pair_for(RequestCode.END_TRANSACTION).served == 1

@@ -26,7 +26,7 @@ async def pulled(client: Client, queue_id: int, count: int) -> list[Any]:
 
 
 async def test_a_delayed_send_answers_at_once_and_comes_when_it_is_due(broker: BrokerApp, client: Client) -> None:
-    """The answer names the queue that was asked for; a held pull is woken by the delivery; never early."""
+    """The answer names the requested queue; the delivery wakes a held pull; never early."""
     await client.put(b"now")
     begin_ms = time.time_ns() // 1_000_000
     due_ms = begin_ms + 80
@@ -43,7 +43,7 @@ async def test_a_delayed_send_answers_at_once_and_comes_when_it_is_due(broker: B
 
 
 async def test_a_restart_keeps_what_waits(harness: Harness) -> None:
-    """Levels and timers that come due while the broker is down arrive after it is back, once."""
+    """Levels and timers due while the broker is down are delivered after its restart, once."""
     settings = {"message_delay_level": "1s"}
     app = await harness.broker(store_settings=settings)
     client = await harness.client(app)
@@ -77,14 +77,14 @@ async def test_a_batch_holds_no_delayed_message(broker: BrokerApp, client: Clien
 
 
 async def test_nobody_sends_to_where_delayed_messages_wait(broker: BrokerApp, client: Client) -> None:
-    """Else a client could write due times and targets itself."""
+    """Otherwise a client could write due times and targets itself."""
     for topic in ("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"):
         assert (await client.send(topic=topic)).code == ResponseCode.NO_PERMISSION
     assert broker.store.appended_offset == 0
 
 
 async def test_a_crowded_second_is_refused(harness: Harness) -> None:
-    """timerCongestNumEachSlot: code 1 with the cause and a time to come back; other seconds go on."""
+    """timerCongestNumEachSlot: code 1 with the cause and a retry time; other seconds still accept timers."""
     app = await harness.broker(store_settings={"timer_congest_num_each_slot": 2})
     client = await harness.client(app)
     await client.put(b"now")

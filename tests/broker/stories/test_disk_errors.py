@@ -1,4 +1,4 @@
-"""A real broker on a disk that fails by rule: what producers and consumers are told, and what is true afterwards."""
+"""A real broker on a disk that fails by rule: the answers to producers and consumers, and the state afterwards."""
 
 import contextlib
 import json
@@ -74,7 +74,7 @@ class SickBroker:
         return response
 
     async def read(self) -> list[bytes]:
-        """Return what a consumer finds, from the first offset on."""
+        """Return the messages that a consumer gets from the first offset on."""
         store = self.app.store
         store.show_all()
         found: list[bytes] = []
@@ -87,7 +87,7 @@ class SickBroker:
         return found
 
     def keeper(self) -> Housekeeping:
-        """Return what writes the tables."""
+        """Return the component that writes the tables."""
         assert self.app._running is not None
         return self.app._running.housekeeping
 
@@ -100,7 +100,7 @@ def refusal_of(response: Any) -> tuple[int, str, str]:
 
 
 async def test_a_failed_sync_is_told_to_everybody(harness: Harness, tmp_path: Path) -> None:
-    """Who waited hears that nobody knows, later ones that nothing was stored; reads go on, /health says so, and a
+    """Waiting sends learn that it is unknown, later ones that nothing was stored; reads continue, /health shows it, a
     restart has all that was acknowledged.
     """
     sick = await SickBroker(harness, tmp_path, flush_disk_type="SYNC_FLUSH").start()
@@ -156,7 +156,7 @@ async def test_a_failed_sync_is_the_same_refusal_for_every_request_that_waits(ha
 
 
 async def test_a_full_disk_refuses_until_there_is_space(harness: Harness, tmp_path: Path) -> None:
-    """Sends are refused with the cause, consumers go on, and sends too as soon as there is space: nothing is lost or
+    """Sends are refused with the cause until there is space again, consumers continue: no message is lost or
     there twice.
     """
     sick = await SickBroker(harness, tmp_path).start()
@@ -177,7 +177,7 @@ async def test_a_full_disk_refuses_until_there_is_space(harness: Harness, tmp_pa
 
 
 async def test_a_new_topic_on_a_full_disk_is_refused(harness: Harness, tmp_path: Path) -> None:
-    """Its table cannot be written, so nothing may be acknowledged to it; with space it can."""
+    """Its table cannot be written, so no message to it is acknowledged; with space it is."""
     sick = await SickBroker(harness, tmp_path).start()
     assert (await sick.put(b"there")).code == 0
     sick.rules({"operations": ["replace"], "path": "config/*", "error": "ENOSPC"})
@@ -189,7 +189,7 @@ async def test_a_new_topic_on_a_full_disk_is_refused(harness: Harness, tmp_path:
 
 @pytest.mark.parametrize(("append_mode", "refuses"), [("mapped", WRITES), ("written", WRITES), ("mapped", ["sync"])])
 async def test_a_read_only_disk(harness: Harness, tmp_path: Path, append_mode: str, refuses: list[str]) -> None:
-    """Appends notice it at once, and go on when it is writable again; where the system takes them, the sync fences."""
+    """Appends notice it at once, and work again when it is writable; if the system accepts them, the sync fences."""
     sick = await SickBroker(harness, tmp_path, append_mode=append_mode, flush_disk_type="SYNC_FLUSH").start()
     assert (await sick.put(b"before")).code == 0
     sick.rules({"operations": refuses, "error": "EROFS"})
@@ -209,7 +209,7 @@ async def test_a_read_only_disk(harness: Harness, tmp_path: Path, append_mode: s
 
 
 async def test_a_bad_sector_stops_one_queue_only(harness: Harness, tmp_path: Path) -> None:
-    """In a pull of several queues the others are served; a pull of the sick one alone is told what is wrong."""
+    """In a pull of several queues the others are served; a pull of the bad one alone gets the error."""
     sick = await SickBroker(harness, tmp_path).start()
     client = sick.client
     for number in range(40):
@@ -232,7 +232,7 @@ async def test_a_bad_sector_stops_one_queue_only(harness: Harness, tmp_path: Pat
 async def test_a_filling_disk_deletes_nothing_and_says_so(
     harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Acknowledged messages stay, sends go on; the log names topics, counts and who has not read them, /health what
+    """Acknowledged messages stay, sends work; the log names topics, counts and groups behind, /health says what
     happens next and what to do.
     """
     sick = await SickBroker(harness, tmp_path, disk_space_warning_level_ratio=90, delete_when="").start()
@@ -270,7 +270,7 @@ async def test_a_filling_disk_deletes_nothing_and_says_so(
 async def test_the_warning_level_refuses_sends(
     harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The flag answers 14 and ``disk_full``, and /health says so; without it all goes on."""
+    """With the flag the answer is 14 and ``disk_full``, and /health shows it; without it sends work."""
     sick = await SickBroker(harness, tmp_path, disk_space_warning_level_ratio=90).start()
     used = [0.93]
     monkeypatch.setattr(OsFileSystem, "free_bytes", lambda self, path: (int((1 - used[0]) * 1e12), int(1e12)))
@@ -287,7 +287,7 @@ async def test_the_warning_level_refuses_sends(
 
 
 async def test_cleaning_on_demand(harness: Harness, tmp_path: Path) -> None:
-    """329 removes what is old enough, 306 what refers only to it; who looks for a removed message by its id is told."""
+    """329 removes expired segments, 306 the entries that refer to them; a query for a removed message by id says so."""
     sick = await SickBroker(harness, tmp_path, file_reserved_time=0, delete_commit_log_files_interval=0).start()
     for number in range(60):
         assert (await sick.put(b"%03d" % number + bytes(4000))).code == 0
@@ -329,7 +329,7 @@ async def test_a_config_directory_removed_under_a_running_broker(harness: Harnes
 
 
 async def test_a_stop_that_cannot_write_a_table_writes_the_rest_and_says_so(harness: Harness, tmp_path: Path) -> None:
-    """Offsets are there, the log is closed cleanly, and the caller hears which file is missing."""
+    """Offsets are there, the log is closed cleanly, and the caller learns which file is missing."""
     sick = await SickBroker(harness, tmp_path).start()
     await sick.put(b"x")
     await eventually(lambda: sick.app.store.max_offset("T", 0) == 1)
@@ -361,7 +361,7 @@ async def with_tables(harness: Harness, tmp_path: Path) -> SickBroker:
 
 
 async def test_a_flipped_bit_in_the_offsets_does_not_forget_them(harness: Harness, tmp_path: Path) -> None:
-    """``offretTable`` for ``offsetTable``: the backup is taken and told, the damaged file is kept, and stays kept."""
+    """``offretTable`` for ``offsetTable``: the backup is used, which is logged; the damaged file is kept, and stays."""
     sick = await with_tables(harness, tmp_path)
     path = tmp_path / "store" / "config" / "consumerOffset.json"
     damaged = path.read_bytes().replace(b"offsetTable", b"offretTable")

@@ -42,14 +42,14 @@ def answers_of(address: str, codes: list[int]) -> dict[int, tuple[int, str]]:
 
 @pytest.fixture(scope="module")
 def answers() -> dict[str, dict[int, tuple[int, str]]]:
-    """What broker and name server answer to every code of RocketMQ, to ours, and to some of nobody."""
+    """The answers of broker and name server to every code of RocketMQ, to ours, and to unknown ones."""
     codes = [*dict.fromkeys([*rocketmq_codes(), *map(int, RequestCode)]), *UNKNOWN_CODES]
     with PocketBroker() as broker:
         return {"broker": answers_of(broker.address, codes), "name server": answers_of(broker.namesrv, codes)}
 
 
 def test_what_is_not_served_is_refused_in_rocketmqs_words(answers: dict[str, dict[int, tuple[int, str]]]) -> None:
-    """REQUEST_CODE_NOT_SUPPORTED begins with RocketMQ's text; nothing is answered otherwise, and no connection ends."""
+    """REQUEST_CODE_NOT_SUPPORTED has RocketMQ's text; no other answer, and no connection ends."""
     for server, of_server in answers.items():
         for code, (answer, remark) in of_server.items():
             if answer == NOT_SUPPORTED:
@@ -58,7 +58,7 @@ def test_what_is_not_served_is_refused_in_rocketmqs_words(answers: dict[str, dic
 
 
 def test_our_names_are_rocketmqs() -> None:
-    """A code that RocketMQ has is called as RocketMQ calls it."""
+    """A code of RocketMQ has RocketMQ's name."""
     known = rocketmq_codes()
     for code in RequestCode:
         if code < 30_000:
@@ -78,7 +78,7 @@ def test_the_rows_say_who_serves_each_code(answers: dict[str, dict[int, tuple[in
 
 
 def test_every_pair_of_the_rows_is_a_pair_of_the_broker() -> None:
-    """A pool without a pair would send its codes to the default one, without a sound."""
+    """A pool without a pair would silently send its codes to the default one."""
     with PocketBroker() as broker:
         table = broker.app.request_table
         for code, spec in PROTOCOL.items():

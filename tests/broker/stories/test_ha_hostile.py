@@ -1,4 +1,4 @@
-"""Promotions that fail half way, and groups whose settings differ: what a careless operator can do to a real group."""
+"""Promotions that fail half way, and groups with different settings: mistakes of a careless operator."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -38,8 +38,8 @@ async def _three(cluster: HaCluster, slave_settings: dict[str, Any]) -> None:
 
 
 async def test_the_masters_count_of_copies_holds_not_the_slaves_own(cluster: HaCluster) -> None:
-    """Slaves whose settings say two copies of two do not promote a lagging one alone, when their master had two of
-    three: what the other slave confirmed would be gone."""
+    """Slaves with the setting two copies of two do not promote a lagging one alone, when their master had two of
+    three: messages confirmed by the other slave would be lost."""
     await _three(cluster, {})
     assert "replication_settings_differ" in [event["event"] for event in cluster.logs["s1"].events]
     async with Producer("g", cluster.namesrv.address) as producer:
@@ -58,8 +58,8 @@ async def test_the_masters_count_of_copies_holds_not_the_slaves_own(cluster: HaC
 
 
 async def test_a_promotion_that_was_refused_does_not_come_true_at_the_next_start(cluster: HaCluster) -> None:
-    """A fenced master that promised itself an epoch, and got no other promise, is started again: it stays fenced, and
-    the master that leads goes on."""
+    """A fenced master that promised itself an epoch, and got no other promise, restarts: it stays fenced, and
+    the current master continues."""
     await _three(cluster, TWO_OF_THREE)
     await cluster.stop("m")
     async with Admin(cluster.namesrv.address) as admin:
@@ -82,7 +82,7 @@ async def test_a_promotion_that_was_refused_does_not_come_true_at_the_next_start
 
 
 async def test_a_promotion_can_be_forced_after_many_that_came_to_no_end(cluster: HaCluster) -> None:
-    """Each attempt leaves a promise behind. Nodes and name servers that know of none of them are led over the gap."""
+    """Each attempt leaves a promise behind. Nodes and name servers without these promises get over the gap."""
     await _three(cluster, TWO_OF_THREE)
     await cluster.stop("m")
     node = cluster.brokers["s1"].replication.node
@@ -102,8 +102,8 @@ async def test_a_promotion_can_be_forced_after_many_that_came_to_no_end(cluster:
 async def test_a_switch_that_no_name_server_takes_leaves_the_old_master(
     cluster: HaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The name server's disk is full when a healthy pair shall switch: the master, which has stopped by then, leads
-    again with its slave, instead of a name that nobody leads."""
+    """The name server's disk is full when a healthy pair is to switch: the master, already stopped, leads
+    again with its slave, instead of a group without a master."""
     master, slave = await cluster.pair()
 
     def refuse(file: EpochFile, content: bytes) -> None:
@@ -124,7 +124,7 @@ async def test_a_switch_that_no_name_server_takes_leaves_the_old_master(
 
 async def test_an_epoch_whose_bytes_the_disk_refused_makes_no_log_newer(cluster: HaCluster) -> None:
     """A slave notes the epochs of a frame before its bytes are appended. If the disk then refuses them, the slave must
-    not pass for more advanced than one that has more of the epoch before."""
+    not count as more advanced than one that has more of the epoch before."""
     _, slave = await cluster.pair()
     async with Producer("g", cluster.namesrv.address) as producer:
         assert (await producer.send(Message("T", b"first"))).status is SendStatus.SEND_OK

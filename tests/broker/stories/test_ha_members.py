@@ -1,4 +1,4 @@
-"""A slave that was replaced, with real brokers and a name server: who is counted, who may be promoted."""
+"""A slave that was replaced, with real brokers and a name server: which nodes count, which may be promoted."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -29,7 +29,7 @@ async def ha(tmp_path: Path) -> AsyncIterator[HaCluster]:
 
 
 async def test_a_replaced_slave_is_refused_and_its_replacement_leads(ha: HaCluster, harness: Harness) -> None:
-    """The name server knows the epoch before the new slave confirms anything; also a claim of its own is refused."""
+    """The name server knows the epoch before the new slave confirms anything; its own claim is refused, too."""
     master, replaced = await ha.pair()
     client = await harness.client(master)
     await client.put(b"both")

@@ -1,4 +1,4 @@
-"""A master and its slave as brokers: what is registered, confirmed, mirrored, refused."""
+"""A master and its slave as brokers: registration, confirmation, mirrored tables, refusals."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -61,7 +61,7 @@ async def test_a_master_without_its_slave_says_so_at_once(ha: HaCluster, harness
 
 
 async def test_a_slave_has_its_masters_tables_and_lets_nobody_change_them(ha: HaCluster, harness: Harness) -> None:
-    """Topics, groups and offsets come over, a deleted topic goes, and changes are refused in RocketMQ's words."""
+    """Topics, groups and offsets are copied, a deleted topic is removed, and changes get RocketMQ's refusals."""
     master, slave = await ha.pair()
     client, at_slave = await harness.client(master), await harness.client(slave)
     header = CreateTopicRequestHeader("Own", "TBW102", 3, 3, 6, "SINGLE_TAG")
@@ -86,7 +86,7 @@ async def test_a_slave_has_its_masters_tables_and_lets_nobody_change_them(ha: Ha
 async def test_a_damaged_table_does_not_end_the_mirroring(
     ha: HaCluster, harness: Harness, monkeypatch: pytest.MonkeyPatch, damage: bytes
 ) -> None:
-    """The slave says what it could not take over, asks again, and has it then."""
+    """The slave logs the entries it could not copy, asks again, and then has them."""
     damages = [damage]
     ask = SlaveSync._ask
 
@@ -112,7 +112,7 @@ async def test_a_damaged_table_does_not_end_the_mirroring(
 async def test_a_topic_that_was_deleted_and_created_anew_is_the_same_on_both(
     ha: HaCluster, harness: Harness, is_away: bool
 ) -> None:
-    """Whether the slave is slow to hear of it or away meanwhile: no old message in the place of a new one."""
+    """Whether the slave learns of it late or is away meanwhile: no old message takes the place of a new one."""
     master, slave = await ha.pair(slave_sync_interval=300, broker_role="ASYNC_MASTER")
     client = await harness.client(master)
     await client.put(*[b"old %d" % number for number in range(5)])
@@ -133,7 +133,7 @@ async def test_a_topic_that_was_deleted_and_created_anew_is_the_same_on_both(
 
 
 async def test_commits_to_the_slave_reach_the_master_that_comes_back(ha: HaCluster, harness: Harness) -> None:
-    """An offset that was committed while the master was away is the master's when it is back."""
+    """An offset committed while the master was away reaches the master on its return."""
     master, slave = await ha.pair()
     client = await harness.client(master)
     await client.put(*[b"%d" % number for number in range(9)])
@@ -206,7 +206,7 @@ async def test_metrics_of_both_sides_are_exported(ha: HaCluster, harness: Harnes
 async def test_tables_come_only_from_the_node_that_streams_the_log(
     ha: HaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another broker at the address that a name server gives as the master's is not asked; when the log comes from
+    """A slave does not use another broker at the master's registered address; when the log comes from
     nowhere, tables do not either."""
     master, slave = await ha.pair()
     other = await ha.start("o", 0, broker_name="broker-b", broker_role="ASYNC_MASTER")

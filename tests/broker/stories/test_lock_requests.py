@@ -62,7 +62,7 @@ async def join(client: Client, client_id: str) -> None:
 
 
 async def test_rocketmqs_clients_get_rocketmqs_answers(client: Client) -> None:
-    """Nothing but the set of queues that are locked; what another one has is missing from it."""
+    """Only the set of locked queues; another client's queues are missing from it."""
     await client.put(b"x")
     queue_0, queue_1 = ({"topic": "T", "brokerName": "broker-a", "queueId": each} for each in (0, 1))
     assert await java_lock(client, "a", 0) == {"lockOKMQSet": [queue_0]}
@@ -74,7 +74,7 @@ async def test_rocketmqs_clients_get_rocketmqs_answers(client: Client) -> None:
 
 
 async def test_our_clients_hear_who_has_the_queue(client: Client) -> None:
-    """Tokens for what they got; holder, age and expiry of what they did not."""
+    """Tokens of granted locks; holder, age and expiry of refused ones."""
     await client.put(b"x")
     first = await own_lock(client, "a", queue(0), queue(1))
     assert first.lock_ok_mq_set == [queue(0), queue(1)]
@@ -97,7 +97,7 @@ async def test_our_clients_hear_who_has_the_queue(client: Client) -> None:
 
 
 async def test_a_lock_that_is_not_renewed_goes_to_the_next(harness: Harness) -> None:
-    """The waiting client is told when it expires, and the old one cannot commit from then on."""
+    """The waiting client is notified when it expires; from then on the old one cannot commit."""
     app = await harness.broker(lock_max_live_time=300)
     told: list[int] = []
     old = await harness.client(app)
@@ -117,7 +117,7 @@ async def test_a_lock_that_is_not_renewed_goes_to_the_next(harness: Harness) -> 
 
 
 async def test_the_end_of_a_connection_gives_the_queue_to_the_next(harness: Harness) -> None:
-    """Long before the lock would expire, and the waiting client is told."""
+    """Long before the lock would expire, and the waiting client is notified."""
     app = await harness.broker(lock_release_grace_mills=1)
     told: list[int] = []
     waiting = await harness.client(app, on_request=lambda _, request: told.append(request.code))
@@ -132,7 +132,7 @@ async def test_the_end_of_a_connection_gives_the_queue_to_the_next(harness: Harn
 
 
 async def test_tokens_grow_over_a_restart_and_old_ones_are_over(harness: Harness) -> None:
-    """The locks are gone with the process; their tokens must not commit, nor come again."""
+    """The locks are lost with the process; their tokens must neither commit nor be issued again."""
     app = await harness.broker()
     client = await harness.client(app)
     await client.put(b"x")
@@ -147,7 +147,7 @@ async def test_tokens_grow_over_a_restart_and_old_ones_are_over(harness: Harness
 
 
 async def test_commits_inside_pulls_are_fenced_too(harness: Harness, broker: BrokerApp) -> None:
-    """The pull is answered all the same: RocketMQ's client would not know why it was not."""
+    """The pull is answered all the same: RocketMQ's client would not understand a refusal."""
     holder, other = await harness.client(broker), await harness.client(broker)
     await holder.put(b"x", b"y")
     await holder.pull_bodies(wanted=2)
@@ -191,7 +191,7 @@ async def test_the_list_names_holder_age_expiry_token_and_who_waits(client: Clie
 
 
 async def test_a_lock_is_released_by_its_token(client: Client) -> None:
-    """A wrong token says what to do."""
+    """The refusal of a wrong token says what to do."""
     await client.put(b"x")
     [token] = (await own_lock(client, "a", queue())).fencing_tokens
     wrong = await client.ask(RequestCode.LOCK_RELEASE, LockReleaseRequestHeader("g", "T", 0, token + 1))
@@ -225,7 +225,7 @@ async def test_garbage_is_refused_and_locks_nothing(client: Client, code: int, b
 
 
 async def test_a_hundred_thousand_queues_are_too_many(client: Client) -> None:
-    """The answer names the limit; as many as allowed, none of which exist, are no harm."""
+    """The answer names the limit; the allowed number of unknown queues does no harm."""
     for count in (QUEUES_MAX + 1, 100_000):
         body = OwnLockBatchRequestBody("g", "c", [queue(each) for each in range(count)], True, True)
         response = await client.ask(RequestCode.LOCK_BATCH_MQ, None, encode_body(body))
@@ -236,7 +236,7 @@ async def test_a_hundred_thousand_queues_are_too_many(client: Client) -> None:
 
 
 async def test_a_full_table_says_so(harness: Harness) -> None:
-    """Nobody's lock is dropped for a newcomer."""
+    """No held lock is dropped for a newcomer."""
     client = await harness.client(await harness.broker(queue_locks_max=2))
     await client.put(b"x")
     answer = await own_lock(client, "a", queue(0), queue(1), queue(2))
@@ -246,7 +246,7 @@ async def test_a_full_table_says_so(harness: Harness) -> None:
 
 
 async def test_a_slave_gives_no_locks(harness: Harness) -> None:
-    """Else a queue would have two holders."""
+    """Otherwise a queue would have two holders."""
     app = await harness.broker(broker_id=1, store_settings={"broker_role": "SLAVE"})
     client = await harness.client(app)
     body = OwnLockBatchRequestBody("g", "c", [queue()], True, True)

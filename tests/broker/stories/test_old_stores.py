@@ -1,4 +1,4 @@
-"""Today's broker and clients on stores of earlier versions: tables, and all that was pending there."""
+"""Today's broker and clients on stores of earlier versions: tables, and all pending messages."""
 
 import asyncio
 from collections import Counter
@@ -62,7 +62,7 @@ def broker(old: OldStore, clock: ClockOf) -> Iterator[PocketBroker]:
 
 
 def bodies(broker: PocketBroker, topic: str, queue_id: int = 0) -> list[bytes]:
-    """Return what is in a queue."""
+    """Return the messages of a queue."""
     store, found = broker.app.store, []
     for at in range(store.max_offset(topic, queue_id)):
         got = store.get(topic, queue_id, at, max_messages=1, max_bytes=1 << 20)
@@ -71,7 +71,7 @@ def bodies(broker: PocketBroker, topic: str, queue_id: int = 0) -> list[bytes]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what another thread does."""
+    """Wait until another thread has met a condition."""
     async with asyncio.timeout(WAIT_S):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -98,7 +98,7 @@ def test_tables_are_taken_over(old: OldStore, broker: PocketBroker) -> None:
 async def test_delays_stay_pending_and_are_delivered_when_due(
     old: OldStore, broker: PocketBroker, clock: ClockOf
 ) -> None:
-    """Nothing comes early, again or never: levels of one and two hours, timers of an hour and of two days."""
+    """Each is delivered once and in time: levels of one and two hours, timers of an hour and of two days."""
     delays = broker.app.delays
     assert delays is not None
     waiting = {each["body"] for queue_id in (16, 17) for each in old.of(SCHEDULE_TOPIC, queue_id)}
@@ -106,14 +106,14 @@ async def test_delays_stay_pending_and_are_delivered_when_due(
     timers = {each["body"] for each in old.of(TIMER_TOPIC)} - {b"in 400 ms"}
     assert timers == {b"in an hour", b"in two days"}
     before = [each["body"] for each in old.of("single")]
-    await asyncio.to_thread(delays.step)  # a look at the time of the recording
+    await asyncio.to_thread(delays.step)  # at the time of the recording
     assert bodies(broker, "single") == before
     assert bodies(broker, "%RETRY%billing") == [RETRIED]
     at_three_hours = Counter(before) + Counter(waiting - {LATER_RETRIED}) + Counter([b"in an hour"])
 
     def pass_hours(hours: int) -> None:
         clock.ahead_ms += hours * HOUR_MS
-        delays.news([(TIMER_TOPIC, 0, 0)])  # its thread looks now, not a second later
+        delays.news([(TIMER_TOPIC, 0, 0)])  # its thread checks now, not a second later
 
     pass_hours(3)
     await until(lambda: len(bodies(broker, "single")) >= at_three_hours.total())
@@ -127,7 +127,7 @@ async def test_delays_stay_pending_and_are_delivered_when_due(
 
 
 async def test_open_halves_are_checked_back_and_decided(old: OldStore, broker: PocketBroker, clock: ClockOf) -> None:
-    """A producer of their group is asked; what it commits is delivered once, and a restart knows the decision."""
+    """A producer of their group is asked; its commits are delivered once, and a restart knows the decision."""
     asked: list[bytes] = []
 
     def check(message: ReceivedMessage) -> LocalTransactionState:
@@ -150,7 +150,7 @@ async def test_open_halves_are_checked_back_and_decided(old: OldStore, broker: P
 
 
 async def test_a_consumer_continues_at_its_offsets_and_gets_the_retry(old: OldStore, broker: PocketBroker) -> None:
-    """Only what its group has not had yet, and the message that it had sent back, with its count of attempts."""
+    """Only unread messages, and the message that it had sent back, with its count of attempts."""
     found: Counter[bytes] = Counter()
     attempts: dict[bytes, int] = {}
     consumer = PushConsumer("billing", broker.namesrv, consume_from_where=FIRST)
@@ -171,7 +171,7 @@ async def test_a_consumer_continues_at_its_offsets_and_gets_the_retry(old: OldSt
 
 
 async def test_staged_transactions_are_remembered_and_can_be_committed(old: OldStore, broker: PocketBroker) -> None:
-    """What is committed stays so; what is open is committed now, and what was dropped is gone."""
+    """Committed ones stay so; open ones are committed now, and dropped ones are gone."""
 
     def rows() -> Counter[bytes]:
         return Counter(body for queue_id in range(2) for body in bodies(broker, "staged", queue_id))

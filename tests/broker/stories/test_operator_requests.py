@@ -1,4 +1,4 @@
-"""What RocketMQ's admin tools ask of a broker beside what clients ask: statistics, lists, looks into queues."""
+"""Requests of RocketMQ's admin tools: statistics, lists, contents of queues."""
 
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ async def be_member(client: Client, group: str, *topics: str, tags: str = "*") -
 
 
 async def test_consume_stats_of_all_groups(broker: BrokerApp, client: Client) -> None:
-    """Every group with offsets, its topics queue by queue, and the sum of what is left."""
+    """Every group with offsets, its topics queue by queue, and the sum of its lag."""
     await client.put(b"1", b"2", b"3")
     await client.pull_bodies(wanted=3)
     await commit(client, "a", 1)
@@ -87,7 +87,7 @@ async def test_consume_stats_of_all_groups(broker: BrokerApp, client: Client) ->
 
 
 async def test_stats_by_name(broker: BrokerApp, client: Client) -> None:
-    """What came into a topic and what a group got of it; what nobody counted is RocketMQ's error."""
+    """Messages into a topic and out of it to a group; an unknown statistic is RocketMQ's error."""
     await client.put(b"1", b"2", b"3")
     await client.pull_bodies(wanted=3)
     for name, key, expected in (("TOPIC_PUT_NUMS", "T", 3), ("GROUP_GET_NUMS", "T@group", 3)):
@@ -128,7 +128,7 @@ async def test_all_producers(broker: BrokerApp, client: Client) -> None:
 
 
 async def test_a_look_into_a_consume_queue(broker: BrokerApp, client: Client) -> None:
-    """Entries with their offsets and tags, judged by the group's tags; queues and places that are not there."""
+    """Entries with their offsets and tags, filtered by the group's tags; missing queues and offsets."""
     await client.put(b"1", tags="A")
     await client.put(b"2", tags="B")
     await client.pull_bodies(wanted=2)
@@ -168,7 +168,7 @@ async def test_queues_without_a_topic_are_removed(broker: BrokerApp, client: Cli
 
 
 async def test_offsets_are_cloned(broker: BrokerApp, client: Client) -> None:
-    """Of one topic or all; a topic that the group has left only if it is asked for as offline."""
+    """Of one topic or all; a topic that the group has left only on request for offline ones."""
     await client.put(b"1", b"2")
     await client.put(b"1", topic="U")
     await client.pull_bodies(topic="U")
@@ -198,7 +198,7 @@ async def test_what_a_group_consumes(broker: BrokerApp, client: Client) -> None:
 
 
 async def test_topics_and_groups_in_lists(broker: BrokerApp, client: Client) -> None:
-    """All of a list are made, or none when one of them is illegal."""
+    """All topics of a list are created, or none if one is illegal."""
     topics = CreateTopicListBody([TopicConfigBody("One", 2, 2), TopicConfigBody("Two", 3, 3, 4)])
     assert (await client.ask(R.UPDATE_AND_CREATE_TOPIC_LIST, body=encode_body(topics))).code == 0
     made = [topic for name in ("One", "Two") if (topic := broker.topics.get(name)) is not None]
@@ -219,7 +219,7 @@ async def test_topics_and_groups_in_lists(broker: BrokerApp, client: Client) -> 
 
 @pytest.mark.parametrize("field", ["clean_offset", "remove_offset"])
 async def test_a_group_goes_with_its_offsets(broker: BrokerApp, client: Client, field: str) -> None:
-    """5.3 and 4.9 have different names for the same wish."""
+    """5.3 and 4.9 have different names for the same flag."""
     await client.put(b"1")
     await client.pull_bodies()
     await commit(client, "g", 1)
@@ -229,7 +229,7 @@ async def test_a_group_goes_with_its_offsets(broker: BrokerApp, client: Client, 
 
 
 async def test_a_reset_to_a_time_after_the_last_message_is_the_end(broker: BrokerApp, client: Client) -> None:
-    """RocketMQ 5.3; the last message would come once more otherwise."""
+    """RocketMQ 5.3; otherwise the last message would be delivered again."""
     await client.put(b"1", b"2")
     await client.pull_bodies(wanted=2)
     later = broker._clock.now_ms() + 60_000
@@ -249,7 +249,7 @@ async def test_replication_as_the_tools_of_5_3_ask(broker: BrokerApp, client: Cl
 
 
 def test_slaves_as_the_tools_of_5_3_see_them() -> None:
-    """A master counts them and says how far each is; a slave says whom it follows, and invents no times."""
+    """A master counts them and reports each one's progress; a slave reports its master, and invents no times."""
     slaves = [
         HaSlaveBody(
             address="h:1", ack_offset=900, behind_bytes=100, is_in_sync=True, connected_ms=2000, sent_bytes=5000
@@ -279,7 +279,7 @@ async def test_keys_that_5_3_reads(broker: BrokerApp, client: Client) -> None:
 
 
 async def test_a_topic_that_is_made_again_counts_from_its_beginning(broker: BrokerApp, client: Client) -> None:
-    """Its queues start anew; what the first one got stays in the sum."""
+    """Its queues start at 0; the first topic's messages stay in the sum."""
     await client.put(b"1", b"2", b"3")
     await client.pull_bodies(wanted=3)
     assert (await client.ask(R.DELETE_TOPIC_IN_BROKER, TopicRequestHeader("T"))).code == 0

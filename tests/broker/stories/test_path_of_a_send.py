@@ -1,4 +1,4 @@
-"""What stands between the socket and the log: the classes of one send, as docs/architecture.md lists them."""
+"""The classes of one send between the socket and the log, as docs/architecture.md lists them."""
 
 import asyncio
 import re
@@ -113,7 +113,7 @@ def listed(heading: str) -> list[Entry]:
 
 
 async def test_a_send_meets_only_the_classes_that_the_docs_list() -> None:
-    """In the order of the list, and none that is not listed; a class that the path no longer meets leaves the list."""
+    """In the order of the list, and no others; a class that the path no longer uses must leave the list."""
     recorder = Recorder()
     with profiled(recorder), PocketBroker() as broker:
         async with Producer(group="g", namesrv=broker.namesrv) as producer:

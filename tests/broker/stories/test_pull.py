@@ -21,7 +21,7 @@ async def settle(broker: BrokerApp, topic: str = "T", queue_id: int = 0, wanted:
 
 
 async def test_rocketmqs_codes_for_offsets_outside_the_queue(broker: BrokerApp, client: Client) -> None:
-    """19 at the end, 21 beyond and before it, with the offset to go on from."""
+    """19 at the end, 21 beyond and before it, with the next offset."""
     await client.put(*[b"%d" % n for n in range(5)])
     await settle(broker, wanted=5)
     found = await client.pull(offset=2)
@@ -43,7 +43,7 @@ async def test_rocketmqs_codes_for_offsets_outside_the_queue(broker: BrokerApp, 
 
 
 async def test_a_lite_pull_is_a_pull(broker: BrokerApp, client: Client) -> None:
-    """LITE_PULL_MESSAGE, 5.3's code for its lite pull consumer: found at once, and held until something comes."""
+    """LITE_PULL_MESSAGE, 5.3's code for its lite pull consumer: found at once, and held until a message arrives."""
 
     def pull(offset: int) -> Any:
         header = PullMessageRequestHeader("group", "T", 0, offset, 32, 2 | 4 | 16, 0, 50_000, 0, subscription="*")
@@ -60,7 +60,7 @@ async def test_a_lite_pull_is_a_pull(broker: BrokerApp, client: Client) -> None:
 
 
 async def test_rocketmqs_limits(broker: BrokerApp, client: Client) -> None:
-    """At most 32 messages and 256 KiB, whatever was asked."""
+    """At most 32 messages and 256 KiB, whatever was requested."""
     await client.put(*[b"x" * 10 for _ in range(50)])
     await client.put(*[b"y" * 100_000 for _ in range(5)], queue_id=1)
     await settle(broker, wanted=50)
@@ -71,7 +71,7 @@ async def test_rocketmqs_limits(broker: BrokerApp, client: Client) -> None:
 
 
 async def test_messages_far_behind_the_end_come_in_smaller_answers(harness: Harness) -> None:
-    """What counts as on disk: at most 8 messages and 64 KiB."""
+    """Messages that count as on disk: at most 8 and 64 KiB."""
     app = await harness.broker(store_settings={"access_message_in_memory_max_ratio": 0})
     client = await harness.client(app)
     await client.put(*[b"x" * 10 for _ in range(50)])
@@ -102,7 +102,7 @@ async def test_refused_pulls(client: Client, arguments: dict[str, Any], code: in
 
 
 async def test_a_pull_is_held_until_there_is_a_message(broker: BrokerApp, client: Client, harness: Harness) -> None:
-    """Long polling: the answer comes with the message, not with the time."""
+    """Long polling: the message triggers the answer, not the time limit."""
     await client.put(b"first")
     await settle(broker)
     other = await harness.client(broker)
@@ -119,7 +119,7 @@ async def test_a_pull_is_held_until_there_is_a_message(broker: BrokerApp, client
 
 
 async def test_a_held_pull_ends_with_code_19(broker: BrokerApp, client: Client) -> None:
-    """After its time a pull is answered that there is nothing new."""
+    """After its time limit a pull is answered without messages."""
     await client.put(b"first")
     await settle(broker)
     response = await client.pull(offset=1, suspend_ms=10)
@@ -128,7 +128,7 @@ async def test_a_held_pull_ends_with_code_19(broker: BrokerApp, client: Client) 
 
 
 async def test_a_held_pull_with_tags_waits_for_its_tags(broker: BrokerApp, client: Client, harness: Harness) -> None:
-    """News that the filter does not want neither answers it nor is read twice."""
+    """Messages that the filter rejects neither answer it nor are read twice."""
     await client.put(b"first", tags="A")
     await settle(broker)
     other = await harness.client(broker)
@@ -144,7 +144,7 @@ async def test_a_held_pull_with_tags_waits_for_its_tags(broker: BrokerApp, clien
 
 
 async def test_a_filter_that_matches_nothing_says_go_on(broker: BrokerApp, client: Client) -> None:
-    """Code 20 with the offset behind what was looked at."""
+    """Code 20 with the offset behind the entries read."""
     await client.put(b"1", b"2", tags="A")
     await settle(broker, wanted=2)
     response = await client.pull(tags="B")
@@ -193,7 +193,7 @@ async def test_a_native_pull_reads_many_queues_at_once(broker: BrokerApp, client
 
 
 async def test_a_native_pull_keeps_its_bounds_and_starves_no_queue(broker: BrokerApp, client: Client) -> None:
-    """Bytes and messages are shared; over some requests every queue gets its turn."""
+    """Bytes and messages are shared; over several requests every queue gets its turn."""
     for queue_id in range(3):
         await client.put(*[b"x" * 1000 for _ in range(10)], queue_id=queue_id)
         await settle(broker, queue_id=queue_id, wanted=10)
@@ -244,7 +244,7 @@ async def test_a_pull_commits_the_offset_it_carries(broker: BrokerApp, client: C
 
 
 async def test_a_pull_without_an_expression_uses_the_heartbeats_subscription(broker: BrokerApp, client: Client) -> None:
-    """The group's own tags; an outdated version is told so."""
+    """The group's own tags; an outdated version is refused."""
     await client.put(b"a", tags="A")
     await client.put(b"b", tags="B")
     await settle(broker, wanted=2)

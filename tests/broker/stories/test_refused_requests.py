@@ -1,4 +1,4 @@
-"""Every refused request leaves a trace, whichever way it ends: in the log, in /metrics and in the runtime table."""
+"""Every refused request leaves a trace, wherever it is refused: in the log, in /metrics and in the runtime table."""
 
 import asyncio
 import json
@@ -26,14 +26,14 @@ CPP: dict[str, dict[str, str]] = next(frames for client, frames in VECTORS.items
 
 
 async def trace(client: Any) -> dict[tuple[str, int], RefusedRequestCount]:
-    """Return what the broker tells, by request and code."""
+    """Return the broker's counts by request and code."""
     response = await client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
     telemetry = decode_telemetry(decode_body(response.body, KVTable).table[TELEMETRY_KEY])
     return {(each.request, each.code): each for each in telemetry.refused_requests}
 
 
 async def say(port: int, frame: dict[str, str], *, header: str = "", body: str = "") -> dict[str, Any]:
-    """Send what a client that is not ours has sent, with changes; return the header of the answer."""
+    """Send the recorded request of another client, with changes; return the header of the answer."""
     head, content = (header or frame["header"]).encode(), (body or frame["body"]).encode()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     size = 4 + len(head) + len(content)
@@ -48,7 +48,7 @@ async def say(port: int, frame: dict[str, str], *, header: str = "", body: str =
 async def test_a_heartbeat_that_is_refused_is_known_to_log_telemetry_and_doctor(
     broker: Any, client: Any, harness: Harness
 ) -> None:
-    """With what the client says of itself: what an operator needs to find it."""
+    """With the client's own data, so that an operator can find it."""
     body = CPP["HEART_BEAT"]["body"].replace('"messageModel":1', '"messageModel":7')
     for _ in range(5):
         answer = await say(broker.port, CPP["HEART_BEAT"], body=body)
@@ -100,7 +100,7 @@ async def test_a_header_that_is_refused(broker: Any, client: Any, harness: Harne
 
 
 async def test_each_way_to_be_refused_is_in_the_trace(client: Any) -> None:
-    """A code that nobody serves, a filter, a send, a pull, an administrator's mistake."""
+    """An unknown code, a filter, a send, a pull, an administrator's mistake."""
     subscription = SubscriptionData("T", "a ==", expression_type="SQL92")
     checked = await client.ask(
         RequestCode.CHECK_CLIENT_CONFIG, None, encode_body(CheckClientBody("c", "g", subscription))
@@ -124,7 +124,7 @@ async def test_each_way_to_be_refused_is_in_the_trace(client: Any) -> None:
 
 
 async def test_what_is_no_refusal_is_not_in_the_trace(client: Any, harness: Harness) -> None:
-    """Success, an operator's look at a group without members, a queue without messages, an offset nobody committed."""
+    """Success, a query of a group without members, a queue without messages, an offset never committed."""
     await client.put(b"x")
     group = ConsumerGroupRequestHeader("audit")
     gone = await client.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, group)
@@ -143,7 +143,7 @@ class _Failing(OneByOne):
 
 
 def test_an_executor_tells_of_each_refusal_and_of_nothing_else() -> None:
-    """Also of oneway requests, which nobody answers, and of errors in a processor."""
+    """Even of oneway requests, which get no answer, and of errors in a processor."""
     direct: Any = DirectMailbox()
     heard: list[tuple[int, Cause]] = []
     runner = SteppedRunner()

@@ -33,7 +33,7 @@ async def reply(client: Client, body: bytes = b"pong", to: str = "asker", **fiel
 
 
 class Asker:
-    """A producer's connection that keeps what is pushed to it, and answers with ``code`` (None: not at all)."""
+    """A producer's connection that keeps pushed requests, and answers with ``code`` (None: not at all)."""
 
     def __init__(self) -> None:
         self.pushes: list[Any] = []
@@ -60,7 +60,7 @@ async def asker(harness: Harness, broker: BrokerApp) -> Any:
 
 
 async def test_a_reply_is_pushed_with_all_fields_and_stored(broker: BrokerApp, client: Client, asker: Asker) -> None:
-    """The requester gets body, flags, properties, hosts and times (326); the log has it, at the place answered."""
+    """The requester gets body, flags, properties, hosts and times (326); the log has it, at the answered offset."""
     answer = await reply(client, b"pong", flag=7, sys_flag=COMPRESSED_FLAG | 0x300)
     assert answer.code == 0, answer
     (push,) = asker.pushes
@@ -127,7 +127,7 @@ async def test_a_requester_that_is_gone_is_named(harness: Harness, broker: Broke
 async def test_the_newest_connection_of_a_client_id_gets_the_reply(
     harness: Harness, broker: BrokerApp, client: Client, asker: Asker
 ) -> None:
-    """A requester that has connected again is found on its new connection, also after the old one is closed."""
+    """A requester that has reconnected is found on its new connection, even after the old one is closed."""
     again = Asker()
     await again.register(await harness.client(broker, on_request=again.on_request))
     assert (await reply(client)).code == 0
@@ -137,7 +137,7 @@ async def test_the_newest_connection_of_a_client_id_gets_the_reply(
 async def test_a_requester_that_refuses_or_is_silent_holds_up_nobody(
     harness: Harness, broker: BrokerApp, client: Client, asker: Asker
 ) -> None:
-    """While one requester does not answer, the replies to others go through; a refusal is passed on."""
+    """While one requester does not answer, others get their replies; a refusal is passed on."""
     asker.code = None
     silent = asyncio.ensure_future(reply(client))
     other = Asker()
@@ -155,7 +155,7 @@ async def test_a_requester_that_refuses_or_is_silent_holds_up_nobody(
 
 
 async def test_replies_that_wait_are_bounded(harness: Harness) -> None:
-    """One reply too many for requesters that are silent is refused as a full queue is; room comes back."""
+    """One reply too many for silent requesters is refused like a full queue, until there is room again."""
     app = await harness.broker(reply_pushes_max=2)
     asking = Asker()
     asking.code = None
@@ -189,7 +189,7 @@ async def test_replies_that_wait_are_bounded(harness: Harness) -> None:
 async def test_replies_that_are_none_are_refused(
     client: Client, asker: Asker, fields: dict[str, Any], part: str
 ) -> None:
-    """Each is answered with what is wrong, and nothing is pushed."""
+    """Each is answered with its error, and none is pushed."""
     answer = await reply(client, **fields)
     assert answer.code != 0
     assert part in answer.remark
@@ -197,7 +197,7 @@ async def test_replies_that_are_none_are_refused(
 
 
 class JavaClient:
-    """A peer that writes and reads RocketMQ's JSON frames by hand: nothing of PocketMQ's codecs is between."""
+    """A peer that writes and reads RocketMQ's JSON frames by hand, without PocketMQ's codecs."""
 
     async def connect(self, app: BrokerApp) -> "JavaClient":
         host, port = app.address.split(":")

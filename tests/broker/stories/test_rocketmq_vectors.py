@@ -1,4 +1,4 @@
-"""Our broker on stores that RocketMQ 4.9.7 and 5.3.3 wrote, as recorded: its tables and what waited."""
+"""Our broker on stores that RocketMQ 4.9.7 and 5.3.3 wrote, as recorded: tables and waiting messages."""
 
 import asyncio
 from pathlib import Path
@@ -44,7 +44,9 @@ async def test_tables_offsets_and_what_waited_are_taken_over(vector: Vector) -> 
                 await asyncio.sleep(0.02)
         assert b"committed" in bodies
         assert b"rolled-back" not in bodies
-        if vector.state == "clean":  # nothing that RocketMQ had delivered comes again, but the timer of its last second
+        if (
+            vector.state == "clean"
+        ):  # no message that RocketMQ had delivered is repeated, except the timer of its last second
             once = (known & due) - {b"twelve-seconds"}
             assert {body: bodies.count(body) for body in once} == dict.fromkeys(once, 1)
     finally:
@@ -52,7 +54,7 @@ async def test_tables_offsets_and_what_waited_are_taken_over(vector: Vector) -> 
 
 
 def single_bodies(broker: BrokerApp) -> list[bytes]:
-    """Return the bodies of the topic that all delayed messages belong to."""
+    """Return the bodies of the topic of all delayed messages."""
     store = broker.store
     end = store.max_offset("single", 0)
     each = [store.get("single", 0, at, max_messages=1, max_bytes=1 << 20).body.tobytes() for at in range(end)]

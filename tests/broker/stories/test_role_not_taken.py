@@ -1,4 +1,4 @@
-"""A change of the role that cannot start again."""
+"""A change of role whose restart fails."""
 
 import asyncio
 import contextlib
@@ -42,7 +42,7 @@ def refuse_starts(app: Any, count: int) -> None:
 
 
 async def test_a_promotion_that_cannot_start_goes_on_as_slave(ha: HaCluster, harness: Harness) -> None:
-    """Once more in the old role: it follows again, remembers no promotion, and the log says both."""
+    """Back in the old role: it follows again, remembers no promotion, and logs both."""
     master, slave = await ha.pair()
     refuse_starts(slave, 1)
     with pytest.raises(RoleNotTaken, match="the disk says no"):
@@ -73,7 +73,7 @@ async def test_a_fenced_master_stays_fenced_when_it_cannot_follow(ha: HaCluster,
 
 
 async def test_a_broker_that_starts_in_neither_role_says_so_and_ends(ha: HaCluster) -> None:
-    """Its owner hears of it, with the last error."""
+    """Its owner is notified, with the last error."""
     _, slave = await ha.pair()
     failed: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
     slave._roles.on_failed = failed.set_result

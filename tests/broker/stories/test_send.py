@@ -1,4 +1,4 @@
-"""Sends through a real broker: what is acknowledged can be read back, and what is wrong is refused in words."""
+"""Sends through a real broker: acknowledged messages can be read back, bad ones are refused with a reason."""
 
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,7 @@ async def test_sections_of_one_frame_stand_for_themselves(client: Client) -> Non
 async def test_a_bad_record_is_refused_and_the_log_untouched(
     broker: BrokerApp, client: Client, queue_id: int, make: Any, code: int, text: str
 ) -> None:
-    """Size, magic, CRC, queue: each has its words, and nothing is appended."""
+    """Size, magic, CRC, queue: each has its text, and nothing is appended."""
     before = broker.store.appended_offset
     response = await client.append(("T", queue_id, [make(client.record("T", b"hello", max(0, queue_id)))]))
     assert response.code == code
@@ -101,7 +101,7 @@ async def test_a_frame_whose_sizes_disagree_is_refused_whole(broker: BrokerApp, 
     ],
 )
 async def test_illegal_and_forbidden_topics(client: Client, topic: str, code: int) -> None:
-    """RocketMQ's code and text for names no client may send to."""
+    """RocketMQ's code and text for topics to which no client may send."""
     response = await client.send(topic)
     assert response.code == code
     assert response.remark
@@ -187,7 +187,7 @@ async def test_a_torn_batch_is_refused(broker: BrokerApp, client: Client, cut: A
 async def test_what_is_not_stored_is_refused_with_the_reason(
     broker: BrokerApp, client: Client, fields: dict[str, Any], text: str
 ) -> None:
-    """No fake answers: kinds that come later, and messages over the limits."""
+    """No fake success: unsupported kinds, and messages over the limits."""
     response = await client.send(**fields)
     assert response.code != 0
     assert text in response.remark
@@ -268,7 +268,7 @@ async def test_synchronous_flush_answers_after_the_flush(harness: Harness) -> No
 
 
 async def test_a_refused_section_keeps_its_cause(broker: BrokerApp, client: Client) -> None:
-    """A frame that is refused as a whole says its own cause, and refused sections of mixed frames count, too."""
+    """A frame refused as a whole counts under its own cause, and refused sections of mixed frames count, too."""
     forbidden = ("SCHEDULE_TOPIC_XXXX", 0, [client.record("SCHEDULE_TOPIC_XXXX")])
     response = await client.append(forbidden)
     assert (response.code, response.extra["cause"]) == (ResponseCode.NO_PERMISSION, "no_permission")

@@ -1,4 +1,4 @@
-"""One or two send threads: what is acknowledged is stored once, its topic is on disk, and consumers see it."""
+"""One or two send threads: an acknowledged message is stored once, its topic is on disk, and consumers see it."""
 
 import asyncio
 from pathlib import Path
@@ -23,8 +23,8 @@ ROUNDS = 15
 async def test_topics_are_on_disk_before_their_first_acknowledgement(
     harness: Harness, tmp_path: Path, threads: int
 ) -> None:
-    """Several connections send native and typed messages to topics that appear while they do; at each acknowledgement
-    the file has the topic, and at the end every queue has exactly what was acknowledged, offsets without a gap."""
+    """Several connections send native and typed messages to topics created meanwhile; at each acknowledgement
+    the file has the topic, and at the end every queue has exactly the acknowledged messages, offsets without a gap."""
     app = await harness.broker(send_message_thread_pool_nums=threads, send_drain_max=4)
     acknowledged: dict[str, list[tuple[int, bytes]]] = {f"topic-{number}": [] for number in range(TOPICS)}
 
@@ -57,7 +57,7 @@ async def test_topics_are_on_disk_before_their_first_acknowledgement(
 
 
 async def test_two_threads_are_two_threads(harness: Harness) -> None:
-    """The pair starts two workers, and consumers hear of messages without the executor's help."""
+    """The pair starts two workers, and consumers get messages without the executor's follow-up."""
     app = await harness.broker(send_message_thread_pool_nums=2)
     client = await harness.client(app)
     pulling = asyncio.ensure_future(client.pull_bodies(wanted=1))
@@ -68,7 +68,7 @@ async def test_two_threads_are_two_threads(harness: Harness) -> None:
 
 
 async def test_oneway_sends_of_two_threads_are_all_stored(harness: Harness) -> None:
-    """Nobody waits for an answer, and nothing is lost."""
+    """No send waits for an answer, and no message is lost."""
     app = await harness.broker(send_message_thread_pool_nums=2, send_drain_max=2)
     client = await harness.client(app)
     await client.put(b"first")
@@ -79,7 +79,7 @@ async def test_oneway_sends_of_two_threads_are_all_stored(harness: Harness) -> N
 
 
 def test_a_topic_is_unsure_until_it_is_confirmed_and_again_after_a_failure() -> None:
-    """The first send to a topic asks for the table on disk, whoever created it; later ones do not."""
+    """The first send to a topic persists the table, whoever created the topic; later ones do not."""
     config = BrokerConfig()
     topics = TopicTable(config, ManualClock())
     topics.add_system_topics()
@@ -99,7 +99,7 @@ def test_a_topic_is_unsure_until_it_is_confirmed_and_again_after_a_failure() -> 
 
 
 def test_who_sees_a_topic_sees_that_the_table_has_changed() -> None:
-    """Else a second thread could acknowledge a message before the first has written its topic."""
+    """Otherwise a second thread could acknowledge a message before the first has written its topic."""
     config = BrokerConfig()
     topics = TopicTable(config, ManualClock())
 

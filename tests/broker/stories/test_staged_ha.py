@@ -1,4 +1,4 @@
-"""Staged transactions when the master is replaced: its slave knows what its log says."""
+"""Staged transactions when the master is replaced: its slave knows all that its log has."""
 
 import contextlib
 from pathlib import Path
@@ -23,7 +23,7 @@ async def stage(transactions: StagedTransactions, version: int, *bodies: bytes) 
 
 
 async def test_a_promoted_slave_goes_on_where_its_master_stopped(tmp_path: Path) -> None:
-    """A commit is still done, and what was staged at the old master is committed at the new one, which the old one
+    """A commit stays done, and messages staged at the old master are committed at the new one, which the old one
     follows."""
     async with contextlib.AsyncExitStack() as stack:
         cluster = HaCluster(stack, tmp_path)

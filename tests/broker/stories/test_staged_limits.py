@@ -1,4 +1,4 @@
-"""What is remembered of staged transactions stays readable and bounded; what the log has lost is not counted."""
+"""The memory of staged transactions stays readable and bounded; messages missing from the log do not count."""
 
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ def events(broker: StagedFixture) -> str:
 
 
 def remove_segment(broker: StagedFixture) -> None:
-    """Do what retention does when the disk is full."""
+    """Remove a segment as retention does on a full disk."""
     retention = broker.store.retention
     retention._checkpointer.positions_changed()
     retention._segments.remove_first()
@@ -63,7 +63,7 @@ def test_an_event_that_could_not_be_read_is_not_written(tmp_path: Path, monkeypa
 
 
 def test_a_snapshot_of_much_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is cut by bytes: each part can be read, whatever ids and brokers are called."""
+    """It is split by bytes: each part can be read, however long the names of ids and brokers."""
     monkeypatch.setattr(staged_records, "EVENT_BYTES_MAX", 8000)
     monkeypatch.setattr(staged_log, "SNAPSHOT_BYTES", 4000)
     clock = ManualClock()
@@ -90,7 +90,7 @@ def test_a_snapshot_of_much_is_read_again(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_older_events_are_kept_until_a_snapshot_is_safe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retention goes by a snapshot only when it was flushed, and read again."""
+    """Retention relies on a snapshot only after it was flushed and read back."""
     broker = fixture(tmp_path, ManualClock())
     broker.stage("n", 0, "a", 0, [b"1"])
     broker.commit("n", 0, [("a", 1)])
@@ -108,7 +108,7 @@ def test_older_events_are_kept_until_a_snapshot_is_safe(tmp_path: Path, monkeypa
 
 
 def test_a_start_falls_back_to_the_snapshot_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that cannot be read is told and passed over."""
+    """An unreadable one is logged and skipped."""
     clock = ManualClock()
     broker = fixture(tmp_path, clock)
     for version in range(2):
@@ -151,7 +151,7 @@ def test_what_was_written_before_can_be_read() -> None:
 
 
 def test_a_chunk_that_retention_took_is_missing_at_the_commit(tmp_path: Path) -> None:
-    """The disk was full: what the log does not have any more cannot be committed, and is dropped; a snapshot is written
+    """The disk was full: a transaction whose chunk is gone cannot be committed and is dropped; a snapshot is written
     at once, since older events are gone, too."""
     clock = ManualClock()
     broker = fixture(tmp_path, clock, segment=1 << 14)
@@ -178,7 +178,7 @@ def test_a_chunk_that_retention_took_is_missing_at_the_commit(tmp_path: Path) ->
 
 
 def test_a_chunk_that_is_lost_after_the_commit_is_remembered(tmp_path: Path) -> None:
-    """Through restarts and snapshots: this commit is not whole."""
+    """Across restarts and snapshots: this commit is incomplete."""
     clock = ManualClock()
     broker = fixture(tmp_path, clock)
     for index in range(3):
@@ -219,7 +219,7 @@ def test_many_attempts_expire_in_several_events(tmp_path: Path) -> None:
 
 
 def test_an_attempt_that_goes_on_for_days_expires(tmp_path: Path) -> None:
-    """One chunk now and then does not keep the log for ever: only as long as messages are kept."""
+    """An occasional chunk does not keep the log for ever, only for the time that messages are kept."""
     clock = ManualClock()
     broker = fixture(tmp_path, clock)
     for index in range(8):
@@ -232,7 +232,7 @@ def test_an_attempt_that_goes_on_for_days_expires(tmp_path: Path) -> None:
 
 
 def test_brief_names_make_room_for_new_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest of those that were to be remembered for an hour only, and not at once; others never."""
+    """The oldest of those with a memory of an hour, and not at once; others never."""
     monkeypatch.setattr(staged_table, "IDS_MAX", 32)
     clock = ManualClock()
     broker = fixture(tmp_path, clock)
@@ -250,7 +250,7 @@ def test_brief_names_make_room_for_new_ones(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_who_waits_for_a_delivery_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each callback, not each transaction; who is one too many is told that it is not delivered yet."""
+    """Each callback, not each transaction; one too many is answered that it is not delivered yet."""
     monkeypatch.setattr(staged_service, "WAITERS_MAX", 3)
     broker = fixture(tmp_path, ManualClock())
     broker.stage("n", 0, "a", 0, [b"1"])

@@ -1,4 +1,4 @@
-"""Staged transactions in the broker's log: what is remembered, repaired, dropped, forgotten."""
+"""Staged transactions in the broker's log: remembered, repaired, dropped, forgotten."""
 
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ def fixture(
 
 
 def test_a_commit_delivers_its_attempts_in_order_and_drops_the_others(tmp_path: Path) -> None:
-    """Chunks by attempt and index, whatever order they came in; each message knows its chunk."""
+    """Chunks by attempt and index, in any order of arrival; each message knows its chunk."""
     broker = fixture(tmp_path)
     broker.stage("n", 0, "b", 1, [b"b3"])
     broker.stage("n", 0, "a", 0, [b"a1", b"a2"])
@@ -99,7 +99,7 @@ def test_a_start_knows_what_the_log_says(tmp_path: Path) -> None:
 
 
 def test_messages_that_are_there_already_are_not_delivered_again(tmp_path: Path) -> None:
-    """What a crash leaves of a group that crossed into the next segment: messages without the event behind them."""
+    """A crash may leave part of a group that crossed into the next segment: messages without the event behind them."""
     clock = ManualClock()
     broker = fixture(tmp_path, clock)
     broker.stage("n", 0, "a", 0, [b"1", b"2", b"3", b"4"])
@@ -121,7 +121,7 @@ def test_messages_that_are_there_already_are_not_delivered_again(tmp_path: Path)
 
 
 def test_messages_that_damage_took_are_delivered_again(tmp_path: Path) -> None:
-    """The event that tells of a delivery is there, some of its messages are not: only those are appended."""
+    """The event of a delivery exists, some of its messages do not: only those are appended."""
     clock = ManualClock()
     broker = fixture(tmp_path, clock)
     broker.stage("n", 0, "a", 0, [b"1", b"2", b"3"])
@@ -143,7 +143,7 @@ def test_messages_that_damage_took_are_delivered_again(tmp_path: Path) -> None:
 
 
 def test_under_synchronous_flush_a_commit_is_on_the_disk_before_its_messages(tmp_path: Path) -> None:
-    """Else a power failure could leave messages of a transaction that nobody committed."""
+    """Otherwise a power failure could leave messages of an uncommitted transaction."""
     broker = fixture(tmp_path, flush_disk_type="SYNC_FLUSH")
     broker.stage("n", 0, "a", 0, [b"1"])
     broker.store.log.flush()
@@ -156,7 +156,7 @@ def test_under_synchronous_flush_a_commit_is_on_the_disk_before_its_messages(tmp
 
 
 def test_a_snapshot_spares_the_events_before_it(tmp_path: Path) -> None:
-    """A start reads from the oldest thing that is open; what is remembered comes from the snapshot."""
+    """A start reads from the oldest open entry; committed ones come from the snapshot."""
     clock = ManualClock()
     broker = fixture(tmp_path, clock)
     for version in range(DONE_MAX + 4):
@@ -187,7 +187,7 @@ def test_a_snapshot_spares_the_events_before_it(tmp_path: Path) -> None:
 
 
 def test_what_nobody_ends_is_dropped_by_age(tmp_path: Path) -> None:
-    """Attempts a day after their last chunk; what is prepared only after the time for which messages are kept, with an
+    """Attempts a day after their last chunk; prepared ones only after the retention time of messages, with an
     error."""
     clock = ManualClock()
     broker = fixture(tmp_path, clock, {"staged_transaction_time_out": HOUR_MS})
@@ -231,7 +231,7 @@ def test_commits_are_forgotten_after_their_time(tmp_path: Path) -> None:
 
 
 def test_snapshots_are_written_when_due(tmp_path: Path) -> None:
-    """After an hour with an event, or after many events; never for nothing."""
+    """After an hour with an event, or after many events; never without one."""
     clock = ManualClock()
     broker = fixture(tmp_path, clock)
 
@@ -288,7 +288,7 @@ def test_an_event_is_checked_before_it_is_believed() -> None:
 
 
 def test_only_messages_of_the_chunk_are_counted() -> None:
-    """Committed transactional messages of others lie beside them in the log."""
+    """Other committed transactional messages lie beside them in the log."""
     payload = chunk([b"1", b"2"])
     record, _ = encode_event(Staged("n", 0, "a", 0, 2, ["T"]), payload, 1, HOST)
     group, other = staged_messages(record, 2, 5000, ()), staged_messages(record, 2, 9000, ())
@@ -300,7 +300,7 @@ def test_only_messages_of_the_chunk_are_counted() -> None:
 
 
 def test_the_runtime_info_has_both_names_of_each_key(tmp_path: Path) -> None:
-    """Tools that read it under its former names find it for one more version."""
+    """Tools that use its former names find it for one more version."""
     broker = fixture(tmp_path)
     broker.stage("n", 0, "a", 0, [b"1", b"2"])
     told = broker.service.runtime_info()

@@ -1,4 +1,4 @@
-"""The disk stands still for three seconds under load: who waits, who is answered, and what is true afterwards.
+"""The disk stalls for three seconds under load: which requests wait, which are answered, and the state afterwards.
 
 Real threads, a real connection for each client, and a real store whose segment does not return from one append.
 """
@@ -49,7 +49,7 @@ class RecordingProcessor:
 
 @dataclass
 class Report:
-    """What happened to the sends that were posted while the disk stood still, and to the other requests."""
+    """The results of the sends posted while the disk stalled, and of the other requests."""
 
     unanswered: list[bytes] = field(default_factory=list)
     """Sends without an answer when the disk went on."""
@@ -66,7 +66,7 @@ class Report:
 
 
 async def run_stall(path: Path, **settings: Any) -> Report:
-    """Start a broker, put load on it, let its disk stand still for ``STALL_S``, and report."""
+    """Start a broker, put load on it, let its disk stall for ``STALL_S``, and report."""
     disk, report = StalledDisk(), Report()
     config = BrokerConfig(**{"listen_port": 0, "wait_time_mills_in_send_queue": LIMIT_MS, **settings})
     app = BrokerApp(config, store_config(path / "store"), file_system=disk, log=CapturedLog())
@@ -76,7 +76,7 @@ async def run_stall(path: Path, **settings: Any) -> Report:
         await load_and_stall(app, disk, clients, report)
         wanted = len(report.acknowledged()) + 1
         await eventually(lambda: app.store.max_offset("T", 0) >= wanted)
-        await asyncio.sleep(0.05)  # what should not be there had time to come
+        await asyncio.sleep(0.05)  # unexpected messages have had time to arrive
         report.stored = [body async for body in read_all(clients[0], app.store.max_offset("T", 0))]
     finally:
         disk.open_gate()
@@ -101,7 +101,7 @@ async def load_and_stall(app: BrokerApp, disk: StalledDisk, clients: list[RawCli
     number = 0
     next_send = time.monotonic()
     while number < STALL_S / SEND_EVERY_S:
-        while next_send <= time.monotonic():  # an open loop: what the machine delayed is sent all the same
+        while next_send <= time.monotonic():  # an open loop: sends that the machine delayed follow all the same
             client = senders[number % CLIENTS]
             body = b"%08d" % number + b"x" * BODY
             opaque = client.post_append(records.record("T", body)) if number % 2 else client.post_send(body)
@@ -111,7 +111,7 @@ async def load_and_stall(app: BrokerApp, disk: StalledDisk, clients: list[RawCli
             number += 1
             next_send += SEND_EVERY_S
         await asyncio.sleep(max(0.0, next_send - time.monotonic()))
-    # All that does not hang in the append is answered while the disk stands still: else the test's timeout ends this.
+    # All requests outside the append are answered while the disk stalls: otherwise the test's timeout ends this.
     report.other_codes = {(await other.answer(opaque)).code for opaque in others}
 
     def unanswered() -> list[bytes]:
@@ -149,13 +149,13 @@ async def read_all(client: RawClient, end: int) -> Any:
 
 
 def queue_wait_ms(response: Any) -> float:
-    """Return what the broker says a refused request waited in its queue."""
+    """Return the queue wait of a refused request, as the broker reports it."""
     period = re.search(r"period in queue: (\d+)ms", response.remark)
     return float(period[1]) if period else 0.0
 
 
 def check_truth(report: Report) -> None:
-    """Every request has one answer, and it is true: acknowledged and stored are the same, once each, in order."""
+    """Every request has one true answer: acknowledged and stored messages are the same, once each, in order."""
     stored = [body for body in report.stored if body != b"first"]
     assert sorted(stored) == sorted(report.acknowledged())
     assert len(report.responses) >= STALL_S / SEND_EVERY_S
@@ -167,8 +167,8 @@ def check_truth(report: Report) -> None:
 
 
 async def test_everybody_but_one_drain_is_answered_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the disk stands still: those in the queue expire, later ones fail at admission; only the drain that hangs
-    in the append waits, and it is acknowledged truly. Pulls, heartbeats and runtime info go on."""
+    """While the disk stalls: those in the queue expire, later ones fail at admission; only the drain that hangs
+    in the append waits, and it is acknowledged correctly. Pulls, heartbeats and runtime info still work."""
     monkeypatch.setattr("pocketmq.broker.flow_control.fast_failure.FIRST_AFTER_S", 0.0)
     report = await run_stall(tmp_path)
     check_truth(report)
@@ -187,7 +187,7 @@ async def test_everybody_but_one_drain_is_answered_in_time(tmp_path: Path, monke
 @pytest.mark.soak
 async def test_without_fast_failure_the_same_requests_wait_for_the_disk(tmp_path: Path) -> None:
     """They sit in the queue until the stall is over, longer than most of a client's 3 s; only admission control still
-    refuses. What they are told is true all the same."""
+    refuses. Their answers are true all the same."""
     report = await run_stall(tmp_path, broker_fast_failure_enable=False)
     check_truth(report)
     assert report.refused("TIMEOUT_CLEAN_QUEUE") == report.refused("PCBUSY_CLEAN_QUEUE") == []

@@ -1,4 +1,4 @@
-"""What RocketMQ 5 says of a topic and we have no use for stays in ``topics.json``; what we cannot serve is refused."""
+"""RocketMQ 5's topic attributes without use here stay in ``topics.json``; unsupported kinds are refused."""
 
 import json
 
@@ -34,7 +34,7 @@ def table() -> TopicTable:
 
 
 def test_attributes_are_written_as_they_were_read() -> None:
-    """Also after an administrator changed the numbers of queues; each topic gets an identity beside them."""
+    """Even after an administrator changed the numbers of queues; each topic also gets an identity."""
     topics = table()
     topics.put(TopicConfig(topic_name="F", read_queue_nums=2, write_queue_nums=2))
     written = json.loads(topics.encode())["topicConfigTable"]
@@ -58,7 +58,7 @@ def test_a_send_to_a_batch_queue_is_refused() -> None:
 
 
 def test_a_send_that_no_queue_can_take_is_refused() -> None:
-    """A table from elsewhere may name such a topic: what is acknowledged must reach a queue."""
+    """A table from elsewhere may name such a topic: acknowledged messages must reach a queue."""
     topics = TopicTable(BrokerConfig(), ManualClock())
     topics.load(json.dumps({"topicConfigTable": {"../x": {"topicName": ""}}}).encode())
     refused = SendChecks(BrokerConfig(), topics).check("../x", 0)

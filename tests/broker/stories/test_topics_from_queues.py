@@ -1,4 +1,4 @@
-"""Topics of the master's last moment: in the promoted slave's log, and not in the table that it had mirrored."""
+"""Topics of the master's last moment: in the promoted slave's log, but not in its mirrored table."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -27,7 +27,7 @@ async def ha(tmp_path: Path) -> AsyncIterator[HaCluster]:
 
 
 async def test_a_topic_of_the_last_moment_is_there_after_the_promotion(ha: HaCluster, harness: Harness) -> None:
-    """Made again from its queues, readable, in the route, on disk; what was deleted before stays deleted."""
+    """Recreated from its queues, readable, in the route, on disk; topics deleted before stay deleted."""
     master, slave = await ha.pair()
     client = await harness.client(master)
     for topic in ("Gone", "Known"):
@@ -39,7 +39,7 @@ async def test_a_topic_of_the_last_moment_is_there_after_the_promotion(ha: HaClu
     await eventually(lambda: slave.store.max_offset("Gone", 1) == 1)
     assert (await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader("Gone"))).code == 0
     await eventually(lambda: slave.topics.get("Gone") is None and not slave.store.max_offset("Gone", 1))
-    await slave.replication.stop_asking()  # the master dies within a second of what comes now
+    await slave.replication.stop_asking()  # the master dies within a second of the next sends
     header = CreateTopicRequestHeader("Late", "TBW102", 4, 4, 6, "SINGLE_TAG")
     assert (await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, header)).code == 0
     response = await client.append(("Late", 2, [client.record("Late", b"late", 2)]))
@@ -62,7 +62,7 @@ async def test_a_topic_of_the_last_moment_is_there_after_the_promotion(ha: HaClu
 
 
 async def test_an_ordinary_start_makes_no_topic(ha: HaCluster, harness: Harness) -> None:
-    """A deletion that a crash left half done stays one: the table counts, not the queues."""
+    """A deletion interrupted by a crash stays one: the table counts, not the queues."""
     master = await ha.start("m", 0, broker_role="ASYNC_MASTER")
     client = await harness.client(master)
     await client.put(b"one")

@@ -1,4 +1,4 @@
-"""What nobody may claim of a transaction: another's half message, a place it was not at, a second delivery."""
+"""False claims about a transaction: another group's half message, a wrong offset, a second delivery."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ from tests.sim.checkers import fresh_disk, sim_config
 
 
 async def test_no_client_says_that_its_half_message_replaces_another(harness: Harness) -> None:
-    """TRAN_PREPARED_QUEUE_OFFSET is a broker's word: believed from a client, it took another group's half message away
+    """TRAN_PREPARED_QUEUE_OFFSET is for brokers: trusted from a client, it removed another group's half message
     at the next start."""
     app = await harness.broker()
     client = await harness.client(app)
@@ -46,7 +46,7 @@ async def test_no_client_says_that_its_half_message_replaces_another(harness: Ha
 
 
 async def test_a_decision_that_came_before_is_confirmed_at_its_place_only(broker: BrokerApp, client: Client) -> None:
-    """After a loss of power another half message may have the queue offset: its end is not the lost one's."""
+    """After a power failure another half message may have the queue offset: its end is not the lost one's."""
     place = await half(client)
     assert (await end(client, place, COMMIT)).code == 0
     answer = await end(client, (place[0], place[1] + 999), COMMIT)
@@ -57,7 +57,7 @@ async def test_a_decision_that_came_before_is_confirmed_at_its_place_only(broker
 async def test_a_repeated_decision_waits_for_the_flush_of_the_first(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under SYNC_FLUSH "committed before" is said when that is on the disk, and not while it is on its way."""
+    """Under SYNC_FLUSH "committed before" is answered once that is on disk, not while it is on its way."""
     app = await harness.broker(store_settings={"flush_disk_type": "SYNC_FLUSH"})
     client = await harness.client(app)
     place = await half(client)
@@ -70,7 +70,7 @@ async def test_a_repeated_decision_waits_for_the_flush_of_the_first(
 
 @pytest.mark.parametrize("order", ["decided first", "resumed first", "resumed twice"])
 async def test_what_is_resumed_is_delivered_once(harness: Harness, order: str) -> None:
-    """A late decision and a resumed half message are not both carried out."""
+    """A late decision and a resumed half message do not both take effect."""
     app = await harness.broker(transaction_check_max=1, **FAST)
     asked: list[Any] = []
     client = await harness.client(app, lambda channel, request: asked.append(request.header))
@@ -96,7 +96,7 @@ async def test_what_is_resumed_is_delivered_once(harness: Harness, order: str) -
 
 
 def test_one_damaged_half_message_does_not_keep_the_broker_from_starting() -> None:
-    """Each byte of a half message after a clean stop: the others are asked about."""
+    """Damage to any byte of one half message after a clean stop: the others are still checked."""
     files = fresh_disk()
     fixture = TransactionFixture(sim_config(), files, ManualClock())
     fixture.half(b"bad")
@@ -114,7 +114,7 @@ def test_one_damaged_half_message_does_not_keep_the_broker_from_starting() -> No
 
 
 def test_a_clock_that_went_back_holds_nothing_for_ever() -> None:
-    """A half message of the future is asked about as one of now."""
+    """A half message from the future is checked like a new one."""
     files = fresh_disk()
     fixture = TransactionFixture(sim_config(), files, ManualClock(1_800_000_000_000))
     fixture.half(b"future")

@@ -126,7 +126,7 @@ async def test_a_second_decision_changes_nothing(
 
 
 async def test_bad_ends_are_told_apart_and_change_nothing(broker: BrokerApp, client: Client) -> None:
-    """RocketMQ's texts for a wrong group, a wrong offset, no such message; garbage does no harm."""
+    """RocketMQ's texts for a wrong group, a wrong offset, a missing message; garbage does no harm."""
     await client.put(b"now")
     place = await half(client)
     log_end = broker.store.appended_offset
@@ -172,7 +172,7 @@ async def test_what_is_no_half_message_is_refused(
 
 
 async def test_transactions_can_be_forbidden_and_limited(harness: Harness) -> None:
-    """reject_transaction_message: 16; too many open ones: busy, with a time to come back, for both ways to send."""
+    """reject_transaction_message: 16; too many open ones: busy, with a retry time, for both ways to send."""
     app = await harness.broker(reject_transaction_message=True)
     client = await harness.client(app)
     text = property_text(TRAN_MSG="true", PGROUP="producers")
@@ -219,7 +219,7 @@ async def test_native_halves_and_ends_are_many_in_one_request(broker: BrokerApp,
 
 
 async def test_properties_that_grow_too_long_are_refused(broker: BrokerApp, client: Client) -> None:
-    """A native half whose properties do not fit with those of a half message; the frame beside it goes on."""
+    """A native half with too little room for the properties of a half message; the frame beside it is stored."""
     await client.put(b"now")
     long, short = await asyncio.gather(native_half(client, b"x", mine="y" * 32_660), native_half(client, b"z"))
     assert (long.code, short.code) == (ResponseCode.MESSAGE_ILLEGAL, 0)
@@ -256,7 +256,7 @@ async def test_the_broker_asks_a_producer_and_takes_its_answer(harness: Harness)
 
 
 async def test_after_the_last_check_a_half_message_is_given_up_and_can_be_resumed(harness: Harness) -> None:
-    """It moves to RocketMQ's topic; a late decision still counts; a resumed one is asked about anew."""
+    """It moves to RocketMQ's topic; a late decision still counts; a resumed one is checked again."""
     app = await harness.broker(transaction_check_max=2, **FAST)
     asked: list[Any] = []
     client = await harness.client(app, lambda channel, request: asked.append(request.header.msg_id))
@@ -279,7 +279,7 @@ async def test_after_the_last_check_a_half_message_is_given_up_and_can_be_resume
 
 
 async def test_immunity_keeps_the_broker_from_asking(harness: Harness) -> None:
-    """A message may ask not to be checked for some seconds."""
+    """A message may delay its first check by some seconds."""
     app = await harness.broker(**FAST)
     asked: list[Any] = []
     client = await harness.client(app, lambda channel, request: asked.append(request.header.msg_id))
@@ -291,7 +291,7 @@ async def test_immunity_keeps_the_broker_from_asking(harness: Harness) -> None:
 
 
 async def test_a_restart_goes_on_with_what_is_open(harness: Harness) -> None:
-    """Progress and checks are kept; ended ones stay ended; also without our progress file, from RocketMQ's offsets."""
+    """Progress and checks are kept; ended ones stay ended; even without our progress file, from RocketMQ's offsets."""
     app = await harness.broker(**FAST)
     client = await harness.client(app, lambda channel, request: None)
     await heartbeat(client, "producers")
@@ -339,7 +339,7 @@ async def test_open_transactions_are_listed(broker: BrokerApp, client: Client) -
 
 
 async def test_while_the_page_cache_is_busy_a_decision_is_refused_and_kept_open(harness: Harness) -> None:
-    """The answer asks to try again; nothing is lost, and the next try ends it."""
+    """The answer says to try again; nothing is lost, and the next try ends it."""
     app = await harness.broker(store_settings={"os_page_cache_busy_timeout_mills": 30})
     client = await harness.client(app)
     place = await half(client)
@@ -352,7 +352,7 @@ async def test_while_the_page_cache_is_busy_a_decision_is_refused_and_kept_open(
 
 
 async def test_a_slave_ends_no_transaction(harness: Harness) -> None:
-    """Code 11, as with RocketMQ, and no check service."""
+    """Code 11, as in RocketMQ, and no check service."""
     app = await harness.broker(store_settings={"broker_role": "SLAVE"}, broker_id=1)
     client = await harness.client(app)
     assert (await end(client, (0, 0), COMMIT)).code == ResponseCode.SLAVE_NOT_AVAILABLE
@@ -373,7 +373,7 @@ async def test_under_sync_flush_a_decision_is_answered_when_it_is_on_disk(harnes
 
 
 async def test_halves_in_a_write_buffer_can_be_committed(harness: Harness) -> None:
-    """With the write-buffer pool: what is not in the file yet is read from memory, or committed first."""
+    """With the write-buffer pool: bytes not in the file yet are read from memory, or committed first."""
     settings = {"transient_store_pool_enable": True, "commit_interval_commit_log": 60_000}
     settings |= {"mapped_file_size_commit_log": 1 << 20, "wake_commit_when_put_message": False}
     app = await harness.broker(store_settings=settings)

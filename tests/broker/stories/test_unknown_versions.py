@@ -1,4 +1,4 @@
-"""Clients that announce a version nobody knows, in both of RocketMQ's header forms: served like any other."""
+"""Clients that announce an unknown version, in both of RocketMQ's header forms: served like any other."""
 
 import json
 import socket

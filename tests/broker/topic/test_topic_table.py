@@ -31,7 +31,7 @@ def test_a_topic_created_by_a_send_takes_after_the_default_topic() -> None:
 
 
 def test_no_topic_is_created_where_it_is_not_allowed() -> None:
-    """Neither with the switch off, nor after a topic that cannot be inherited, nor after one that does not exist."""
+    """Not with the setting off, nor from a topic that is not inheritable, nor from one that does not exist."""
     assert table(auto_create_topic_enable=False).create_on_send("orders", "TBW102", 4) is None
     assert table().create_on_send("orders", "BenchmarkTest", 4) is None
     assert table().create_on_send("orders", "nothing", 4) is None
@@ -52,7 +52,7 @@ def test_changes_count_and_are_told() -> None:
 
 
 def test_topics_and_queues_are_bounded() -> None:
-    """More than the limits is refused with the name of the setting; what is deleted makes room."""
+    """Topics beyond the limits are refused with the name of the setting; a deleted one makes room."""
     topics = TopicTable(BrokerConfig(topics_max=2, queues_max=10), ManualClock())
     topics.create("a", 4)
     with pytest.raises(TableFull, match="queues_max"):
@@ -103,7 +103,7 @@ def test_a_file_of_rocketmq_is_read() -> None:
 
 
 def test_changes_since_a_generation_are_known_until_too_many() -> None:
-    """What a name server has missed: the topics put since then; None when the memory of changes is too short."""
+    """The changes a name server has missed: topics put since then; None when the list of changes is too short."""
     topics = TopicTable(BrokerConfig(), ManualClock())
     topics.create("a", 1)
     seen = topics.generation
