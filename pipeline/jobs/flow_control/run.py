@@ -137,7 +137,7 @@ def _check_output(output: str, overwrite: bool) -> None:
     strangers = names - {*TABLES, REPORT}
     if strangers:
         raise ConfigError(
-            "the output is no report", why=f"{output} has {min(strangers)}", hint="name another directory"
+            "the output is not a report", why=f"{output} has {min(strangers)}", hint="name another directory"
         )
 
 

@@ -129,7 +129,7 @@ async def test_a_master_far_ahead_sends_its_readers_to_the_slave(ha: HaCluster) 
         await consumer.poll(queues[0], timeout_ms=10)
         assert wire._suggested == {}
         advice: Any = master.request_table.executor("PullMessageThread").processor
-        advice.advice.recent._in_memory_bytes = 1  # whatever lies a byte behind the end counts as on disk
+        advice.advice.recent.in_memory_bytes = 1  # whatever lies a byte behind the end counts as on disk
         await consumer.seek(TOPIC, "earliest")
         await consumer.poll(queues, max_messages=2, timeout_ms=10)
         assert set(wire._suggested.values()) == {1}
@@ -137,7 +137,7 @@ async def test_a_master_far_ahead_sends_its_readers_to_the_slave(ha: HaCluster) 
         found = await consumer.poll(queues, max_messages=100, timeout_ms=200)
         assert found
         assert slave.counters.totals.get_found_requests > served
-        advice.advice.recent._in_memory_bytes = 1 << 40
+        advice.advice.recent.in_memory_bytes = 1 << 40
 
         async def is_back() -> bool:
             await consumer.poll(queues, timeout_ms=10)

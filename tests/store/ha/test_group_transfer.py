@@ -217,7 +217,6 @@ def test_ten_thousand_waiters_time_out_on_their_own(capsys: pytest.CaptureFixtur
 
     for number in range(count):
         wait(1 + number)
-    assert len(transfer.waiters) + len(late_ms) == count
     assert finished.wait(60)
     transfer.stop()
     assert statuses == {PutStatus.FLUSH_SLAVE_TIMEOUT}
