@@ -1,9 +1,5 @@
 """A slave that was replaced, with real brokers and a name server: which nodes count, which may be promoted."""
 
-import contextlib
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from pocketmq.client.admin.admin import Admin
@@ -17,15 +13,6 @@ from tests.broker.ha.test_ha_roles import append_code
 from tests.broker.ha_cluster import HaCluster
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-async def ha(tmp_path: Path) -> AsyncIterator[HaCluster]:
-    """A cluster with a name server."""
-    async with contextlib.AsyncExitStack() as stack:
-        cluster = HaCluster(stack, tmp_path)
-        await cluster.start_name_server()
-        yield cluster
 
 
 async def test_a_replaced_slave_is_refused_and_its_replacement_leads(ha: HaCluster, harness: Harness) -> None:

@@ -1,8 +1,5 @@
 """A master and its slave as brokers: registration, confirmation, mirrored tables, refusals."""
 
-import contextlib
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,15 +14,6 @@ from tests.broker.conftest import Harness, eventually
 from tests.broker.ha_cluster import HaCluster
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-async def ha(tmp_path: Path) -> AsyncIterator[HaCluster]:
-    """A cluster with a name server."""
-    async with contextlib.AsyncExitStack() as stack:
-        cluster = HaCluster(stack, tmp_path)
-        await cluster.start_name_server()
-        yield cluster
 
 
 async def status_of(client: Any) -> HaStatusBody:

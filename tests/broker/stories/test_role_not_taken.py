@@ -1,9 +1,6 @@
 """A change of role whose restart fails."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,15 +14,6 @@ from tests.broker.ha.test_ha_roles import ask_promise, status_of
 from tests.broker.ha_cluster import HaCluster
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-async def ha(tmp_path: Path) -> AsyncIterator[HaCluster]:
-    """A cluster with a name server."""
-    async with contextlib.AsyncExitStack() as stack:
-        cluster = HaCluster(stack, tmp_path)
-        await cluster.start_name_server()
-        yield cluster
 
 
 def refuse_starts(app: Any, count: int) -> None:

@@ -1,9 +1,5 @@
 """Topics of the master's last moment: in the promoted slave's log, but not in its mirrored table."""
 
-import contextlib
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from pocketmq.client.admin.admin import Admin
@@ -15,15 +11,6 @@ from tests.broker.conftest import Harness, eventually
 from tests.broker.ha_cluster import HaCluster
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-async def ha(tmp_path: Path) -> AsyncIterator[HaCluster]:
-    """A cluster with a name server."""
-    async with contextlib.AsyncExitStack() as stack:
-        cluster = HaCluster(stack, tmp_path)
-        await cluster.start_name_server()
-        yield cluster
 
 
 async def test_a_topic_of_the_last_moment_is_there_after_the_promotion(ha: HaCluster, harness: Harness) -> None:
