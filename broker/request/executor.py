@@ -6,6 +6,7 @@ base of processors that serve one request at a time.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import Final, Protocol
 
 from pocketmq.broker.request.request_task import (
@@ -94,6 +95,7 @@ class OneByOne(ABC):
         """Serve and settle one task."""
 
 
+@dataclass(eq=False)
 class DrainExecutor:
     """A named queue, one or two worker threads, and a processor.
 
@@ -101,60 +103,50 @@ class DrainExecutor:
     the processor answers each unsettled task and is logged once; it never ends a worker.
     """
 
-    def __init__(
-        self,
-        name: str,
-        processor: Processor,
-        *,
-        count_max: int,
-        size_bytes_max: int,
-        threads: int,
-        drain: AdaptiveDrain,
-        max_wait_ms: int,
-        runner: Runner,
-        answers: AnswerPort,
-        clock: Clock,
-        log: EventLog,
-        follow_up: Callable[[], None] | None = None,
-        on_refused: Callable[[Task, Refusal], None] | None = None,
-    ) -> None:
-        """``follow_up``: work that drains leave behind; see ``_follow_up``; only with one thread. ``on_refused`` is
-        called, in a worker, with each request that ``processor`` refuses.
-        """
-        assert 1 <= threads <= 2
-        assert follow_up is None or threads == 1
-        self._follow_up = follow_up
-        """Called 0.1 ms after the last drain, or after a drain once 1 ms has passed since the first one that left work.
-        The answers are posted before it, and the loop needs the interpreter to write them: work that starts at once
-        would take it from the loop (measured: answers 40 µs later)."""
-        self._follow_up_since_ns = 0
-        self.name = name
-        self.processor = processor
-        self._on_refused = on_refused
-        self.max_wait_ms = max_wait_ms
-        """Maximum wait in the queue before fast failure answers; 0 = no limit."""
+    name: str
+    processor: Processor
+    _: KW_ONLY
+    count_max: InitVar[int]
+    size_bytes_max: InitVar[int]
+    threads: int
+    drain: InitVar[AdaptiveDrain]
+    max_wait_ms: int
+    """Maximum wait in the queue before fast failure answers; 0 = no limit."""
+    runner: Runner
+    answers: AnswerPort
+    clock: Clock
+    log: EventLog
+    follow_up: Callable[[], None] | None = None
+    """Work that drains leave behind; only with one thread. Called 0.1 ms after the last drain, or after a drain once
+    1 ms has passed since the first one that left work. The answers are posted before it, and the loop needs the
+    interpreter to write them: work that starts at once would take it from the loop (measured: answers 40 µs later)."""
+    on_refused: Callable[[Task, Refusal], None] | None = None
+    """Called, in a worker, with each request that ``processor`` refuses."""
+    _follow_up_since_ns: int = field(init=False, default=0)
+    adaptive: AdaptiveDrain = field(init=False)
+    queue: SweepableQueue[Task] = field(init=False)
+    stages: PairStages | None = field(init=False, default=None)
+    """Histograms of the stage times; set before the first offer. None: not counted."""
+    drains: int = field(init=False, default=0)
+    served: int = field(init=False, default=0)
+    refused: int = field(init=False, default=0)
+    """Tasks refused because the queue was full; counted on the loop."""
+    _workers: list[Worker] = field(init=False, default_factory=list)
+    _busy: list[bool] = field(init=False)
+
+    def __post_init__(self, count_max: int, size_bytes_max: int, drain: AdaptiveDrain) -> None:
+        assert 1 <= self.threads <= 2
+        assert self.follow_up is None or self.threads == 1
         self.adaptive = drain
-        self.queue: SweepableQueue[Task] = SweepableQueue(count_max, size_bytes_max, self._wake)
-        self.stages: PairStages | None = None
-        """Histograms of the stage times; set before the first offer. None: not counted."""
-        self.drains = 0
-        self.served = 0
-        self.refused = 0
-        """Tasks refused because the queue was full; counted on the loop."""
-        self._runner = runner
-        self._answers = answers
-        self._clock = clock
-        self._log = log
-        self._threads = threads
-        self._workers: list[Worker] = []
-        self._busy = [False] * threads
+        self.queue = SweepableQueue(count_max, size_bytes_max, self._wake)
+        self._busy = [False] * self.threads
 
     def offer(self, task: Task) -> bool:
         """Queue ``task``; False when the queue is full. Loop thread."""
         if not self._workers:
-            for index in range(self._threads):
-                name = f"{self.name}-{index}" if self._threads > 1 else self.name
-                self._workers.append(self._runner.start(name, self._step_of(index), first_after_ms=None))
+            for index in range(self.threads):
+                name = f"{self.name}-{index}" if self.threads > 1 else self.name
+                self._workers.append(self.runner.start(name, self._step_of(index), first_after_ms=None))
         if self.queue.offer(task):
             return True
         self.refused += 1
@@ -197,8 +189,8 @@ class DrainExecutor:
         tasks = self.queue.drain(adaptive.count, adaptive.size_bytes_max)
         if not tasks:
             return False
-        started_ns = self._clock.monotonic_ns()
-        drain = Drain(tasks, self._on_refused)
+        started_ns = self.clock.monotonic_ns()
+        drain = Drain(tasks, self.on_refused)
         try:
             self.processor.process(drain)
         except Exception as error:
@@ -206,20 +198,20 @@ class DrainExecutor:
         else:
             if not all(task.settled for task in tasks):
                 self._answer_error(drain, AssertionError(f"{self.name} left a request without an answer"))
-        took_ns = self._clock.monotonic_ns() - started_ns
+        took_ns = self.clock.monotonic_ns() - started_ns
         adaptive.record(took_ns, len(tasks))
         self.drains += 1
         self.served += len(tasks)
         stages = self.stages
         if stages is None:
-            self._answers.post(drain.answers)
+            self.answers.post(drain.answers)
         else:
             stages_ns = drain.stages_ns
             stages_ns[_PROCESS] = took_ns - stages_ns[_LOCK_WAIT] - stages_ns[_APPEND]
             if drain.answers:
-                self._answers.post(drain.answers, (self.name, tasks, tasks[0].created_ns, stages_ns, started_ns))
+                self.answers.post(drain.answers, (self.name, tasks, tasks[0].created_ns, stages_ns, started_ns))
             stages.drained(tasks, started_ns, stages_ns, took_ns)
-        if self._follow_up is not None:
+        if self.follow_up is not None:
             if not self._follow_up_since_ns:
                 self._follow_up_since_ns = started_ns
             elif started_ns + took_ns - self._follow_up_since_ns > FOLLOW_UP_WAIT_NS_MAX:
@@ -227,25 +219,25 @@ class DrainExecutor:
         return True
 
     def _run_follow_up(self) -> None:
-        assert self._follow_up is not None
+        assert self.follow_up is not None
         self._follow_up_since_ns = 0
         try:
-            self._follow_up()
+            self.follow_up()
         except Exception as error:
-            self._log.error("follow_up_failed", pair=self.name, error=refusal_of(error).remark)
+            self.log.error("follow_up_failed", pair=self.name, error=refusal_of(error).remark)
 
     def _answer_error(self, drain: Drain, error: Exception) -> None:
         refusal = refusal_of(error)
         unsettled = [task for task in drain.tasks if not task.settled]
         for task in unsettled:
             drain.refuse(task, refusal)
-        self._log.error("processor_failed", pair=self.name, requests=len(unsettled), error=refusal.remark)
+        self.log.error("processor_failed", pair=self.name, requests=len(unsettled), error=refusal.remark)
 
     def refuse(self, tasks: list[Task], refusal_for: Callable[[Task], Refusal]) -> None:
         """Answer tasks that were removed from the queue. Loop or stopping thread."""
         if self.stages is not None:
-            self.stages.swept(tasks, self._clock.monotonic_ns())
-        self._answers.post(
+            self.stages.swept(tasks, self.clock.monotonic_ns())
+        self.answers.post(
             [
                 (task.connection, encode_refusal(task.request, refusal_for(task)))
                 for task in tasks
@@ -261,13 +253,13 @@ class DrainExecutor:
         """
         ended = True
         for worker in self._workers:
-            left_s = max(0.0, (deadline_ns - self._clock.monotonic_ns()) / 1e9)
+            left_s = max(0.0, (deadline_ns - self.clock.monotonic_ns()) / 1e9)
             ended = worker.stop(left_s) and ended
-        while ended and self._clock.monotonic_ns() < deadline_ns and self._drain_once():
+        while ended and self.clock.monotonic_ns() < deadline_ns and self._drain_once():
             pass
         if ended and self._follow_up_since_ns:
             self._run_follow_up()
         self.refuse(self.queue.close(), lambda task: SHUTTING_DOWN)
         if not ended:
-            self._log.error("worker_hangs", pair=self.name)
+            self.log.error("worker_hangs", pair=self.name)
         return ended
