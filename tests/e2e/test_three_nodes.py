@@ -83,7 +83,7 @@ async def test_a_slave_that_was_replaced_is_not_promoted(tmp_path: Path) -> None
         await new.kill()
         await life.load.stop()
         await replaced.start()
-        with pytest.raises(CommandError, match=r"epoch 100 was opened.* it lacks what was confirmed since"):
+        with pytest.raises(CommandError, match=r"epoch 100 was opened.* it lacks messages confirmed since"):
             await life.group.command("promote", BROKER_NAME)
         await new.start()
         await life.promote()

@@ -57,10 +57,12 @@ async def health(app: BrokerApp) -> tuple[int, Any]:
 
 
 async def served(app: BrokerApp, count: int) -> dict[str, Metric] | None:
-    """Return a scrape once ``count`` sends were served: they are counted just after their answers."""
+    """Return a scrape once ``count`` sends were served: they are counted just after their answers, their times last."""
     families = await scrape(app)
-    done = samples(families)["pocketmq_requests_served_total", (("pair", "SendMessageThread"),)]
-    return families if done >= count else None
+    now, pair = samples(families), ("pair", "SendMessageThread")
+    done = now["pocketmq_requests_served_total", (pair,)]
+    timed = now.get(("pocketmq_stage_seconds_count", (pair, ("stage", "process"))), 0)
+    return families if min(done, timed) >= count else None
 
 
 def samples(families: dict[str, Metric]) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
