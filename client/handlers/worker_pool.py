@@ -10,6 +10,7 @@ each free one.
 
 import asyncio
 import inspect
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
@@ -33,7 +34,7 @@ RESTART_S: Final = 1.0
 """Before a new worker takes the place of one that failed."""
 
 
-class Workers:
+class Workers(ABC):
     """Tasks that take turns with queues: they sleep when idle, and failed ones are replaced."""
 
     def __init__(self, supervisor: Supervisor) -> None:
@@ -43,13 +44,13 @@ class Workers:
         """Each worker with the queue it is busy with, or None."""
         self._stopping = False
 
+    @abstractmethod
     def _wanted(self) -> int:
         """Return the number of workers there should be."""
-        raise NotImplementedError
 
+    @abstractmethod
     def add_worker(self) -> None:
         """Start one more worker."""
-        raise NotImplementedError
 
     def _start_worker(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
         task = asyncio.get_running_loop().create_task(work, name=name)

@@ -71,7 +71,7 @@ async def test_runs_that_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     seen: Counter[int] = Counter()
     try:
         for number in range(ROUNDS):
-            transactional_id = f"job{number}"  # its brokers get to know each other anew
+            transactional_id = f"job{number}"  # a new id: its brokers have to learn of each other
             seeds = [random.Random(rng.random()) for _ in range(RUNS)]
             await asyncio.gather(
                 *(run_once(monkeypatch, cluster.namesrv, transactional_id, at, each) for at, each in enumerate(seeds))
