@@ -138,8 +138,12 @@ async def test_a_lease_ends_before_the_brokers_lock_and_is_renewed_three_times_i
     world.locks._wake.set()
     await asyncio.sleep(0.05)
     assert len(world.asked) == 1
+    lease = world.locks.lease(queue())
+    assert lease is not None
+    first_end_ns = lease.valid_until_ns
     world.clock.advance_ms(1)
-    await world.tick(lambda: len(world.asked) == 2)
+    await world.tick(lambda: lease.valid_until_ns > first_end_ns)
+    assert len(world.asked) == 2
     world.down = True
     world.clock.advance_ms(lease_ms - 1)
     assert world.locks.is_valid(queue())
