@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pocketmq.common.clock import SystemClock
+from pocketmq.common.clock import ManualClock, SystemClock
 from pocketmq.common.errors import PocketMQError, Stored
 from pocketmq.common.events import NullLog
 from pocketmq.remoting.channel import ChannelConfig, ClientChannel
@@ -163,6 +163,7 @@ def test_a_request_without_an_answer_times_out(run: Run) -> None:
             await channel.request(HEART_BEAT, None, b"late", timeout_ms=20)
         assert caught.value.stored is Stored.UNKNOWN
         assert caught.value.retriable
+        await until(lambda: bool(late))
         echo(handler.opened[0], late[0])
         assert bytes((await channel.request(HEART_BEAT, None, b"now", timeout_ms=5000)).body) == b"now"
         assert channel.unmatched_count == 1
@@ -298,15 +299,19 @@ def test_wrong_opaques_match_nothing(run: Run) -> None:
     async def scenario() -> None:
         rocketmq = RocketMQ()
         rocketmq.answer = b"".join(encode_response(0, 777, 0, serialize_type=JSON))
+        clock = ManualClock()
         channel = ClientChannel(
             await rocketmq.start(),
-            clock=SystemClock(),
+            clock=clock,
             log=NullLog(),
-            config=ChannelConfig(expire_interval_ms=5, hello_timeout_ms=20),
+            config=ChannelConfig(expire_interval_ms=5, hello_timeout_ms=20, hello_probe_after_ms=60_000),
         )
         await channel.open()
+        greeting = asyncio.create_task(channel.hello())
+        await until(lambda: channel.unmatched_count > 0)
+        clock.advance_ms(20)
         with pytest.raises(ConnectFailed, match="no answer"):
-            await channel.hello()
+            await greeting
         assert channel.unmatched_count == 1
         await channel.wait_closed()
         await rocketmq.stop()

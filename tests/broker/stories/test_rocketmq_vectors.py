@@ -39,7 +39,7 @@ async def test_tables_offsets_and_what_waited_are_taken_over(vector: Vector) -> 
             due |= {b"soon", b"twelve-seconds"}
         if vector.state == "killed":
             due |= {b"before-the-kill"}
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not due <= set(bodies := single_bodies(broker)):  # noqa: ASYNC110 (another thread delivers)
                 await asyncio.sleep(0.02)
         assert b"committed" in bodies

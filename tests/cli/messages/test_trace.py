@@ -59,7 +59,7 @@ async def traced_message(broker: PocketBroker) -> str:
 
     async with Producer("shop", broker.namesrv, enable_message_trace=True) as producer:
         receipt = await producer.send(Message("Traced", b"hello", tags="A"))
-    async with consumer, asyncio.timeout(20):
+    async with consumer, asyncio.timeout(60):
         await done.wait()
     return receipt.msg_id
 

@@ -39,7 +39,7 @@ async def leave_open(broker: PocketBroker, **options: Any) -> str:
 
     async with TransactionProducer("ledger", broker.namesrv, check=check) as producer:
         result = await producer.send_in_transaction(Message("Paid", b"x"), lambda message: None, **options)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not options and producer.checks.checked < 1:  # noqa: ASYNC110  a counter, without an event
                 await asyncio.sleep(0.005)
         return result.msg_id

@@ -107,7 +107,7 @@ async def test_everything_is_delivered_once(ordered: bool) -> None:
             items.append(ToKeep(kept, lane_of(queue) if ordered else "", rng.randrange(1, 30)))
         resender.added(await ask(partial(worker.add, items)))
         await asyncio.sleep(rng.uniform(0, 0.004))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while len(owner.results) < number:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     await resender.stop(5)
@@ -151,7 +151,7 @@ async def test_what_comes_during_a_read_is_not_read_past() -> None:
     typed: Any = port
     resender = Resender(typed, worker, RetryOptions(), owner)
     resender.start()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(owner.results) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
     await resender.stop(1)

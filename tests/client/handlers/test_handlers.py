@@ -201,12 +201,14 @@ async def test_no_more_calls_run_at_once_than_asked_for(bench: Bench) -> None:
         await asyncio.sleep(0.001)
         running -= 1
 
-    lock, in_threads = threading.Lock(), [0]
+    lock, in_threads, pair = threading.Lock(), [0], threading.Barrier(2)
 
     def plain(message: Any) -> None:
         with lock:
             in_threads[0] += 1
             most[1] = max(most[1], in_threads[0])
+        if message.queue_offset < 2:
+            pair.wait(60)  # two at least run at once
         threading.Event().wait(0.001)
         with lock:
             in_threads[0] -= 1

@@ -14,6 +14,7 @@ from pocketmq.client.handlers.consume_result import ConsumeResult, Later
 from pocketmq.client.handlers.handler_call import HandlerCall
 from pocketmq.client.idempotence import Idempotent, MarkStore, MarkStoreUnavailable, MemoryStore
 from pocketmq.client.idempotence.counts import CountsCollector
+from pocketmq.client.idempotence.redis_store import RedisStore
 from pocketmq.client.idempotence.store import Claim
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.errors import ConfigError
@@ -272,9 +273,11 @@ async def test_a_call_that_is_canceled_while_it_claims_leaves_no_claim() -> None
 @pytest.mark.parametrize("store", ["redis"], indirect=True)
 async def test_a_handler_may_run_for_longer_than_the_window(store: MarkStore) -> None:
     """The server forgets done marks after the window; a claim that is renewed is not one of them."""
-    assert await store.claim(["k"], "one", 0, 100, 1) == [Claim.NEW]
-    await store.renew(["k"], "one", 0, 10_000)
-    await asyncio.sleep(0.25)
+    assert isinstance(store, RedisStore)
+    assert await store.claim(["k"], "one", 0, 10_000, 1) == [Claim.NEW]
+    assert await store._client.pttl(f"{store._prefix}k") <= 20_000
+    await store.renew(["k"], "one", 0, 600_000)
+    assert await store._client.pttl(f"{store._prefix}k") > 300_000
     assert await store.claim(["k"], "two", 0, 100, 1) == [Claim.BUSY]
 
 
@@ -289,7 +292,7 @@ async def test_a_plain_handler_outlives_the_cancellation_of_its_call() -> None:
     def handle(message: ReceivedMessage) -> None:
         seen.append(message.body)
         began.set()
-        end.wait(10)
+        end.wait(60)
 
     call = asyncio.get_running_loop().create_task(handle(message_of(b"x", "U1")))
     await asyncio.to_thread(began.wait)
@@ -313,7 +316,7 @@ async def test_a_plain_handler_that_raises_stop_iteration_comes_to_an_end() -> N
     def handle(message: ReceivedMessage) -> None:
         next(iter(()))
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         with pytest.raises(RuntimeError, match="StopIteration"):
             await handle(message_of(b"x", "U1"))
 
@@ -402,8 +405,8 @@ async def test_a_store_that_fails_costs_no_message_and_tells(monkeypatch: pytest
 
 async def test_a_long_handler_keeps_its_lease_and_a_lost_one_is_told() -> None:
     """The lease is renewed each third of it; an owner that was overtaken all the same says so."""
-    store, log = MemoryStore(), CapturedLog()
-    idempotent = Idempotent(store, scope="s", lease_ms=60, log=log)
+    store, log, clock = MemoryStore(), CapturedLog(), ManualClock()
+    idempotent = Idempotent(store, scope="s", lease_ms=60, log=log, clock=clock)
     go_on = asyncio.Event()
 
     @idempotent
@@ -412,8 +415,11 @@ async def test_a_long_handler_keeps_its_lease_and_a_lost_one_is_told() -> None:
 
     running = asyncio.create_task(handle(message_of(b"x", "U1")))
     for _ in range(8):
-        await asyncio.sleep(0.02)
-        assert (await store.claim(["s:U1"], "other", idempotent.clock.now_ms(), 1, 1))[0].name == "BUSY"
+        async with asyncio.timeout(60):
+            while store._running.get("s:U1", ("", 0))[1] != clock.now_ms() + 60:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        clock.advance_ms(59)
+        assert (await store.claim(["s:U1"], "other", clock.now_ms(), 1, 1))[0].name == "BUSY"
     store._running["s:U1"] = ("thief", 1 << 60)
     go_on.set()
     await running
@@ -482,7 +488,7 @@ async def test_a_process_that_is_killed_in_its_handler(kind: str, tmp_path: Path
             raise AssertionError("must not run")
 
         answer = Later()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while answer == Later():
                 answer = await handle(message_of(b"x", "U1"))
                 await asyncio.sleep(0.02)

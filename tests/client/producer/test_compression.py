@@ -208,7 +208,7 @@ async def test_a_damaged_body_does_not_end_a_push_consumer(
             done.set()
 
     with caplog.at_level(logging.CRITICAL + 1):
-        async with consumer, asyncio.timeout(20):
+        async with consumer, asyncio.timeout(60):
             await done.wait()
     assert got == [b"first", b"plain"]
 

@@ -97,8 +97,8 @@ async def test_replacements_are_bounded() -> None:
 
     bench.queue(bench.call(handle), 50)
     look = timeouts(bench, consume_timeout_ms=1000).check
-    for _ in range(5):
-        await asyncio.sleep(0.005)
+    for workers in (2, 4, 4, 4, 4):
+        await until(lambda workers=workers: len(begun) == workers)
         clock.advance_ms(1000)
         await look()
     await asyncio.sleep(0.01)

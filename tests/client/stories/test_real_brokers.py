@@ -84,18 +84,24 @@ async def test_a_broker_that_goes_in_the_middle_loses_nothing(real: RealCluster)
     async with Producer("g", instance=instance_of(real)) as producer:
         receipts = [await producer.send(Message(TOPIC, b"%d" % number)) for number in range(20)]
 
+        sent: list[Any] = []
+        gone = asyncio.Event()
+
         async def go_on() -> list[Any]:
-            sent = []
-            for number in range(200):
-                sent.append(producer.send_nowait(Message(TOPIC, b"%d" % number)))
+            after = 0
+            while after < 100:
+                after += gone.is_set()
+                sent.append(producer.send_nowait(Message(TOPIC, b"%d" % len(sent))))
                 await asyncio.sleep(0.001)
             return await asyncio.gather(*sent)
 
         going = asyncio.ensure_future(go_on())
-        await asyncio.sleep(0.05)
+        while len(sent) < 50:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
         await real.stop("a")
+        gone.set()
         receipts += await going
-    assert len(receipts) == 220
+    assert len(receipts) == 20 + len(sent)
     on_b = {receipt.msg_id for receipt in receipts if receipt.broker == "b"}
     assert on_b <= set(await read_ids(real))
     assert {receipt.broker for receipt in receipts[-20:]} == {"b"}
@@ -141,7 +147,7 @@ async def test_a_broker_with_a_copied_topic_table_takes_traffic_without_a_restar
         assert {receipt.broker for receipt in receipts} == {"a", "b"}
         real.copy_topics("a", "c")
         await real.add("c")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not any(receipt.broker == "c" for receipt in receipts):
                 receipts.append(await producer.send(Message(TOPIC, b"after")))
                 await asyncio.sleep(0.01)

@@ -233,7 +233,7 @@ async def test_a_new_route_is_used_without_a_restart(two: Any) -> None:
     async with Producer("g", instance=ClientInstance(two.namesrv.address, options=options)) as producer:
         assert (await producer.send(Message("T", b"x"))).broker == "a"
         two.topics["T"] = ["b"]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while (await producer.send(Message("T", b"x"))).broker != "b":  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
@@ -247,7 +247,7 @@ async def test_a_dead_broker_leaves_the_route_at_once(two: Any) -> None:
         await asyncio.sleep(0.25)  # a younger route is not doubted
         await two.brokers["a"].stop()
         two.topics["T"] = ["b"]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while True:
                 route = producer.instance.routes.get("T")
                 assert route is not None

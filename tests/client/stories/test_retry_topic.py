@@ -48,7 +48,7 @@ def consumer_of(namesrv: str, group: str, **options: Any) -> PushConsumer:
     )
 
 
-async def until(condition: Any, timeout_s: float = 30) -> None:
+async def until(condition: Any, timeout_s: float = 60) -> None:
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
@@ -56,7 +56,7 @@ async def until(condition: Any, timeout_s: float = 30) -> None:
 
 async def dead_letters(namesrv: str, group: str, count: int = 1) -> list[ReceivedMessage]:
     """Wait for so many dead letters of a group."""
-    async with Admin(namesrv) as admin, asyncio.timeout(30):
+    async with Admin(namesrv) as admin, asyncio.timeout(60):
         while True:
             try:
                 found = [message async for message in DeadLetters(admin).read(group)]

@@ -97,14 +97,23 @@ async def test_a_queue_has_one_send_on_the_way(rocket: Any) -> None:
     """The second one leaves when the first is answered, although nothing else keeps it."""
     server, held = rocket.brokers["rocket"], []
     server.answers[TYPED] = lambda connection, request: held.append((connection, request))
+
+    def answer(connection: Any, request: Any) -> None:
+        code, _, header, _ = stored(connection, request)
+        connection.respond(encode_response(code, request.opaque, request.code, header=header))
+
     async with Producer("g", rocket.namesrv.address) as producer:
-        first = producer.send_nowait(Message("T", b"1", sharding_key="k"), timeout_ms=80)
-        await asyncio.sleep(0.02)
-        second = producer.send_nowait(Message("T", b"2", sharding_key="k"), timeout_ms=80)
+        first = producer.send_nowait(Message("T", b"1", sharding_key="k"), timeout_ms=60_000)
+        await until(lambda: held)
+        second = producer.send_nowait(Message("T", b"2", sharding_key="k"), timeout_ms=60_000)
         await asyncio.sleep(0.02)
         assert [_bodies(request) for _, request in held] == [[b"1"]]
-        results = await asyncio.gather(first, second, return_exceptions=True)
-    assert all(isinstance(result, Exception) for result in results)
+        answer(*held[0])
+        await first
+        await until(lambda: len(held) == 2)
+        assert _bodies(held[1][1]) == [b"2"]
+        answer(*held[1])
+        await second
 
 
 async def test_a_forced_seek_tells_a_rocketmq_broker_the_time_and_not_an_offset(rocket: Any) -> None:

@@ -174,7 +174,7 @@ async def test_runs_with_parts_on_different_brokers_have_one_coordinator(
 
         held(transactions)
         held(second)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             done = await asyncio.gather(
                 transactions.commit("job", 0, [parts[0]]), second.commit("job", 0, [parts[1]]), return_exceptions=True
             )
@@ -357,7 +357,7 @@ async def test_lost_rows_are_told_each_time(
 
     monkeypatch.setattr(StagedService, "when_delivered", waiting)
     commit = asyncio.create_task(transactions.commit("job", 0, [part]))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await waits.wait()
     service.staged_log.table.deliveries[0].chunks[0] = None
     service.is_held = lambda: False

@@ -31,7 +31,7 @@ async def test_a_check_before_the_answer_to_the_half_message_rolls_nothing_back(
         def slow(*arguments: Any) -> Any:
             async def late() -> Any:
                 receipt = await real(*arguments)
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     while not producer.checks.checked:  # noqa: ASYNC110
                         await asyncio.sleep(0.005)
                 await asyncio.sleep(0.05)

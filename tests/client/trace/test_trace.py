@@ -39,7 +39,7 @@ async def traced(namesrv: str) -> list[TraceRecord]:
 
 async def path_when(namesrv: str, msg_id: str, consumptions: int) -> TracePath:
     """Return the path of a message once so many tries are in it."""
-    async with Admin(namesrv) as admin, asyncio.timeout(20):
+    async with Admin(namesrv) as admin, asyncio.timeout(60):
         while True:
             path = await find_path(MessageFinder(admin), msg_id)
             if len([each for each in path.consumptions if each.after is not None]) >= consumptions and path.stored:
@@ -68,7 +68,7 @@ async def test_the_path_of_a_message_is_told(
     async with Producer("shop", tracing.namesrv, enable_message_trace=True) as producer:
         receipt = await producer.send(Message(topic, b"hello", tags="A", keys=["k1", "k2"]))
     with caplog.at_level(logging.CRITICAL + 1):
-        async with consumer, asyncio.timeout(20):
+        async with consumer, asyncio.timeout(60):
             await done.wait()
     path = await path_when(tracing.namesrv, receipt.msg_id, 2)
     (send,) = path.sends
