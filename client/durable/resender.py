@@ -91,7 +91,8 @@ class Resender:
         self._from: tuple[int, int] = (0, 0)
         self._low: tuple[int, int] = (0, 0)
         """The first position added since the current read began."""
-        self._round_at_ms: int | None = None
+        self._round_asked = self._in_round = False
+        """A round tries everything once; it begins with the next look, so that none asked for during a look is lost."""
         self._last_round_ms = self._looked_ms = 0
         self._failing: set[str] = set()
         self._builders = RecordBuilders()
@@ -119,7 +120,8 @@ class Resender:
     def opened(self, lanes: Iterable[str]) -> None:
         """Start over: the store was opened. Everything is tried once: the due times may come from another clock."""
         self._from = (0, 0)
-        now_ms = self._round_at_ms = self._port.clock.now_ms()
+        self._round_asked = True
+        now_ms = self._port.clock.now_ms()
         for lane in lanes:
             state = self._lanes.setdefault(lane, _LaneState(now_ms))
             state.dirty, state.next_seq = True, 0
@@ -127,7 +129,7 @@ class Resender:
 
     def resend_now(self) -> None:
         """Try everything once before its due time."""
-        self._round_at_ms = self._last_round_ms = self._port.clock.now_ms()
+        self._round_asked, self._last_round_ms = True, self._port.clock.now_ms()
         self._wake.set()
 
     def added(self, entries: list[Entry]) -> None:
@@ -174,21 +176,23 @@ class Resender:
         if now_ms < self._looked_ms - CLOCK_SLACK_MS:  # the clock was set back: nothing would be due for that long
             self.resend_now()
         self._looked_ms = now_ms
+        if self._round_asked:
+            self._round_asked, self._in_round = False, True
         wait_ms = float(IDLE_MS)
         for lane, state in list(self._lanes.items()):
             if state.running:
                 continue
-            if state.due_ms <= now_ms or self._round_at_ms is not None:
+            if state.due_ms <= now_ms or self._in_round:
                 state.running = True
                 self._tasks.spawn(self._run_lane(lane, state), "pocketmq-resend-lane")
             else:
                 wait_ms = min(wait_ms, state.due_ms - now_ms)
-        until_ms = now_ms if self._round_at_ms is None else DUE_MS_MAX
+        until_ms = DUE_MS_MAX if self._in_round else now_ms
         while self._taken_bytes < self._options.resend_bytes_max:
             start, self._low = self._from, (DUE_MS_MAX, 0)
             entries: list[Entry] = await self._read(partial(_due, start=start, until_ms=until_ms))
             if not entries:
-                self._round_at_ms = None
+                self._in_round = False
                 first_ms: int | None = await self._read(lambda store: store.first_due_ms(self._from))
                 if first_ms is not None:
                     wait_ms = min(wait_ms, max(first_ms - self._port.clock.now_ms(), 1))
@@ -360,7 +364,7 @@ class Resender:
             self._failing.discard(topic)
             now_ms = self._port.clock.now_ms()
             if now_ms - self._last_round_ms >= ROUND_GAP_MS:  # it answers again: skip the pauses
-                self._last_round_ms = self._round_at_ms = now_ms
+                self._round_asked, self._last_round_ms = True, now_ms
                 self._wake.set()
 
     def _failed(self, items: list[_Item], error: PocketMQError) -> None:
@@ -373,7 +377,7 @@ class Resender:
         topic = items[0].kept.topic
         self._failing.add(topic)
         self._port.instance.invalidate_route(topic)  # its broker may be back, but missing in our route
-        self._round_at_ms = None
+        self._in_round = False
 
     # -- afterwards --------------------------------------------------------------------------------------------
 

@@ -156,3 +156,33 @@ async def test_what_comes_during_a_read_is_not_read_past() -> None:
             await asyncio.sleep(0.001)
     await resender.stop(1)
     assert sorted(seq for seq, _ in owner.results) == [1, 2]
+
+
+async def test_a_round_that_is_asked_for_during_a_look_is_not_lost() -> None:
+    """The look finds nothing that is due; the next one tries everything all the same."""
+    port, owner, store = Port(random.Random(1)), Owner(), MemoryStore()
+    port.failing = 0.0
+    payload = encode_kept(KeptMessage(topic="T", body=b"1", uniq_key=b"id"))
+    store.write(Changes(added=[Entry(1, 1 << 50, 0, "", "", payload)]))
+    reads = 0
+
+    def read(work: Any, answer: Any) -> None:
+        nonlocal reads
+        reads += 1
+        if reads == 1:
+            resender.resend_now()
+        answer(work(store), None)
+
+    def change(changes: Changes, answer: Any) -> None:
+        store.write(changes)
+        answer([], None)
+
+    worker: Any = SimpleNamespace(read=read, change=change, ended=False)
+    typed: Any = port
+    resender = Resender(typed, worker, RetryOptions(), owner)
+    resender.start()
+    async with asyncio.timeout(60):
+        while not owner.results:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    await resender.stop(1)
+    assert [seq for seq, _ in owner.results] == [1]
