@@ -137,7 +137,7 @@ def test_a_thread_lives_on_when_even_the_telling_fails() -> None:
 
     worker = ThreadRunner(on_crash).start("test", step, first_after_ms=None)
     worker.wake()
-    assert again.wait(20)
+    assert again.wait(60)
     assert worker.stop()
 
 

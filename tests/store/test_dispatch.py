@@ -438,7 +438,7 @@ def test_readers_and_writers_share_queues_safely(tmp_path: Path) -> None:
             for queue in queues.all():
                 queue.trim()
     for reader in readers:
-        reader.join(30)
+        reader.join()
     assert dispatcher.stop()
     assert problems == []
     assert sorted(queues.queues()) == [("TopicTest", queue_id, 0, total // 3) for queue_id in range(3)]

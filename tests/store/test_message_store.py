@@ -171,7 +171,7 @@ def test_a_message_is_dispatched_read_and_found_by_its_key(tmp_path: Path) -> No
 
     store.on_dispatched.append(on_dispatched)
     result = store.append(group_of([put(b"hello", "T", 1, key="red green")]))
-    assert seen.wait(10)
+    assert seen.wait(60)
     assert updates == [("T", 1, 1)]
     got = store.get("T", 1, 0, max_messages=10, max_bytes=1000)
     assert (got.status, got.next_begin_offset) == (GetMessageStatus.FOUND, 1)

@@ -147,6 +147,8 @@ def test_a_promise_holds_while_data_pours_in(running: Running) -> None:
             stop.wait(0.001)
         assert running.slave.promise(5_000_000, "other.1")
         end = running.slave_store.log.appended_offset
+        while running.master.log.appended_offset <= end:
+            stop.wait(0.001)
         stop.wait(0.3)
     finally:
         stop.set()
