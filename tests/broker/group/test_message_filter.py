@@ -261,8 +261,10 @@ async def test_a_client_that_goes_away_before_it_answers(harness: Harness, broke
     admin = await harness.client(broker)
     await heartbeat(client, "group", client_id="one")
     header = GetConsumerRunningInfoRequestHeader("group", "one")
+    asked = asyncio.Event()
+    client.channel._on_request = lambda channel, request: asked.set()
     asking = asyncio.create_task(admin.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, header))
-    await asyncio.sleep(0.05)
+    await asked.wait()
     client.channel.close()
     answer = await asking
     assert answer.code == ResponseCode.CONSUME_MSG_TIMEOUT

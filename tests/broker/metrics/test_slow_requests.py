@@ -18,6 +18,7 @@ from pocketmq.remoting.channel_pool import ChannelPool
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.protocol.pull import NativePullRequestHeader
 from pocketmq.remoting.protocol.send import NativeAppendRequestHeader, SendMessageV2RequestHeader
+from pocketmq.store.commitlog.append_lock import AppendLock
 from tests.broker.conftest import Client, eventually, store_config
 from tests.broker.fakes import FakeConnection, make_request
 
@@ -138,19 +139,17 @@ async def test_a_real_broker_logs_a_send_that_waits_for_the_lock(
     pool = ChannelPool(clock=SystemClock(), log=CapturedLog())
     client = await Client(pool, app.address).connect()
     await client.put(b"first")
-    asked, append = threading.Event(), app.store.append
+    waits, wait = threading.Event(), AppendLock._wait
 
-    def asking(*arguments: Any, **options: Any) -> Any:
-        asked.set()
-        return append(*arguments, **options)
+    def waiting(lock: AppendLock) -> None:
+        waits.set()
+        wait(lock)
 
-    monkeypatch.setattr(app.store, "append", asking)
+    monkeypatch.setattr(AppendLock, "_wait", waiting)
     with app.store.log.lock:
         send = asyncio.create_task(client.put(b"second"))
-        await eventually(asked.is_set)
-        for _ in range(7):  # in steps: the first may still find it on its way to the lock
-            clock.advance_ms(100)
-            await asyncio.sleep(0.001)
+        await eventually(waits.is_set)
+        clock.advance_ms(700)
     await send
     [event] = await eventually(lambda: log.of("slow_request_lock_wait"))
     assert event["topic"] == "T"

@@ -235,6 +235,8 @@ async def test_a_filling_disk_deletes_nothing_and_says_so(
     """Acknowledged messages stay, sends work; the log names topics, counts and groups behind, /health says what
     happens next and what to do.
     """
+    free = [0.5e12]
+    monkeypatch.setattr(OsFileSystem, "free_bytes", lambda self, path: (int(free[0]), int(1e12)))
     sick = await SickBroker(harness, tmp_path, disk_space_warning_level_ratio=90, delete_when="").start()
     for number in range(60):
         assert (await sick.put(b"%03d" % number + bytes(4000))).code == 0
@@ -242,7 +244,7 @@ async def test_a_filling_disk_deletes_nothing_and_says_so(
     store.show_all()
     store.checkpoint()
     sick.app.offsets.commit("audit", "T", 0, 1)
-    monkeypatch.setattr(OsFileSystem, "free_bytes", lambda self, path: (int(0.13e12), int(1e12)))
+    free[0] = 0.13e12
     retention = store.retention
     retention._round_from_ns = retention._look_due_ns = 0  # the first minute is over
     retention._worker.wake()  # type: ignore[union-attr]
@@ -271,9 +273,10 @@ async def test_the_warning_level_refuses_sends(
     harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the flag the answer is 14 and ``disk_full``, and /health shows it; without it sends work."""
-    sick = await SickBroker(harness, tmp_path, disk_space_warning_level_ratio=90).start()
-    used = [0.93]
+    used = [0.5]
     monkeypatch.setattr(OsFileSystem, "free_bytes", lambda self, path: (int((1 - used[0]) * 1e12), int(1e12)))
+    sick = await SickBroker(harness, tmp_path, disk_space_warning_level_ratio=90).start()
+    used[0] = 0.93
     sick.app.store.retention.look()
     refused = await sick.put(b"refused")
     assert refusal_of(refused) == (14, "disk_full", "no")

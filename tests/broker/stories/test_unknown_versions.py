@@ -94,7 +94,7 @@ def test_a_version_nobody_knows_is_served(broker: PocketBroker, form: int, versi
         beat = {"clientID": "nobody@1", "producerDataSet": [], "consumerDataSet": [consumer]}
         assert peer.call(HEART_BEAT, {}, json.dumps(beat).encode())[0] == 0
         pull = {"consumerGroup": group, "topic": topic, "queueId": 0, "queueOffset": 0, "maxMsgNums": 8, "sysFlag": 2,
-                "commitOffset": 0, "suspendTimeoutMillis": 2000, "subscription": "*", "subVersion": 1}  # fmt: skip
+                "commitOffset": 0, "suspendTimeoutMillis": 30_000, "subscription": "*", "subVersion": 1}  # fmt: skip
         code, remark, records = peer.call(PULL_MESSAGE, pull)
         assert (code, remark) == (0, "FOUND")
         assert b"hello" in records
@@ -103,7 +103,7 @@ def test_a_version_nobody_knows_is_served(broker: PocketBroker, form: int, versi
         [member] = json.loads(body)["connectionSet"]
         assert (member["clientId"], member["version"]) == ("nobody@1", version)
     with Peer(broker.namesrv, form, version) as peer:
-        give_up_s = time.monotonic() + 10  # a topic's registration follows its first message
+        give_up_s = time.monotonic() + 60  # a topic's registration follows its first message
         while (answer := peer.call(GET_ROUTEINFO, {"topic": topic}))[0] != 0 and time.monotonic() < give_up_s:
             time.sleep(0.01)
     assert answer[0] == 0
