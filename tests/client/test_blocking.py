@@ -60,9 +60,9 @@ def test_push_runs_until_another_thread_stops_it(broker: PocketBroker, topic: st
 
     runner = threading.Thread(target=consumer.run)
     runner.start()
-    assert handled.wait(20)
+    assert handled.wait(60)
     consumer.stop()
-    runner.join(20)
+    runner.join(60)
     assert not runner.is_alive()
 
 

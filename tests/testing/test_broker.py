@@ -106,7 +106,7 @@ def test_a_start_that_fails_says_why_and_leaves_nothing(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         with pytest.raises(Exception, match=str(port)):
             PocketBroker(broker={"listen_port": port}).start()
-    assert set(threading.enumerate()) == threads
+    assert set(threading.enumerate()) <= threads  # one of an earlier broker may have ended meanwhile
 
 
 async def test_a_start_that_fails_says_why_to_async_with_too() -> None:

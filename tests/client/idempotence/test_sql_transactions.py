@@ -75,18 +75,22 @@ async def test_of_two_transactions_the_second_waits_for_the_first(sql_text: str)
     async with Idempotent(sql_text, scope=f"r{id(sql_text)}") as idempotent:
         make_table(idempotent)
 
+        wrote = asyncio.Event()
+
         async def racer(message: ReceivedMessage, cents: int, fails: bool) -> None:
             async with idempotent.transaction(message) as transaction:
                 if transaction.is_first:
                     await transaction.execute("INSERT INTO charges VALUES (:cents)", {"cents": cents})
+                    wrote.set()
                     await asyncio.sleep(0.05)
                     if fails:
                         raise ValueError("no")
 
         for fails, left in ((False, [1]), (True, [1, 2])):
             message = message_of()
+            wrote.clear()
             first = asyncio.create_task(racer(message, 1 if not fails else 9, fails))
-            await asyncio.sleep(0.02)
+            await wrote.wait()
             second = asyncio.create_task(racer(message, 2, False))
             await asyncio.gather(first, second, return_exceptions=True)
             assert effects(idempotent) == left

@@ -291,7 +291,7 @@ async def test_a_request_that_no_broker_confirms_says_so(broker: Any, topic: str
 
         monkeypatch.setattr(asker.port, "send_nowait", never)
         with pytest.raises(NoReply, match="no broker has confirmed") as caught:
-            await asker.request(Message(topic, b"x"), timeout_ms=30)
+            await asker.request(Message(topic, b"x"), timeout_ms=20_000)
     assert (caught.value.receipt, caught.value.stored) == (None, Stored.UNKNOWN)
 
 

@@ -306,16 +306,19 @@ async def test_a_handler_that_blocks_the_loop_is_told_while_it_does(
     instance = ClientInstance(broker.namesrv, log=log)
     consumer = PushConsumer(group + "c", instance=instance, consume_from_where=FIRST, loop_block_ms=40)
 
+    def told_of_handler() -> list[Any]:
+        return [each for each in log.named("event_loop_blocked") if each["handler"]]  # a loaded machine stops it, too
+
     @consumer.subscribe(topic)
     async def blocks(message: Any) -> None:
         blocked_until_ns = instance.clock.monotonic_ns() + 60_000_000_000
-        while not log.named("event_loop_blocked") and instance.clock.monotonic_ns() < blocked_until_ns:
+        while not told_of_handler() and instance.clock.monotonic_ns() < blocked_until_ns:
             threading.Event().wait(0.01)
         done.append(message)
 
     async with consumer:
         await until(lambda: done)
-    [told] = log.named("event_loop_blocked")
+    [told] = told_of_handler()
     assert told["handler"].endswith("blocks")
     assert told["message"] is done[0]
     assert "test_push_features.py" in told["where"]
