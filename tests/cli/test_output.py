@@ -79,7 +79,7 @@ def on_a_terminal(script: str) -> str:
     except OSError:  # Linux: the last one has closed the other end
         pass
     os.close(master)
-    assert process.wait(20) == 0, shown
+    assert process.wait(60) == 0, shown
     return shown.decode()
 
 

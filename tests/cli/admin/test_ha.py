@@ -85,8 +85,14 @@ def log_bytes(directory: Path) -> bytes:
 
 
 async def follows(ha: HaAdmin, pair: list[Member]) -> None:
-    """Wait until the second process follows the first."""
+    """Wait until the second process follows the first, and the first counts it."""
     await ha.wait_for(pair[2].addresses["broker"], 60_000, lambda status: status.is_connected, "following")
+    await counts_its_slave(ha, pair[1].addresses["broker"])
+
+
+async def counts_its_slave(ha: HaAdmin, master: str) -> None:
+    """Wait until a master waits for its slave: a send before that is confirmed without it."""
+    await ha.wait_for(master, 60_000, lambda status: any(each.is_in_sync for each in status.slaves), "in sync")
 
 
 async def routed(producer: Producer) -> Any:
@@ -148,6 +154,7 @@ async def test_kill_promote_return_demote(pair: list[Member], tmp_path: Path) ->
         assert code == 0, err
         assert "SLAVE" in out
         await ha.wait_for(old, 60_000, lambda each: each.is_connected and each.behind_bytes == 0, "the catch-up")
+        await counts_its_slave(ha, new)
         assert {each.status for each in await send(50)} == {SendStatus.SEND_OK}
         code, out, _ = command("ha", "status", "broker-a", "--json", "--namesrv", namesrv)
         told = json.loads(out)[0]

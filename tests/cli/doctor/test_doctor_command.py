@@ -34,8 +34,8 @@ def broker() -> Iterator[PocketBroker]:
 
 
 def wait_for(condition: Callable[[], Any], what: str) -> Any:
-    """Return the first true value of ``condition``; fail after 20 s."""
-    deadline = time.monotonic() + 20
+    """Return the first true value of ``condition``; fail after 60 s."""
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         found = condition()
         if found:

@@ -243,7 +243,7 @@ def test_follow_writes_at_once_and_ctrl_c_commits(pocketmq: Any, broker: PocketB
         pocketmq("produce", "Follow", "-m", "second")
         assert process.stdout.readline() == b"second\n"
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
+        assert process.wait(60) == 130
         assert process.stderr.read() == b""
     assert pocketmq("consume", "Follow", "--group", "tail") == ""
 

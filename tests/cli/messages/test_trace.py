@@ -103,7 +103,7 @@ def test_request_prints_the_reply(broker: PocketBroker) -> None:
             producer.send(reply_to(message, b"echo:" + message.body))
 
         with consumer:
-            assert started.wait(20)
+            assert started.wait(60)
             assert run(request, broker, "Asked", "-m", "hello", "--timeout-ms", 20_000).stdout == "echo:hello\n"
             line = json.loads(run(request, broker, "Asked", "-m", "x", "--json", "--timeout-ms", 20_000).stdout)
             assert line["body"] == "echo:x"

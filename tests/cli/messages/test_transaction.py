@@ -62,7 +62,7 @@ def test_open_ones_are_listed_and_given_up_ones_resumed(broker: PocketBroker) ->
     message = asyncio.run(copy())
     assert message.msg_id == given_up
     run(broker, "resume", message.offset_msg_id)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while len(json.loads(run(broker, "list", "--json").stdout)) != 2:
         assert time.monotonic() < deadline
     with pytest.raises(BrokerAnswerError, match="not resumed"):
