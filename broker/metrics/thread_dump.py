@@ -4,15 +4,14 @@ Lives here: ``ThreadDumper``, which writes a ``thread_dump`` event on request, a
 BrokerFastFailure logs a jstack in this way).
 """
 
-import sys
 import threading
-from types import FrameType
 from typing import Final
 
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import Cause
 from pocketmq.common.events import EventLog
 from pocketmq.common.runner import Runner, Worker
+from pocketmq.common.stacks import Place, thread_places
 
 INTERVAL_NS: Final = 15_000_000_000
 FRAMES_MAX: Final = 24
@@ -75,23 +74,19 @@ class ThreadDumper:
 
 def thread_stacks(without: int = 0) -> dict[str, str]:
     """Return ``thread_<name>`` → stack of every Python thread but ``without``, innermost frame first."""
-    frames = sys._current_frames()
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     stacks: dict[str, str] = {}
-    for ident, frame in frames.items():
+    for ident, places in thread_places().items():
         if ident != without:
             key = f"thread_{names.get(ident, ident)}"
-            stacks[key if key not in stacks else f"{key}_{ident}"] = stack_text(frame)
+            stacks[key if key not in stacks else f"{key}_{ident}"] = stack_text(places)
     return stacks
 
 
-def stack_text(frame: FrameType | None) -> str:
-    """Return ``function (file:line) < caller (file:line) < ...``, of at most ``FRAMES_MAX`` frames."""
-    parts: list[str] = []
-    while frame is not None and len(parts) < FRAMES_MAX:
-        code = frame.f_code
-        path = "/".join(code.co_filename.rsplit("/", 2)[-2:])
-        parts.append(f"{code.co_qualname} ({path}:{frame.f_lineno})")
-        frame = frame.f_back
+def stack_text(places: list[Place]) -> str:
+    """Return ``function (file:line) < caller (file:line) < ...``, of at most ``FRAMES_MAX`` calls."""
+    parts = [
+        f"{function} ({'/'.join(path.rsplit('/', 2)[-2:])}:{line})" for path, line, function in places[:FRAMES_MAX]
+    ]
     text = " < ".join(parts)
     return text if len(text) <= STACK_CHARACTERS_MAX else f"{text[:STACK_CHARACTERS_MAX]}…"

@@ -4,14 +4,13 @@ Lives here: ``LoopWatch``: a worker of its own that notices a blocked loop, and 
 """
 
 import asyncio
-import sys
 import threading
-import traceback
 
 from pocketmq.client.handlers.handler_watch import HandlerWatch
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
 from pocketmq.common.runner import Runner, ThreadRunner, Worker
+from pocketmq.common.stacks import thread_places
 
 BEATS = 4
 """Beats of the loop within ``block_ms``."""
@@ -71,14 +70,13 @@ class LoopWatch:
     def _log_blocked(self, blocked_ms: int) -> None:
         assert self._loop is not None
         call = self._watch.call_of(asyncio.current_task(self._loop))
-        frame = sys._current_frames().get(self._thread_id)
-        where = [] if frame is None else traceback.extract_stack(frame)[-FRAMES:]
+        where = thread_places().get(self._thread_id, [])[:FRAMES]
         self._log.error(
             "event_loop_blocked",
             handler=call.handler_name if call is not None else "",
             message=call.message if call is not None else None,
             blocked_ms=blocked_ms,
-            where=" < ".join(f"{line.filename}:{line.lineno} {line.name}" for line in reversed(where)),
+            where=" < ".join(f"{path}:{line} {function}" for path, line, function in where),
             hint="no heartbeat leaves meanwhile; make the handler a plain function, which runs in a thread, or use "
             "asyncio.to_thread for blocking calls",
         )

@@ -1,6 +1,5 @@
 """Thread dumps: they show where a thread is stuck, at a limited rate and size."""
 
-import sys
 import threading
 
 from pocketmq.broker.metrics.thread_dump import (
@@ -14,6 +13,7 @@ from pocketmq.broker.metrics.thread_dump import (
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.logs import CapturedLog
 from pocketmq.common.runner import SteppedRunner
+from pocketmq.common.stacks import thread_places
 from tests.broker.conftest import eventually
 
 
@@ -84,7 +84,7 @@ def test_stacks_are_bounded() -> None:
     """A deep recursion and many threads do not make a large event."""
 
     def deep(left: int) -> str:
-        return deep(left - 1) if left else stack_text(sys._getframe())
+        return deep(left - 1) if left else stack_text(thread_places()[threading.get_ident()])
 
     assert deep(100).count(" < ") == FRAMES_MAX - 1
     assert len(deep(100)) <= STACK_CHARACTERS_MAX + 1
