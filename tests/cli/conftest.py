@@ -1,5 +1,6 @@
 """Daemons as real processes; commands inside the test's process, or as real ones."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pocketmq.cli.own_broker import READY_LINE
+from pocketmq.client.admin.admin import Admin
 from tests.cli.in_process import run_in_process
 from tests.signals import interruptible
 
@@ -31,6 +33,20 @@ class Daemon:
         os.kill(self.process.pid, number)
         out, errors = self.process.communicate(timeout=30)
         return self.process.returncode, out, errors
+
+
+def until_registered(namesrv: str, *, brokers: int = 1, topic: str = "") -> None:
+    """Wait until a name server of its own process knows so many brokers, and the topic: it learns them a moment after
+    the ready line and after the answer to the first send."""
+
+    async def known() -> None:
+        async with Admin(namesrv) as admin, asyncio.timeout(60):
+            while len((await admin.cluster_info()).broker_addr_table) < brokers:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            while topic and topic not in await admin.topics():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    asyncio.run(known())
 
 
 StartDaemon = Callable[..., Daemon]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import COMMAND, environment
+from tests.cli.conftest import COMMAND, environment, until_registered
 from tests.signals import interruptible
 
 pytestmark = pytest.mark.slow
@@ -71,7 +71,9 @@ def test_name_server_and_broker_in_processes_of_their_own(start_daemon: Any, run
     assert namesrv.ready == f"ready namesrv={namesrv.namesrv}\n"
     broker = start_daemon("broker", "--broker-port", "0", "--namesrv", namesrv.namesrv)
     assert broker.ready == f"ready broker={broker.broker}\n"
+    until_registered(namesrv.namesrv)
     assert run_command("produce", "T", "-m", "hello", "--namesrv", namesrv.namesrv).returncode == 0
+    until_registered(namesrv.namesrv, topic="T")
     assert run_command("consume", "T", "--namesrv", namesrv.namesrv).stdout == b"hello\n"
     assert broker.end()[0] == 0
     assert namesrv.end()[0] == 0

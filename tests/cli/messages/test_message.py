@@ -12,7 +12,7 @@ from pocketmq.cli.messages.message import build_app
 from pocketmq.client import Message, Producer, Receipt
 from pocketmq.common.errors import ConfigError, PocketMQError
 from pocketmq.testing import PocketBroker
-from tests.cli.conftest import RunCommand, StartDaemon
+from tests.cli.conftest import RunCommand, StartDaemon, until_registered
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +141,7 @@ def test_all_brokers_of_a_topic_are_asked_and_one_that_is_gone_is_reported(
         for name in ("a", "b")
     }
     at = ("--namesrv", name_server.namesrv)
+    until_registered(name_server.namesrv, brokers=2)
     assert run_command("topic", "create", "T", "--queues", "1", *at).returncode == 0
 
     async def body() -> set[str]:
