@@ -16,6 +16,7 @@ from pocketmq.client import Message, Producer, PushConsumer, TransactionProducer
 from pocketmq.client.connection.instance import ClientInstance, TaskSet
 from pocketmq.common.logs import CapturedLog
 from pocketmq.common.runner import Step, Supervisor, ThreadRunner, ThreadWorker, family
+from pocketmq.store.disk.os_file_system import OsFileSystem
 from tests.broker.conftest import eventually
 from tests.broker.ha_cluster import HaCluster
 
@@ -201,6 +202,7 @@ async def test_a_slave_whose_mirror_meets_a_fault_of_ours_goes_on(site: Site, mo
             raise faults.pop()
 
     monkeypatch.setattr(SlaveSync, "sync", faulty)
+    monkeypatch.setattr(OsFileSystem, "free_bytes", lambda self, path: (10**12, 2 * 10**12))
     await site.ha.start_name_server()
     _, slave = await site.ha.pair()
     mirror = slave.replication._sync

@@ -10,6 +10,7 @@ from pocketmq.remoting.protocol.body import KVTable, decode_body
 from pocketmq.remoting.protocol.ha import HaStatusBody
 from pocketmq.remoting.protocol.offset import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
 from pocketmq.remoting.protocol.topic import CreateTopicRequestHeader, DeleteTopicRequestHeader
+from pocketmq.store.disk.os_file_system import OsFileSystem
 from tests.broker.conftest import Harness, eventually
 from tests.broker.ha_cluster import HaCluster
 
@@ -168,8 +169,11 @@ async def test_status_names_both_sides(ha: HaCluster, harness: Harness) -> None:
     assert (record.epoch, record.owner, record.address) == (at_master.epoch, at_master.owner, master.address)
 
 
-async def test_metrics_of_both_sides_are_exported(ha: HaCluster, harness: Harness) -> None:
+async def test_metrics_of_both_sides_are_exported(
+    ha: HaCluster, harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Metrics, runtime table and health of a master and of its slave."""
+    monkeypatch.setattr(OsFileSystem, "free_bytes", lambda self, path: (10**12, 2 * 10**12))
     master, slave = await ha.pair()
     client = await harness.client(master)
     await client.put(b"one")
