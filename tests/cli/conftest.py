@@ -31,7 +31,7 @@ class Daemon:
     def end(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
         """Send a signal; return exit code and what else was printed."""
         os.kill(self.process.pid, number)
-        out, errors = self.process.communicate(timeout=30)
+        out, errors = self.process.communicate(timeout=100)
         return self.process.returncode, out, errors
 
 

@@ -152,7 +152,7 @@ def test_an_export_ends_quietly_when_its_reader_has_gone(store: RocketStore) -> 
         command = [sys.executable, "-m", "pocketmq.cli.main", "log", "export", str(store.root), "-"]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         done = subprocess.run(
-            command, stdout=write_end, stderr=subprocess.PIPE, env=environment, timeout=60, check=False
+            command, stdout=write_end, stderr=subprocess.PIPE, env=environment, timeout=100, check=False
         )
     finally:
         os.close(write_end)

@@ -35,7 +35,7 @@ def python(*args: str, **environment: str) -> "subprocess.CompletedProcess[str]"
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=100,
         env={**os.environ, "PYTHONPATH": "src", "COLUMNS": "120", **environment},
         cwd=Path(__file__).parents[2],
     )

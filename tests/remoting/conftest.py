@@ -19,7 +19,7 @@ def run(request: pytest.FixtureRequest) -> Run:
         loop = new_event_loop() if request.param == "uvloop" else asyncio.new_event_loop()
         problems: list[dict[str, Any]] = []
         loop.set_exception_handler(lambda _, context: problems.append(context))
-        loop.run_until_complete(asyncio.wait_for(_await(scenario), 20))
+        loop.run_until_complete(asyncio.wait_for(_await(scenario), 100))
         loop.close()  # not after a failure: uvloop can wait for ever for transports that are still open
         assert not problems
 

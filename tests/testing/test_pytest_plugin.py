@@ -44,7 +44,7 @@ def test_fixtures_marker_and_scopes_in_a_project_of_its_own(tmp_path: Path) -> N
     (tmp_path / "test_it.py").write_text(SUITE)
     (tmp_path / "pytest.ini").write_text(INI)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=tmp_path)
     assert "5 passed" in done.stdout, done.stdout + done.stderr
 
 
@@ -56,5 +56,5 @@ def test_the_plugin_costs_a_project_that_does_not_use_it_nothing() -> None:
         "import pocketmq.testing.pytest_plugin\n"
         "print(json.dumps(sorted(set(sys.modules) - before)))\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=True)
     assert json.loads(done.stdout) == ["pocketmq", "pocketmq.testing", "pocketmq.testing.pytest_plugin"]

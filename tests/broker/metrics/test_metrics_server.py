@@ -46,7 +46,7 @@ class World:
         self.server.bind("127.0.0.1", 0)
 
     def ask(self, path: str, method: str = "GET") -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60)
         connection.request(method, path)
         response = connection.getresponse()
         body = response.read()
@@ -54,7 +54,7 @@ class World:
         return response.status, body
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.server.port), timeout=10)
+        return socket.create_connection(("127.0.0.1", self.server.port), timeout=60)
 
 
 @pytest.fixture

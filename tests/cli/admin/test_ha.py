@@ -73,7 +73,7 @@ def namesrv_of(pair: list[Member]) -> str:
 def command(*words: str) -> Any:
     """Run ``pocketmq`` and return (exit code, standard output, standard error)."""
     done = subprocess.run(
-        [sys.executable, "-m", "pocketmq.cli.main", *words], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "pocketmq.cli.main", *words], capture_output=True, text=True, timeout=100, check=False
     )
     return done.returncode, done.stdout, done.stderr
 

@@ -151,7 +151,7 @@ def test_doctor_disk_removes_its_files_when_interrupted(number: signal.Signals, 
     try:
         wait_for(lambda: os.listdir(place), "the first file of the measurement")
         os.kill(process.pid, number)
-        assert process.wait(timeout=30) == 130
+        assert process.wait(timeout=100) == 130
     finally:
         timer.cancel()
         process.kill()

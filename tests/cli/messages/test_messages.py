@@ -289,7 +289,7 @@ def test_consume_into_a_pipe_that_closes_early(broker: PocketBroker, pocketmq: A
     pocketmq("produce", "Head", stdin=b"".join(b"%0100d\n" % number for number in range(20_000)))
     pipeline = f"{sys.executable} -m pocketmq.cli.main consume Head | head -n 1; exit ${{PIPESTATUS[0]}}"
     environment = {**os.environ, "POCKETMQ_NAMESRV": broker.namesrv}
-    done = subprocess.run(["bash", "-c", pipeline], capture_output=True, timeout=60, env=environment)
+    done = subprocess.run(["bash", "-c", pipeline], capture_output=True, timeout=100, env=environment)
     assert done.stdout.count(b"\n") == 1
     assert done.stderr == b""
     assert done.returncode == 0

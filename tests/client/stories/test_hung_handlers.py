@@ -158,7 +158,7 @@ async def test_a_handler_that_blocks_the_loop_is_named() -> None:
 
     async def handle(message: Any) -> None:
         threading.Thread(target=look_while_blocked).start()
-        looked.wait(10)
+        looked.wait(60)
 
     watch.start()
     queue = bench.queue(bench.call(handle), 1)

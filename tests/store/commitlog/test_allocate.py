@@ -105,7 +105,7 @@ def test_a_hanging_disk_is_waited_for_a_bounded_time(tmp_path: Path, monkeypatch
 
     def hook(operation: str, path: str) -> None:
         if operation == "reserve":
-            go.wait(10)
+            go.wait(60)
 
     allocator, _ = allocator_of(tmp_path, HookedFileSystem(hook), threads=True)
     with pytest.raises(SegmentNotReady):
