@@ -113,8 +113,8 @@ async def send_packed(broker: PocketBroker, topic: str) -> str:
     """Store a compressed message and two with damaged bodies; return the id of the first."""
     async with Producer("p", broker.namesrv, compress_type="zlib") as producer:
         receipt = await producer.send(Message(topic, TEXT), selector=lambda queues, message: queues[0])
-        queue = (await producer.instance.route(topic, timeout_ms=3000)).write_queues[0]
-        connection = await producer.instance.connection(queue.broker_name, timeout_ms=3000)
+        queue = (await producer.instance.route(topic, timeout_ms=30_000)).write_queues[0]
+        connection = await producer.instance.connection(queue.broker_name, timeout_ms=30_000)
         for body, sys_flag in ((b"no zlib", COMPRESSED_FLAG), (b"after", 0)):
             header = SendMessageV2RequestHeader("p", topic, "TBW102", 4, queue.queue_id, sys_flag, 1, 0, "")
             assert (

@@ -98,7 +98,7 @@ async def world_of(cluster: Any) -> AsyncIterator[Any]:
     async def make(**options: Any) -> World:
         world = World(cluster, **options)
         await world.instance.start()
-        await world.instance.route("T", timeout_ms=3000)
+        await world.instance.route("T", timeout_ms=30_000)
         world.locks.start()
         worlds.append(world)
         return world
@@ -283,7 +283,7 @@ async def test_two_clients_of_a_real_broker(broker: PocketBroker, topic: str, gr
     for _ in range(2):
         instance = ClientInstance(broker.namesrv)
         await instance.start()
-        await instance.route(topic, timeout_ms=3000)
+        await instance.route(topic, timeout_ms=30_000)
         locks = QueueLocks(instance, group, regained=lambda queue, same: None)
         locks.start()
         both.append((instance, locks))

@@ -159,8 +159,8 @@ async def send_raw(broker: Any, topic: str, bodies: list[tuple[bytes, int]]) -> 
     """Store bodies with sysFlags as a client that lies could."""
     async with Producer(group="p", namesrv=broker.namesrv) as producer:
         await producer.send(Message(topic, b"first"), selector=first_queue)
-        queue = (await producer.instance.route(topic, timeout_ms=3000)).write_queues[0]
-        connection = await producer.instance.connection(queue.broker_name, timeout_ms=3000)
+        queue = (await producer.instance.route(topic, timeout_ms=30_000)).write_queues[0]
+        connection = await producer.instance.connection(queue.broker_name, timeout_ms=30_000)
         for body, sys_flag in bodies:
             header = SendMessageV2RequestHeader(
                 "p", topic, "TBW102", 4, queue.queue_id, sys_flag, 1_700_000_000_000, 0, "UNIQ_KEY\x01X\x02"

@@ -260,7 +260,7 @@ async def test_a_commit_outside_of_the_queue_is_refused(
     """With the queue's end in the text; what was committed before stays."""
     await producer.send(Message(topic, b"x"))
     async with ClientInstanceOf(broker) as instance:
-        route = await instance.route(topic, timeout_ms=3000)
+        route = await instance.route(topic, timeout_ms=30_000)
         queue = route.read_queues[0]
         wire = PullWire(instance, group)
         end = await wire.max_offset(queue)

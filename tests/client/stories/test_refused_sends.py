@@ -357,9 +357,9 @@ async def test_sends_of_one_turn_do_not_share_their_deadlines(two: Any) -> None:
     ends: dict[str, float] = {}
     async with Producer("g", two.namesrv.address, send_msg_timeout_ms=1200) as producer, Ticks() as ticks:
         two.topics["K"] = ["a", "b"]
-        await producer.instance.route("T", timeout_ms=1000, for_send=True)
-        await producer.instance.route("K", timeout_ms=1000, for_send=True)
-        await asyncio.gather(*(producer.instance.connection(name, timeout_ms=1000) for name in "ab"))
+        await producer.instance.route("T", timeout_ms=30_000, for_send=True)
+        await producer.instance.route("K", timeout_ms=30_000, for_send=True)
+        await asyncio.gather(*(producer.instance.connection(name, timeout_ms=30_000) for name in "ab"))
         started, ticks.count = time.monotonic(), 0
 
         async def send(name: str, **options: Any) -> None:
