@@ -310,8 +310,8 @@ async def test_the_thread_dump_shows_the_stuck_store(tmp_path: Path) -> None:
         await client.answer(stuck)
         (event,) = it.log.of("thread_dump")
         assert event["cause"] == "page_cache_busy"
-        assert "StalledDisk._hook" in event["thread_SendMessageThread"]
-        assert "CommitLog." in event["thread_SendMessageThread"]
+        assert "_hook (broker/stalled_disk.py:" in event["thread_SendMessageThread"]
+        assert "append (commitlog/commit_log.py:" in event["thread_SendMessageThread"]
         assert "thread_MainThread" in event
 
 
