@@ -16,6 +16,7 @@ from pocketmq.client.blocking import Producer as BlockingProducer
 from pocketmq.client.push.send_back import SendBack
 from pocketmq.common.message import Message
 from pocketmq.testing.broker import PocketBroker
+from tests.client.conftest import until_known
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +52,7 @@ def bury(broker: PocketBroker, group: str, bodies: list[bytes], origin: str) -> 
         async with Producer("p", instance=instance) as producer:
             for number, body in enumerate(bodies):
                 await producer.send(Message(origin, body, tags="A", keys=[f"k{number}"], sharding_key="s"))
+            await until_known(instance, origin)
             async with PullConsumer("audit", instance=instance) as consumer:
                 stream = consumer.stream(origin, start="earliest", stop_at_end=True)
                 messages = [message async for message in stream]

@@ -11,6 +11,7 @@ from pocketmq.client import ConsumeFromWhere, Message, MessageQueue, NoRoute, No
 from pocketmq.client.errors import OffsetIllegal
 from pocketmq.common.errors import ConfigError
 from pocketmq.testing.broker import PocketBroker
+from tests.client.conftest import until_known
 
 
 @pytest.fixture
@@ -28,7 +29,9 @@ async def consumer(broker: PocketBroker, group: str) -> AsyncIterator[Any]:
 async def fill(producer: Producer, topic: str, count: Any, **fields: Any) -> Any:
     """Send numbered bodies, one sharding key a quarter, so that every queue of the four may get some."""
     messages = [Message(topic, b"%d" % number, sharding_key=f"s{number % 11}", **fields) for number in range(count)]
-    return await producer.send_batch(messages)
+    receipts = await producer.send_batch(messages)
+    await until_known(producer.instance, topic)
+    return receipts
 
 
 def numbers_of(messages: Any) -> Any:
@@ -124,6 +127,7 @@ async def test_consume_from_where_without_a_committed_offset(
 async def test_tags_filter_polls_streams_and_columns(producer: Producer, consumer: PullConsumer, topic: str) -> None:
     """Only wanted tags come, compared as text: these two collide as Java hashes."""
     await producer.send_batch([Message(topic, b"%d" % n, tags="Aa" if n % 2 else "BB") for n in range(20)])
+    await until_known(producer.instance, topic)
     assert numbers_of(await consumer.poll(topic, max_messages=100, tags="Aa")) == list(range(1, 20, 2))
     stream = consumer.stream(topic, start="earliest", stop_at_end=True, tags="BB || other")
     assert numbers_of([message async for message in stream]) == list(range(0, 20, 2))

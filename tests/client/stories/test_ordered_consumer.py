@@ -258,9 +258,12 @@ async def test_global_order_is_a_topic_with_one_queue(broker: PocketBroker, prod
     assert members.done["k"] == list(range(100))
 
 
-async def test_the_same_key_goes_to_the_same_queue_as_rocketmq_chooses(producer: Producer, topic: str) -> None:
+async def test_the_same_key_goes_to_the_same_queue_as_rocketmq_chooses(
+    broker: PocketBroker, producer: Producer, topic: str
+) -> None:
     """SelectMessageQueueByHash: |hashCode| of the key, modulo the number of queues."""
-    await producer.send(Message(topic, b"x"))
+    async with Admin(broker.namesrv) as admin:
+        await admin.create_topic(topic)
     route = await producer.instance.route(topic, timeout_ms=30_000)
     queues = route.write_queues
     for key, hash_code in {"order-1": -1207111310, "ü": 252, "polygenelubricants": -(1 << 31)}.items():
