@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pocketmq.client import ClientInstance, ClientOptions, NoRoute
+from pocketmq.client.connection.route import TopicRoute
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.events import NullLog
 from pocketmq.remoting.codec import encode_response
@@ -49,14 +50,13 @@ def fast() -> Any:
     return ClientOptions(poll_name_server_interval_ms=100, heartbeat_broker_interval_ms=200)
 
 
-async def until_known(instance: ClientInstance, topic: str) -> None:
-    """Wait until the name server knows a topic: a broker registers it a moment after the answer to its first send, and
-    a client with an open connection to the name server may ask for it before that."""
+async def until_known(instance: ClientInstance, topic: str) -> TopicRoute:
+    """Return a topic's route once the name server knows it: a broker registers it a moment after the answer to its
+    first send, and a client with an open connection to the name server may ask for it before that."""
     async with asyncio.timeout(60):
         while True:
             try:
-                await instance.refresh(topic)
-                return
+                return await instance.refresh(topic)
             except NoRoute:
                 await asyncio.sleep(0.001)
 

@@ -13,6 +13,7 @@ from pocketmq.client import ClientInstance
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.handlers.queue_locks import QueueLocks
 from pocketmq.testing import PocketBroker
+from tests.client.conftest import until_known
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +29,7 @@ async def holder(broker: PocketBroker, topic: str) -> Any:
     """Be a client with the locks of group ``g``; yield (client id, locks, name of the broker)."""
     instance = ClientInstance(broker.namesrv)
     await instance.start()
-    route = await instance.route(topic, timeout_ms=5000)
+    route = await until_known(instance, topic)
     locks = QueueLocks(instance, "g", regained=lambda queue, same: None)
     locks.start()
     yield instance.client_id, locks, next(iter(route.brokers))

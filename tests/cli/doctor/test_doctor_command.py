@@ -93,7 +93,7 @@ def test_a_broker_whose_append_hangs_is_diagnosed_while_it_refuses(
         *("--set", "fault.enable=true", "--set", f"fault.control_file={control}"),
     )
     with Producer(group="doctor", namesrv=daemon.namesrv, send_msg_timeout_ms=500) as producer:
-        producer.send(Message("T", b"x"))
+        producer.send(Message("T", b"x"), timeout_ms=30_000)
         rule = {"operations": ["store", "write_at"], "path": "commitlog/*", "hang": True}
         control.write_text(json.dumps({"rules": [rule]}))
 

@@ -23,6 +23,7 @@ from pocketmq.common.record import COMPRESSED_FLAG
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.protocol.send import SendMessageV2RequestHeader
 from pocketmq.testing import PocketBroker
+from tests.client.conftest import until_known
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 TEXT = b'{"order": 1, "customer": "somebody"}' * 200
@@ -113,7 +114,7 @@ async def send_packed(broker: PocketBroker, topic: str) -> str:
     """Store a compressed message and two with damaged bodies; return the id of the first."""
     async with Producer("p", broker.namesrv, compress_type="zlib") as producer:
         receipt = await producer.send(Message(topic, TEXT), selector=lambda queues, message: queues[0])
-        queue = (await producer.instance.route(topic, timeout_ms=30_000)).write_queues[0]
+        queue = (await until_known(producer.instance, topic)).write_queues[0]
         connection = await producer.instance.connection(queue.broker_name, timeout_ms=30_000)
         for body, sys_flag in ((b"no zlib", COMPRESSED_FLAG), (b"after", 0)):
             header = SendMessageV2RequestHeader("p", topic, "TBW102", 4, queue.queue_id, sys_flag, 1, 0, "")

@@ -48,7 +48,7 @@ async def real(tmp_path: Path) -> AsyncIterator[RealCluster]:
 
 
 def producer_of(namesrv: str, retry: DurableRetry, **options: Any) -> Producer:
-    return Producer("orders", namesrv=namesrv, durable_retry=retry, **{"send_msg_timeout_ms": 400, **options})
+    return Producer("orders", namesrv=namesrv, durable_retry=retry, **{"send_msg_timeout_ms": 10_000, **options})
 
 
 async def bodies(namesrv: str, topic: str = "Orders") -> list[tuple[bytes, str]]:
@@ -150,7 +150,8 @@ async def test_a_stop_keeps_what_is_in_flight(cluster: Any) -> None:
     cluster.topics["Orders"] = ["a"]
     broker.answers[RequestCode.NATIVE_APPEND] = lambda connection, request: None
     store = MemoryStore()
-    producer = producer_of(cluster.namesrv.address, DurableRetry(store), retry_times_when_send_failed=0)
+    options = {"retry_times_when_send_failed": 0, "send_msg_timeout_ms": 1000}
+    producer = producer_of(cluster.namesrv.address, DurableRetry(store), **options)
     await producer.start()
     future = producer.send_nowait(Message("Orders", b"x"))
     await producer.stop()

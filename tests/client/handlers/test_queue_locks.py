@@ -22,6 +22,7 @@ from pocketmq.remoting.protocol.lock import (
     RefusedLock,
 )
 from pocketmq.testing.broker import PocketBroker
+from tests.client.conftest import until_known
 
 HEART_BEAT, LOCK, UNLOCK = RequestCode.HEART_BEAT, RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ
 
@@ -283,7 +284,7 @@ async def test_two_clients_of_a_real_broker(broker: PocketBroker, topic: str, gr
     for _ in range(2):
         instance = ClientInstance(broker.namesrv)
         await instance.start()
-        await instance.route(topic, timeout_ms=30_000)
+        await until_known(instance, topic)
         locks = QueueLocks(instance, group, regained=lambda queue, same: None)
         locks.start()
         both.append((instance, locks))

@@ -29,6 +29,7 @@ from pocketmq.common.message import ReceivedMessage
 from pocketmq.common.record import COMPRESSED_FLAG, COMPRESSION_TYPE_MASK, TRANSACTION_PREPARED
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.protocol.send import SendMessageV2RequestHeader
+from tests.client.conftest import until_known
 
 TEXT = json.dumps([{"order": number, "customer": f"customer {number}"} for number in range(200)]).encode()
 BIG = TEXT * 12
@@ -159,7 +160,7 @@ async def send_raw(broker: Any, topic: str, bodies: list[tuple[bytes, int]]) -> 
     """Store bodies with sysFlags as a client that lies could."""
     async with Producer(group="p", namesrv=broker.namesrv) as producer:
         await producer.send(Message(topic, b"first"), selector=first_queue)
-        queue = (await producer.instance.route(topic, timeout_ms=30_000)).write_queues[0]
+        queue = (await until_known(producer.instance, topic)).write_queues[0]
         connection = await producer.instance.connection(queue.broker_name, timeout_ms=30_000)
         for body, sys_flag in bodies:
             header = SendMessageV2RequestHeader(

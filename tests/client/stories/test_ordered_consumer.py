@@ -15,6 +15,7 @@ from pocketmq.client.handlers.queue_locks import QueueLocks
 from pocketmq.client.producer.selectors import select_by_hash
 from pocketmq.common.logs import CapturedLog
 from pocketmq.testing.broker import PocketBroker
+from tests.client.conftest import until_known
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 KEYS = 12
@@ -116,7 +117,7 @@ class DeadMember:
 
     async def lock_all(self, topic: str) -> None:
         await self.instance.start()
-        queues = (await self.instance.route(topic, timeout_ms=30_000)).read_queues
+        queues = (await until_known(self.instance, topic)).read_queues
         self.locks.start()
         assert len(await self.locks.acquire(queues)) == len(queues)
 
@@ -264,7 +265,7 @@ async def test_the_same_key_goes_to_the_same_queue_as_rocketmq_chooses(
     """SelectMessageQueueByHash: |hashCode| of the key, modulo the number of queues."""
     async with Admin(broker.namesrv) as admin:
         await admin.create_topic(topic)
-    route = await producer.instance.route(topic, timeout_ms=30_000)
+    route = await until_known(producer.instance, topic)
     queues = route.write_queues
     for key, hash_code in {"order-1": -1207111310, "ü": 252, "polygenelubricants": -(1 << 31)}.items():
         expected = queues[abs(hash_code) % len(queues)]

@@ -14,6 +14,7 @@ from pocketmq.client.errors import SubscriptionIllegal
 from pocketmq.client.pull.pull_wire import PullWire
 from pocketmq.common.errors import ConfigError
 from pocketmq.testing.broker import PocketBroker
+from tests.client.conftest import until_known
 from tests.client.consume_fakes import Events
 from tests.client.push.test_push_consumer import FIRST, committed, consumer_of, until
 
@@ -162,7 +163,7 @@ async def test_a_paused_consumer_pulls_nothing(
     await producer.send(Message(topic, b"1"))
     async with consumer:
         await until(lambda: len(got) == 1)
-        route = await producer.instance.route(topic, timeout_ms=30_000)
+        route = await until_known(producer.instance, topic)
         await until(lambda: sum(queue.topic == topic for queue in consumer.assigned) == len(route.read_queues))
         consumer.pause()
         pulls = [pull for queue, pull in consumer._pulls.items() if queue.topic == topic]
@@ -260,7 +261,7 @@ async def test_a_commit_outside_of_the_queue_is_refused(
     """With the queue's end in the text; what was committed before stays."""
     await producer.send(Message(topic, b"x"))
     async with ClientInstanceOf(broker) as instance:
-        route = await instance.route(topic, timeout_ms=30_000)
+        route = await until_known(instance, topic)
         queue = route.read_queues[0]
         wire = PullWire(instance, group)
         end = await wire.max_offset(queue)

@@ -575,7 +575,7 @@ async def test_oneway_sends_to_a_peer_that_does_not_read_are_bounded(one: Any) -
 
     one.brokers["a"].answers[NATIVE] = note
     async with Producer("g", one.namesrv.address, in_flight_bytes_max=8 << 20, send_msg_timeout_ms=300) as producer:
-        await producer.send(Message("T", b"warm"))
+        await producer.send(Message("T", b"warm"), timeout_ms=30_000)
         connection = producer.instance.open_connection("a")
         assert connection is not None
         seen[0].pause_for_budget()

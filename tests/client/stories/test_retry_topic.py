@@ -22,6 +22,7 @@ from pocketmq.common.redelivery import LAST_ERROR, LAST_ERROR_LENGTH_MAX, RESENT
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.protocol.send import SendMessageResponseHeader
 from pocketmq.testing.broker import PocketBroker
+from tests.client.conftest import until_known
 from tests.client.idempotence.conftest import message_of
 from tests.client.real_cluster import RealCluster
 
@@ -277,7 +278,7 @@ async def test_a_rocketmq_broker_gets_rocketmqs_request(
     monkeypatch.setattr(instance, "connection", connection_without_announcement)
     await instance.start()
     try:
-        await instance.route(topic, timeout_ms=5000)
+        await until_known(instance, topic)
         message = message_of(b"pay", "U1", topic)
         message.broker_name = "b"
         policy = SendBack(instance, group)
