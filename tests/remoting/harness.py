@@ -66,9 +66,9 @@ async def start_server(
 async def open_channel(
     server: RemotingServer, *, hello: bool = True, log: EventLog | None = None, **config: Any
 ) -> ClientChannel:
-    channel = ClientChannel(
-        f"127.0.0.1:{server.port}", clock=SystemClock(), log=log or NullLog(), config=ChannelConfig(**config)
-    )
+    """Open a channel; it probes a server that is slow to say hello only where ``config`` says when."""
+    settings = ChannelConfig(**{"hello_probe_after_ms": 60_000, **config})
+    channel = ClientChannel(f"127.0.0.1:{server.port}", clock=SystemClock(), log=log or NullLog(), config=settings)
     await channel.open()
     if hello:
         await channel.hello()

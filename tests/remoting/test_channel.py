@@ -96,7 +96,8 @@ def test_a_channel_to_rocketmq_stays_with_json(run: Run) -> None:
 
     async def scenario() -> None:
         rocketmq = RocketMQ()
-        channel = ClientChannel(await rocketmq.start(), clock=SystemClock(), log=NullLog())
+        config = ChannelConfig(hello_probe_after_ms=60_000)
+        channel = ClientChannel(await rocketmq.start(), clock=SystemClock(), log=NullLog(), config=config)
         await channel.open()
         assert await channel.hello() is None
         response = await channel.request(HEART_BEAT, None, timeout_ms=5000)
