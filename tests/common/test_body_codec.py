@@ -31,7 +31,7 @@ def flag(kind: CompressionType) -> int:
 
 @given(st.sampled_from(KINDS), st.binary(max_size=3000), st.integers(1, 200), st.integers(0, 9))
 def test_what_was_compressed_comes_back(kind: CompressionType, part: bytes, times: int, level: int) -> None:
-    """Any bytes at any level, also where the limit is exactly their size."""
+    """Any bytes at any level come back, also where the limit is exactly their size."""
     body = part * times
     packed = compress_body(body, kind, level)
     assert decompress_body(packed, flag(kind)) == body
@@ -40,7 +40,7 @@ def test_what_was_compressed_comes_back(kind: CompressionType, part: bytes, time
 
 @given(st.sampled_from(KINDS), st.binary(min_size=1, max_size=2000), st.data())
 def test_a_cut_body_is_never_taken_for_a_whole_one(kind: CompressionType, body: bytes, data: Any) -> None:
-    """Every proper beginning of a compressed body is refused."""
+    """Every proper prefix of a compressed body is refused."""
     packed = compress_body(body, kind)
     end = data.draw(st.integers(0, len(packed) - 1))
     with pytest.raises(BodyUnreadable):
@@ -49,14 +49,14 @@ def test_a_cut_body_is_never_taken_for_a_whole_one(kind: CompressionType, body: 
 
 @given(st.sampled_from(KINDS), st.binary(max_size=200))
 def test_garbage_gives_a_typed_error_or_bytes(kind: CompressionType, garbage: bytes) -> None:
-    """No other exception leaves, whatever the bytes."""
+    """No other exception leaves the decoder, whatever the bytes."""
     with contextlib.suppress(BodyUnreadable):
         assert len(decompress_body(garbage, flag(kind), 1 << 16)) <= 1 << 16
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_bomb_is_stopped_at_the_limit(kind: CompressionType) -> None:
-    """64 MiB of zeros in a few KiB are refused at 16 MiB, and one byte above any limit is too much."""
+    """64 MiB of zeros in a few KiB are refused at 16 MiB; so is one byte above any limit."""
     bomb = compress_body(bytes(64 << 20), kind)
     with pytest.raises(BodyUnreadable, match=f"more than {BODY_BYTES_MAX} bytes"):
         decompress_body(bomb, flag(kind))
@@ -65,7 +65,7 @@ def test_a_bomb_is_stopped_at_the_limit(kind: CompressionType) -> None:
 
 
 def test_a_zstd_frame_cannot_ask_for_a_huge_window() -> None:
-    """A frame that declares a window of 128 MiB is refused before that is allocated."""
+    """A frame that declares a window of 128 MiB is refused before the decoder allocates it."""
     zstd = pytest.importorskip("backports.zstd")
     options = {zstd.CompressionParameter.window_log: 27}
     compressor = zstd.ZstdCompressor(options=options)
@@ -107,7 +107,7 @@ def test_frames_of_other_writers_are_read() -> None:
 
 @pytest.mark.parametrize("kind", [CompressionType.LZ4, CompressionType.ZSTD])
 def test_a_missing_library_is_named_with_its_extra(kind: CompressionType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sending says so at once; a body that cannot be read for that reason says so as well."""
+    """A send reports the missing library at once, and so does the read of such a body."""
     packed = compress_body(b"x" * 100, kind)
     real = importlib.import_module
 

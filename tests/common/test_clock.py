@@ -6,7 +6,7 @@ from pocketmq.common.clock import ManualClock, SystemClock
 
 
 def test_a_manual_clock_moves_only_when_told() -> None:
-    """Wall and monotonic time move together, in fractions of a ms too."""
+    """Wall and monotonic time move together, also by fractions of a ms."""
     clock = ManualClock(1_000)
     assert clock.now_ms() == clock.now_ms() == 1_000
     start_ns = clock.monotonic_ns()
@@ -19,7 +19,7 @@ def test_a_manual_clock_moves_only_when_told() -> None:
 
 
 def test_the_system_clock_counts_ms_since_1970() -> None:
-    """Wall time in ms; the monotonic time does not go back."""
+    """Wall time is in ms; the monotonic time does not go back."""
     clock = SystemClock()
     assert 1_600_000_000_000 < clock.now_ms() < 10_000_000_000_000
     assert clock.monotonic_ns() <= clock.monotonic_ns()

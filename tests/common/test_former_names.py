@@ -26,7 +26,7 @@ def test_an_argument_is_taken_under_its_former_name() -> None:
 
 
 def test_new_names_and_positions_do_not_warn() -> None:
-    """Warnings are errors in these tests."""
+    """These tests turn warnings into errors."""
     assert commit(7) == commit(version=7) == (7, 0)
     assert Part(7) == Part(version=7)
     assert Part(7).version == 7
@@ -77,7 +77,7 @@ def test_a_former_name_is_the_same_object_and_warns(module: str, old: str, new: 
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    """As of any module: ``hasattr`` and ``from ... import`` depend on it."""
+    """The module behaves like any other: ``hasattr`` and ``from ... import`` depend on it."""
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         importlib.import_module("pocketmq.client.durable").Nothing  # noqa: B018
     with pytest.raises(ImportError):

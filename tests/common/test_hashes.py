@@ -26,7 +26,7 @@ ascii_text = st.text(st.characters(min_codepoint=1, max_codepoint=126), max_size
 
 @pytest.mark.parametrize(("text", "value"), KNOWN.items())
 def test_known_values(text: str, value: int) -> None:
-    """Values computed by Java, a surrogate pair and the smallest integer among them."""
+    """The values were computed by Java; they include a surrogate pair and the smallest integer."""
     assert java_string_hash(text) == value
 
 
@@ -41,7 +41,7 @@ def test_agrees_with_the_definition(text: str) -> None:
 
 @given(ascii_text, st.integers(1, 40), st.integers(0, 20))
 def test_rows_agree_with_single_strings(prefix: str, width: int, count: int) -> None:
-    """Many rows behind one prefix hash as their texts do."""
+    """Many rows behind one prefix have the hashes of their texts."""
     rows = np.random.default_rng(width * 100 + count).integers(1, 127, (count, width), dtype=np.uint8)
     expected = [java_string_hash(prefix + row.tobytes().decode("ascii")) for row in rows]
     assert hash_rows(prefix, rows).tolist() == expected
@@ -49,7 +49,7 @@ def test_rows_agree_with_single_strings(prefix: str, width: int, count: int) -> 
 
 @given(st.lists(ascii_text, max_size=20), ascii_text)
 def test_columns_of_other_lengths_agree_with_single_strings(texts: list[str], prefix: str) -> None:
-    """Rows that are filled up hash only their own bytes."""
+    """Padded rows hash only their own bytes."""
     rows = np.zeros((len(texts), 40), np.uint8)
     for row, text in zip(rows, texts, strict=True):
         row[: len(text)] = np.frombuffer(text.encode("ascii"), np.uint8)
@@ -59,7 +59,7 @@ def test_columns_of_other_lengths_agree_with_single_strings(texts: list[str], pr
 
 @given(st.binary(max_size=5000), st.integers(0, 5000))
 def test_both_libraries_agree(data: bytes, cut: int) -> None:
-    """Whichever library is installed, the number is zlib's: at once, of a view, and in two parts."""
+    """With either library the checksum is zlib's: in one call, of a view, and in two parts."""
     assert crc32(data) == zlib.crc32(data)
     assert crc32(memoryview(data)[cut:]) == zlib.crc32(data[cut:])
     assert crc32(data[cut:], crc32(data[:cut])) == zlib.crc32(data)

@@ -1,4 +1,4 @@
-"""Histograms: any value lands in the bucket that holds it, and percentiles are right within a bucket."""
+"""Histograms: each value lands in its bucket, and percentiles are right within a bucket."""
 
 import math
 import threading
@@ -24,7 +24,7 @@ values = st.integers(0, VALUE_NS_MAX - 1) | st.integers(0, 10_000_000)
 
 @given(values)
 def test_a_value_lies_in_its_bucket(value_ns: int) -> None:
-    """Buckets follow each other without gaps, and record_ns uses the same ones as bucket_of."""
+    """Buckets follow each other without gaps, and record_ns uses the same buckets as bucket_of."""
     index = bucket_of(value_ns)
     assert bucket_begin_ns(index) <= value_ns < bucket_begin_ns(index + 1)
     histogram = Histogram()
@@ -33,7 +33,7 @@ def test_a_value_lies_in_its_bucket(value_ns: int) -> None:
 
 
 def test_extremes_are_counted_too() -> None:
-    """Nothing is lost at the ends: a clock that went back counts as 0, an age counts in the last bucket."""
+    """No value is lost at the ends: a clock that went back counts as 0, an age counts in the last bucket."""
     histogram = Histogram()
     histogram.record_ns(-5)
     histogram.record_ns(VALUE_NS_MAX * 100)
@@ -44,7 +44,7 @@ def test_extremes_are_counted_too() -> None:
 
 @given(st.lists(values, min_size=1, max_size=200), st.floats(0, 1))
 def test_a_percentile_is_at_most_one_sixteenth_above_the_truth(sample: list[int], q: float) -> None:
-    """Against the sorted list: never below, at most 1/16 or 128 ns above."""
+    """Compared with the sorted list, the percentile is never below it and at most 1/16 or 128 ns above."""
     histogram = Histogram()
     for value in sample:
         histogram.record_ns(value)
@@ -57,7 +57,7 @@ def test_a_percentile_is_at_most_one_sixteenth_above_the_truth(sample: list[int]
 
 @given(st.lists(st.tuples(values, st.integers(1, 5)), max_size=50), st.lists(values, max_size=50))
 def test_minus_leaves_what_came_since_the_snapshot(first: list[tuple[int, int]], later: list[int]) -> None:
-    """Weights count as repeats; a difference has counts and sum of what came later."""
+    """A weight counts as repeats; a difference has the counts and the sum of the later values."""
     histogram, only_later = Histogram(), Histogram()
     for value, count in first:
         histogram.record_ns(value, count)
@@ -79,7 +79,7 @@ def test_an_empty_histogram_has_no_percentiles() -> None:
 
 
 def test_counts_below_a_bucket_are_exact() -> None:
-    """Exported buckets never fall, and a bound that begins a bucket divides exactly."""
+    """Exported buckets never fall, and a bound at the start of a bucket divides exactly."""
     histogram = Histogram()
     for value in (100, 200, 4096, 5000, 1_000_000):
         histogram.record_ns(value)
@@ -90,7 +90,7 @@ def test_counts_below_a_bucket_are_exact() -> None:
 
 
 def test_a_window_forgets_what_is_older_than_its_slots() -> None:
-    """Totals stay, the window moves on, and its maximum is the true one."""
+    """The totals stay, the window moves on, and its maximum is exact."""
     histogram = WindowedHistogram()
     histogram.record_ns(9_000_000)
     for _ in range(SLOTS - 1):
@@ -106,7 +106,7 @@ def test_a_window_forgets_what_is_older_than_its_slots() -> None:
 
 
 def test_sampling_counts_everything_and_looks_at_few() -> None:
-    """Quick values stand for each other within a millisecond; a long one always counts as itself."""
+    """Short values represent each other within a millisecond; a long one always counts as itself."""
     histogram = SampledHistogram()
     histogram.sample_ns(0, 1_000, 1)
     for _ in range(1000):
@@ -124,7 +124,7 @@ def test_sampling_counts_everything_and_looks_at_few() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 300_000), st.integers(0, 3_000_000), st.integers(1, 9)), max_size=100))
 def test_sampling_never_loses_a_count(steps: list[tuple[int, int, int]]) -> None:
-    """Whatever comes when: the counts are those of all values, and long values are all there."""
+    """Whatever the order and the times, the counts cover all values and every long value is recorded."""
     histogram, now_ns = SampledHistogram(), 0
     for passed_ns, value_ns, count in steps:
         now_ns += passed_ns
@@ -137,7 +137,7 @@ def test_sampling_never_loses_a_count(steps: list[tuple[int, int, int]]) -> None
 
 
 def test_a_reader_beside_the_writer_never_sees_a_count_fall() -> None:
-    """A counter that falls looks like a restart to Prometheus: each look has at least the count of the one before."""
+    """To Prometheus a falling counter looks like a restart: each read shows at least the previous count."""
     histogram, stop = SampledHistogram(), threading.Event()
 
     def write() -> None:
@@ -149,7 +149,7 @@ def test_a_reader_beside_the_writer_never_sees_a_count_fall() -> None:
     writer = threading.Thread(target=write)
     writer.start()
     counts = [histogram.snapshot().count for _ in range(2000)]
-    while histogram.snapshot().count == counts[0]:  # a loaded machine may not have let the writer in yet
+    while histogram.snapshot().count == counts[0]:  # on a loaded machine the writer may not have run yet
         counts.append(histogram.snapshot().count)
     counts.append(histogram.snapshot().count)
     stop.set()

@@ -13,7 +13,7 @@ ARGUMENTS = inspect.signature(Message).parameters
 
 
 def test_every_field_of_a_message_has_its_row() -> None:
-    """Or stands, with the reason, among those that are no fields."""
+    """Or it is listed, with the reason, among the attributes that are no fields."""
     slots = set(Message.__slots__)
     assert FIELDS.keys() <= slots
     assert slots | ARGUMENTS.keys() == FIELDS.keys() | NO_FIELDS.keys()
@@ -40,7 +40,7 @@ def test_a_row_says_what_it_means_and_why_a_reader_leaves_it_out(row: Field) -> 
 
 @pytest.mark.parametrize("reader", sorted({*Field.__struct_fields__} - {"reserved", "is_delay"}))
 def test_a_row_without_a_decision_does_not_load(reader: str) -> None:
-    """No column, nothing about the retry store, …: a ``TypeError`` at import."""
+    """Without a column, a decision on the retry store, …, the import raises ``TypeError``."""
     row = FIELDS["tags"]
     decided = {name: getattr(row, name) for name in row.__struct_fields__}
     assert Field(**decided) == row
@@ -51,7 +51,7 @@ def test_a_row_without_a_decision_does_not_load(reader: str) -> None:
 
 @ROWS
 def test_a_row_does_not_contradict_itself(row: Field) -> None:
-    """A column of the sink is one of ``send_arrow``; what delays a message is in no plain record and no column."""
+    """A column of the sink is one of ``send_arrow``; a delay is in no plain record and in no column."""
     if row.sink is True or row.read is True:
         assert not isinstance(row.column, Not)
     if not isinstance(row.column, Not):
@@ -65,7 +65,7 @@ def test_a_row_does_not_contradict_itself(row: Field) -> None:
 
 
 def test_the_lists_that_readers_take() -> None:
-    """What a user sees of them."""
+    """The lists hold the names that a user sees."""
     assert {"body", "topic", "tags", "keys", "sharding_key", "properties"} == SINK_COLUMNS.keys()
     assert {"body", "topic", "tags", "keys", "properties"} == READ_COLUMNS.keys()
     assert DELAYS == ("delay_time_level", "delay_time_ms", "deliver_time_ms")

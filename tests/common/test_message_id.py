@@ -30,7 +30,7 @@ def test_a_known_offset_id() -> None:
 
 @pytest.mark.parametrize("text", ["", "00", "zz" * 16, "0" * 31, "0" * 33, " " * 32, "00 " * 16])
 def test_other_texts_are_refused(text: str) -> None:
-    """Not hexadecimal, or not 32 or 56 digits."""
+    """Texts that are not hexadecimal, or do not have 32 or 56 digits."""
     with pytest.raises(MessageIllegal):
         parse_offset_msg_id(text)
 
@@ -50,7 +50,7 @@ def test_the_layout_is_rocketmqs() -> None:
 
 
 def test_ids_stay_unique_when_the_clock_stands_or_goes_back() -> None:
-    """More than 65,536 in one ms, and a clock set back by an hour and then by a month."""
+    """More than 65,536 ids in one ms, and a clock set back by an hour and then by a month."""
     clock = ManualClock(1_700_000_000_000)
     ids = UniqueIdGenerator(clock)
     seen = set(ids.next_bytes(70_000))
@@ -62,7 +62,7 @@ def test_ids_stay_unique_when_the_clock_stands_or_goes_back() -> None:
 
 
 def test_a_new_month_does_not_repeat_ids() -> None:
-    """The ms since the month began come again, under another generator number."""
+    """The ms since the start of the month repeat, under another generator number."""
     clock = ManualClock(1_700_000_000_000)
     ids = UniqueIdGenerator(clock, pid=1, instance=1)
     seen: set[str] = set()
@@ -92,7 +92,7 @@ def test_unique_across_threads() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_unique_across_a_fork() -> None:
-    """Parent and child go on with different ids, from the same generator and the same instant."""
+    """Parent and child continue with different ids, from the same generator and the same instant."""
     ids = UniqueIdGenerator(ManualClock())
     before = ids.next()
     reader, writer = os.pipe()
@@ -112,7 +112,7 @@ def test_unique_across_a_fork() -> None:
 
 @given(st.integers(0, 3000), st.binary(min_size=4, max_size=4) | st.binary(min_size=16, max_size=16))
 def test_ids_in_rows_are_the_same_ids(count: int, ip: bytes) -> None:
-    """next_rows goes on where next_bytes ended, in the same form."""
+    """next_rows continues where next_bytes ended, in the same form."""
     one, other = (UniqueIdGenerator(ManualClock(), ip=ip, pid=7, instance=9) for _ in range(2))
     assert one.next() == other.next()
     assert one.next_rows(count).tobytes() == b"".join(other.next_bytes(count))
@@ -120,6 +120,6 @@ def test_ids_in_rows_are_the_same_ids(count: int, ip: bytes) -> None:
 
 
 def test_a_bad_address_is_refused() -> None:
-    """Only 4 or 16 bytes."""
+    """An address has 4 or 16 bytes."""
     with pytest.raises(MessageIllegal):
         UniqueIdGenerator(ManualClock(), ip=b"\x01")

@@ -35,7 +35,7 @@ def array(data: bytes) -> Any:
 
 
 def columns_of(checked: CheckedSections) -> Any:
-    """Return the verdicts and everything of the group that can be compared."""
+    """Return the verdicts and all comparable data of the group."""
     if checked.group is None:
         return checked.errors, None
 
@@ -48,7 +48,7 @@ def columns_of(checked: CheckedSections) -> Any:
 def both(
     made: list[bytes], sections: list[Counted], rules: PlainRules, checkers: list[PlainChecker] | None = None
 ) -> CheckedSections:
-    """Check in all ways, cold and with a warm cache, compare all, and return the result of the scalar check."""
+    """Check in all ways, with a cold and a warm cache, compare all, and return the result of the scalar check."""
     cold, warm = checkers or [PlainChecker(rules), PlainChecker(rules)]
     buffer = b"".join(made)
     sizes = np.array([len(record) for record in made], ">u4")
@@ -109,7 +109,7 @@ def appends(draw: st.DrawFn) -> tuple[int, list[bytes], list[Counted]]:
 
 @given(appends())
 def test_what_the_builder_makes_is_good(append: tuple[int, list[bytes], list[Counted]]) -> None:
-    """Every record passes in both ways, and the group knows what the scalar codec decodes."""
+    """Every record passes in both ways, and the group has the values that the scalar codec decodes."""
     family, made, sections = append
     checked = both(made, sections, RULES[family])
     assert checked.errors == [None] * len(sections)
@@ -135,7 +135,7 @@ def test_what_the_builder_makes_is_good(append: tuple[int, list[bytes], list[Cou
 def test_one_changed_byte_gives_one_verdict(
     append: tuple[int, list[bytes], list[Counted]], data: st.DataObject
 ) -> None:
-    """Scalar and columns agree about any damage; in fields that are checked it is refused."""
+    """Scalar and columnar check agree about any damage; damage in a checked field is refused."""
     family, made, sections = append
     index = data.draw(st.integers(0, len(made) - 1))
     record = bytearray(made[index])
@@ -147,7 +147,7 @@ def test_one_changed_byte_gives_one_verdict(
     at = data.draw(st.integers(0, len(record) - 1) if anywhere else st.sampled_from(checked_fields))
     flip = data.draw(st.integers(1, 255))
     if at in (38, 39) and not anywhere:
-        flip |= {38: 0x08, 39: 0x04}[at]  # the other bits of the sysFlag may be the client's
+        flip |= {38: 0x08, 39: 0x04}[at]  # the client may use the other bits of the sysFlag
     record[at] ^= flip
     made[index] = bytes(record)
     result = both(made, sections, RULES[family])
@@ -161,7 +161,7 @@ def test_one_changed_byte_gives_one_verdict(
 def test_cut_and_swapped_records_give_one_verdict(
     append: tuple[int, list[bytes], list[Counted]], data: st.DataObject
 ) -> None:
-    """A record with bytes missing or added at its end, or of another queue, is refused in both ways."""
+    """A record with missing or extra bytes at its end, or of another queue, is refused in both ways."""
     family, made, sections = append
     index = data.draw(st.integers(0, len(made) - 1))
     cut = data.draw(st.integers(1, len(made[index])))
@@ -219,7 +219,7 @@ UNIQ = b"UNIQ_KEY\x01" + b"0" * 32 + b"\x02"
     ],
 )
 def test_each_rule_is_held_and_worded(changes: dict[str, Any], text: str) -> None:
-    """One bad record among forty refuses its section only, and the text says which and why."""
+    """One bad record among forty refuses only its section; the text names the record and the reason."""
     bad, good = record(**changes), record()
     made = [good] * 50 + [good] * 20 + [bad] + [good] * 19
     checkers = [PlainChecker(RULES[4]), PlainChecker(RULES[4])]
@@ -252,7 +252,7 @@ def test_each_rule_is_held_and_worded(changes: dict[str, Any], text: str) -> Non
     ],
 )
 def test_odd_but_legal_shapes_pass(properties: bytes, keys: bytes | None, tags_code: int | None) -> None:
-    """Other orders, no last separator, other unique keys: the scalar parser judges them."""
+    """Other orders, a missing last separator, other unique keys: the scalar parser judges them."""
     result = both([record(properties=properties)] * 45, [("T", 0, 45)], RULES[4])
     assert result.errors == [None]
     assert result.group is not None
@@ -283,7 +283,7 @@ def test_odd_but_legal_shapes_pass(properties: bytes, keys: bytes | None, tags_c
     st.booleans(),
 )
 def test_any_property_string_gives_one_verdict(parts: list[bytes], usual: bool) -> None:
-    """Whatever is in the properties, both ways agree, with caches cold and warm."""
+    """Whatever the properties contain, both ways agree, with cold and warm caches."""
     text = (UNIQ if usual else b"") + b"".join(parts)
     good = record()
     both([good, record(properties=text)] * 20, [("T", 0, 40)], RULES[4])
@@ -292,7 +292,7 @@ def test_any_property_string_gives_one_verdict(parts: list[bytes], usual: bool) 
 
 @given(st.lists(st.binary(max_size=3), min_size=40, max_size=40), st.integers(0, 2))
 def test_keys_of_any_bytes_give_one_verdict(keys: list[bytes], pad: int) -> None:
-    """Keys that differ from record to record, of equal and of different lengths."""
+    """The keys differ from record to record, with equal and different lengths."""
     made = [
         record(properties=UNIQ + b"KEYS\x01" + (key.ljust(3, b"k") if pad else key) + b"\x02CLUSTER\x01c\x02")
         for key in keys
@@ -303,7 +303,7 @@ def test_keys_of_any_bytes_give_one_verdict(keys: list[bytes], pad: int) -> None
 @pytest.mark.parametrize("family", [4, 6])
 @pytest.mark.parametrize("flip", [0x01, 0x80])
 def test_every_byte_of_a_record_is_judged_alike(family: int, flip: int) -> None:
-    """One bit after the other, in the midst of good records: the columns see what the scalar check sees."""
+    """One bit after the other, between good records: the columnar check finds what the scalar check finds."""
     message = Message("T", b"body", tags="A", keys="k1", properties={"a": "b"})
     builder = PlainRecordBuilder("c", family)
     made = [builder.build(message, 0, b"%032X" % number, 0) for number in range(40)]
@@ -330,7 +330,7 @@ def test_every_byte_of_a_record_is_judged_alike(family: int, flip: int) -> None:
 @pytest.mark.parametrize("keys", [False, True])
 @pytest.mark.parametrize("body_bytes", [[0], [5], [5, 9, 0], [400]])
 def test_what_is_sent_together_is_proven_by_likeness(family: int, keys: bool, body_bytes: list[int]) -> None:
-    """Records of one topic that differ only where clients' records do need no closer look."""
+    """Records of one topic that differ only in the usual places pass without the scalar check."""
     builder = PlainRecordBuilder("c", family)
     made = []
     for number in range(30):
@@ -352,9 +352,7 @@ def test_what_is_sent_together_is_proven_by_likeness(family: int, keys: bool, bo
 def test_one_changed_byte_behind_a_good_frame_gives_one_verdict(
     append: tuple[int, list[bytes], list[Counted]], data: Any
 ) -> None:
-    """A byte of one record set to anything, in frames of any shape: all ways agree, with caches that have seen the
-    good frame.
-    """
+    """Set one byte of a record to any value, in any frame: all ways agree, with caches that know the good frame."""
     family, made, sections = append
     checkers = [PlainChecker(RULES[family]), PlainChecker(RULES[family])]
     both(made, sections, RULES[family], checkers)
@@ -381,7 +379,7 @@ def test_a_known_end_speaks_only_for_its_topic() -> None:
 
 @pytest.mark.parametrize("value", [b"\x02WAIT\x01true\x02" + b"0" * 21, b"0" * 31 + b"\x02", b"\x00" * 32, b" " * 32])
 def test_a_known_end_does_not_hide_a_separator(value: bytes) -> None:
-    """What stands in place of a UNIQ_KEY value is judged each time, whatever the cache has seen around it."""
+    """The bytes in place of a UNIQ_KEY value are judged each time, whatever the cache has seen around them."""
     checkers = [PlainChecker(RULES[4]), PlainChecker(RULES[4])]
     tail = b"\x02TAGS\x01A\x02CLUSTER\x01c\x02"
     good = record(properties=b"UNIQ_KEY\x01" + b"0" * 32 + tail)
@@ -397,7 +395,7 @@ def test_a_known_end_does_not_hide_a_separator(value: bytes) -> None:
 )
 @pytest.mark.parametrize("others", [b"k" * 11, b"k" * 9])
 def test_keys_that_smuggle_properties(value: bytes, others: bytes) -> None:
-    """Separators inside one record's KEYS do not hide behind the keys of the others, of equal or another length."""
+    """Separators inside one record's KEYS are found behind the other records' keys, of equal or another length."""
     made = [record(properties=UNIQ + b"KEYS\x01" + others + b"\x02CLUSTER\x01c\x02")] * 40
     made[7] = record(properties=UNIQ + b"KEYS\x01" + value + b"\x02CLUSTER\x01c\x02")
     result = both(made, [("T", 0, 40)], RULES[4])
@@ -408,7 +406,7 @@ def test_keys_that_smuggle_properties(value: bytes, others: bytes) -> None:
     "value", [b"0" * 21 + b"\x02WAIT\x01true\x02", b"0" * 15 + b"\x02" + b"KEYS\x01" + b"k" * 11, b" " * 32]
 )
 def test_unique_keys_that_smuggle_properties(value: bytes) -> None:
-    """Nor behind a UNIQ_KEY of the usual length."""
+    """They are found behind a UNIQ_KEY of the usual length, too."""
     assert len(value) == 32
     made = [record(properties=UNIQ + b"CLUSTER\x01c\x02")] * 40
     made[7] = record(properties=b"UNIQ_KEY\x01" + value + b"\x02CLUSTER\x01c\x02")
@@ -417,7 +415,7 @@ def test_unique_keys_that_smuggle_properties(value: bytes) -> None:
 
 
 def test_keys_inside_a_value_are_not_cut_out() -> None:
-    """Even where the rest would be a tail the cache knows."""
+    """This holds even where the rest would be a tail that the cache knows."""
     checkers = [PlainChecker(RULES[4]), PlainChecker(RULES[4])]
     known = record(properties=UNIQ + b"TAGS\x01xy\x02CLUSTER\x01c\x02")
     odd = record(properties=UNIQ + b"TAGS\x01xKEYS\x01k\x02y\x02CLUSTER\x01c\x02")
@@ -442,7 +440,7 @@ def test_keys_inside_a_value_are_not_cut_out() -> None:
     ],
 )
 def test_sections_of_impossible_queues_are_refused(topic: str, queue_id: int, text: str) -> None:
-    """Topics that take no plain records; the other sections are not touched."""
+    """Topics that take no plain records are refused; the other sections are not affected."""
     good = record()
     made = [record(topic=topic)] + [good] * 45
     result = both(made, [(topic, queue_id, 1), ("T", 0, 45)], RULES[4])
@@ -459,7 +457,7 @@ def test_sections_of_impossible_queues_are_refused(topic: str, queue_id: int, te
     [(1, None), (-1, None), (0, [1]), (0, []), (0, [0]), (0, [-1])],
 )
 def test_nonsense_of_the_frame_is_refused(count: int, sizes_off: int, counts: list[int] | None) -> None:
-    """Sizes and counts that do not add up judge no section: the whole frame is illegal."""
+    """If sizes and counts do not add up, the whole frame is illegal and no section is judged."""
     made = [record()] * count
     sizes = np.array([len(one) for one in made], np.int64)
     sizes[-1] += sizes_off
@@ -475,7 +473,7 @@ def test_nonsense_of_the_frame_is_refused(count: int, sizes_off: int, counts: li
 
 @given(st.binary(max_size=300), st.integers(1, 50), st.sampled_from([4, 6]))
 def test_garbage_gives_verdicts_and_no_other_error(garbage: bytes, count: int, family: int) -> None:
-    """Random bytes cut anyhow are refused, in both ways alike."""
+    """Random bytes, cut anywhere, are refused alike in both ways."""
     step = len(garbage) // count
     made = [garbage[at * step : (at + 1) * step if at < count - 1 else len(garbage)] for at in range(count)]
     result = both(made, [("T", 0, count)], RULES[family])
@@ -484,7 +482,7 @@ def test_garbage_gives_verdicts_and_no_other_error(garbage: bytes, count: int, f
 
 
 def test_many_topics_and_queues_in_one_pass() -> None:
-    """One record a topic goes the scalar way, a few topics the columnar one."""
+    """One record per topic is checked in the scalar way, a few topics in the columnar way."""
     for topics in (50, 4):
         made, sections = [], []
         for number in range(50):
@@ -495,7 +493,7 @@ def test_many_topics_and_queues_in_one_pass() -> None:
 
 
 def test_the_cache_is_bounded() -> None:
-    """It starts again when full, and remembers no long tails and nothing refused."""
+    """A full cache starts again; it keeps no long tails and no refused records."""
     checker = PlainChecker(RULES[4], count_max=3, tail_bytes_max=20)
     for number in range(10):
         made = record(properties=UNIQ + b"T\x01%d\x02CLUSTER\x01c\x02" % number)

@@ -28,7 +28,7 @@ def test_decoded_is_what_was_encoded(properties: dict[str, str]) -> None:
 
 
 def test_the_usual_names_come_first() -> None:
-    """UNIQ_KEY, TAGS, KEYS, CLUSTER, then the user's in their order."""
+    """UNIQ_KEY, TAGS, KEYS, CLUSTER, then the user's properties in their order."""
     data = encode_properties({"z": "1", "CLUSTER": "c", "KEYS": "k", "a": "2", "TAGS": "t", "UNIQ_KEY": "u"})
     assert data == b"UNIQ_KEY\x01u\x02TAGS\x01t\x02KEYS\x01k\x02CLUSTER\x01c\x02z\x011\x02a\x012\x02"
 
@@ -46,13 +46,13 @@ def test_the_usual_names_come_first() -> None:
     ],
 )
 def test_readers_are_tolerant(data: bytes, expected: dict[str, str]) -> None:
-    """Empty names and values are skipped, the last of two wins, bad UTF-8 is replaced."""
+    """Empty names and values are skipped, the second of two equal names wins, bad UTF-8 is replaced."""
     assert decode_properties(data) == expected
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_decode(data: bytes) -> None:
-    """No input raises, and nothing empty comes out."""
+    """No input raises an error, and no name or value is empty."""
     assert all(name and value for name, value in decode_properties(data).items())
 
 
@@ -60,13 +60,13 @@ def test_any_bytes_decode(data: bytes) -> None:
     "properties", [{"": "v"}, {"n": ""}, {"n\x01": "v"}, {"n": "v\x02"}, {"n": "v\x01"}, {"n": "\ud800"}]
 )
 def test_what_would_not_come_back_is_refused(properties: dict[str, str]) -> None:
-    """Separators, emptiness and half surrogate pairs raise."""
+    """Separators, empty texts and lone surrogates raise an error."""
     with pytest.raises(MessageIllegal):
         encode_properties(properties)
 
 
 def test_the_limit_counts_bytes() -> None:
-    """32,767 bytes pass, one more is refused."""
+    """32,767 bytes pass, one more byte is refused."""
     room = PROPERTIES_BYTES_MAX - len("n\x01\x02")
     assert len(encode_properties({"n": "v" * room})) == PROPERTIES_BYTES_MAX
     with pytest.raises(MessageIllegal):
@@ -74,7 +74,7 @@ def test_the_limit_counts_bytes() -> None:
 
 
 def test_properties_the_broker_acts_on_are_not_plain() -> None:
-    """WAIT, DELAY, timers, transactions."""
+    """WAIT, DELAY, timers and transactions are refused."""
     assert all(
         map(is_plain_forbidden, ["WAIT", "DELAY", "TIMER_OUT_MS", "TIMER_X", "TRAN_MSG", "REAL_TOPIC", "REAL_QID"])
     )

@@ -103,7 +103,7 @@ def test_a_record_byte_by_byte() -> None:
 
 @given(TOPIC, st.binary(max_size=40), FIELDS, st.data())
 def test_a_cut_record_is_refused(topic: str, body: bytes, fields: dict[str, Any], data: st.DataObject) -> None:
-    """Any truncation raises, never something else."""
+    """Any truncation raises ``CorruptRecord`` and no other error."""
     whole = encode_record(topic, body, **fields)
     cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
     with pytest.raises(CorruptRecord):
@@ -112,7 +112,7 @@ def test_a_cut_record_is_refused(topic: str, body: bytes, fields: dict[str, Any]
 
 @given(st.binary(max_size=300), st.booleans())
 def test_garbage_is_refused(garbage: bytes, with_magic: bool) -> None:
-    """Random bytes, also behind a true size and magic, raise ``CorruptRecord`` and nothing else."""
+    """Random bytes, even behind a correct size and magic, raise ``CorruptRecord`` and no other error."""
     if with_magic:
         garbage = struct.pack(">II", len(garbage) + 8, MAGIC_V1) + garbage
     with pytest.raises(CorruptRecord):
@@ -120,7 +120,7 @@ def test_garbage_is_refused(garbage: bytes, with_magic: bool) -> None:
 
 
 def test_a_body_without_its_crc_is_refused() -> None:
-    """Unless the caller does not want to know."""
+    """Unless the caller skips the check."""
     data = bytearray(encode_record("T", b"body", queue_id=0, born_host=bytes(8), store_host=bytes(8)))
     data[88] ^= 1
     with pytest.raises(CorruptRecord, match="CRC"):
@@ -131,7 +131,7 @@ def test_a_body_without_its_crc_is_refused() -> None:
 
 
 def test_sizes_and_blanks() -> None:
-    """Sizes are read without the record; a blank is no record."""
+    """Sizes are read without decoding the record; a blank is no record."""
     data = encode_record("T", b"body", queue_id=0, born_host=bytes(8), store_host=bytes(8))
     assert record_size_at(b"x" + data[:8], 1) == len(data)
     blank = struct.pack(">II", 4096, MAGIC_BLANK)
@@ -157,7 +157,7 @@ def test_sizes_and_blanks() -> None:
     ],
 )
 def test_what_does_not_fit_is_refused(changes: dict[str, Any]) -> None:
-    """Lengths and numbers beyond their fields raise ``MessageIllegal``."""
+    """Lengths and numbers too large for their fields raise ``MessageIllegal``."""
     fields: dict[str, Any] = {"topic": "t", "body": b"", "queue_id": 0, "born_host": bytes(8), "store_host": bytes(8)}
     with pytest.raises(MessageIllegal):
         encode_record(**fields | changes)
@@ -225,19 +225,19 @@ def test_the_builder_makes_what_the_codec_makes(
     ],
 )
 def test_the_builder_refuses_what_is_not_plain(message: Message) -> None:
-    """Nothing that the broker would refuse, or read otherwise, is built."""
+    """The builder makes no record that the broker would refuse or read differently."""
     with pytest.raises(MessageIllegal):
         PlainRecordBuilder("c").build(message, 0, b"0" * 32, 0)
 
 
 def test_the_builder_takes_a_compressed_body() -> None:
-    """The body given replaces the message's own."""
+    """The given body replaces the message's own."""
     built = PlainRecordBuilder("c").build(Message("t", b"long" * 100), 0, b"0" * 32, 0, 1, zlib.compress(b"long" * 100))
     assert received_message(built, "b").body == b"long" * 100
 
 
 def test_the_builder_forgets_templates_when_full() -> None:
-    """Many topics do not grow it without bound."""
+    """Many topics do not make it grow without bound."""
     builder = PlainRecordBuilder("c")
     for number in range(5000):
         builder.build(Message(f"t{number}", b""), 0, b"0" * 32, 0)
@@ -246,21 +246,21 @@ def test_the_builder_forgets_templates_when_full() -> None:
 
 @pytest.mark.parametrize(("address", "text"), [("1.2.3.4", "1.2.3.4:80"), ("::1", "[::1]:80")])
 def test_hosts_as_bytes_and_text(address: str, text: str) -> None:
-    """IPv4 and IPv6."""
+    """The hosts are IPv4 and IPv6."""
     host = encode_host(address, 80)
     assert parse_host(host) == (address, 80)
     assert host_text(host) == text
 
 
 def test_bad_hosts_are_refused() -> None:
-    """Names and other lengths."""
+    """Host names and other lengths are refused."""
     with pytest.raises(MessageIllegal):
         encode_host("localhost", 80)
     with pytest.raises(MessageIllegal):
         parse_host(b"123")
 
 
-# ---- many messages that are alike
+# ---- many similar messages
 
 
 @given(
@@ -270,7 +270,7 @@ def test_bad_hosts_are_refused() -> None:
     st.integers(0, 1 << 30),
 )
 def test_together_as_one_by_one(bodies: list[bytes], tags: str, family: int, queue_id: int) -> None:
-    """Byte for byte, with and without tags, in both host families."""
+    """They equal byte for byte, with and without tags, in both host families."""
     builder = PlainRecordBuilder("cluster", family)
     ids = UniqueIdGenerator(ManualClock(), pid=1, instance=2).next_rows(len(bodies))
     expected = [
@@ -284,7 +284,7 @@ def test_together_as_one_by_one(bodies: list[bytes], tags: str, family: int, que
 
 @pytest.mark.parametrize(("topic", "tags"), [("T" * 128, ""), ("T", "a\x01b")])
 def test_what_one_record_refuses_all_refuse(topic: str, tags: str) -> None:
-    """A long topic, a separator in the tags."""
+    """A long topic or a separator in the tags refuses all."""
     ids: Any = np.zeros((1, 32), np.uint8)
     with pytest.raises(MessageIllegal):
         build_alike(PlainRecordBuilder("cluster"), topic, tags, [b"x"], 0, ids, 1)

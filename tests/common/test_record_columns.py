@@ -31,7 +31,7 @@ TOPIC = st.one_of(
 
 @st.composite
 def records(draw: st.DrawFn) -> bytes:
-    """One record of any kind."""
+    """One record with any content."""
     return encode_record(
         draw(TOPIC),
         draw(st.binary(max_size=60)),
@@ -57,7 +57,7 @@ def array(data: bytes) -> Any:
 
 @given(st.lists(records(), min_size=1, max_size=8), st.booleans())
 def test_columns_are_the_decoded_fields(made: list[bytes], walk: bool) -> None:
-    """Any mix of V1 and V2, IPv4 and IPv6, with sizes given or walked."""
+    """Any mix of V1 and V2, IPv4 and IPv6 works, with given or walked sizes."""
     buffer = array(b"".join(made))
     columns = parse_columns(buffer, None if walk else np.array([len(record) for record in made], ">u4"))
     assert len(columns) == len(made)
@@ -86,7 +86,7 @@ def test_columns_are_the_decoded_fields(made: list[bytes], walk: bool) -> None:
 
 @given(st.lists(records(), min_size=1, max_size=4), st.data())
 def test_damage_is_refused_by_both_codecs_alike(made: list[bytes], data: st.DataObject) -> None:
-    """After one changed byte, or a cut, columns raise exactly when a scalar decode does, naming the same record."""
+    """After one changed byte, or a cut, the columns raise exactly when a scalar decode does, for the same record."""
     whole = bytearray(b"".join(made))
     sizes = [len(record) for record in made]
     if data.draw(st.booleans()):
@@ -125,7 +125,7 @@ def test_damage_is_refused_by_both_codecs_alike(made: list[bytes], data: st.Data
 @pytest.mark.parametrize("hosts", [(8, 8), (20, 8), (8, 20), (20, 20)])
 @pytest.mark.parametrize("flip", [0x01, 0x80])
 def test_every_byte_of_a_record_is_judged_alike(topic: str, hosts: tuple[int, int], flip: int) -> None:
-    """One bit after the other, between good records: columns refuse what the scalar codec refuses, and nothing else."""
+    """One bit after the other, between good records: columns refuse exactly the records that the codec refuses."""
     fields: dict[str, Any] = {"queue_id": 0, "born_host": bytes(hosts[0]), "store_host": bytes(hosts[1])}
     one = encode_record(topic, b"body", properties=b"a\x01b\x02", **fields)
     sizes = np.array([len(one)] * 3)
@@ -146,7 +146,7 @@ def test_every_byte_of_a_record_is_judged_alike(topic: str, hosts: tuple[int, in
 
 @given(st.binary(max_size=400), st.lists(st.integers(0, 200), max_size=5))
 def test_garbage_raises_the_typed_error(garbage: bytes, sizes: list[int]) -> None:
-    """Random bytes and sizes raise ``CorruptRecord`` and nothing else."""
+    """Random bytes and sizes raise ``CorruptRecord`` and no other error."""
     if garbage or sizes:
         for given_sizes in (None, np.array(sizes, ">u4")):
             if given_sizes is None and not garbage:
@@ -165,7 +165,7 @@ def test_no_bytes_are_no_records() -> None:
 
 
 def test_a_wrong_body_crc_is_found() -> None:
-    """The first record whose body changed is named."""
+    """The error names the first record with a changed body."""
     made = [encode_record("t", b"body", queue_id=0, born_host=bytes(8), store_host=bytes(8)) for _ in range(50)]
     buffer = array(b"".join(made))
     for index in (30, 40):
@@ -181,7 +181,7 @@ def test_a_wrong_body_crc_is_found() -> None:
 def test_patched_fields_are_those_and_no_others(
     made: list[bytes], store_timestamp: int, store_host: bytes, born_host: bytes, small: bool
 ) -> None:
-    """Few records (scalar) and many (scatter) give the bytes of a fresh encoding."""
+    """A few records (scalar) and many (scatter) give the bytes of a fresh encoding."""
     fitting = []
     for data in made * (1 if small else 60 // len(made) + 1):
         record = decode_record(data)
@@ -220,7 +220,7 @@ def test_patched_fields_are_those_and_no_others(
 @pytest.mark.parametrize("born", [8, 20])
 @pytest.mark.parametrize("store", [8, 20])
 def test_mixed_and_wrong_host_families(count: int, born: int, store: int) -> None:
-    """A host of the other family is refused before anything of it is written; born hosts may differ by record."""
+    """A host of the other family is refused before any of it is written; born hosts may differ by record."""
     made = [encode_record("t", b"b", queue_id=0, born_host=bytes(born), store_host=bytes(store)) for _ in range(count)]
     columns = parse_columns(array(b"".join(made)))
     numbers = np.arange(count)
@@ -236,7 +236,7 @@ def test_mixed_and_wrong_host_families(count: int, born: int, store: int) -> Non
 
 @given(st.lists(records(), min_size=1, max_size=3), st.integers(0, 50), st.booleans())
 def test_received_messages_are_the_records(made: list[bytes], repeat: int, walk: bool) -> None:
-    """Few and many messages, all host kinds, with and without sizes."""
+    """This holds for few and many messages, all kinds of hosts, with and without sizes."""
     made = made * (repeat + 1)
     raw = b"".join(made)
     messages = received_messages(raw, None if walk else np.array([len(data) for data in made], ">u4"), "b")

@@ -1,4 +1,4 @@
-"""Groups: what the append makes is what the log gives back."""
+"""Groups: the log returns the group that the append made."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def property_strings(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def stored(draw: st.DrawFn) -> tuple[bytes, RecordMeta]:
-    """One record as a broker stores it, and what the scalar path knows of it."""
+    """One record as a broker stores it, with the scalar path's values."""
     topic = draw(st.sampled_from(["A", "B", "%RETRY%g"]))
     queue_id = draw(st.integers(0, 1))
     sys_flag = draw(st.sampled_from([0, 0, 0, 4, 8, 12]))
@@ -54,7 +54,7 @@ def stored(draw: st.DrawFn) -> tuple[bytes, RecordMeta]:
 
 
 def columns_of(group: RecordGroup) -> dict[str, Any]:
-    """Return everything of a group that can be compared."""
+    """Return all comparable data of a group."""
 
     def plain(value: Any) -> Any:
         return value.tolist() if isinstance(value, np.ndarray) else value
@@ -64,7 +64,7 @@ def columns_of(group: RecordGroup) -> dict[str, Any]:
 
 @given(st.lists(stored(), min_size=1, max_size=12), st.booleans())
 def test_the_log_gives_back_the_columns_of_the_append(made: list[tuple[bytes, RecordMeta]], repeat: bool) -> None:
-    """After the store's patch, ``from_log`` sees what ``from_records`` knew."""
+    """After the store's patch, ``from_log`` returns the values of ``from_records``."""
     made = made * (4 if repeat else 1)
     group = RecordGroup.from_records([data for data, _ in made], [meta for _, meta in made])
     group.queue_offsets = np.arange(len(made), dtype=np.int64)
@@ -90,7 +90,7 @@ def test_records_of_other_times_keep_their_own() -> None:
 
 
 def test_damage_in_the_log_is_named() -> None:
-    """``from_log`` does not skip what it cannot read."""
+    """``from_log`` does not skip unreadable records."""
     data = encode_record("t", b"", queue_id=0, born_host=HOST, store_host=HOST)
     with pytest.raises(CorruptRecord, match="record 1"):
         RecordGroup.from_log(np.frombuffer(bytearray(data + bytes(len(data))), np.uint8))
@@ -101,7 +101,7 @@ def test_damage_in_the_log_is_named() -> None:
 def test_selecting_and_joining_keep_each_record_with_its_columns(
     parts: list[list[tuple[bytes, RecordMeta]]], data: st.DataObject
 ) -> None:
-    """A selection is the group its records alone would make, and joined groups are the group of all."""
+    """A selection is the group of its records alone, and joined groups are the group of all records."""
 
     def group_of(chosen: list[list[tuple[bytes, RecordMeta]]]) -> RecordGroup:
         flat = [pair for part in chosen for pair in part]
@@ -118,7 +118,7 @@ def test_selecting_and_joining_keep_each_record_with_its_columns(
 
 
 def test_nothing_makes_no_group() -> None:
-    """Empty input is a mistake of the caller."""
+    """An empty input is a mistake of the caller."""
     data = encode_record("t", b"", queue_id=0, born_host=HOST, store_host=HOST)
     with pytest.raises(MessageIllegal):
         RecordGroup.from_records([], [])
@@ -139,7 +139,7 @@ def test_transaction_types() -> None:
 
 
 def test_unique_keys_as_rows() -> None:
-    """32 ASCII bytes make a row, other keys go beside, none is zeros."""
+    """32 ASCII bytes make a row, other keys are kept beside, and a missing key is zeros."""
     rows, others = uniq_key_rows([b"A" * 32, b"", b"short", b"\xc3\xa9" * 16])
     assert rows is not None
     assert rows.tobytes() == b"A" * 32 + bytes(96)
@@ -161,5 +161,5 @@ def test_unique_keys_as_rows() -> None:
     ],
 )
 def test_keys_are_cut_out(tail: bytes, result: tuple[bytes, bytes] | None) -> None:
-    """Only a whole pair that is not empty."""
+    """Only a whole pair that is not empty is cut out."""
     assert cut_keys(tail) == result

@@ -9,7 +9,7 @@ from pocketmq.store.config import StoreConfig
 
 
 def test_the_default_levels_are_rocketmqs() -> None:
-    """Eighteen, from a second to two hours."""
+    """There are eighteen levels, from a second to two hours."""
     levels = DelayLevels()
     assert (len(levels), levels.delay_ms(1), levels.delay_ms(5), levels.delay_ms(18)) == (18, 1000, 60_000, 7_200_000)
     assert (levels.clamp(19), levels.clamp(3), levels.delay_ms(19), levels.delay_ms(0)) == (18, 3, 1000, 1000)
@@ -24,7 +24,7 @@ def test_other_texts_are_refused(text: str) -> None:
 
 
 def test_the_times_of_a_message_become_properties() -> None:
-    """Seconds are ms; two delays contradict each other."""
+    """Seconds become ms; two delays in one message contradict each other."""
     assert Message("t", b"x", delay_time_sec=3).property_map()["TIMER_DELAY_MS"] == "3000"
     assert Message("t", b"x", deliver_time_ms=5).property_map()["TIMER_DELIVER_MS"] == "5"
     assert not Message("t", b"x", delay_time_level=3).is_timed

@@ -1,4 +1,4 @@
-"""The table of refusals is complete, its texts are found in what a client sees, and it does not contradict itself."""
+"""The table of refusals is complete and consistent, and its texts are found in a client's exceptions."""
 
 import pytest
 
@@ -9,14 +9,14 @@ EVERY_TEXT = [(row, text) for row in REFUSALS.values() for text in row.texts]
 
 
 def test_every_cause_has_its_row() -> None:
-    """One, under its own name."""
+    """Each has one, under its own name."""
     assert set(REFUSALS) == set(Cause)
     assert all(row.cause is cause for cause, row in REFUSALS.items())
 
 
 @pytest.mark.parametrize("row", REFUSALS.values(), ids=lambda row: row.cause.value)
 def test_every_row_says_what_why_and_what_to_do(row: Row) -> None:
-    """In sentences; a refusal may have stored nothing, or that is unknown: what is stored is no refusal."""
+    """Each row has sentences; a refusal may have stored nothing, or this is unknown: a stored message is no refusal."""
     assert row.what
     assert not row.what.endswith(".")
     assert row.why.endswith(".")
@@ -29,7 +29,7 @@ def test_every_row_says_what_why_and_what_to_do(row: Row) -> None:
 
 @pytest.mark.parametrize(("row", "text"), EVERY_TEXT, ids=lambda each: each.template if isinstance(each, Text) else "")
 def test_every_text_is_found_in_an_exception_and_names_its_cause(row: Row, text: Text) -> None:
-    """With names and numbers filled in, and with what RocketMQ's clients write around it."""
+    """With real names and numbers, and with the text that RocketMQ's clients write around it."""
     filled = text.template.replace("%s", "x1").replace("%d", "17")
     found = list(find(f"CODE: {text.code}  DESC: {filled}"))
     assert row in [match.row for match in found]
@@ -39,13 +39,13 @@ def test_every_text_is_found_in_an_exception_and_names_its_cause(row: Row, text:
 
 
 def test_one_text_of_two_causes_finds_both() -> None:
-    """[REJECTREQUEST] has three; only the cause beside it tells them apart."""
+    """[REJECTREQUEST] has three; only the cause beside it distinguishes them."""
     found = find("MQBrokerException: CODE: 2 DESC: [REJECTREQUEST]system busy, start flow control for a while")
     assert [match.row.cause for match in found] == [Cause.PAGE_CACHE_BUSY, Cause.NO_WRITE_BUFFER, Cause.NOT_MASTER]
 
 
 def test_codes_and_names_of_causes_are_found() -> None:
-    """What stands in a client's log beside the text; nonsense finds nothing."""
+    """A client's log shows them beside the text; other words find nothing."""
     assert Cause.QUEUE_FULL in {match.row.cause for match in find("2")}
     assert [match.row.cause for match in find("timer_congested")] == [Cause.TIMER_CONGESTED]
     assert [match.values for match in find("timer message is under flow control, max num limit is 50 for one second")]
@@ -54,13 +54,13 @@ def test_codes_and_names_of_causes_are_found() -> None:
 
 
 def test_who_tries_again() -> None:
-    """RocketMQ 4.9 gives up at SYSTEM_BUSY, 5.3 and PocketMQ do not; an illegal message is never tried again."""
+    """RocketMQ 4.9 gives up at SYSTEM_BUSY, 5.3 and PocketMQ do not; an illegal message is never sent again."""
     assert retried_by(2) == (Retry.ROCKETMQ_5_3, Retry.POCKETMQ)
     assert len(retried_by(14)) == 3
     assert retried_by(13) == ()
 
 
 def test_a_client_s_mistakes() -> None:
-    """They are logged at level info and make no incident."""
+    """They are logged at level info and cause no incident."""
     assert {"bad_request", "codec", "no_permission", "no_route"} == CLIENTS_OWN
     assert all(REFUSALS[Cause(each)].fault is Fault.CLIENT for each in CLIENTS_OWN)

@@ -13,7 +13,7 @@ WAIT_S = 10.0
 
 
 def test_every_ring_is_followed_by_a_step() -> None:
-    """Work put before a wake-up is seen by a step after it, however wake-ups and steps interleave."""
+    """A step after a wake-up sees the work put before it, however wake-ups and steps interleave."""
     done = threading.Event()
     seen = 0
     put = 0
@@ -33,7 +33,7 @@ def test_every_ring_is_followed_by_a_step() -> None:
 
 
 def test_several_ringers_lose_nothing() -> None:
-    """Two threads use one wake-up, each waiting for its own work to be seen before it goes on."""
+    """Two threads share one wake-up; each waits for its own work to be seen before it goes on."""
     served = [0, 0]
     asked = [0, 0]
     events = [threading.Event(), threading.Event()]
@@ -66,7 +66,7 @@ def test_several_ringers_lose_nothing() -> None:
 
 
 def test_a_step_that_fails_is_reported_and_taken_again() -> None:
-    """The thread lives on, and a wake-up shortens the wait."""
+    """The thread survives, and a wake-up shortens the wait."""
     crashes: list[tuple[str, BaseException]] = []
     crashed, again = threading.Event(), threading.Event()
 
@@ -89,7 +89,7 @@ def test_a_step_that_fails_is_reported_and_taken_again() -> None:
 
 
 def test_steps_end_with_stop_also_from_inside() -> None:
-    """``stop`` waits for the present step; called by the step itself it does not wait for itself."""
+    """``stop`` waits for the present step; if the step calls it, it does not wait for itself."""
     results: list[bool] = []
     stopped = threading.Event()
 
@@ -122,7 +122,7 @@ def test_a_stop_that_takes_too_long_says_so() -> None:
 
 
 def test_steps_without_threads() -> None:
-    """The test decides when steps run; wake-ups between workers are followed until all is quiet."""
+    """The test decides when steps run; wake-ups between workers are followed until no work is left."""
     runner = SteppedRunner()
     log: list[str] = []
 
@@ -190,7 +190,7 @@ async def test_posts_from_threads_run_in_order() -> None:
 
 
 class FakeLoop:
-    """A loop whose calls the test runs; ``closed`` refuses them."""
+    """A loop whose calls the test runs; when ``closed`` it refuses them."""
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
@@ -206,7 +206,7 @@ class FakeLoop:
 
 
 def test_one_wake_up_for_many_posts_and_a_failing_call_stops_no_other() -> None:
-    """The loop reports the error, then the calls behind it run."""
+    """The loop reports the error, then runs the next calls."""
     loop = FakeLoop()
     mailbox = LoopMailbox(loop)
     got: list[int] = []
@@ -226,7 +226,7 @@ def test_one_wake_up_for_many_posts_and_a_failing_call_stops_no_other() -> None:
 
 
 def test_posts_to_a_closed_loop_are_dropped() -> None:
-    """All of them: nothing piles up for a loop that is gone."""
+    """All of them are dropped: calls do not pile up for a closed loop."""
     loop = FakeLoop()
     loop.closed = True
     mailbox = LoopMailbox(loop)
@@ -236,7 +236,7 @@ def test_posts_to_a_closed_loop_are_dropped() -> None:
 
 
 def test_a_wait_too_long_to_count_does_not_end_the_worker() -> None:
-    """A setting of 2^63 ms is the thread's trouble otherwise: it raises in the wait, outside of any step."""
+    """A setting of 2^63 ms would raise in the thread's wait, outside of any step."""
     steps: list[int] = []
     crashes: list[BaseException] = []
 

@@ -1,4 +1,4 @@
-"""Settings: precedence, conversion, and the messages about wrong ones."""
+"""Settings: precedence, conversion, and the messages about wrong values."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -194,7 +194,7 @@ def test_rocketmq_spelling_becomes_ours() -> None:
     ],
 )
 def test_a_key_is_taken_under_its_former_name(layer: Callable[[], Layer], origin: str) -> None:
-    """Wherever it is given, with a warning that says where."""
+    """Any source may use it; a warning names the source."""
     with pytest.warns(DeprecationWarning, match=r"queue\.depth is now queue\.length"):
         merged = RENAMED.merge(layer())
     assert merged.get(QueueConfig).length == 7

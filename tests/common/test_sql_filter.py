@@ -1,4 +1,4 @@
-"""SQL92 filters: what they mean, and what is said about those that do not parse."""
+"""SQL92 filters: their meaning, and the errors of those that do not parse."""
 
 import contextlib
 from typing import Any
@@ -46,7 +46,7 @@ PROPERTIES = {"a": "7", "b": "x", "c": "3.5", "t": "true", "ANDROID": "1", "q": 
     ],
 )
 def test_what_matches(expression: str) -> None:
-    """True for the properties above."""
+    """Each expression is true for the properties above."""
     assert compile_filter(expression).matches(PROPERTIES)
 
 
@@ -70,7 +70,7 @@ def test_what_matches(expression: str) -> None:
     ],
 )
 def test_what_does_not_match(expression: str) -> None:
-    """False or unknown: only true counts, whatever stands around what is unknown."""
+    """Each is false or unknown: only true matches, whatever stands around an unknown part."""
     assert not compile_filter(expression).matches(PROPERTIES)
 
 
@@ -91,7 +91,7 @@ def test_what_does_not_match(expression: str) -> None:
     ],
 )
 def test_errors_say_where_and_what_could_stand_there(expression: str, where: str, hint: str) -> None:
-    """Position, what was found, and what the grammar would have taken."""
+    """The text has the position, the word found, and the words that the grammar accepts there."""
     with pytest.raises(FilterIllegal) as caught:
         compile_filter(expression)
     assert where in caught.value.why
@@ -100,7 +100,7 @@ def test_errors_say_where_and_what_could_stand_there(expression: str, where: str
 
 
 def test_limits() -> None:
-    """Length, depth and number of terms are bounded; what is within is taken."""
+    """Length, depth and number of terms are bounded; filters within the limits are accepted."""
     deep = "(" * (DEPTH_MAX - 1) + "a = 7" + ")" * (DEPTH_MAX - 1)
     assert compile_filter(deep).matches(PROPERTIES)
     for wrong in (f"({deep})", "NOT " * 100 + "a = 7", "a" * (EXPRESSION_LENGTH_MAX + 1), "", "  "):
@@ -170,7 +170,7 @@ def value_of(tree: Any, properties: dict[str, str]) -> bool | None:
 @pytest.mark.slow
 @given(TREES, st.dictionaries(st.sampled_from(["a", "b", "c"]), st.sampled_from(["7", "x", "3", "-2", ""])))
 def test_filters_mean_what_the_model_means(tree: Any, properties: dict[str, str]) -> None:
-    """Whatever the expression and the properties are."""
+    """This holds for any expression and any properties."""
     assert compile_filter(text_of(tree)).matches(properties) is (value_of(tree, properties) is True)
 
 
@@ -187,13 +187,13 @@ def test_filters_mean_what_the_model_means(tree: Any, properties: dict[str, str]
     st.dictionaries(st.text(max_size=3), st.text(max_size=8), max_size=3),
 )
 def test_any_text_is_a_filter_or_is_refused(expression: str, properties: dict[str, str]) -> None:
-    """Nothing else comes out, and a filter answers for any properties."""
+    """No other error is raised, and a filter answers for any properties."""
     with contextlib.suppress(FilterIllegal):
         assert compile_filter(expression).matches(properties) in (True, False)
 
 
 def test_few_long_expressions_are_kept() -> None:
-    """One takes 2 MiB when it is compiled: a client with a thousand of them must not fill the broker's memory."""
+    """One takes 2 MiB when compiled: a client with a thousand of them must not fill the broker's memory."""
     for number in range(20):
         compile_filter(f"{'a = 1 OR ' * 40} b = {number}")
     kept = sql_filter._long.cache_info()

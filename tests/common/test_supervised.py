@@ -17,7 +17,7 @@ def told(log: CapturedLog) -> list[Any]:
 
 
 async def test_a_loop_that_fails_is_told_counted_and_started_anew() -> None:
-    """Also after an error that is an Exception only in name: depth, memory, text that is no UTF-8."""
+    """It restarts even after errors that are Exceptions only in name: depth, memory, text that is no UTF-8."""
     log = CapturedLog()
     supervisor = Supervisor(log, pause_s=0)
     errors: list[Exception] = [
@@ -50,7 +50,7 @@ async def test_a_loop_that_fails_is_told_counted_and_started_anew() -> None:
 
 
 async def test_the_pause_grows_and_a_cancellation_in_it_ends_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loop that cannot run does not fill the log or the processor."""
+    """A loop that cannot run fills neither the log nor the processor."""
     pauses: list[float] = []
     waiting = asyncio.Event()
 
@@ -84,7 +84,7 @@ async def test_work_that_returns_is_over() -> None:
 
 
 async def test_a_short_task_that_fails_is_told() -> None:
-    """Unless it was cancelled, or ended with an error of ours, which is an answer."""
+    """It is logged unless the task was cancelled, or ended with an error of ours, which is an answer."""
     log = CapturedLog()
     supervisor = Supervisor(log)
 
@@ -101,7 +101,7 @@ async def test_a_short_task_that_fails_is_told() -> None:
 
 
 def test_failures_are_told_rarely_and_counted_in_a_bounded_table() -> None:
-    """The 1st, 2nd, 4th …, and the first after a minute of peace; numbered threads count as one."""
+    """The log has the 1st, 2nd, 4th …, and the first after a quiet minute; numbered threads share one entry."""
     log, clock = CapturedLog(), ManualClock()
     supervisor = Supervisor(log, clock)
     for number in range(100):
@@ -120,7 +120,7 @@ def test_failures_are_told_rarely_and_counted_in_a_bounded_table() -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_thread_lives_on_when_even_the_telling_fails() -> None:
-    """The step is taken again."""
+    """The step runs again even if the log fails."""
     again = threading.Event()
     steps: list[int] = []
 
@@ -142,7 +142,7 @@ def test_a_thread_lives_on_when_even_the_telling_fails() -> None:
 
 
 async def test_an_error_in_the_place_of_a_cancellation_does_not_start_the_work_again() -> None:
-    """What ends may fail to close something; a stop must not wait for it for ever."""
+    """Work that is cancelled may fail to close something; a stop must not wait for it for ever."""
     log, runs, begun = CapturedLog(), 0, asyncio.Event()
 
     async def work() -> None:
@@ -163,11 +163,11 @@ async def test_an_error_in_the_place_of_a_cancellation_does_not_start_the_work_a
     assert [each["task"] for each in told(log)] == ["closes-badly"]
 
 
-# ---- ends in many steps
+# ---- stops in many steps
 
 
 def test_every_step_is_taken_and_each_failure_told() -> None:
-    """The first error is raised at the end; the others are notes of it."""
+    """The first error is raised at the end; the others become its notes."""
     taken, told = [], []
 
     def fails(name: str, error: Exception) -> None:
@@ -188,7 +188,7 @@ def test_every_step_is_taken_and_each_failure_told() -> None:
 
 
 def test_a_foreign_error_becomes_one_of_ours() -> None:
-    """Who stops something handles ``PocketMQError``; what really happened is its cause."""
+    """The caller of a stop handles ``PocketMQError``; the original error is its cause."""
     steps = AllSteps(lambda step, error: None)
     queues: dict[str, int] = {}
     steps.take("queues", lambda: queues["x"])
@@ -198,7 +198,7 @@ def test_a_foreign_error_becomes_one_of_ours() -> None:
 
 
 def test_nothing_is_raised_when_all_went_well() -> None:
-    """An end without an error is silent."""
+    """A stop without an error raises none."""
     steps = AllSteps(lambda step, error: pytest.fail("told of nothing"))
     assert steps.take("a", list)
     steps.raise_first()

@@ -32,7 +32,7 @@ def test_legal_topics_pass(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", " ", "x" * 128, "a.b", "a b", "a\n", "tópico", "a/../b", "a\x00"])
 def test_illegal_topics_are_refused_with_a_reason(name: str) -> None:
-    """Blank, long and foreign names raise, and say why."""
+    """Blank, long and foreign names raise an error with the reason."""
     with pytest.raises(TopicIllegal) as caught:
         check_topic_name(name)
     assert caught.value.why
@@ -50,7 +50,7 @@ def test_groups_have_a_longer_limit() -> None:
 
 
 def test_reserved_topics() -> None:
-    """System topics, those closed to clients, and those that take no plain records."""
+    """System topics, topics closed to clients, and topics that take no plain records."""
     assert is_system_topic("TBW102")
     assert is_system_topic("rmq_sys_x")
     assert not is_system_topic("TopicTest")
@@ -73,7 +73,7 @@ def test_permissions_print_as_in_rocketmq(perm: int, text: str) -> None:
 
 
 def test_topic_config_has_rocketmqs_json_form() -> None:
-    """The names of ``config/topics.json``."""
+    """The JSON has the names of ``config/topics.json``."""
     config = TopicConfig(topic_name="t", perm=Perm.READ | Perm.WRITE)
     text = msgspec.json.encode(config)
     assert msgspec.json.decode(text) == {
