@@ -1,4 +1,4 @@
-"""What all benchmark clients share: reading by pushes, pacing, waiting."""
+"""What all benchmark clients share: reading from a consumer's pushes, pacing, waiting."""
 
 import asyncio
 import time
@@ -13,7 +13,7 @@ from bench.comparison.worker import Jobs
 
 
 class Memory(PushedClient):
-    """A client whose topic is a list."""
+    """A client that keeps its topic as a list."""
 
     def __init__(self, target: dict[str, Any]) -> None:
         super().__init__(target)
@@ -50,7 +50,7 @@ class Memory(PushedClient):
 
 
 def test_a_pushed_read_counts_the_bodies_and_ends_the_consumer() -> None:
-    """From the first body to the last expected one."""
+    """The read spans the first to the last expected body, then closes its consumer."""
 
     async def read() -> None:
         client, timer = Memory({}), ReadTimer()
@@ -80,7 +80,7 @@ def test_an_open_loop_sends_at_its_times_and_follows_what_arrives() -> None:
 
 
 def test_a_closed_loop_ends_with_its_bytes() -> None:
-    """Of the two limits the bytes come first here; topics take turns."""
+    """Here the byte limit is reached before the time limit; the topics take turns."""
 
     async def load() -> None:
         client = Memory({})
@@ -95,7 +95,7 @@ def test_a_closed_loop_ends_with_its_bytes() -> None:
 
 
 def test_a_job_of_a_closed_loop_takes_the_fields_of_its_case() -> None:
-    """Conditions that only the report shows are left aside; a kept client is not opened again."""
+    """Settings that only the report shows are not passed on; an open client is used again."""
 
     async def run() -> None:
         target: dict[str, Any] = {}
@@ -125,7 +125,7 @@ def test_pace_sends_every_time_of_the_schedule_and_none_early(rate: float) -> No
 
 
 def test_a_wait_ends_with_its_event_or_its_time() -> None:
-    """True for an event that came, False after the time."""
+    """The wait returns True when the event came, and False when the time was up."""
 
     async def waits() -> None:
         event = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Latencies: what is recorded, merged and encoded comes back, within three digits."""
+"""Recorded, merged and encoded latencies keep their values within three digits."""
 
 import pytest
 from hypothesis import given
@@ -24,7 +24,7 @@ def test_the_extremes_and_the_count_survive(values: list[int]) -> None:
 
 @given(st.lists(st.lists(NS, max_size=20), min_size=1, max_size=4))
 def test_a_merge_of_parts_is_the_whole(parts: list[list[int]]) -> None:
-    """Encoded parts give the percentiles of all values together."""
+    """The merged encoded parts give the percentiles of all values."""
     whole = Latencies.of_ns([value for part in parts for value in part])
     together = merged(Latencies.of_ns(part).encode() for part in parts)
     assert together.count == whole.count
@@ -33,7 +33,7 @@ def test_a_merge_of_parts_is_the_whole(parts: list[list[int]]) -> None:
 
 
 def test_percentiles_are_those_of_a_known_set() -> None:
-    """Of 1 ms to 100 ms, half do not exceed 50 ms and 99 % not 99 ms."""
+    """Of latencies from 1 ms to 100 ms, half are at most 50 ms and 99 % at most 99 ms."""
     latencies = Latencies.of_ns([ms * 1_000_000 for ms in range(1, 101)])
     metrics = latencies.metrics("delivered")
     assert metrics["delivered_p50_ms"] == pytest.approx(50, rel=2e-3)
@@ -43,7 +43,7 @@ def test_percentiles_are_those_of_a_known_set() -> None:
 
 
 def test_what_lies_outside_the_range_counts_at_its_ends() -> None:
-    """A latency of an hour is a minute, one of nothing a microsecond; none is lost."""
+    """A latency of an hour counts as a minute, one of zero as a microsecond; none is lost."""
     latencies = Latencies.of_ns([0, 3_600_000_000_000])
     assert latencies.count == 2
     assert close(latencies.max_ms, HIGHEST_NS)
@@ -65,6 +65,6 @@ def test_the_curve_ends_where_the_count_cannot_tell() -> None:
 
 @pytest.mark.parametrize("text", ["", "no histogram", "HISTFAAAABV42pNpmSzMwMDAxMAGAAJJAPc="])
 def test_other_text_is_refused(text: str) -> None:
-    """What is no histogram raises, with the text's beginning."""
+    """A text that is no histogram raises an error that quotes the text's beginning."""
     with pytest.raises(ValueError, match="no HdrHistogram"):
         Latencies.decode(text)

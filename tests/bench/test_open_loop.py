@@ -17,7 +17,7 @@ class NoBroker:
 def test_a_broker_that_accepts_nothing_ends_the_case_with_its_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a receipt there is no capacity to compare with: the counts say why."""
+    """Without a receipt there is no capacity to compare with; the counts give the reason."""
     outcome = Outcome(offered=70, timed_out=64, refused_ms=[1.0] * 6, refusals={"PCBUSY_CLEAN_QUEUE": 6})
     monkeypatch.setattr(overload, "offer", lambda load: outcome)
     broker: Any = lambda *_: nullcontext(NoBroker())  # noqa: E731

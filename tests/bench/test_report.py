@@ -1,4 +1,4 @@
-"""The report from recorded lines: medians, spreads, ratios, goals, what is missing."""
+"""The report from recorded lines: medians, spreads, ratios, goals, missing peers."""
 
 from pathlib import Path
 from typing import Any
@@ -52,14 +52,14 @@ def lines() -> list[Line]:
 
 
 def test_medians_and_spreads_are_those_of_the_rounds() -> None:
-    """Not the mean, not the best."""
+    """The report shows the median of the rounds, neither the mean nor the best."""
     group = Report(lines()).group("one_by_one", "64 in flight", "pocketmq")
     assert group is not None
     assert group.bar("messages_per_s") == (60_000, 30_000, 90_000)
 
 
 def test_histograms_of_rounds_are_merged() -> None:
-    """The percentile of all rounds, not the median of their percentiles."""
+    """The report shows the percentile of all rounds, not the median of their percentiles."""
     text = Latencies.of_ns([1_000_000] * 10).encode()
     slow = Latencies.of_ns([9_000_000] * 90).encode()
     report = Report(
@@ -73,7 +73,7 @@ def test_histograms_of_rounds_are_merged() -> None:
 
 @pytest.mark.slow
 def test_the_whole_report(tmp_path: Path) -> None:
-    """Tables, goals, plots, noise, what was left out: all from the lines."""
+    """Tables, goals, plots, noise and omissions all come from the recorded lines."""
     text = Report(lines()).text("run", tmp_path)
     assert "| Redis Streams, redis-py | 20,000 [10,000–30,000] | 3.00 × | 3 |" in text
     assert (
@@ -94,7 +94,7 @@ def test_the_whole_report(tmp_path: Path) -> None:
 
 
 def test_an_empty_run_has_an_empty_report(tmp_path: Path) -> None:
-    """A run that was stopped at once is no error."""
+    """A run that stopped at once gives an empty report, not an error."""
     assert Report([]).text("run", tmp_path) == "# Benchmarks side by side\n\n"
 
 
@@ -111,12 +111,12 @@ def test_an_empty_run_has_an_empty_report(tmp_path: Path) -> None:
 def test_a_ratio_above_one_is_better_for_every_metric(
     ours: float | None, theirs: float, metric: str, text: str
 ) -> None:
-    """Less is better for times, more for rates."""
+    """For times, less is better; for rates, more."""
     assert ratio_text(ours, theirs, metric) == text
 
 
 def test_numbers_have_the_digits_they_deserve() -> None:
-    """Thousands without fractions, fractions with three digits."""
+    """Thousands have no fraction; fractions have three digits."""
     assert [number_text(value) for value in (None, 123456.7, 12.345, 1.2345, 0.01234)] == [
         "",
         "123,457",

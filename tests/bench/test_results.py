@@ -18,7 +18,7 @@ def test_lines_come_back_as_they_were_written(tmp_path: Path) -> None:
 
 
 def test_a_last_line_cut_short_is_left_out(tmp_path: Path) -> None:
-    """A run that was killed while it wrote keeps what it had."""
+    """A run killed while it writes keeps the lines it has written."""
     path = tmp_path / "run.jsonl"
     path.write_text('{"kind": "end"}\n{"kind": "run", "fig')
     assert read_lines(path) == [{"kind": "end"}]
@@ -26,7 +26,7 @@ def test_a_last_line_cut_short_is_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bad", ['{"kind": "run"', '{"kind": "else"}', "[1]"])
 def test_damage_inside_is_an_error_that_names_the_line(tmp_path: Path, bad: str) -> None:
-    """What is no result line must not become a figure."""
+    """A damaged line must not become a figure."""
     path = tmp_path / "run.jsonl"
     path.write_text(f'{{"kind": "end"}}\n{bad}\n{{"kind": "end"}}\n')
     with pytest.raises(ValueError, match=r"run\.jsonl:2"):

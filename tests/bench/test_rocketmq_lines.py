@@ -38,7 +38,7 @@ def test_the_producers_line_of_4_9() -> None:
 
 
 def test_the_producers_line_of_5_3() -> None:
-    """5.3 separates the fields."""
+    """RocketMQ 5.3 separates the fields with bars."""
     line = sent("5.3").line(NOW_S)
     expected = "Send TPS: 100 | Max RT(ms): 31 | Average RT(ms):   4.000 | Send Failed: 0 | Response Failed: 0"
     assert line == f"Current Time: {human_time(NOW_S)} | {expected}"
@@ -78,7 +78,7 @@ def test_the_line_of_batches() -> None:
 
 
 def test_nothing_sent_has_javas_average() -> None:
-    """Java divides nothing by nothing."""
+    """Java prints NaN when it divides zero by zero."""
     window = SendWindow(SendCounts(), "5.3")
     filled(window)
     assert "Average RT(ms):     NaN |" in window.line(NOW_S)
@@ -86,7 +86,7 @@ def test_nothing_sent_has_javas_average() -> None:
 
 @pytest.mark.parametrize("form", ["4.9", "5.3"])
 def test_the_consumers_line(form: str) -> None:
-    """50 calls a second; the longest times start again with each line."""
+    """50 calls a second; each line restarts the longest times."""
     window = ConsumeWindow(ConsumeCounts(), form)
 
     def act() -> None:
@@ -105,7 +105,7 @@ def test_the_consumers_line(form: str) -> None:
 
 
 def test_a_window_is_full_after_ten_snapshots_and_slides() -> None:
-    """The eleventh pushes out the first."""
+    """The eleventh snapshot pushes out the first."""
     window = SendWindow(SendCounts(), "5.3")
     filled(window, seconds=9)
     assert not window.full
@@ -117,6 +117,6 @@ def test_a_window_is_full_after_ten_snapshots_and_slides() -> None:
 
 
 def test_the_time_is_readable_with_milliseconds() -> None:
-    """yyyy-MM-dd HH:mm:ss,SSS."""
+    """The format is yyyy-MM-dd HH:mm:ss,SSS."""
     assert human_time(NOW_S).endswith(",250")
     assert len(human_time(NOW_S)) == len("2023-11-14 22:13:20,250")

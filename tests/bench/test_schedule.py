@@ -1,4 +1,4 @@
-"""The open-loop schedule: intended times do not depend on when they are taken."""
+"""The open-loop schedule: intended times do not depend on when they are read."""
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,7 @@ def all_at_once(rate: float, seconds: float, seed: int) -> list[float]:
 
 @given(st.lists(st.floats(0, 0.2), max_size=30), st.integers(1, 5), st.integers(1, 64))
 def test_stalls_of_the_taker_move_no_intended_time(steps: list[float], seed: int, most: int) -> None:
-    """Times taken late or in other portions are the same."""
+    """Times read late, or in other portions, are the same."""
     schedule, taken, now = Schedule(200, 1.0, seed), [], 0.0
     for step in steps:
         now += step
@@ -37,7 +37,7 @@ def test_the_rate_is_that_asked_for() -> None:
 
 
 def test_lag_is_how_late_the_first_due_time_was_taken() -> None:
-    """A generator that sleeps through half a second says so."""
+    """A generator that sleeps through half a second reports the lag."""
     schedule = Schedule(1000, 1.0, seed=1)
     first = schedule.next_at
     schedule.take(0.5)
@@ -45,13 +45,13 @@ def test_lag_is_how_late_the_first_due_time_was_taken() -> None:
 
 
 def test_two_seeds_differ_and_one_repeats() -> None:
-    """The seed alone decides."""
+    """The schedule depends on the seed alone."""
     assert all_at_once(100, 1, 1) == all_at_once(100, 1, 1)
     assert all_at_once(100, 1, 1) != all_at_once(100, 1, 2)
 
 
 @pytest.mark.parametrize(("rate", "seconds"), [(0, 1), (1, 0), (-5, 1)])
 def test_a_schedule_without_rate_or_time_is_refused(rate: float, seconds: float) -> None:
-    """It would never end, or never begin."""
+    """Such a schedule would never begin or never end."""
     with pytest.raises(ValueError, match="above 0"):
         Schedule(rate, seconds)

@@ -1,4 +1,4 @@
-"""A run: peers in turn, failures that stop no other peer, names and options of the entry."""
+"""A benchmark run: peers take turns, a failure stops no other peer, the entry checks names and options."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +19,7 @@ from bench.peers.redis import RedisServer
 
 
 class Fake(RedisServer):
-    """A server that is there and never started."""
+    """A server that is installed and never started."""
 
     name = "fake"
 
@@ -29,7 +29,7 @@ class Fake(RedisServer):
 
 
 class Missing(RedisServer):
-    """A server that cannot be had."""
+    """A server that cannot be installed."""
 
     name = "missing"
 
@@ -43,7 +43,7 @@ def peer(name: str, server: type[RedisServer] = Fake) -> Peer:
 
 
 class Counting(Case):
-    """Records which peer was measured; ``bad`` fails."""
+    """Count which peer was measured; ``bad`` fails."""
 
     name = "counting"
     title = "Counting"
@@ -67,12 +67,12 @@ class Counting(Case):
         return {"messages_per_s": 5}
 
     def finish(self, bench: Bench, peer: Peer, variant: Variant) -> None:
-        """Nothing was made."""
+        """Do nothing: there is no server to stop."""
 
 
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[list[Peer]], ResultFile]:
-    """Return what runs the case with some peers, without floors and servers."""
+    """Return a function that runs the case with some peers, without floors and servers."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("bench.comparison.floors.rows", lambda directory, quick: iter(()))
     Counting.order.clear()
@@ -87,14 +87,14 @@ def quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[list[Pee
 
 
 def test_rounds_go_in_turn_and_begin_with_another_each_time(quiet: Callable[[list[Peer]], ResultFile]) -> None:
-    """A B B A: what disturbs the machine falls on all alike."""
+    """The order is A B B A, so a disturbance of the machine hits all peers alike."""
     quiet([peer("a"), peer("b")])
     assert Counting.order[:4] == ["first a", "first b", "first b", "first a"]
     assert len(Counting.order) == 16
 
 
 def test_a_failing_peer_stops_no_other(quiet: Callable[[list[Peer]], ResultFile]) -> None:
-    """It is noted each time, and after three times it takes no further part."""
+    """Each failure is recorded; after three the peer is left out."""
     results = quiet([peer("bad"), peer("a"), peer("breaks")])
     assert sum(line.get("peer") == "a" for line in results.lines) == 8
     failed = [line for line in results.lines if line["kind"] == "failed"]
@@ -106,7 +106,7 @@ def test_a_failing_peer_stops_no_other(quiet: Callable[[list[Peer]], ResultFile]
 def test_what_cannot_be_had_or_done_is_one_line(
     quiet: Callable[[list[Peer]], ResultFile], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A missing server once, a refusal for each variant; the directory of the run is gone."""
+    """One line names a missing server, one line each refused variant; the run's directory is removed."""
     results = quiet([peer("gone", Missing), peer("unwilling"), peer("a")])
     skipped = [line for line in results.lines if line["kind"] == "skip"]
     assert [line["why"] for line in skipped] == ["no such package: install it", *["it will not"] * 4]
@@ -115,7 +115,7 @@ def test_what_cannot_be_had_or_done_is_one_line(
 
 
 def test_the_estimates_keep_the_promises() -> None:
-    """The whole in less than 45 minutes, a quick run in less than five."""
+    """The whole run takes less than 45 minutes, a quick one less than five."""
     assert estimate_s(plan(CASES, FULL), PEERS, FULL) < 45 * 60
     assert estimate_s(plan(CASES, QUICK), PEERS, QUICK) < 5 * 60
 
@@ -139,7 +139,7 @@ def test_cases_and_own_cases_share_no_name() -> None:
 
 
 def test_peers_are_chosen_by_name() -> None:
-    """Only those named, or all but those; an unknown name is an error."""
+    """The options select the named peers, or all others; an unknown name is an error."""
     assert entry.chosen_peers("redis,pocketmq", "") == ["redis", "pocketmq"]
     assert "nats" not in entry.chosen_peers("", "nats")
     with pytest.raises(ValueError, match="no such peer: rabbit"):
@@ -147,7 +147,7 @@ def test_peers_are_chosen_by_name() -> None:
 
 
 def test_an_answer_becomes_measurements() -> None:
-    """Rates, CPU a message, percentiles; other fields of the answer are kept."""
+    """Rates, CPU per message and percentiles become measurements; other fields of the answer are kept."""
     text = Latencies.of_ns([2_000_000] * 10).encode()
     answer = {"count": 1000, "elapsed_s": 0.5, "client_cpu_s": 0.01, "server_cpu_s": 0.02}
     out = measurements({**answer, "latency_hdr": text, "lag_ms_max": 3}, 1024)
@@ -157,5 +157,5 @@ def test_an_answer_becomes_measurements() -> None:
 
 
 def test_times_read_as_a_person_says_them() -> None:
-    """Minutes only where there are any."""
+    """Times from one minute on show minutes."""
     assert (clock_text(59.6), clock_text(5), clock_text(125)) == ("1 min 00 s", "5 s", "2 min 05 s")

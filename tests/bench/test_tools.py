@@ -1,4 +1,4 @@
-"""Options of the RocketMQ-shaped tools, and that they do what the options ask."""
+"""The RocketMQ-shaped tools take RocketMQ's options and follow them."""
 
 import re
 from pathlib import Path
@@ -33,7 +33,7 @@ def test_options_with_two_letters_are_not_those_with_one() -> None:
 
 
 def test_async_has_one_thread() -> None:
-    """RocketMQ ignores -w then."""
+    """RocketMQ ignores ``-w`` for asynchronous sends."""
     assert producer.checked(["-y", "true", "-w", "8"]).threadCount == 1
 
 
@@ -50,14 +50,14 @@ def test_async_has_one_thread() -> None:
 def test_what_cannot_be_done_is_said_at_the_start(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The program ends with a line on what is wrong."""
+    """The program ends with a line that names the mistake."""
     with pytest.raises(SystemExit):
         producer.checked(arguments)
     assert said in capsys.readouterr().err
 
 
 def test_the_consumer_reads_its_filter_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """``-e`` names a file, as in RocketMQ; one that is not there is an error."""
+    """``-e`` names a file, as in RocketMQ; a missing file is an error."""
     file = tmp_path / "expression"
     file.write_text("a > 5\n")
     assert consumer.checked(["-f", "SQL92", "-e", str(file)]).expression_text == "a > 5"
@@ -67,12 +67,12 @@ def test_the_consumer_reads_its_filter_from_a_file(tmp_path: Path, capsys: pytes
 
 
 def test_a_group_may_have_a_suffix() -> None:
-    """``-p true`` adds up to two digits."""
+    """``-p true`` adds a suffix of up to two digits."""
     assert re.fullmatch(r"g_\d{1,2}", consumer.checked(["-g", "g", "-p", "true"]).group)
 
 
 def test_messages_are_made_as_the_options_ask() -> None:
-    """Size, keys, tags, properties, delay."""
+    """The options set size, keys, tags, properties and delay."""
     options = producer.checked(["-s", "77", "-k", "true", "-l", "3", "-p", "40", "-d", "true", "-e", "2"])
     message = BenchmarkProducer(options).message()
     assert len(message.body) == 77
@@ -84,13 +84,13 @@ def test_messages_are_made_as_the_options_ask() -> None:
 
 
 def test_properties_stop_just_past_their_size() -> None:
-    """The last pair is the one that passes the limit."""
+    """Only the last pair exceeds the limit."""
     assert properties_of(10, 7) == {"prop0": "hello7", "prop1": "7"}
     assert len(properties_of(40, 7)) == 6
 
 
 def test_failures_count_in_their_own_column() -> None:
-    """Refused by a broker, or not even that."""
+    """Refused sends and unanswered sends have a column each."""
     counts = SendCounts()
     counts.failed(answered=True, messages=16)
     counts.failed(answered=False)

@@ -24,7 +24,7 @@ ROUND_S_MAX: Final = 120.0
 
 
 async def one_life(seed: int, faults: list[str], tally: Tally, *, network: bool, copies: int) -> None:
-    """Live through ``faults``, one a round."""
+    """Live through ``faults``, one per round."""
     directory = Path(tempfile.mkdtemp(prefix="pocketmq-e2e-"))
     async with a_life(seed, directory, tally, network=network, copies=copies) as life:
         for fault in faults:
@@ -39,7 +39,7 @@ async def one_life(seed: int, faults: list[str], tally: Tally, *, network: bool,
 
 
 def main() -> int:
-    """Run the rounds, print what was done and seen; 1 if anything failed."""
+    """Run the rounds, and print the faults and results; return 1 if anything failed."""
     parser = argparse.ArgumentParser("python -m tests.e2e", description=__doc__)
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--seed", type=int, default=None)

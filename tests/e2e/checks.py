@@ -33,7 +33,7 @@ class LogBytes:
 
     @property
     def end(self) -> int:
-        """Return where it ends."""
+        """Return the offset where it ends."""
         return self.start + len(self.data)
 
     def part(self, start: int, end: int) -> bytes:
@@ -74,7 +74,7 @@ def compare(slave: LogBytes, master: LogBytes) -> int:
 
 
 def places_of(log: LogBytes) -> dict[int, set[Place]]:
-    """Return where each message of the topic lies, by number. Fails on what nobody sent, and on changed bytes."""
+    """Return where each message of the topic lies, by number. Fails on unknown messages and changed bytes."""
     found: dict[int, set[Place]] = {}
     at, data = 0, log.data
     while at < len(data):
@@ -93,7 +93,7 @@ def places_of(log: LogBytes) -> dict[int, set[Place]]:
 
 
 def missing(sent: Iterable[Sent], found: Mapping[int, set[Place]]) -> list[Sent]:
-    """Return what was answered with SEND_OK and is not at the place that it was told."""
+    """Return the messages that were answered with SEND_OK and are not at their confirmed places."""
     return [
         each
         for each in sent

@@ -1,4 +1,4 @@
-"""Sends that remember what they were told: through a producer, or straight at one broker from inside its host.
+"""Sends that remember their answers: through a producer, or straight to one broker from inside its host.
 
 Lives here: ``Sent``, ``ProducerLoad``; ``python -m tests.e2e.load ADDRESS FIRST FILE``, the insider's process.
 
@@ -48,7 +48,7 @@ STATUSES: Final = {
 
 @dataclass(slots=True, frozen=True)
 class Sent:
-    """One message that was answered with a place. Times are the machine's monotonic clock, the same in all hosts."""
+    """One message with a confirmed place. Times are the machine's monotonic clock, the same in all hosts."""
 
     number: int
     address: str
@@ -93,19 +93,19 @@ class ProducerLoad:
             await self._producer.stop()
 
     def start(self) -> None:
-        """Send from now on."""
+        """Start sending."""
         assert not self._tasks
         self._stops = False
         self._tasks = [asyncio.get_running_loop().create_task(self._send()) for _ in range(TASKS)]
 
     async def stop(self) -> None:
-        """Send nothing new, and return when all that was sent is answered or given up."""
+        """Stop sending, and return when every send is answered or given up."""
         self._stops = True
         tasks, self._tasks = self._tasks, []
         await asyncio.gather(*tasks)
 
     async def confirmed(self, count: int) -> None:
-        """Return when ``count`` more messages are SEND_OK."""
+        """Return once ``count`` more messages have SEND_OK."""
         begin = len(self.sent)
         async with asyncio.timeout(60):
             while sum(each.status == SEND_OK for each in self.sent[begin:]) < count:  # noqa: ASYNC110
@@ -143,7 +143,7 @@ class ProducerLoad:
 
 
 class Insider:
-    """Sends from a host to the broker on it, in a process of its own, until ``stop``."""
+    """Sends from a host to the broker on it, in its own process, until ``stop``."""
 
     def __init__(self, prefix: list[str], address: str, first_number: int, path: Path) -> None:
         self._command = [*prefix, sys.executable, "-m", "tests.e2e.load", address, str(first_number), str(path)]
@@ -151,13 +151,13 @@ class Insider:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        """Start it; return when it sends."""
+        """Start the process; return once it sends."""
         self._process = await asyncio.create_subprocess_exec(*self._command, stdout=asyncio.subprocess.PIPE)
         assert self._process.stdout is not None
         assert await self._process.stdout.readline() == b"sending\n"
 
     async def stop(self) -> list[Sent]:
-        """End it; return what it was told."""
+        """End the process; return its confirmed sends."""
         process, self._process = self._process, None
         if process is None:
             return []

@@ -23,7 +23,7 @@ INTERFACE: Final = "eth0"
 
 
 def why_not() -> str:
-    """Return why namespaces cannot be made here, or an empty string."""
+    """Return why namespaces cannot be made here, or an empty string if they can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     if shutil.which("ip") is None:
@@ -44,7 +44,7 @@ def why_not() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One machine: ``prefix`` goes before a command that shall run on it."""
+    """One machine: ``prefix`` goes before a command that runs on it."""
 
     name: str
     address: str
@@ -54,7 +54,7 @@ class Host:
 
     @property
     def prefix(self) -> list[str]:
-        """Return what runs a command here; the process keeps its id."""
+        """Return the words that run a command on this host; the process keeps its id."""
         return ["ip", "netns", "exec", self.namespace] if self.namespace else []
 
 
@@ -89,16 +89,16 @@ class Network:
         self._remove()
 
     def cut(self, source: str, target: str) -> None:
-        """Lose every packet from ``source`` to ``target``; the other direction works on."""
+        """Drop every packet from ``source`` to ``target``; the other direction still works."""
         self._lead(self.hosts[source], self.hosts[target], NOWHERE)
 
     def cut_both(self, one: str, other: str) -> None:
-        """Lose every packet between two hosts."""
+        """Drop every packet between two hosts."""
         self.cut(one, other)
         self.cut(other, one)
 
     def isolate(self, name: str) -> None:
-        """Lose every packet from and to a host."""
+        """Drop every packet from and to a host."""
         for other in self.hosts:
             if other != name:
                 self.cut_both(name, other)
@@ -132,7 +132,7 @@ class Network:
     def _remove(self) -> None:
         for at, host in enumerate(self._others(), 1):
             with contextlib.suppress(subprocess.CalledProcessError):
-                _ip("link", "del", f"{self._bridge}p{at}")  # the system forgets the links of a namespace only later
+                _ip("link", "del", f"{self._bridge}p{at}")  # the kernel removes the links of a namespace later
             with contextlib.suppress(subprocess.CalledProcessError):
                 _ip("netns", "del", host.namespace)
         with contextlib.suppress(subprocess.CalledProcessError):

@@ -51,7 +51,7 @@ SETTINGS: Final[Mapping[str, object]] = {
 
 
 def free_ports(count: int) -> int:
-    """Return the first of ``count`` free ports of the loopback address that lie side by side."""
+    """Return the first of ``count`` adjacent free ports of the loopback address."""
     for first in range(23_000 + os.getpid() % 500 * 20, 60_000, count):
         with contextlib.ExitStack() as stack:
             try:
@@ -82,7 +82,7 @@ class Node:
 
     @property
     def address(self) -> str:
-        """Return where clients reach it."""
+        """Return the address for clients."""
         return f"{self.ip}:{self.port}"
 
     @property
@@ -92,11 +92,11 @@ class Node:
 
     @property
     def lives(self) -> bool:
-        """Whether it runs, frozen or not."""
+        """Return whether it runs, frozen or not."""
         return self.process is not None
 
     async def start(self) -> None:
-        """Start it on what its directory holds, and return when it serves."""
+        """Start it on its directory, and return when it serves."""
         assert self.process is None
         self.directory.mkdir(parents=True, exist_ok=True)
         values = {
@@ -114,7 +114,7 @@ class Node:
         self.is_frozen = False
 
     async def kill(self) -> None:
-        """``kill -9``; nothing happens if it does not run."""
+        """``kill -9``; does nothing if it does not run."""
         process, self.process = self.process, None
         if process is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -122,20 +122,20 @@ class Node:
             await process.wait()
 
     def freeze(self) -> None:
-        """Stop it where it is, and return when it stands still; its connections stay open."""
+        """Stop the process (SIGSTOP), and return when it stands still; its connections stay open."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT | os.WEXITED)
         self.is_frozen = True
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Let the process run again."""
         if self.process is not None and self.is_frozen:
             self.process.send_signal(signal.SIGCONT)
         self.is_frozen = False
 
     def wipe(self) -> None:
-        """Throw its disk away."""
+        """Delete its disk."""
         assert self.process is None
         shutil.rmtree(self.store, ignore_errors=True)
 
@@ -152,7 +152,7 @@ class Node:
 
 
 async def start_daemon(prefix: Sequence[str], arguments: Sequence[str], errors: Path) -> asyncio.subprocess.Process:
-    """Start ``pocketmq`` with these words and return when it says that it serves."""
+    """Start ``pocketmq`` with these words and return when it reports that it serves."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("POCKETMQ_")}
     environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     with errors.open("ab") as stderr:
@@ -224,14 +224,14 @@ class Group:
             await self._name_server.wait()
 
     async def status(self, node: Node) -> HaStatusBody | None:
-        """Return what a node says of itself; None when it does not answer."""
+        """Return a node's own status; None when it does not answer."""
         try:
             return await self.ha.status(node.address)
         except (PocketMQError, TimeoutError):
             return None
 
     async def wait_for(self, node: Node, is_there: Callable[[HaStatusBody], bool], what: str) -> HaStatusBody:
-        """Ask a node until ``is_there(status)``."""
+        """Poll a node until ``is_there(status)``."""
         last: HaStatusBody | None = None
         try:
             async with asyncio.timeout(WAIT_S_MAX):
@@ -244,7 +244,7 @@ class Group:
             raise AssertionError(f"{node.name} at {node.address}: {what} did not happen; last: {last}") from None
 
     async def command(self, *words: str) -> dict[str, Any]:
-        """Run ``pocketmq ha WORDS``; return its JSON, if any. Raises ``CommandError`` with what it said."""
+        """Run ``pocketmq ha WORDS``; return its JSON, if any. Raises ``CommandError`` with the command's output."""
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "pocketmq.cli.main", "ha", *words, "--namesrv", self.namesrv),

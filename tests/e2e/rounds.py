@@ -35,7 +35,7 @@ PROMOTE_S_MAX: Final = 30.0
 
 @dataclass(slots=True)
 class Tally:
-    """What was done and seen, over all rounds."""
+    """The faults and results of all rounds."""
 
     rounds: int = 0
     faults: Counter[str] = field(default_factory=Counter)
@@ -76,7 +76,7 @@ class Life:
         self._insiders = 0
         self._told: list[Sent] = []  # by insiders
 
-    # ---- who is there
+    # ---- which nodes run
 
     @property
     def nodes(self) -> list[Node]:
@@ -104,7 +104,7 @@ class Life:
         await self.in_sync()
 
     async def round(self, fault: str) -> None:
-        """One fault and all checks."""
+        """Run one fault and all checks."""
         self.load.start()
         await self.load.confirmed(BEFORE)
         await asyncio.sleep(self.rng.uniform(0, 0.3))
@@ -119,7 +119,7 @@ class Life:
     # ---- repair
 
     async def in_sync(self) -> None:
-        """Return when every node runs, and the master counts them all."""
+        """Return when every node runs, and the master counts all of them in sync."""
         wanted = len(self.nodes)
         await self.group.wait_for(
             self.master,
@@ -128,7 +128,7 @@ class Life:
         )
 
     async def promote(self, *words: str) -> None:
-        """Promote as an operator does, again while that is refused for a passing reason."""
+        """Promote as an operator does; repeat it while it is refused for a temporary reason."""
         begun_ns = time.monotonic_ns()
         until_s = time.monotonic() + PROMOTE_S_MAX
         while True:
@@ -144,7 +144,7 @@ class Life:
         self.tally.promotions += 1
 
     async def demote(self, node: Node) -> None:
-        """Let a node that was replaced follow, once it knows that it was."""
+        """Make a replaced node a slave, once it knows that it was replaced."""
         await self.group.wait_for(node, lambda status: status.is_fenced, "the fence")
         await self.group.command("demote", BROKER_NAME, "--at", node.address)
 
@@ -161,10 +161,10 @@ class Life:
         await node.start()
 
     def cut(self, source: Node, target: Node) -> None:
-        """Lose what ``source`` sends to ``target``."""
+        """Drop the bytes from ``source`` to ``target``."""
         if self.network is not None:
             self.network.cut(source.name, target.name)
-        else:  # a slave connects to its master: up is what the slave says
+        else:  # a slave connects to its master: "up" is the slave's side
             proxy = self.proxies[self.master.name]
             (proxy.down if source is self.master else proxy.up).cut()
 
@@ -178,12 +178,12 @@ class Life:
             proxy.heal()
 
     async def some_time(self, low_s: float = 0.2, high_s: float = 2.5) -> None:
-        """Let a fault last: shorter and longer than ``slave_timeout`` and the housekeeping."""
+        """Let a fault last, both shorter and longer than ``slave_timeout`` and the housekeeping."""
         await asyncio.sleep(self.rng.uniform(low_s, high_s))
 
     @contextlib.asynccontextmanager
     async def insider(self, node: Node) -> AsyncIterator[None]:
-        """Send to ``node`` from its own host, where no other broker is heard of."""
+        """Send to ``node`` from its own host, where no other broker is known."""
         self._insiders += 1
         path = self._directory / f"insider-{self._insiders}.jsonl"
         insider = Insider(list(node.prefix), node.address, INSIDERS_FROM + self._insiders * INSIDER_RANGE, path)
@@ -196,7 +196,7 @@ class Life:
     # ---- checks
 
     async def check(self) -> None:
-        """Compare all logs and look for everything that was answered with SEND_OK. The load has stopped."""
+        """Compare all logs and search them for every send answered with SEND_OK. The load has stopped."""
         end = await self._quiet_end()
         log = read_log(self.master.store, end)
         for slave in self.slaves:
@@ -217,7 +217,7 @@ class Life:
             await asyncio.sleep(0.1)
 
     def check_log(self, log: LogBytes) -> None:
-        """Look for every SEND_OK so far in one log, and for two masters at once."""
+        """Search one log for every SEND_OK so far, and for two masters at once."""
         sent = [*self.load.sent, *self._told]
         lost = missing(sent, places_of(log))
         self.tally.lost += len(lost)
@@ -226,7 +226,7 @@ class Life:
         assert not split, f"two masters at once: {split[:5]}; reigns {self.reigns}"
 
     def close(self) -> None:
-        """Add what was sent to the tally."""
+        """Add the sends to the tally."""
         for each in (*self.load.sent, *self._told):
             self.tally.statuses[each.status] += 1
             self.tally.confirmed += each.status == SEND_OK
@@ -234,25 +234,25 @@ class Life:
         self.tally.failed += self.load.failed
 
 
-# ---- faults; each ends with every node running and on its way to be in sync
+# ---- faults; each ends with every node running and catching up
 
 
 async def cut_to_slave(life: Life) -> None:
-    """A slave hears nothing of its master."""
+    """A slave receives nothing from its master."""
     life.cut(life.master, life.one_slave())
     await life.some_time()
     life.heal()
 
 
 async def cut_to_master(life: Life) -> None:
-    """The master hears nothing of a slave, which goes on storing."""
+    """The master receives nothing from a slave, which goes on storing."""
     life.cut(life.one_slave(), life.master)
     await life.some_time()
     life.heal()
 
 
 async def cut_both(life: Life) -> None:
-    """Nothing in either direction."""
+    """No bytes pass in either direction."""
     slave = life.one_slave()
     life.cut(life.master, slave)
     life.cut(slave, life.master)
@@ -269,14 +269,14 @@ async def freeze_slave(life: Life) -> None:
 
 
 async def freeze_master(life: Life) -> None:
-    """The master stands still for a while, and goes on as master."""
+    """The master stands still for a while, and continues as master."""
     life.master.freeze()
     await life.some_time()
     life.master.thaw()
 
 
 async def freeze_master_promote(life: Life) -> None:
-    """The master stands still, a slave is promoted, the old master wakes up in the middle of its sends."""
+    """The master stands still, a slave is promoted, the old master wakes up during its sends."""
     old = life.master
     old.freeze()
     await life.promote()
@@ -288,7 +288,7 @@ async def freeze_master_promote(life: Life) -> None:
 
 
 async def kill_slave(life: Life) -> None:
-    """A slave dies and comes back."""
+    """A slave is killed and restarted."""
     slave = life.one_slave()
     await slave.kill()
     await life.some_time(0, 1)
@@ -296,14 +296,14 @@ async def kill_slave(life: Life) -> None:
 
 
 async def kill_master(life: Life) -> None:
-    """The master dies and comes back as master."""
+    """The master is killed and restarts as master."""
     await life.master.kill()
     await life.some_time(0, 1)
     await life.master.start()
 
 
 async def kill_master_promote(life: Life) -> None:
-    """The master dies, a slave is promoted, the old one comes back with a client that knows only it."""
+    """The master is killed, a slave is promoted, the old master restarts with a client that knows only it."""
     old = life.master
     await old.kill()
     await life.promote()
@@ -314,7 +314,7 @@ async def kill_master_promote(life: Life) -> None:
 
 
 async def kill_all(life: Life) -> None:
-    """All die at once; before they come back, both disks are looked at."""
+    """All are killed at once; before they restart, both disks are checked."""
     await asyncio.gather(*(node.kill() for node in life.nodes))
     logs = {}
     for node in life.nodes:
@@ -322,7 +322,7 @@ async def kill_all(life: Life) -> None:
     for slave in life.slaves:
         life.tally.bytes_compared += compare(logs[slave.name], logs[life.master.name])
     if len(life.nodes) == 2:  # with more, each message is on any two of them
-        await asyncio.sleep(0.2)  # answers that were under way
+        await asyncio.sleep(0.2)  # for answers under way
         for log in logs.values():
             life.check_log(log)
     await life.master.start()
@@ -330,7 +330,7 @@ async def kill_all(life: Life) -> None:
 
 
 async def throw_slave(life: Life) -> None:
-    """A slave's disk is thrown away; it comes back empty."""
+    """A slave's disk is deleted; it returns empty."""
     slave = life.one_slave()
     await slave.kill()
     await life.some_time(0, 0.5)
@@ -338,7 +338,7 @@ async def throw_slave(life: Life) -> None:
 
 
 async def throw_master(life: Life) -> None:
-    """The master's disk is thrown away; a slave is promoted and has everything; the old one comes back empty."""
+    """The master's disk is deleted; a promoted slave has everything; the old master returns empty."""
     old = life.master
     await old.kill()
     old.wipe()
@@ -347,12 +347,12 @@ async def throw_master(life: Life) -> None:
 
 
 async def planned_switch(life: Life) -> None:
-    """Master and slave change places under load."""
+    """Master and slave swap roles under load."""
     await life.promote()
 
 
 async def isolate_master_promote(life: Life) -> None:
-    """The master is cut off from everybody but a client on its own host; a slave is promoted meanwhile."""
+    """The master is cut off from all but a client on its own host; a slave is promoted meanwhile."""
     assert life.network is not None
     old = life.master
     async with life.insider(old):
@@ -366,7 +366,7 @@ async def isolate_master_promote(life: Life) -> None:
 
 
 async def isolate_slave(life: Life) -> None:
-    """A slave is cut off from everybody."""
+    """A slave is cut off from all others."""
     assert life.network is not None
     life.network.isolate(life.one_slave().name)
     await life.some_time()
@@ -374,7 +374,7 @@ async def isolate_slave(life: Life) -> None:
 
 
 async def damage(life: Life) -> None:
-    """Bytes of the HA connection are doubled, swapped, changed and late, in both directions."""
+    """Bytes of the HA connection are doubled, swapped, changed and delayed, in both directions."""
     proxy = life.proxies[life.master.name]
     for direction in (proxy.up, proxy.down):
         direction.delay_ms = life.rng.choice((0.0, 1.0, 5.0))
@@ -411,13 +411,13 @@ ONLY_PROXY: Final = frozenset({"damage"})
 
 
 def faults_of(*, network: bool) -> list[str]:
-    """Return which faults there are with hosts of their own, or with proxies."""
+    """Return the faults that work with separate hosts, or with proxies."""
     return sorted(FAULTS.keys() - (ONLY_PROXY if network else ONLY_NETWORK))
 
 
 @contextlib.asynccontextmanager
 async def a_life(seed: int, directory: Path, tally: Tally, *, network: bool, copies: int = 2) -> AsyncIterator[Life]:
-    """Start a group in an empty directory. A life that fails leaves the directory and says where."""
+    """Start a group in an empty directory. A life that fails keeps the directory and prints its path."""
     rng = random.Random(seed)
     settings = {
         "store.total_replicas": copies,
@@ -443,7 +443,7 @@ async def a_life(seed: int, directory: Path, tally: Tally, *, network: bool, cop
                     proxy = await stack.enter_async_context(TcpProxy(f"127.0.0.1:{ha_port}", seed + at))
                     life.proxies[name] = proxy
                     group.add(name, ip, port + 1 + 2 * at, ha_port, (), **settings)
-                for at, node in enumerate(life.nodes):  # of a pair: each one's master is the other
+                for at, node in enumerate(life.nodes):  # in a pair, each one's master is the other
                     node.settings["store.ha_master_address"] = life.proxies[names[1 - at]].address
             await stack.enter_async_context(group)
             life.load = await stack.enter_async_context(ProducerLoad(group.namesrv, life.rng))

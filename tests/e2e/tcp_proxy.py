@@ -3,7 +3,7 @@
 Lives here: ``TcpProxy`` and the ``Direction`` whose faults a test sets.
 
 Bytes of a TCP connection never double, swap or change by themselves; a middlebox, a bad memory or a faulty driver does
-it. What reads them must notice.
+it. The reader must notice.
 """
 
 import asyncio
@@ -33,16 +33,16 @@ class Direction:
         self._open.set()
 
     def cut(self) -> None:
-        """Forward nothing; what comes waits in the sender's and our buffers."""
+        """Forward nothing; incoming bytes wait in the sender's and our buffers."""
         self._open.clear()
 
     def heal(self) -> None:
-        """Forward again, and do no harm."""
+        """Forward again, without damage."""
         self.double_share = self.swap_share = self.damage_share = self.delay_ms = 0.0
         self._open.set()
 
     async def pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, random: Random) -> None:
-        """Forward until the sender ends, and end then too."""
+        """Forward until the sender ends the stream, then end it, too."""
         held = b""
         while data := await reader.read(CHUNK_BYTES):
             await self._open.wait()
@@ -84,7 +84,7 @@ class TcpProxy:
 
     @property
     def address(self) -> str:
-        """Return where it listens."""
+        """Return the listening address."""
         assert self._server is not None
         return f"{self._host}:{self._server.sockets[0].getsockname()[1]}"
 

@@ -1,4 +1,4 @@
-"""The tests' own links do what they say, or every test on them would prove nothing."""
+"""The tests' own links do what they promise; otherwise no test on them would prove anything."""
 
 import asyncio
 import subprocess
@@ -38,7 +38,7 @@ except TimeoutError:
 @pytest.mark.slow
 @pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "-")
 def test_a_cut_link_loses_packets_in_one_direction() -> None:
-    """A one-way cut lets the question through and loses the answer, a cut the other way loses the question."""
+    """A one-way cut passes the request and loses the answer; a cut the other way loses the request."""
     with Network("one", "two") as network:
         target = network["two"].address
         server = subprocess.Popen(
@@ -81,7 +81,7 @@ async def _echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def test_the_proxy_delays_cuts_and_harms_only_on_request() -> None:
-    """Untouched bytes come back as they were; a cut holds them back; each harm changes them and is counted."""
+    """Bytes pass unchanged; a cut holds them back; each kind of damage changes them and is counted."""
     server = await asyncio.start_server(_echo, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     async with TcpProxy(f"127.0.0.1:{port}", seed=1) as proxy:

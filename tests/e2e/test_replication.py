@@ -36,7 +36,7 @@ async def live(
 @pytest.mark.slow
 @pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "-")
 async def test_partitions_between_hosts_lose_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The master is cut off and replaced while its own host still sends to it; then a disk is thrown away."""
+    """The master is cut off and replaced while its own host still sends to it; then a disk is deleted."""
     seed = base_seed()
     other = random.Random(seed).choice(["cut_to_slave", "cut_to_master", "cut_both", "freeze_slave"])
     faults = ["isolate_master_promote", other, "throw_master"]
@@ -60,10 +60,10 @@ async def test_a_link_that_harms_bytes_harms_no_log(tmp_path: Path, capsys: pyte
 @pytest.mark.soak
 @pytest.mark.slow
 async def test_sends_time_out_at_their_own_deadline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The slave stands still, 10,000 sends wait for it, each for its own time; prints how late they are told."""
+    """The slave stands still; 10,000 sends wait for it, each with its own time; prints how late the answers come."""
     count, timeout_ms = 10_000, 5000
     settings: dict[str, Any] = {
-        "broker.send_drain_max": 1,  # a waiter for each send
+        "broker.send_drain_max": 1,  # one waiter per send
         "broker.broker_fast_failure_enable": "false",
         "store.slave_timeout": timeout_ms,
         "store.ha_housekeeping_interval": 60_000,
@@ -113,7 +113,7 @@ def sent(number: int, address: str, sent_ns: int, answered_ns: int, status: str 
 
 
 def test_the_checks_find_what_they_look_for() -> None:
-    """A lost message, one at another place, a log that differs, two masters at once."""
+    """They find a lost message, one at another place, a log that differs, two masters at once."""
     told = [sent(1, "a:1", 10, 20), sent(2, "a:1", 10, 20), sent(3, "a:1", 10, 20, "SLAVE_NOT_AVAILABLE")]
     assert missing(told, {1: {(0, 1, 100)}, 2: {(0, 2, 200)}}) == []
     assert missing(told, {1: {(0, 1, 100)}, 2: {(0, 2, 300)}}) == [told[1]]
@@ -133,7 +133,7 @@ def test_the_checks_find_what_they_look_for() -> None:
 
 
 async def test_a_round_notices_a_lost_message(tmp_path: Path) -> None:
-    """A receipt that no log has fails the round, and is counted."""
+    """A receipt without a message fails the round, and is counted."""
     life = Life(1, tmp_path, Group(tmp_path, "127.0.0.1", 1), None, Tally())
     life.load = type("Load", (), {"sent": [sent(1, "a:1", 1, 2)]})()
     life.reigns.append(Reign("a:1", 0))
@@ -143,5 +143,5 @@ async def test_a_round_notices_a_lost_message(tmp_path: Path) -> None:
 
 
 def test_every_fault_is_reached() -> None:
-    """Each belongs to hosts, to proxies, or to both."""
+    """Each fault works with hosts, with proxies, or with both."""
     assert set(faults_of(network=True)) | set(faults_of(network=False)) == FAULTS.keys()

@@ -1,4 +1,4 @@
-"""A master and two slaves as real processes: who may be promoted when, and what is there afterwards."""
+"""A master and two slaves as real processes: which may be promoted when, and which messages are there afterwards."""
 
 import random
 import time
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 @asynccontextmanager
 async def three(directory: Path, in_sync_replicas: int, *, total_replicas: int = 3) -> AsyncIterator[Life]:
-    """Start as many nodes as there are copies, without a load yet."""
+    """Start as many nodes as there are copies, without load."""
     port = free_ports(10)
     group = Group(directory, "127.0.0.1", port)
     settings = {"store.total_replicas": total_replicas, "store.in_sync_replicas": in_sync_replicas}
@@ -66,7 +66,7 @@ async def test_the_master_of_three_dies_and_one_slave_is_away(tmp_path: Path, in
 
 @pytest.mark.scenario
 async def test_a_slave_that_was_replaced_is_not_promoted(tmp_path: Path) -> None:
-    """Its replacement has confirmed what it lacks: the name server knows, and the refusal says so. With the replacement
+    """Its replacement has confirmed what it lacks: the name server knows; the refusal names it. With the replacement
     there nothing is lost.
     """
     async with three(tmp_path, 2, total_replicas=2) as life:
@@ -78,7 +78,7 @@ async def test_a_slave_that_was_replaced_is_not_promoted(tmp_path: Path) -> None
         new = life.group.add("n2", "127.0.0.1", port, port + 1, (), **replaced.settings)
         new.broker_id = 2
         await new.start()
-        await life.load.confirmed(50)  # by the new one
+        await life.load.confirmed(50)  # written by the new master
         await master.kill()
         await new.kill()
         await life.load.stop()
@@ -89,7 +89,7 @@ async def test_a_slave_that_was_replaced_is_not_promoted(tmp_path: Path) -> None
         await life.promote()
         assert life.master is new
         del life.group.nodes["n0"]
-        await life.in_sync()  # the one that was replaced has a place again
+        await life.in_sync()  # the replaced slave has a place again
         await life.check()
         assert life.tally.lost == 0
         life.group.nodes["n0"] = master

@@ -1,4 +1,4 @@
-"""Epochs at the name server: which claim holds, what survives a restart, and which brokers learn of it."""
+"""Epochs at the name server: which claim holds, which data survives a restart, and which brokers learn of it."""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ ONE = EpochRecord(1, "aa.1", "10.0.0.1:10911", "SYNC_MASTER")
 
 
 def claim(table: EpochTable, epoch: int, owner: str, *, force: bool = False, last_epoch: int = 1) -> bool:
-    """Claim and take over what holds."""
+    """Make the claim, and commit it if it holds."""
     record = EpochRecord(epoch, owner, f"{owner}:1", "SYNC_MASTER")
     granted = table.judge("broker-a", record, force=force, last_epoch=last_epoch)
     if granted:
@@ -36,7 +36,7 @@ def claim(table: EpochTable, epoch: int, owner: str, *, force: bool = False, las
 
 
 def test_a_node_counts_on_and_another_one_needs_a_promotion() -> None:
-    """Old numbers, other nodes and empty disks under an old name are refused."""
+    """Old numbers, other nodes and empty disks under a known name are refused."""
     table = EpochTable(10)
     assert claim(table, 1, "aa.1")
     assert claim(table, 1, "aa.1")  # twice the same
@@ -67,7 +67,7 @@ def test_a_slave_that_was_replaced_cannot_claim() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 3 * PROMOTION_STEP), st.sampled_from(["a.1", "a.2", "b.1"])), max_size=20))
 def test_the_known_epoch_never_falls(claims: list[tuple[int, str]]) -> None:
-    """Whatever is claimed, in any order."""
+    """The known epoch never falls, whatever the claims and their order."""
     table = EpochTable(10)
     highest = 0
     for epoch, owner in claims:
@@ -90,13 +90,13 @@ def test_the_known_epoch_never_falls(claims: list[tuple[int, str]]) -> None:
     ],
 )
 def test_nonsense_is_refused(record: EpochRecord) -> None:
-    """Numbers, lengths and roles are checked."""
+    """Numbers, lengths and roles are validated."""
     with pytest.raises(EpochClaimIllegal):
         EpochTable(10).judge("broker-a", record)
 
 
 def test_the_table_is_bounded() -> None:
-    """One more name than allowed is refused; the known ones go on."""
+    """One name more than allowed is refused; the known names still work."""
     table = EpochTable(1)
     table.records = table.with_claim("broker-a", ONE)
     with pytest.raises(EpochTableFull):
@@ -113,7 +113,7 @@ def test_the_table_is_bounded() -> None:
     )
 )
 def test_there_is_always_room_for_the_next_promotion(claims: list[tuple[int, str, bool, int]]) -> None:
-    """Whatever was claimed, by whomever: an operator can force the next one."""
+    """An operator can force the next promotion, whatever was claimed before and by which node."""
     table = EpochTable(10)
     for epoch, owner, force, last_epoch in claims:
         try:
@@ -125,7 +125,7 @@ def test_there_is_always_room_for_the_next_promotion(claims: list[tuple[int, str
 
 
 def test_a_forced_claim_is_at_most_two_promotions_ahead() -> None:
-    """Of what is known; where nothing is known, as after the loss of the directory, any sensible number holds."""
+    """The limit counts from the known epoch; if none is known, as in a new directory, any sensible number holds."""
     table = EpochTable(10)
     assert claim(table, 7 * PROMOTION_STEP + 3, "aa.1", force=True)
     with pytest.raises(EpochClaimIllegal, match="7000003 is known here"):
@@ -140,7 +140,7 @@ def test_a_forced_claim_is_at_most_two_promotions_ahead() -> None:
 
 
 def test_invented_names_keep_no_pair_out() -> None:
-    """They have a tenth of the table, the oldest goes first; what a pair has registered stays."""
+    """Names without a registration may fill a tenth of the table, then the oldest goes; registered pairs stay."""
     table = EpochTable(50)
     table.records = table.with_claim("broker-a", ONE)
     stranger = msgspec.structs.replace(ONE, registered=False)
@@ -159,7 +159,7 @@ def test_invented_names_keep_no_pair_out() -> None:
 
 
 def test_a_claim_that_cannot_be_written_does_not_hold(tmp_path: Path) -> None:
-    """Nothing is granted that a restart would forget, and the table stays as it was."""
+    """The server grants nothing that a restart would forget, and the table stays as it was."""
     (tmp_path / "dir").write_text("a file is in the way")
     store = EpochStore(10, str(tmp_path / "dir"), NullLog())
     answers: list[tuple[bool, PocketMQError | None]] = []
@@ -171,7 +171,7 @@ def test_a_claim_that_cannot_be_written_does_not_hold(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_stops_the_start(tmp_path: Path) -> None:
-    """Forgetting epochs silently could let an old master lead again."""
+    """If it silently forgot epochs, an old master could lead again."""
     (tmp_path / "epochs.json").write_bytes(b'{"broker-a": {"epoch": "x"')
     with pytest.raises(EpochsUnreadable, match=r"epochs\.json"):
         EpochStore(10, str(tmp_path), NullLog()).load()
@@ -208,12 +208,12 @@ class World:
 
 
 async def test_an_old_master_leaves_the_route_and_does_not_come_back(tmp_path: Path) -> None:
-    """With the claim of the new one it is gone; its registration is refused; a slave of the name may register."""
+    """The new master's claim removes it and its registration is refused; a slave of the name may register."""
     async with World(tmp_path) as world:
         assert (await world.epoch()).epoch == 0
         assert (await world.epoch(1, "aa.1", "10.0.0.1:1")).granted
         assert (await world.register("10.0.0.1:1", 0, 1, "aa.1")).code == ResponseCode.SUCCESS
-        async with World(tmp_path / "other") as other:  # another connection: the old master's one is closed
+        async with World(tmp_path / "other") as other:  # another connection, because the old master's is closed
             pool = other.pool
             channel = await pool.get(world.app.address)
             header = HaEpochRequestHeader("broker-a", PROMOTION_STEP, "bb.1", "10.0.0.2:1", "SYNC_MASTER", last_epoch=1)
@@ -234,7 +234,7 @@ async def test_an_old_master_leaves_the_route_and_does_not_come_back(tmp_path: P
 
 
 async def test_epochs_survive_a_restart(tmp_path: Path) -> None:
-    """The next name server on the directory refuses the old master as well."""
+    """A new name server on the same directory refuses the old master as well."""
     async with World(tmp_path) as world:
         assert (await world.epoch(PROMOTION_STEP, "bb.1", "10.0.0.2:1")).granted
     content = msgspec.json.decode((tmp_path / "epochs.json").read_bytes())
@@ -251,14 +251,14 @@ async def test_epochs_survive_a_restart(tmp_path: Path) -> None:
 
 
 async def test_a_plain_broker_needs_no_epoch(tmp_path: Path) -> None:
-    """A name without a record registers as it always did."""
+    """A name without a record registers as before."""
     async with World(tmp_path) as world:
         assert (await world.register("10.0.0.1:1", 0)).code == ResponseCode.SUCCESS
         assert (await world.epoch()).epoch == 0
 
 
 async def of_stranger(world: World, epoch: int, *, force: bool = True, address: str = "10.9.9.9:1") -> Any:
-    """Claim broker-a over a connection of somebody else."""
+    """Claim broker-a over a foreign connection."""
     pool = ChannelPool(clock=SystemClock(), log=NullLog())
     try:
         header = HaEpochRequestHeader("broker-a", epoch, "ee.1", address, "SYNC_MASTER", force, last_epoch=epoch)
@@ -275,7 +275,7 @@ def masters(world: World) -> list[str]:
 
 @pytest.mark.parametrize("force", [True, False])
 async def test_an_absurd_claim_takes_no_pair_out(tmp_path: Path, force: bool) -> None:
-    """It is refused with the reason; the master registers as before, and nothing was written."""
+    """It is refused with a reason; the master registers as before, and nothing was written."""
     async with World(tmp_path) as world:
         assert (await world.epoch(1, "aa.1", "10.0.0.1:1")).granted
         assert (await world.register("10.0.0.1:1", 0, 1, "aa.1")).code == ResponseCode.SUCCESS
@@ -290,7 +290,7 @@ async def test_an_absurd_claim_takes_no_pair_out(tmp_path: Path, force: bool) ->
 
 
 async def test_a_strangers_claim_does_not_bind_a_broker_without_replicas(tmp_path: Path) -> None:
-    """Under its own address neither. Its own claim holds, when a slave follows it, and one for a slave of the name."""
+    """Under the master's own address it is refused as well. The broker's own claim holds once a slave follows it."""
     async with World(tmp_path) as world:
         assert (await world.register("10.0.0.1:1", 0)).code == ResponseCode.SUCCESS
         for address in ("10.9.9.9:1", "10.0.0.1:1"):
@@ -308,7 +308,7 @@ async def test_a_strangers_claim_does_not_bind_a_broker_without_replicas(tmp_pat
 
 
 async def test_a_claim_made_while_a_plain_broker_was_away_does_not_keep_it_out(tmp_path: Path) -> None:
-    """No broker has registered with it, so it goes, from the file as well."""
+    """No broker has registered with the claim, so it is removed, from the file as well."""
     async with World(tmp_path) as world:
         assert (await of_stranger(world, PROMOTION_STEP)).header.granted
         assert (await world.register("10.0.0.1:1", 0)).code == ResponseCode.SUCCESS
@@ -322,12 +322,12 @@ async def test_a_claim_made_while_a_plain_broker_was_away_does_not_keep_it_out(t
 
 
 async def test_what_a_pair_has_registered_binds_everybody(tmp_path: Path) -> None:
-    """Also after a restart of the name server, while the pair is down: an empty disk under the name is refused."""
+    """So it is after a restart of the name server while the pair is down: an empty disk under the name is refused."""
     async with World(tmp_path) as world:
         assert (await world.epoch(1, "aa.1", "10.0.0.1:1")).granted
         assert world.app.epochs.table.records["broker-a"].registered is False
         assert (await world.register("10.0.0.1:1", 0, 1, "aa.1")).header.epoch == 1
-        assert (await world.epoch(1, "aa.1", "10.0.0.1:1")).granted  # behind the note in the queue
+        assert (await world.epoch(1, "aa.1", "10.0.0.1:1")).granted  # behind the record in the queue
         assert world.app.epochs.table.records["broker-a"].registered is True
     async with World(tmp_path) as world:
         refused = await world.register("10.0.0.3:1", 0)
@@ -335,7 +335,7 @@ async def test_what_a_pair_has_registered_binds_everybody(tmp_path: Path) -> Non
 
 
 def test_a_file_of_an_older_version_has_only_records_that_stay(tmp_path: Path) -> None:
-    """It is unknown by then which of them were registered."""
+    """The old file does not say which records were registered, so all of them stay."""
     old = b'{"broker-a":{"epoch":7,"owner":"aa.1","address":"10.0.0.1:1","role":"SYNC_MASTER"}}'
     (tmp_path / "epochs.json").write_bytes(old)
     store = EpochStore(10, str(tmp_path), NullLog())

@@ -1,4 +1,4 @@
-"""Settings by namespace: kept, bounded, forgotten."""
+"""Settings by namespace: stored, bounded, deleted."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def test_values_are_kept_replaced_and_deleted() -> None:
 
 
 def test_entries_and_bytes_are_bounded() -> None:
-    """Over a bound nothing changes; replacing within it works."""
+    """A change over a limit is refused; a replacement within it works."""
     table = KVTable(1, 10)
     table.put("n", "k", "1234")
     with pytest.raises(KVTableFull):

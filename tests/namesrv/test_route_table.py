@@ -1,4 +1,4 @@
-"""The route table keeps RocketMQ's rules, and leaves nothing behind."""
+"""The route table keeps RocketMQ's rules and frees every entry."""
 
 from typing import Any
 
@@ -55,7 +55,7 @@ def route_of(routes: RouteTable, topic: str) -> TopicRouteData:
 
 
 def test_a_registered_topic_has_a_route() -> None:
-    """Queues and addresses of every broker that has it."""
+    """The route lists queues and addresses of every broker that has the topic."""
     routes = table()
     register(routes)
     register(routes, "b", "2.2.2.2:2", channel="ch2", queues=8)
@@ -72,7 +72,7 @@ def test_a_registered_topic_has_a_route() -> None:
 
 
 def test_topics_change_only_with_the_version() -> None:
-    """An unchanged version is a sign of life; a changed one adds and updates, and removes nothing."""
+    """An unchanged version is only a sign of life; a changed one adds and updates, and removes nothing."""
     routes = table()
     register(routes, queues=4, counter=1)
     register(routes, queues=9, counter=1)
@@ -93,7 +93,7 @@ def test_topics_come_from_masters_only_and_slaves_learn_their_master() -> None:
 
 
 def test_a_broker_goes_with_its_last_address() -> None:
-    """A lone slave keeps the route; then name, queues and cluster go together."""
+    """While a slave remains, the route remains; then name, queues and cluster are removed together."""
     routes = table()
     register(routes)
     register(routes, "a", "9.9.9.9:9", 1, channel="slave")
@@ -155,7 +155,7 @@ def test_topics_are_deleted_everywhere_or_in_one_cluster() -> None:
 
 
 def test_a_topic_that_a_broker_still_has_comes_back_after_its_deletion() -> None:
-    """A producer had it created again on the broker before the deletion came here; increments do not name it again."""
+    """A producer recreated it on the broker before the deletion arrived here; increments do not name it again."""
     routes = table()
     register(routes, names=("T", "U"), counter=5)
     routes.delete_topic("T")
@@ -169,7 +169,7 @@ def test_a_topic_that_a_broker_still_has_comes_back_after_its_deletion() -> None
 
 
 def test_the_table_is_bounded() -> None:
-    """A registration over a bound is refused before anything has changed."""
+    """A registration over a limit is refused before anything changes."""
     routes = RouteTable(1, 3)
     with pytest.raises(RouteTableFull):
         register(routes, names=("A", "B", "C", "D"))
@@ -194,7 +194,7 @@ def test_the_table_is_bounded() -> None:
     ],
 )
 def test_texts_and_numbers_are_bounded(arguments: Any, text: str) -> None:
-    """The text names the field and both numbers, and is short itself; nothing has changed."""
+    """The error text names the field and both numbers and is short itself; nothing has changed."""
     routes = RouteTable(10, 100)
     with pytest.raises(RegistrationIllegal, match=text) as refused:
         register(routes, **arguments)
@@ -204,7 +204,7 @@ def test_texts_and_numbers_are_bounded(arguments: Any, text: str) -> None:
 
 
 def test_the_longest_legal_names_are_taken() -> None:
-    """Retry topics of groups with 255 characters, also those of pop consumers; the most queues; long hosts."""
+    """Retry topics of groups with 255 characters, also of pop consumers; the most queues; long host names."""
     routes = RouteTable(10, 100)
     names = ["T" * 127, "%RETRY%" + "g" * 255, "%DLQ%" + "g" * 255, "%RETRY%" + "g" * 255 + "_" + "T" * 127]
     register(routes, "b" * 255, "h" * 255 + ":65535", names=names, queues=65_536, cluster="c" * 255, ha="h" * 261)
@@ -212,7 +212,7 @@ def test_the_longest_legal_names_are_taken() -> None:
 
 
 def test_bytes_are_bounded() -> None:
-    """However many entries are allowed; what is known goes on, and what goes gives its bytes back."""
+    """The byte limit holds for any limit of entries; known entries stay, and deleted ones release their bytes."""
     routes = RouteTable(10_000, 1_000_000, size_bytes_max=1 << 20)
     register(routes, names=("A",))
     with pytest.raises(RouteTableFull, match="limit 1048576"):

@@ -42,7 +42,7 @@ from tests.broker.conftest import eventually, store_config
 
 
 class World:
-    """A name server and what talks to it."""
+    """A name server and its clients."""
 
     def __init__(self, stack: Any, tmp_path: Path) -> None:
         self.stack = stack
@@ -89,7 +89,7 @@ class World:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> Any:
-    """Everything a test needs; stopped in reverse order."""
+    """Start everything a test needs; stop it in reverse order."""
     async with contextlib.AsyncExitStack() as stack:
         world = World(stack, tmp_path)
         stack.push_async_callback(world.pool.close)
@@ -98,7 +98,7 @@ async def world(tmp_path: Path) -> Any:
 
 
 async def test_a_broker_is_found_as_soon_as_it_has_started_and_gone_as_soon_as_it_stopped(world: World) -> None:
-    """Registration at the start, unregistration at the stop."""
+    """A broker registers at its start and unregisters at its stop."""
     broker = await world.broker()
     route = await world.route("TBW102")
     assert route.broker_datas[0].broker_addrs == {"0": broker.address}
@@ -108,7 +108,7 @@ async def test_a_broker_is_found_as_soon_as_it_has_started_and_gone_as_soon_as_i
 
 
 async def test_a_new_topic_is_registered_at_once(world: World) -> None:
-    """No wait for the next period, and only the change travels."""
+    """The broker does not wait for the next period, and sends only the change."""
     broker = await world.broker()
     header = CreateTopicRequestHeader("orders", "TBW102", 3, 3, 6, "SINGLE_TAG")
     assert (await world.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, header, address=broker.address)).code == 0
@@ -118,7 +118,7 @@ async def test_a_new_topic_is_registered_at_once(world: World) -> None:
 
 
 async def test_a_broker_starts_without_its_name_server_and_registers_when_it_comes(world: World) -> None:
-    """The name server's absence is logged, not fatal; a restart of it gets the whole table again."""
+    """A missing name server is logged and not fatal; a restarted one gets the whole table."""
     port = world.namesrv.port
     await world.namesrv.stop()
     broker = await world.broker(namesrv_addr=f"127.0.0.1:{port}")
@@ -147,14 +147,14 @@ async def test_several_brokers_and_name_servers_share_one_loop(world: World) -> 
 
 
 async def test_a_topic_without_a_broker_is_code_17_with_rocketmqs_text(world: World) -> None:
-    """The text clients search for."""
+    """Clients search for this text."""
     response = await world.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader("nothing"))
     assert response.code == ResponseCode.TOPIC_NOT_EXIST
     assert response.remark.startswith("No topic route info in name server for the topic: nothing")
 
 
 async def test_a_broker_goes_with_its_connection(world: World) -> None:
-    """A broker that crashes is removed at once, not after two minutes."""
+    """A crashed broker is removed at once, not after two minutes."""
     pool = ChannelPool(clock=SystemClock(), log=NullLog())
     assert (await world.register(pool)).code == 0
     assert await world.route("T") is not None
@@ -189,7 +189,7 @@ async def test_damaged_registrations_are_refused(world: World) -> None:
 
 
 async def test_a_registration_with_long_names_is_refused_with_a_text(world: World) -> None:
-    """Topic names of 1 MB; the connection goes on, and legal registrations over it."""
+    """Topic names of 1 MB are refused; the connection stays open and accepts legal registrations."""
     table = {f"{number}{'T' * 1_000_000}": TopicConfigBody() for number in range(3)}
     body = encode_body(RegisterBrokerBody(TopicConfigSerializeWrapper(table, DataVersion(1, 1))))
     header = RegisterBrokerRequestHeader("broker-x", "10.0.0.1:10911", "C", "", 0)
@@ -266,7 +266,7 @@ async def test_unknown_codes_and_a_port_in_use(world: World) -> None:
 
 
 async def test_settings_are_shown_and_not_changed(world: World) -> None:
-    """GET_NAMESRV_CONFIG in RocketMQ's spelling, with the port that was given; a change is refused with a reason."""
+    """GET_NAMESRV_CONFIG answers in RocketMQ's spelling with the configured port; a change is refused with a reason."""
     lines = bytes((await world.ask(RequestCode.GET_NAMESRV_CONFIG)).body).decode().splitlines()
     assert f"listenPort={world.namesrv.port}" in lines
     assert "scanNotActiveBrokerInterval=10000" in lines

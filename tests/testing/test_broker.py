@@ -1,4 +1,4 @@
-"""``PocketBroker``: the real thing, and nothing of the interpreter is changed."""
+"""``PocketBroker`` is a real broker, and it changes nothing in the interpreter."""
 
 import asyncio
 import gc
@@ -120,7 +120,7 @@ async def test_a_start_that_fails_says_why_to_async_with_too() -> None:
 
 
 async def test_a_cancellation_at_any_moment_stops_it() -> None:
-    """Also while it starts; and it is the cancellation that comes out."""
+    """This also holds while it starts; the caller sees the cancellation."""
 
     async def use() -> None:
         async with PocketBroker():
@@ -144,7 +144,7 @@ def test_events_can_be_captured() -> None:
 
 
 def interpreter() -> dict[str, Any]:
-    """Everything that a library could change under its user."""
+    """Return everything that a library could change in its user's interpreter."""
     return {
         "switch interval": sys.getswitchinterval(),
         "recursion limit": sys.getrecursionlimit(),
@@ -171,7 +171,7 @@ def interpreter() -> dict[str, Any]:
 
 
 def test_nothing_is_changed_in_the_interpreter() -> None:
-    """Neither while it runs (threads aside) nor afterwards."""
+    """The state is the same while it runs (apart from threads) and afterwards."""
     before = interpreter()
     with PocketBroker() as broker:
         during = interpreter()

@@ -27,7 +27,7 @@ LOOK_MS = LOOK_INTERVAL_NS / 1e6
 
 
 class Faulty:
-    """A file system under rules, with a clock and waits that only count."""
+    """A file system with rules, whose clock and waits only count."""
 
     def __init__(self, root: Path, *rules: dict[str, Any], seed: int = 0) -> None:
         self.root = root
@@ -76,13 +76,13 @@ def wrapped() -> FaultFileSystem:
 def test_without_rules_it_does_what_the_real_one_does(
     check: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tests of the real disk hold for the wrapped one."""
+    """The wrapped disk passes the tests of the real one."""
     monkeypatch.setattr(contract, "OsFileSystem", wrapped)
     check(tmp_path)
 
 
 def test_every_call_asks_the_plan_under_its_name(tmp_path: Path) -> None:
-    """A rule for any one operation stops exactly the calls that carry its name."""
+    """A rule for one operation affects exactly the calls of that name."""
     calls: dict[str, list[Callable[[FileSystem], object]]] = {
         "open": [lambda files: files.open(path)],
         "exists": [lambda files: files.exists(path)],
@@ -135,7 +135,7 @@ FILE_CALLS = ("read", "write_at", "reserve", "resize", "zero", "seek", "sync", "
 
 @pytest.mark.parametrize(("name", "kind"), [("EIO", DiskError), ("ENOSPC", StoreFull), ("EROFS", StoreReadOnly)])
 def test_an_error_is_the_one_the_disk_would_give(name: str, kind: type[Exception], tmp_path: Path) -> None:
-    """Each error arrives as its class; nothing is written."""
+    """Each error raises its class; nothing is written."""
     faulty = Faulty(tmp_path, {"operations": ["write_at"], "path": "f", "error": name})
     file = faulty.file()
     with pytest.raises(kind, match="write_at failed by a fault rule"):
@@ -145,7 +145,7 @@ def test_an_error_is_the_one_the_disk_would_give(name: str, kind: type[Exception
 
 
 def test_a_delay_waits_and_then_does_the_call(tmp_path: Path) -> None:
-    """The call is late, and done; other paths are not late."""
+    """The call is executed late; other paths are not delayed."""
     faulty = Faulty(tmp_path, {"operations": ["write_at", "sync"], "path": "commit*", "delay_ms": 250})
     faulty.file("commitlog").write_at(0, b"late")
     faulty.file("other").write_at(0, b"soon")
@@ -163,7 +163,7 @@ def test_a_glob_is_relative_to_the_store_and_passes_slashes(tmp_path: Path) -> N
 
 
 def test_a_rule_may_mean_large_calls_only(tmp_path: Path) -> None:
-    """A small write passes, a large one does not; calls without a size are not large."""
+    """A small write passes, a large one does not; calls without a size do not count as large."""
     faulty = Faulty(tmp_path, {"operations": ["write_at", "read", "sync"], "path": "f", "error": "EIO", "bytes_min": 9})
     file = faulty.file()
     file.write_at(0, b"12345678")
@@ -212,7 +212,7 @@ def test_a_seed_gives_the_same_faults(tmp_path: Path) -> None:
 
 
 def test_rules_change_while_it_runs_but_are_looked_at_only_now_and_then(tmp_path: Path) -> None:
-    """A new file of rules counts 20 ms later; taking it away ends the faults."""
+    """A new rules file takes effect 20 ms later; removing it ends the faults."""
     faulty = Faulty(tmp_path)
     file = faulty.file()
     faulty.write({"operations": ["sync"], "error": "EIO"})
@@ -228,7 +228,7 @@ def test_rules_change_while_it_runs_but_are_looked_at_only_now_and_then(tmp_path
 
 
 def test_a_rule_that_stays_keeps_its_count(tmp_path: Path) -> None:
-    """Replacing the file for the sake of another rule does not start this one anew."""
+    """If the file is replaced because of another rule, this rule does not start again."""
     once = {"operations": ["sync"], "error": "EIO", "count": 1}
     faulty = Faulty(tmp_path, once)
     file = faulty.file()
@@ -254,7 +254,7 @@ def test_a_rule_that_stays_keeps_its_count(tmp_path: Path) -> None:
     ],
 )
 def test_rules_that_make_no_sense_are_reported_once_and_leave_the_old_ones(content: bytes, tmp_path: Path) -> None:
-    """A typing error does not heal the disk."""
+    """A typing error does not repair the disk."""
     faulty = Faulty(tmp_path, {"operations": ["sync"], "error": "EIO"})
     file = faulty.file()
     faulty.control.write_bytes(content)
@@ -266,7 +266,7 @@ def test_rules_that_make_no_sense_are_reported_once_and_leave_the_old_ones(conte
 
 
 def test_rules_that_cannot_be_read_are_reported_once_and_leave_the_old_ones(tmp_path: Path) -> None:
-    """A directory in the file's place is no file of rules; a file there again is."""
+    """A directory in the file's place is no rules file; a file in its place is read again."""
     faulty = Faulty(tmp_path, {"operations": ["sync"], "error": "EIO"})
     file = faulty.file()
     with pytest.raises(DiskError):
@@ -285,7 +285,7 @@ def test_rules_that_cannot_be_read_are_reported_once_and_leave_the_old_ones(tmp_
 
 
 def test_the_same_rule_twice_counts_once(tmp_path: Path) -> None:
-    """Each call is hit once."""
+    """Each call is affected once."""
     rule = {"operations": ["sync"], "delay_ms": 10}
     faulty = Faulty(tmp_path, rule, rule)
     faulty.file().sync()
@@ -293,7 +293,7 @@ def test_the_same_rule_twice_counts_once(tmp_path: Path) -> None:
 
 
 def test_a_hang_ends_when_its_rule_is_gone(tmp_path: Path) -> None:
-    """The call waits as long as the rule is there, then it is done; other threads go on meanwhile."""
+    """The call waits while the rule is present, then completes; other threads go on meanwhile."""
     faulty = Faulty(tmp_path, {"operations": ["write_at"], "path": "f", "hang": True})
     ticks = 0
 
@@ -315,7 +315,7 @@ def test_a_hang_ends_when_its_rule_is_gone(tmp_path: Path) -> None:
 
 
 def test_a_store_over_it_refuses_what_the_disk_refuses_and_goes_on_later(tmp_path: Path) -> None:
-    """Appends meet the rules: small ones are written, of large ones the head is, after their copy into the map."""
+    """The rules hold for appends: small records are written; of large ones the body is mapped and the head written."""
     faulty = Faulty(tmp_path)
     store = MessageStore(
         store_config(tmp_path / "store"), file_system=faulty.files, clock=faulty.clock, runner=SteppedRunner()
@@ -336,7 +336,7 @@ def test_a_store_over_it_refuses_what_the_disk_refuses_and_goes_on_later(tmp_pat
 
 
 def test_the_section_needs_a_file_for_its_rules() -> None:
-    """Switched on without a control file is refused; off by default."""
+    """Without a control file the enabled section is refused; it is off by default."""
     assert not FaultConfig().enable
     with pytest.raises(ConfigError, match="control_file"):
         FaultConfig(enable=True)

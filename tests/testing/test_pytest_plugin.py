@@ -1,4 +1,4 @@
-"""The fixtures, as a user's project sees them."""
+"""The fixtures, as they work in a user's project."""
 
 import json
 import subprocess
@@ -49,7 +49,7 @@ def test_fixtures_marker_and_scopes_in_a_project_of_its_own(tmp_path: Path) -> N
 
 
 def test_the_plugin_costs_a_project_that_does_not_use_it_nothing() -> None:
-    """Loading it imports neither the broker nor numpy, msgspec, structlog or asyncio's rivals."""
+    """Loading the plugin imports no broker, numpy, msgspec or structlog, and no other event loop than asyncio."""
     script = (
         "import json, sys, pytest\n"
         "before = set(sys.modules)\n"

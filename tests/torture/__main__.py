@@ -41,7 +41,7 @@ Case = tuple[str, Callable[[], Outcome]]
 
 
 def kills(seed: int) -> Generator[Case, None, None]:
-    """Rounds in stores of ten rounds each, both flush modes and both append modes in turn."""
+    """Run rounds in stores of ten rounds each, in both flush modes and both append modes in turn."""
     settings = [
         ("ASYNC_FLUSH", "mapped"),
         ("SYNC_FLUSH", "mapped"),
@@ -68,7 +68,7 @@ def kills(seed: int) -> Generator[Case, None, None]:
 
 
 def bits(seed: int) -> Generator[Case, None, None]:
-    """Every bit of the log with and without checksums, every bit of the other files after a kill and a clean stop."""
+    """Flip every bit of the log with and without checksums, of the other files after a kill and after a clean stop."""
     for checksums in (True, False):
         small = small_store(checksums=checksums)
         for bit in range(small.bounds[-1] * 8):
@@ -90,7 +90,7 @@ def bits(seed: int) -> Generator[Case, None, None]:
 
 
 def schedules(seed: int) -> Generator[Case, None, None]:
-    """Every three steps or fewer, in every mode."""
+    """Crash in every three steps or fewer, in every mode."""
     for length in (1, 2, 3):
         for steps in itertools.product(STEPS, repeat=length):
             if not steps[0].startswith(("append", "roll")):
@@ -104,13 +104,13 @@ def schedules(seed: int) -> Generator[Case, None, None]:
 
 
 def lives(seed: int) -> Generator[Case, None, None]:
-    """Seeds that once failed, then new ones."""
+    """Run the seeds that once failed, then new ones."""
     for number in itertools.chain(KNOWN, itertools.count(seed)):
         yield f"POCKETMQ_SEED={number}", partial(random_life, number)
 
 
 def services(seed: int) -> Generator[Case, None, None]:
-    """Lives of delayed messages, of transactions and of replicas in turn."""
+    """Run lives of delayed messages, of transactions and of replicas in turn."""
     for number in itertools.count(seed):
         for name, check in (("delay", check_delay), ("transactions", check_transactions), ("replicas", replicas)):
 
@@ -122,7 +122,7 @@ def services(seed: int) -> Generator[Case, None, None]:
 
 
 def replicas(seed: int) -> None:
-    """One life of a replicated broker."""
+    """Run one life of a replicated broker."""
     check_replicas(seed, 40)
 
 
@@ -141,7 +141,7 @@ class Part:
     ended: bool = False
 
     def run(self, seed: int, until: float, runs_on: bool) -> None:
-        """Run cases until the time is over; ``runs_on``: also beyond ``count``."""
+        """Run cases until the time is over; with ``runs_on`` also more than ``count``."""
         begin = shown = time.monotonic()
         cases = self.cases(seed)
         for name, case in cases:

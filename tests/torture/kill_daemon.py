@@ -1,6 +1,6 @@
 """``kill -9`` of a real broker process under load, again and again on one store.
 
-Lives here: ``KillRounds``: start ``pocketmq standalone``, send from many tasks, kill it at some moment, look at a copy
+Lives here: ``KillRounds``: start ``pocketmq standalone``, send from many tasks, kill it at some moment, check a copy
 of what it left, start it again on the rest.
 
 What must hold after each kill: every message with a receipt is at its place; a queue has no gap; nothing was invented;

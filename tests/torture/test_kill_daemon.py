@@ -13,7 +13,7 @@ from tests.torture.kill_daemon import KillRounds
 @pytest.mark.slow
 @pytest.mark.parametrize("flush_disk_type", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 def test_two_kills_under_load_lose_nothing_acknowledged(tmp_path: Path, flush_disk_type: str) -> None:
-    """A real process, killed at some moment under load, and killed again after its recovery."""
+    """A real process is killed at some moment under load, and again after its recovery."""
     rounds = KillRounds(tmp_path, random.Random(base_seed()), flush_disk_type)
     for _ in range(2):
         rounds.run()

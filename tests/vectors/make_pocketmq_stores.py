@@ -109,12 +109,12 @@ def order(number: int) -> Message:
 
 
 def decide(state: LocalTransactionState, message: Message) -> LocalTransactionState:
-    """Do nothing locally and report ``state``."""
+    """Take no local action and return ``state``."""
     return state
 
 
 async def write_transactions(namesrv: str) -> None:
-    """Half messages that were committed, rolled back, or wait for a decision; staged transactions likewise."""
+    """Write half messages that were committed, rolled back, or wait for a decision; staged transactions likewise."""
     async with TransactionProducer("payers", namesrv, check=lambda message: None) as producer:
         for body, state in (
             (b"committed", LocalTransactionState.COMMIT_MESSAGE),
@@ -165,14 +165,14 @@ async def consume(namesrv: str) -> None:
 
 
 async def write_last(namesrv: str) -> None:
-    """Write behind the last checkpoint."""
+    """Write messages behind the last checkpoint."""
     async with Producer("makers", namesrv) as producer:
         for number in range(60, 80):
             await producer.send(order(number))
 
 
 def messages(broker: PocketBroker) -> list[dict[str, Any]]:
-    """Read every queue, those of the system as well."""
+    """Read every queue, including those of the system."""
     store, found = broker.app.store, []
     for topic, queue_id, first, end in sorted(store.queues()):
         for at in range(first, end):
@@ -219,7 +219,7 @@ def tables(broker: PocketBroker) -> dict[str, Any]:
 
 
 def make(mode: str, state: str, directory: Path) -> None:
-    """Write one store and what was seen in it; end this process with SIGKILL if it is to be killed."""
+    """Write one store and the messages read from it; end this process with SIGKILL if ``state`` asks for it."""
     store = {**SIZES, **OTHERS, **MODES[mode]}
     with PocketBroker(broker=BROKER, store=store, data_dir=directory / "store") as broker:
         asyncio.run(write_messages(broker.namesrv))
@@ -237,7 +237,7 @@ def make(mode: str, state: str, directory: Path) -> None:
 
 
 def pack(directory: Path, path: Path) -> None:
-    """Write the archive; the same content gives the same bytes."""
+    """Write the archive; equal content gives equal bytes."""
     files = {f"store/{each.relative_to(directory / 'store')}": each for each in (directory / "store").rglob("*")}
     files["seen.json"] = directory / "seen.json"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
@@ -247,7 +247,7 @@ def pack(directory: Path, path: Path) -> None:
 
 
 def main() -> None:
-    """Make all stores below the directory given, each in a process of its own."""
+    """Make all stores below the given directory, each in its own process."""
     if sys.argv[1] == "--one":
         make(sys.argv[2], sys.argv[3], Path(sys.argv[4]))
         return
