@@ -1,4 +1,4 @@
-"""How the suite is spread over processes, and how much it tries.
+"""How the suite is distributed over processes, and how many examples it tries.
 
 One file is never split, and the tests that share the Spark session run in one process. ``tests/profiles.py`` says what
 differs between ``make test`` and ``make soak``.
@@ -34,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """Say which profile runs with which seed."""
+    """Return the line that names the profile and the seed."""
     return _seed_line(config)
 
 
@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _tries_more_in_soak(item: pytest.Item) -> bool:
-    """Tell whether a test has more examples or lives in a soak, or Spark as users have it."""
+    """Return whether a test has more examples or lives in a soak, or runs Spark as users do."""
     if is_hypothesis_test(getattr(item, "obj", None)) or item.get_closest_marker("scaled"):
         return True
     return "spark" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("scenario")
@@ -85,7 +85,7 @@ def _scope_of(path: Path) -> str:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Callable[..., None]) -> Any:
-    """Give whole files to a process, in their order, and all tests with a Spark session to one: a second costs more."""
+    """Give whole files to a process, in order, and all Spark tests to one, because a second session costs more."""
     config.option.loadscopereorder = False
     scheduler = LoadFileScheduling(config, log)
     file_of = scheduler._split_scope

@@ -1,4 +1,4 @@
-"""What ``make test`` does about Java before the tests: find one for Spark, or install one where it may.
+"""Find a Java for Spark before ``make test``, or install one where this is allowed.
 
     python -m tests.java
 
@@ -19,12 +19,12 @@ APT = ("apt-get", "-q", "-o", "DPkg::Lock::Timeout=300")
 
 
 def may_install() -> bool:
-    """Tell whether packages can be installed here without asking: root, and apt is there."""
+    """Return whether this process can install packages unasked: it is root, and apt exists."""
     return os.geteuid() == 0 and shutil.which("apt-get") is not None
 
 
 def install() -> None:
-    """Install the first package that there is."""
+    """Install the first available package."""
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     subprocess.run([*APT, "update"], env=environment, stdout=subprocess.DEVNULL, check=False)
     for package in PACKAGES:
@@ -34,7 +34,7 @@ def install() -> None:
 
 
 def main() -> None:
-    """Find or install a Java, and say which."""
+    """Find or install a Java, and print which."""
     try:
         find_java()
         return

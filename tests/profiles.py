@@ -37,7 +37,7 @@ def load() -> None:
             name,
             max_examples=examples,
             deadline=None,
-            derandomize=False,  # Hypothesis' own choice where CI is set; the seed is given
+            derandomize=False,  # Hypothesis' own profile where CI is set; we set the seed
             print_blob=True,
             suppress_health_check=[HealthCheck.too_slow],
         )
@@ -50,13 +50,13 @@ def hypothesis_seed() -> int:
 
 
 def examples(count: int, soak: int | None = None) -> settings:
-    """Return settings of a dear property: ``count`` examples, in a soak ``soak`` or in proportion."""
+    """Return settings of an expensive property: ``count`` examples, in a soak ``soak`` or in proportion."""
     in_proportion = count * EXAMPLES["soak"] // EXAMPLES["fast"]
     return settings(max_examples=count if profile() == "fast" else soak or in_proportion)
 
 
 def lives(soak: int) -> range:
-    """Return the offsets of the seeds of a family of lives: eight, or ``soak``."""
+    """Return the seed offsets of a family of lives: eight, or ``soak``."""
     return range(LIVES if profile() == "fast" else soak)
 
 

@@ -20,14 +20,14 @@ STOP_S = 20.0
 
 
 def free_port() -> int:
-    """Return a port of the loopback address that nobody uses now."""
+    """Return an unused port of the loopback address."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
         return port
 
 
 def needs(*programs: str) -> str:
-    """Return the path of the first of these programs that exists; without one skip the test, or fail it in CI."""
+    """Return the path of the first of these programs that exists; if none does, skip the test, or fail it in CI."""
     for program in programs:
         found = shutil.which(program) or shutil.which(program, path="/usr/sbin:/usr/libexec:/usr/bin")
         if found:
@@ -40,7 +40,7 @@ def needs(*programs: str) -> str:
 
 @contextmanager
 def running(command: list[str], directory: Path, is_up: Callable[[], bool]) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a server until the block ends; its output is shown when it does not come up."""
+    """Run a server until the block ends; show its output when it does not start."""
     with (directory / "output").open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, cwd=directory)
     try:
@@ -61,7 +61,7 @@ def running(command: list[str], directory: Path, is_up: Callable[[], bool]) -> I
 
 @contextmanager
 def redis_at(directory: Path, port: int, **settings: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a Redis server at a port, with an append-only file in ``directory``."""
+    """Run a Redis server on a port, with an append-only file in ``directory``."""
     options = {"port": port, "bind": "127.0.0.1", "dir": directory, "save": "", "appendonly": "yes", **settings}
     command = [needs("redis-server"), *(text for name, value in options.items() for text in (f"--{name}", str(value)))]
 
@@ -79,7 +79,7 @@ def redis_at(directory: Path, port: int, **settings: str) -> Iterator[subprocess
 
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """URL of a Redis server."""
+    """Yield the URL of a Redis server."""
     port = free_port()
     with redis_at(tmp_path_factory.mktemp("redis"), port):
         yield f"redis://127.0.0.1:{port}/0"
@@ -87,7 +87,7 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def mariadb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """SQLAlchemy URL of an empty database in a MariaDB server."""
+    """Yield the SQLAlchemy URL of an empty database in a MariaDB server."""
     program = needs("mariadbd", "mysqld")
     make = needs("mariadb-install-db", "mysql_install_db")
     pymysql = pytest.importorskip("pymysql")

@@ -1,4 +1,4 @@
-"""Children that react to Ctrl-C, whatever the run of the tests was started with."""
+"""Child processes that react to Ctrl-C, however the test run was started."""
 
 import signal
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let the processes that start in this block begin with the default for SIGINT.
+    """Start the processes of this block with the default action for SIGINT.
 
     A run that a shell put into the background (``nohup make test &``) ignores SIGINT, and its children inherit that:
     a Python then never raises ``KeyboardInterrupt``. Only for the main thread.

@@ -35,7 +35,7 @@ NO_OWNER = {
 
 
 class Site:
-    """All that has background work, in one loop."""
+    """Everything with background work, in one loop."""
 
     def __init__(self, ha: HaCluster, stack: contextlib.AsyncExitStack) -> None:
         self.ha = ha
@@ -74,8 +74,8 @@ class Site:
                 await asyncio.sleep(0.01)
 
     async def works(self) -> None:
-        """Return when a message goes through to both consumers, and all is at the slave."""
-        while len(self.seen) < 2:  # a new group begins at the end of its queues: it may miss the first ones
+        """Return once a message reaches both consumers and the slave has everything."""
+        while len(self.seen) < 2:  # a new group begins at the end of its queues and may miss the first messages
             await self.send(b"more")
         sync = self.slave.replication._sync
         assert sync is not None
@@ -96,7 +96,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
 
 
 def owned() -> tuple[set[Any], set[threading.Thread]]:
-    """Return the tasks and threads that an owner looks after."""
+    """Return the tasks and threads that have an owner."""
     tasks: set[Any] = set()
     threads: set[threading.Thread] = set()
     for each in gc.get_objects():
@@ -110,7 +110,7 @@ def owned() -> tuple[set[Any], set[threading.Thread]]:
 
 
 async def test_every_task_and_every_thread_has_an_owner(site: Site) -> None:
-    """What is alive after all have worked: nothing but the exceptions, each with its reason."""
+    """After all have worked, only the exceptions are without an owner, each with its reason."""
     old_tasks, old_threads = asyncio.all_tasks(), set(threading.enumerate())
     await site.start()
     await site.works()
@@ -119,7 +119,7 @@ async def test_every_task_and_every_thread_has_an_owner(site: Site) -> None:
         str(task)
         for task in asyncio.all_tasks() - old_tasks - tasks
         if getattr(task.get_coro(), "__qualname__", "") not in AWAITED
-        and "gather.<locals>" not in str(task)  # who gathers gets its error
+        and "gather.<locals>" not in str(task)  # the caller of gather receives its error
     ]
     strangers += [
         thread.name
@@ -136,8 +136,7 @@ async def test_every_task_and_every_thread_has_an_owner(site: Site) -> None:
 
 @pytest.mark.soak
 async def test_each_goes_on_after_its_first_step_has_failed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each loop and each thread is killed once: each failure is logged and counted, each is restarted, and everything
-    works."""
+    """The test kills each loop and each thread once: the failure is logged and counted, and the work restarts."""
     killed_tasks: set[str] = set()
     killed_threads: set[str] = set()
     keep, start = Supervisor.keep, ThreadRunner.start
@@ -165,7 +164,7 @@ async def test_each_goes_on_after_its_first_step_has_failed(site: Site, monkeypa
                 raise ValueError(f"injected into {name}")
             return step()
 
-        once = "run_off_loop" in getattr(step, "__qualname__", "")  # its caller waits, and gets the error
+        once = "run_off_loop" in getattr(step, "__qualname__", "")  # its caller waits, and receives the error
         return start(self, name, step if once else dying, first_after_ms=first_after_ms)
 
     monkeypatch.setattr(Supervisor, "keep", keeping)
@@ -192,7 +191,7 @@ async def test_each_goes_on_after_its_first_step_has_failed(site: Site, monkeypa
 
 
 async def test_a_slave_whose_mirror_meets_a_fault_of_ours_goes_on(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the middle of its life: logged with the traceback, counted in /metrics, warned of in /health."""
+    """The fault comes while it runs: it is logged with the traceback, counted in /metrics, a warning in /health."""
     sync = SlaveSync.sync
     faults = [ZeroDivisionError("ours")]
 
@@ -219,7 +218,7 @@ async def test_a_slave_whose_mirror_meets_a_fault_of_ours_goes_on(site: Site, mo
 
 
 async def test_a_stop_ends_what_waits_for_its_restart(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker whose loops fail all the time stops as fast as any."""
+    """A broker whose loops keep failing stops as fast as any other."""
 
     async def broken(self: SlaveSync, address: str) -> None:
         raise ValueError("always")

@@ -1,4 +1,4 @@
-"""Bytes of peers and files: whatever they are, a decoder raises an error of PocketMQ's, and catches all of them."""
+"""Whatever the bytes of peers and files, a decoder raises only PocketMQ's errors, and catches all of msgspec's."""
 
 import ast
 from collections.abc import Callable, Iterator
@@ -104,7 +104,7 @@ PACKED_BYTES = [
 
 
 def members(kind: type[msgspec.Struct]) -> Iterator[bytes]:
-    """Give each field of a struct what it cannot be."""
+    """Give each field of a struct a value of another type."""
     for name in kind.__struct_encode_fields__:
         field = b'{"' + name.encode() + b'":'
         for value in (b'"\xff"', b'{"\xff":"\xff"}', b'["\xff"]', b'[{"\xff":1}]', DEEP, b"9" * 30, b"tru", b'{"a":[7'):
@@ -142,7 +142,7 @@ def ha_state(data: bytes) -> None:
 
 
 def ha_state_inside(data: bytes) -> None:
-    """As a file whose checksum holds."""
+    """Return the data as a file whose checksum matches."""
     ha_state(b'{"ha":' + (data or b"0") + b',"crc32":%d}' % crc32(data or b"0"))
 
 
@@ -198,7 +198,7 @@ def one_file(load: Callable[[Path], object], tmp_path: Path, name: str) -> Calla
 
 
 def leaves(kind: type[Body]) -> Iterator[type[Body]]:
-    """Return the bodies that travel: those that no other derives from."""
+    """Return the bodies that travel: the classes without subclasses."""
     below = kind.__subclasses__()
     if not below:
         yield kind
@@ -281,7 +281,7 @@ def check(decode: Callable[[bytes], object], data: bytes) -> None:
 
 @pytest.mark.parametrize("name", JSON_DECODERS)
 def test_a_decoder_of_json_raises_our_errors_only(name: str) -> None:
-    """Bad UTF-8, 100,000 levels, cut text, wrong types."""
+    """Bad UTF-8, 100,000 levels, cut text and wrong types."""
     for data in JSON_BYTES:
         check(JSON_DECODERS[name], data)
 
@@ -304,7 +304,7 @@ def test_files_of_the_name_server_and_the_client(data: bytes, tmp_path: Path) ->
     check(one_file(lambda path: BroadcastOffsetFile(path).load(), tmp_path, "offsets.json"), data)
 
 
-# ---- nothing catches a part of them
+# ---- no code catches only some of them
 
 
 def test_bodies_are_all_listed() -> None:
@@ -314,7 +314,7 @@ def test_bodies_are_all_listed() -> None:
 
 
 ALLOWED = {
-    # what raises only one of them, or tells them apart before DECODE_ERRORS is caught around it
+    # these raise only one of them, or distinguish them before DECODE_ERRORS is caught around the call
     ("broker/persisted_table.py", "msgspec.ValidationError"): "fastjson's dialect is tried for other errors only",
     ("broker/persisted_table.py", "msgspec.DecodeError"): "as above",
     ("remoting/protocol/body.py", "msgspec.ValidationError"): "as above",
@@ -343,7 +343,7 @@ def clauses(tree: ast.AST) -> Iterator[tuple[int, set[str]]]:
 
 
 def test_who_catches_a_part_of_the_decode_errors_is_named_here() -> None:
-    """An ``except`` with one of them has the tuple, or stands in the list with its reason."""
+    """An ``except`` with one of them catches the whole tuple, or is listed here with its reason."""
     found, used = [], set()
     for folder in FOLDERS:
         for path in sorted((SOURCES / folder).rglob("*.py")):
@@ -361,7 +361,7 @@ def test_who_catches_a_part_of_the_decode_errors_is_named_here() -> None:
 
 
 def test_the_tuple_has_what_msgspec_raises() -> None:
-    """As measured: the docstring of the tuple says so."""
+    """The test measures what the docstring of the tuple says."""
     for data, kind in ((b'"\xff"', str), (DEEP, Any), (b"[", Any), (b"7", str), (b"1e999", float)):
         with pytest.raises(DECODE_ERRORS):
             msgspec.json.decode(data, type=kind)

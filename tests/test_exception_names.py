@@ -23,5 +23,5 @@ def test_no_two_modules_define_exceptions_of_one_name() -> None:
     for name, _, path in defined:
         if name in exceptions:
             paths.setdefault(name, []).append(path)
-    assert len(paths) > 100  # the search finds them
+    assert len(paths) > 100  # the search must find them
     assert {name: found for name, found in paths.items() if len(found) > 1} == {}

@@ -1,4 +1,4 @@
-"""A field of a message arrives wherever its row says: records, requests, columns, retry store, sink, command line."""
+"""Each field of a message arrives where its row says: records, requests, columns, retry store, sink, command line."""
 
 import inspect
 import re
@@ -91,12 +91,12 @@ def canonical(value: Any) -> Any:
 
 
 def as_property(value: Any) -> str:
-    """Return what RocketMQ's property of a field says."""
+    """Return RocketMQ's property of a field."""
     return str(value).lower() if isinstance(value, bool) else str(canonical(value))
 
 
 def arrived(row: Field, message: ReceivedMessage) -> Any:
-    """Return what a consumer gets of a field."""
+    """Return the field as a consumer receives it."""
     if isinstance(row.property, str):
         return message.properties.get(row.property)
     if row.name == "properties":
@@ -128,14 +128,14 @@ def same(found: Message, sent: Message, names: set[str]) -> None:
 
 
 def test_each_field_has_values_here() -> None:
-    """Else the tests below say nothing of it."""
+    """Otherwise the tests below would not cover it."""
     assert VALUES.keys() == FIELDS.keys()
 
 
 @ROWS
 @given(data=st.data())
 def test_a_producer_checks_each_field(row: Field, data: st.DataObject) -> None:
-    """Its values pass; something else is refused with the field's name. The switch takes whatever is true or false."""
+    """Its values pass; another type is refused with the field's name. The switch takes any true or false value."""
     message = Message("T", b"x")
     setattr(message, row.name, data.draw(VALUES[row.name]))
     assert check_message(message, MAX_MESSAGE_SIZE) == (not row.is_delay)
@@ -148,7 +148,7 @@ def test_a_producer_checks_each_field(row: Field, data: st.DataObject) -> None:
 
 @ROWS
 def test_a_property_of_a_field_is_the_field_s_alone(row: Field) -> None:
-    """As the row says: a user who sets it as a property is refused, or sets the same as the field does."""
+    """A user who sets it as a property is refused, or sets the field itself, as the row says."""
     if not isinstance(row.property, str):
         return
     message = Message("T", b"x", properties={row.property: "1"})
@@ -156,7 +156,7 @@ def test_a_property_of_a_field_is_the_field_s_alone(row: Field) -> None:
         with pytest.raises(MessageIllegal, match="used by the system"):
             check_message(message, MAX_MESSAGE_SIZE)
     else:
-        assert not check_message(message, MAX_MESSAGE_SIZE)  # it is no plain message then
+        assert not check_message(message, MAX_MESSAGE_SIZE)  # otherwise it is no plain message
     if row.plain is True:
         setattr(message, row.name, "a")
         with pytest.raises(MessageIllegal, match="set by PocketMQ"):
@@ -168,7 +168,7 @@ def test_a_property_of_a_field_is_the_field_s_alone(row: Field) -> None:
 
 @given(PLAIN)
 def test_a_plain_record_has_each_field_that_its_row_says(fields: dict[str, Any]) -> None:
-    """As a consumer gets it; of the others, nothing."""
+    """A consumer receives each of them, and none of the others."""
     message = made(fields)
     received = received_message(plain_record(message), "b")
     for name, value in fields.items():
@@ -191,7 +191,7 @@ def test_a_delay_is_in_no_plain_record(row: Field, data: st.DataObject) -> None:
 @ROWS
 @given(data=st.data())
 def test_a_request_of_rocketmq_s_has_its_property(row: Field, data: st.DataObject) -> None:
-    """With the field's value, and only where the field is set; the user's own beside it."""
+    """The request carries the property only where the field is set, beside the user's own properties."""
     if not isinstance(row.property, str):
         return
     value = data.draw(VALUES[row.name])
@@ -207,7 +207,7 @@ def test_a_request_of_rocketmq_s_has_its_property(row: Field, data: st.DataObjec
 
 @given(PLAIN)
 def test_columns_of_a_batch_are_the_fields_of_its_rows(fields: dict[str, Any]) -> None:
-    """As records for PocketMQ, byte by byte, and as messages for RocketMQ."""
+    """PocketMQ receives them as records, byte by byte, and RocketMQ as messages."""
     message = made(fields)
     rows = read_rows(batch_of([message], list(COLUMNS)), None, MAX_MESSAGE_SIZE)
     (found,) = rows.messages(message.topic, np.array([0]))
@@ -220,7 +220,7 @@ def test_columns_of_a_batch_are_the_fields_of_its_rows(fields: dict[str, Any]) -
 @ROWS
 @given(data=st.data())
 def test_each_column_alone(row: Field, data: st.DataObject) -> None:
-    """A column that a row has is taken without the others; one that it has not is refused."""
+    """A column with a row works without the others; an unknown one is refused."""
     value = data.draw(VALUES[row.name])
     message = made({"topic": "T", "body": b"x", row.name: value})
     names = list(dict.fromkeys(["body", "topic", row.name]))
@@ -273,7 +273,7 @@ def test_the_sink_takes_the_columns_of_the_rows(row: Field) -> None:
 
 @given(st.lists(PLAIN, min_size=1, max_size=5))
 def test_rows_of_the_sink_are_messages_in_their_order(rows: list[dict[str, Any]]) -> None:
-    """For a broker that takes no columns; topics may alternate."""
+    """For a broker that takes no columns; the topics may alternate."""
     messages = [made(fields) for fields in rows]
     found = messages_of(MessageRows(batch_of(messages, list(SINK_COLUMNS)), None, MAX_MESSAGE_SIZE))
     for one, other in zip(found, messages, strict=True):
@@ -282,7 +282,7 @@ def test_rows_of_the_sink_are_messages_in_their_order(rows: list[dict[str, Any]]
 
 @given(PLAIN)
 def test_a_replay_sends_what_the_sink_would(fields: dict[str, Any]) -> None:
-    """Each column but the topic, which is another."""
+    """A replay sends each column of the sink but the topic, which differs."""
     message = made(fields)
     assert set(SENT) == SINK_COLUMNS.keys() - {"topic"}
     (found,) = replayed(batch_of([message], list(SENT)), "T", 0, 1)
@@ -305,7 +305,7 @@ def test_the_retry_store_keeps_the_fields_of_the_rows_and_no_others() -> None:
 def test_a_message_comes_out_of_the_retry_store_as_it_went_in(
     fields: dict[str, Any], delay: str | None, data: st.DataObject
 ) -> None:
-    """But that a delay from now on became the time that it meant."""
+    """But a delay has become the time that it stands for."""
     if delay is not None:
         fields = {**fields, delay: data.draw(VALUES[delay])}
     message = made(fields)
@@ -358,7 +358,7 @@ def options_of_produce() -> set[Any]:
 
 @ROWS
 def test_produce_has_the_option_of_the_row(row: Field) -> None:
-    """And those that a line's part is named by."""
+    """The options that the row names for parts of a line exist as well."""
     options = options_of_produce()
     named = [*re.findall(r"--[\w-]+", row.line if isinstance(row.line, str) else "")]
     if isinstance(row.option, str):
@@ -379,7 +379,7 @@ GIVEN: Final = {
 
 @ROWS
 def test_produce_puts_its_options_into_the_message(row: Field, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """And says in ``--message`` or a line what its body is."""
+    """Each option sets its field; ``--message`` or a line holds the body."""
     if not isinstance(row.option, str):
         assert row.name not in GIVEN
         return
@@ -403,7 +403,7 @@ def test_produce_puts_its_options_into_the_message(row: Field, monkeypatch: pyte
 
 
 def test_produce_takes_the_key_from_a_line() -> None:
-    """And from it the sharding key."""
+    """The sharding key follows from it."""
     message = LineParser("T", key_separator=b":", sharding=True).parse(b"k:line")
     assert (message.keys, message.sharding_key, message.body) == ("k", "k", b"line")
     assert {name for name, row in FIELDS.items() if isinstance(row.line, str)} == {"body", "keys", "sharding_key"}
@@ -411,7 +411,7 @@ def test_produce_takes_the_key_from_a_line() -> None:
 
 @given(PLAIN)
 def test_a_line_of_json_and_an_export_have_what_the_row_says(fields: dict[str, Any]) -> None:
-    """``consume --json`` and ``dlq export``; what has no place of its own there is a property, or is left out."""
+    """``consume --json`` and ``dlq export``: a field without its own place there is a property, or is left out."""
     dead = {**fields, "properties": {**fields.get("properties", {}), RETRY_TOPIC: fields["topic"]}}
     received = received_message(plain_record(made(dead)), "b")
     line = msgspec.json.decode(json_line(received))
@@ -436,7 +436,7 @@ def test_a_line_of_json_and_an_export_have_what_the_row_says(fields: dict[str, A
 
 
 def test_the_columns_of_an_export_are_those_of_the_rows(tmp_path: Path) -> None:
-    """The file has what the row of Python has: Arrow drops a key that the schema lacks without a sound."""
+    """The file has the fields of Python's row: Arrow silently drops a key that the schema lacks."""
     message = received_message(plain_record(Message("T", b"x")), "b")
     with open_writer("parquet", str(tmp_path / "dead.parquet")) as write:
         write(message)

@@ -1,4 +1,4 @@
-"""The layout holds: every package is linked, imports by its full name, and reaches the wheel."""
+"""The layout holds: every package has its link, imports by its full name, and is in the wheel."""
 
 import subprocess
 import sys
@@ -25,13 +25,13 @@ def test_every_package_has_its_link() -> None:
 
 
 def test_every_package_is_banned_under_its_bare_name() -> None:
-    """The checkout's folders must not be imported as ``store`` or ``client``; ruff knows each of them."""
+    """No module may import the checkout's folders as ``store`` or ``client``; ruff bans each of these names."""
     config = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert sorted(config["tool"]["ruff"]["lint"]["flake8-tidy-imports"]["banned-api"]) == PACKAGES
 
 
 def tracked_modules() -> set[str]:
-    """Return the modules of the packages as a wheel names them, from git if this is a checkout."""
+    """Return the modules of the packages by their names in a wheel, from git if this is a checkout."""
     try:
         listed = subprocess.run(
             ["git", "ls-files", *PACKAGES, "src"], cwd=ROOT, capture_output=True, text=True, check=True

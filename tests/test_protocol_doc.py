@@ -1,4 +1,4 @@
-"""What the documents show works."""
+"""The programs in the documents work."""
 
 import re
 import socket
@@ -34,7 +34,7 @@ def test_the_client_of_the_protocol_document_sends_and_reads() -> None:
 
 
 def test_the_program_of_the_readme_runs(capsys: Any) -> None:
-    """The ten lines of the first screen do what they say."""
+    """The ten lines on the first screen work."""
     source = python_blocks("README.md")[0]
     with PocketBroker() as broker:
         exec(compile(source.replace("127.0.0.1:9876", broker.namesrv), "README.md", "exec"), {"__name__": "__main__"})

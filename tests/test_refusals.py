@@ -1,4 +1,4 @@
-"""A new cause is known everywhere: broker, doctor, report, documents and the producer agree with its row."""
+"""Each cause is complete: broker, doctor, report, documents and the producer agree with its row."""
 
 import ast
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ INCIDENT = Incident("b@1", "b", 1_000_000 * 60_000, 1_000_001 * 60_000, 1, 10, 0
 
 @ROWS
 def test_docs_sending_explains_every_cause(row: Row) -> None:
-    """A line in the table, and a paragraph with the cure."""
+    """Each cause has a line in the table, and a paragraph with the cure."""
     document = " ".join((ROOT / "docs" / "sending.md").read_text(encoding="utf-8").split())
     assert f"[`{row.cause.value}`](#{row.cause.value})" in document
     assert f"#### {row.cause.value} " in document
@@ -38,7 +38,7 @@ def test_docs_sending_explains_every_cause(row: Row) -> None:
 
 @ROWS
 def test_the_doctor_has_a_rule_for_every_cause(row: Row) -> None:
-    """Its finding says why and what to do; or the row says why no broker ever refuses with it."""
+    """The finding gives the reason and the cure; or the row says why no broker ever refuses with this cause."""
     if row.never_from_broker:
         return
     found = diagnose(snapshot(telemetry(refusals=[refusal(row.cause.value, "some text")])), settings())
@@ -52,7 +52,7 @@ def test_the_doctor_has_a_rule_for_every_cause(row: Row) -> None:
 
 @ROWS
 def test_the_report_has_a_chain_for_every_cause(row: Row) -> None:
-    """With a cure; a client's mistakes and what has no cause are in its tables, but are no incident."""
+    """The chain has a cure; a client's mistakes and rows without a cause are in its tables, but are no incident."""
     if row.never_from_broker or row.cause.value in NO_INCIDENT:
         return
     told = Evidence("b@1", "refusal", "line", count=3, cause=row.cause.value, file="/logs/b/broker.log", line=7)
@@ -64,7 +64,7 @@ def test_the_report_has_a_chain_for_every_cause(row: Row) -> None:
 
 @ROWS
 def test_its_scenario_exists(row: Row) -> None:
-    """``pocketmq scenario NAME`` runs it."""
+    """``pocketmq scenario NAME`` runs each named scenario."""
     assert row.scenario == "" or row.scenario in {scenario.name for scenario in CATALOG}
 
 
@@ -83,7 +83,7 @@ def test_its_scenario_exists(row: Row) -> None:
     ids=lambda refusal: refusal.remark,
 )
 def test_the_broker_answers_as_its_row_says(refusal: Refusal) -> None:
-    """Text, code, stored and the moment to come back."""
+    """The answer has the row's text, code, stored flag and retry time."""
     row = REFUSALS[refusal.cause]
     (match,) = [each for each in find(refusal.remark) if each.row is row]
     assert match.text is not None
@@ -104,12 +104,12 @@ def refusals_in_place() -> Iterator[tuple[str, str, str]]:
 
 @pytest.mark.parametrize(("file", "cause", "text"), [*refusals_in_place()])
 def test_a_refusal_has_a_text_of_its_own_row(file: str, cause: str, text: str) -> None:
-    """The cause beside it in the code is the one that explains the text to a client."""
+    """The cause beside the text in the code is the one that explains the text to a client."""
     assert getattr(refusals, text) in REFUSALS[Cause[cause]].texts
 
 
 def test_the_refusals_of_the_broker_s_checks_are_found() -> None:
-    """Else the test above says nothing."""
+    """Otherwise the test above would check nothing."""
     found = {file for file, _, _ in refusals_in_place()}
     assert {"send_checks.py", "pull_checks.py", "delay_plan.py", "transaction_plan.py", "ha_node.py"} <= found
 
@@ -119,7 +119,7 @@ NOT_OURS = ("wait response on the channel", "connect to <%s>", "send request to 
 
 
 def strings_of(source: str) -> Iterator[str]:
-    """Yield every string in a module; what an f-string fills in is ``%s``."""
+    """Yield every string in a module, with ``%s`` for the fields of an f-string."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.JoinedStr):
             parts = (str(each.value) if isinstance(each, ast.Constant) else "%s" for each in node.values)
@@ -129,10 +129,10 @@ def strings_of(source: str) -> Iterator[str]:
 
 
 def test_every_text_is_one_that_the_product_still_has() -> None:
-    """A text of the table that its module words otherwise would never be found."""
+    """A text that its module words differently would never be found."""
     sources = [path for layer in ("broker", "client", "remoting", "store") for path in (ROOT / layer).rglob("*.py")]
     present = {each for path in sources for each in strings_of(path.read_text(encoding="utf-8"))}
-    shared = {each.template for each in vars(refusals).values() if isinstance(each, Text)}  # taken from the table
+    shared = {each.template for each in vars(refusals).values() if isinstance(each, Text)}  # read from the table
     missing = [
         text.template
         for row in REFUSALS.values()
@@ -152,5 +152,5 @@ def test_the_producer_tries_again_what_the_table_says() -> None:
 
 
 def test_causes_of_the_server_are_no_client_s_mistakes() -> None:
-    """What is counted as the broker's trouble is not logged as a client's."""
+    """A cause that counts as the broker's trouble is not logged as a client's mistake."""
     assert not {cause.value for cause in CAUSES_OF_THE_SERVER} & set(NO_INCIDENT)

@@ -1,4 +1,4 @@
-"""One flipped bit in a small file: the same content, the backup with an event, or a start that is refused in words."""
+"""After one flipped bit a small file has the same content, is replaced by its backup, or stops the start."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -37,7 +37,7 @@ PATH = "/store/config/t.json"
 
 
 class Files:
-    """Whole files in memory."""
+    """A file system that keeps whole files in memory."""
 
     def __init__(self, files: dict[str, bytes] | None = None) -> None:
         self.files = files or {}
@@ -66,14 +66,14 @@ class Files:
         self.files[path] = data
 
     def make_dirs(self, path: str) -> None:
-        """There are no directories here."""
+        """Do nothing: there are no directories here."""
 
     def sync_dir(self, path: str) -> None:
-        """Everything is durable."""
+        """Do nothing: every write is durable."""
 
 
 def refusal(call: Callable[[], object], kind: type[Exception]) -> str:
-    """Return what ``call`` is refused with, empty when it is not."""
+    """Return the reason for which ``call`` is refused, or an empty text."""
     try:
         call()
     except kind as error:
@@ -163,7 +163,7 @@ def loaded(kind: str, files: Files, log: Any = None) -> Any:
     "kind", [pytest.param(kind, marks=pytest.mark.slow if kind in ("topics", "groups") else ()) for kind in KINDS]
 )
 def test_a_flipped_bit_of_a_table_never_forgets_silently(kind: str) -> None:
-    """With a backup: the same, or the backup, an event, and the damaged file kept. Without: the same, or refused."""
+    """With a backup: the same, or the backup, an event and the damaged file kept. Without: the same, or refused."""
     data, older = written(kind)
     now, before = loaded(kind, Files({PATH: data})), loaded(kind, Files({PATH: older}))
     assert now != before
@@ -188,15 +188,15 @@ def test_a_flipped_bit_of_a_table_never_forgets_silently(kind: str) -> None:
             assert "move both files away" in why
         else:
             assert state_of(kind, alone) == now, f"bit {bit}"
-    assert fell_back == refused > len(data) * 7  # all but the name of the field crc
+    assert fell_back == refused > len(data) * 7  # except the name of the field crc
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("content", [b"{}", b"", b"[]", b"null", b'{"offretTable":{"a@b":{"0":1}}}', b'{"a":\xff}'])
 def test_a_file_without_its_main_key_is_damaged(kind: str, content: bytes) -> None:
-    """With or without a checksum: an empty table has its main key, too."""
+    """With or without a checksum: even an empty table has its main key."""
     if kind == "commits at a slave" and content == b"{}":
-        return  # this file has no key of its own: an empty one is an empty table
+        return  # this file has no main key: an empty one is an empty table
     _, older = written(kind)
     before = loaded(kind, Files({PATH: older}))
     for data in {content, seal(content) if content.startswith(b"{") else content}:
@@ -234,8 +234,7 @@ def offsets_file() -> tuple[ConsumerOffsets, Files, CapturedLog, PersistedTable]
 
 
 def test_an_edited_file_keeps_its_edit() -> None:
-    """With the checksum taken out it is believed; with it the backup is, and the edit stays beside it, and is
-    logged."""
+    """Without the checksum the edit is used; with it the backup is, and an event is logged."""
     _, files, _, _ = offsets_file()
     edited = files.files[PATH].replace(b":17", b":99")
     again = ConsumerOffsets(100)
@@ -251,12 +250,12 @@ def test_an_edited_file_keeps_its_edit() -> None:
 
 
 def unseal_by_hand(data: bytes) -> bytes:
-    """Do what the hint says."""
+    """Follow the hint."""
     return data[: data.rindex(b',"crc"')] + b"}"
 
 
 def test_what_was_not_read_soundly_never_becomes_the_backup() -> None:
-    """Neither a damaged file nor one that was changed while the broker ran."""
+    """Neither a damaged file nor one edited while the broker ran becomes it."""
     table, files, log, file = offsets_file()
     backup = files.files[PATH + BACKUP]
     files.files[PATH] = damaged = files.files[PATH].replace(b"offsetTable", b"offretTable")
@@ -272,7 +271,7 @@ def test_what_was_not_read_soundly_never_becomes_the_backup() -> None:
 
 
 def test_the_copies_set_aside_are_bounded() -> None:
-    """The newest stay."""
+    """The newest copies stay."""
     table, files, _, file = offsets_file()
     for number in range(KEPT_MAX + 3):
         files.files[PATH] = b"%d" % number
@@ -283,7 +282,7 @@ def test_the_copies_set_aside_are_bounded() -> None:
 
 
 def test_a_backup_that_is_taken_because_the_file_is_missing_is_told() -> None:
-    """RocketMQ's own save may leave that behind; nothing is taken in silence."""
+    """RocketMQ's own save may leave only a backup; each use of one is logged."""
     _, files, _, _ = offsets_file()
     del files.files[PATH]
     log, again = CapturedLog(), ConsumerOffsets(100)
@@ -307,7 +306,7 @@ def test_a_new_store_has_no_files_and_no_events() -> None:
     "wrong", [b'"perm":16', b'"perm":-1', b'"readQueueNums":-4', b'"writeQueueNums":70000', b'"readQueueNums":70000']
 )
 def test_numbers_of_a_topic_are_those_of_a_request(wrong: bytes) -> None:
-    """One wrong topic makes the file a damaged one: left out, it would be lost."""
+    """One wrong topic makes the whole file damaged: skipping the topic would lose it."""
     table = TopicTable(BrokerConfig(), ManualClock())
     topics = b'{"topicConfigTable":{"T":{"topicName":"T",%b}}}'
     with pytest.raises(msgspec.ValidationError, match="T"):
@@ -328,7 +327,7 @@ def test_what_a_table_takes_it_also_reads(nums: int) -> None:
 
 
 def test_single_bad_offsets_are_left_out_and_told() -> None:
-    """RocketMQ does not check commits: its files may hold -1, and so may their backups."""
+    """RocketMQ does not check commits: its files, and their backups, may hold -1."""
     log = CapturedLog()
     table = ConsumerOffsets(100, log)
     table.load(b'{"offsetTable":{"T@g":{"0":-1,"1":5,"-7":3,"2":99999999999999999999}}}')
@@ -342,7 +341,7 @@ def test_single_bad_offsets_are_left_out_and_told() -> None:
 
 
 def test_a_seal_is_the_last_field_and_comes_off_again() -> None:
-    """Of empty objects, of objects with a field of that name, with space behind."""
+    """This holds for empty objects, objects with a field of that name, and trailing space."""
     for content in (b"{}", b'{"a":1}', b'{"crc":5,"a":1}', b'{"a":{"crc":5}}', b'{"a":1,"crc":5}'):
         sealed = seal(content)
         assert unseal(sealed) == content
@@ -366,7 +365,7 @@ PATHS = StorePaths("/store")
 
 
 def test_a_flipped_bit_of_the_deleted_topics_is_noticed() -> None:
-    """Without the list deleted messages could come back: the start is refused."""
+    """Without the list, deleted messages could return: the start is refused."""
     files: Any = Files()
     DeletedTopics(files, PATHS.deleted_topics).add("Orders", 1 << 20)
     data = files.files[PATHS.deleted_topics]
@@ -384,7 +383,7 @@ def test_a_flipped_bit_of_the_deleted_topics_is_noticed() -> None:
 
 
 def test_a_flipped_bit_of_the_list_of_damage_is_noticed() -> None:
-    """Then the whole log is verified again."""
+    """The whole log is then verified again."""
     files: Any = Files()
     known = [DamagedRange(100, 200, "it is no record"), DamagedRange(300, 420, "its CRC does not fit")]
     write_damage(files, PATHS, known)
@@ -400,14 +399,14 @@ def test_a_flipped_bit_of_the_list_of_damage_is_noticed() -> None:
 
 
 def test_a_flipped_bit_of_the_positions_is_noticed() -> None:
-    """Then recovery begins further back."""
+    """Recovery then begins further back."""
     positions = Positions(clean=True, segment_bytes=8192, end_offset=400, recover_offset=300)
     for bit, flipped in flips(positions.encode()):
         assert Positions.decode(flipped) in (None, positions), f"bit {bit}"
 
 
 def test_a_flipped_bit_of_the_state_of_replication_is_refused() -> None:
-    """Guessing could break a promise, and so could an older state."""
+    """A guess could break a promise, and so could an older state."""
     files: Any = Files()
 
     def state(disk: Any) -> HaState:
@@ -426,7 +425,7 @@ def test_a_flipped_bit_of_the_state_of_replication_is_refused() -> None:
 
 @pytest.mark.slow
 def test_a_flipped_bit_of_the_epochs_is_refused(tmp_path: Path) -> None:
-    """An older epoch would let a replaced master come back; so would none."""
+    """An older epoch would let a replaced master return; so would a missing one."""
     records = {"broker-a": EpochRecord(65_537, "node.1", "10.0.0.1:10911", "SYNC_MASTER")}
     file = EpochFile(str(tmp_path))
     file.save(msgspec.json.encode(records))
@@ -439,7 +438,7 @@ def test_a_flipped_bit_of_the_epochs_is_refused(tmp_path: Path) -> None:
             assert str(file.path) in why
         else:
             assert store.table.records == records, f"bit {bit}"
-    for content in (msgspec.json.encode(records), data):  # of an older version, and ours
+    for content in (msgspec.json.encode(records), data):  # one of an older version, and ours
         file.path.write_bytes(content)
         store = EpochStore(10, str(tmp_path), NullLog())
         store.load()
@@ -447,7 +446,7 @@ def test_a_flipped_bit_of_the_epochs_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_directory_of_the_epochs_is_made_again(tmp_path: Path) -> None:
-    """A claim that was confirmed is on disk."""
+    """A confirmed claim is on disk."""
     file = EpochFile(str(tmp_path / "a" / "b"))
     file.save(b"{}")
     file.path.unlink()

@@ -1,8 +1,8 @@
-"""``make interop`` as CI decides on it: what fails twice and is not known to fail, fails CI.
+"""``make interop`` in CI: a test that fails twice and is not a known failure fails CI.
 
     python -m tests.ci.interop [--minutes 25]
 
-What fails is tried once more, alone. A registry that does not answer is no failure; a test that is skipped is one,
+A failing test is tried once more, alone. A registry that does not answer is no failure; a test that is skipped is one,
 unless a registry kept its program from us (POCKETMQ_MAY_LACK, see programs.py). ``known_failures.txt`` names tests
 that may fail, each with its reason.
 """
@@ -33,7 +33,7 @@ NO_ANSWER: Final = re.compile(
 
 @dataclass(slots=True)
 class Verdict:
-    """What CI says. It fails when ``broken`` or ``skipped`` holds anything, or when the run did not end."""
+    """CI's verdict. It fails when ``broken`` or ``skipped`` is not empty, or when the run did not end."""
 
     broken: list[str] = field(default_factory=list)
     known: list[str] = field(default_factory=list)
@@ -46,11 +46,11 @@ class Verdict:
 
     @property
     def is_good(self) -> bool:
-        """Tell whether CI goes on."""
+        """Return whether CI goes on."""
         return self.is_whole and not self.broken and not self.skipped
 
     def lines(self, report: Report) -> list[str]:
-        """Return what to print of each test that did not just pass: tracebacks of what is broken, else one line."""
+        """Return what to print of each test that did not simply pass: tracebacks of broken tests, else one line."""
         told = self.retried.lines(report)
         told += [f"interop: BROKEN: {what}" for what in self.broken if what not in self.retried.broken]
         named = {"known to fail": self.known, "not run, the registry does not answer": self.unanswered}
@@ -60,7 +60,7 @@ class Verdict:
 
 
 def read_known(text: str) -> dict[str, str]:
-    """Return node id to reason; a line without a reason raises ``ValueError``. Lines that begin with # are remarks."""
+    """Return node ids with their reasons; a line without a reason raises ``ValueError``. Lines with # are comments."""
     known: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
@@ -75,7 +75,7 @@ def read_known(text: str) -> dict[str, str]:
 def judge(
     first: Outcome, again: Callable[[str], Outcome], known: Mapping[str, str], may_lack: Iterable[str]
 ) -> Verdict:
-    """Try again what failed, and say what that means."""
+    """Try failed tests again and return the verdict."""
     verdict = Verdict(is_whole=first.is_whole)
     if not set(may_lack) & {"java", "javac", "mvn"}:
         verdict.skipped = dict(first.skipped)
@@ -99,7 +99,7 @@ def judge(
 
 
 def main() -> int:
-    """Run, judge, tell; return the exit code."""
+    """Run the tests, judge them, report, and return the exit code."""
     parser = argparse.ArgumentParser(description="interop tests, judged as CI does")
     parser.add_argument("--minutes", type=float, default=25.0, help="bound of the first run")
     options = parser.parse_args()

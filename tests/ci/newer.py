@@ -43,7 +43,7 @@ def candidates(pyenv: Path) -> list[Path]:
 
 
 def first_that_runs(interpreters: Iterable[Path]) -> Path | None:
-    """Return the first that starts and can make a virtual environment; pyenv's shims exist for what is not chosen."""
+    """Return the first one that starts and can make a virtual environment; pyenv has shims of unused versions."""
     for each in interpreters:
         if subprocess.run([each, "-c", "import ensurepip, venv"], capture_output=True, check=False).returncode == 0:
             return each

@@ -1,4 +1,4 @@
-"""Install what the tests need beside Python packages, where that may be done; the standard library alone.
+"""Install the programs that tests need beside Python packages, where this is allowed; standard library only.
 
     python3 tests/ci/programs.py      # prints what a registry kept from us, as POCKETMQ_MAY_LACK takes it
 
@@ -32,12 +32,12 @@ Run = Callable[[Sequence[str]], int]
 
 
 def missing() -> list[str]:
-    """Return the programs that are not there."""
+    """Return the missing programs."""
     return [program for program in PACKAGES if shutil.which(program, path=PATH) is None]
 
 
 def run_apt(command: Sequence[str]) -> int:
-    """Run apt quietly; what it says goes to standard error. Return its exit code, 124 when it takes too long."""
+    """Run apt quietly with its output on standard error. Return its exit code, 124 after a timeout."""
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     try:
         return subprocess.run(command, env=environment, stdout=sys.stderr, timeout=APT_S, check=False).returncode
@@ -46,7 +46,7 @@ def run_apt(command: Sequence[str]) -> int:
 
 
 def provide(find: Callable[[], list[str]], run: Run, *, may_install: bool) -> tuple[list[str], list[str]]:
-    """Install what ``find`` misses. Return (programs a registry kept from us, programs that should be there)."""
+    """Install the programs that ``find`` misses. Return (programs kept back by a registry, programs still missing)."""
     wanted = find()
     if not wanted:
         return [], []

@@ -20,7 +20,7 @@ ALONE_S: Final = 330.0
 
 
 def lines(outcome: Outcome, minutes: float, retried: Retried, report: Report) -> list[str]:
-    """Return what to say about a run, after failures were tried again."""
+    """Return the lines to print about a run whose failures were tried again."""
     told = retried.lines(report)
     if not outcome.is_whole:
         told.append(f"soak: stopped at its bound of {minutes:g} minutes")
@@ -28,7 +28,7 @@ def lines(outcome: Outcome, minutes: float, retried: Retried, report: Report) ->
 
 
 def is_good(outcome: Outcome) -> bool:
-    """Tell whether CI goes on: nothing failed twice, something ran, and only failures or the bound ended it."""
+    """Return whether CI goes on: no test failed twice, something ran, and only failures or the bound ended the run."""
     ended = outcome.exit_code in (0, 1) or not outcome.is_whole
     return not outcome.failed and outcome.passed > 0 and ended
 
@@ -43,7 +43,7 @@ def main() -> int:
         seed = hypothesis_seed()
         print(
             f"soak: --hypothesis-seed={seed}", flush=True
-        )  # of the second try, too: an example that fails, fails again
+        )  # also in the second try: an example that fails, fails again
         alone = ["-m", "soak", *QUIET, f"--timeout={TEST_S:.0f}", f"--hypothesis-seed={seed}"]
         arguments = ["-n", options.jobs, *alone]
         results = Path(directory) / "results.xml"

@@ -1,8 +1,8 @@
-"""One run of pytest with a bound, and what came of each test, read from its JUnit file.
+"""One run of pytest with a time limit, and the result of each test, read from its JUnit file.
 
-A run that reaches its bound is interrupted as by Ctrl-C, so that it still writes its results; then it is killed.
+At its limit a run is interrupted as by Ctrl-C, so that it still writes its results; then it is killed.
 
-pytest itself shows its progress and no failure: what failed is judged first. ``Report`` says what came of it: a test
+pytest itself shows its progress and no failure: failures are judged first. ``Report`` prints the verdict: a test
 that fails twice is shown with both tracebacks, one that passes alone with a line; that line names the file under
 ``KEPT`` with the traceback.
 """
@@ -29,7 +29,7 @@ GRACE_S: Final = 90.0
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run found. ``failed`` and ``skipped``: node id to what pytest says about it."""
+    """The results of a run. ``failed`` and ``skipped`` map a node id to pytest's reason."""
 
     exit_code: int
     is_whole: bool
@@ -41,7 +41,7 @@ class Outcome:
 
 
 def run_suite(arguments: Sequence[str], bound_s: float, results: Path, python: str = sys.executable) -> Outcome:
-    """Run pytest with these arguments for ``bound_s`` at most; its output goes to ours."""
+    """Run pytest with these arguments for at most ``bound_s``; pass its output on."""
     results.unlink(missing_ok=True)
     command = [python, "-m", "pytest", *arguments, f"--junitxml={results}", "-o", "junit_family=xunit1"]
     process = subprocess.Popen(command, start_new_session=True)
@@ -63,14 +63,14 @@ def run_suite(arguments: Sequence[str], bound_s: float, results: Path, python: s
 
 
 class Report:
-    """Says what came of the failures of one step of CI, whose name begins each line."""
+    """Reports the failures of one CI step; the step's name begins each line."""
 
     def __init__(self, step: str, kept: Path = KEPT) -> None:
         self._step = step
         self._kept = kept
 
     def recovered(self, test: str, why: str) -> str:
-        """Keep the traceback of a test that failed once and then passed; return the line that says so."""
+        """Keep the traceback of a test that failed once and then passed; return the line to print."""
         self._kept.mkdir(parents=True, exist_ok=True)
         file = self._kept / f"{self._step}-{re.sub(r'[^A-Za-z0-9]+', '-', test).strip('-')[-120:]}.txt"
         file.write_text(f"{test}\n\n{why}\n", errors="replace")
@@ -84,14 +84,14 @@ class Report:
 
 @dataclass(slots=True)
 class Retried:
-    """What came of failures that were tried once more: node id to the reason(s)."""
+    """The results of second tries: node id to the reason(s)."""
 
     recovered: dict[str, str] = field(default_factory=dict)
     broken: dict[str, tuple[str, str]] = field(default_factory=dict)
     """The second reason is empty where the test was not tried again."""
 
     def lines(self, report: Report) -> list[str]:
-        """Return what to print of each."""
+        """Return the lines to print of each test."""
         told = [report.broken(test, *reasons) for test, reasons in self.broken.items()]
         return told + [report.recovered(test, why) for test, why in self.recovered.items()]
 
@@ -115,24 +115,24 @@ def try_again(outcome: Outcome, again: Callable[[str], Outcome]) -> Retried:
 
 
 def second_reason(second: Outcome, test: str) -> str:
-    """Return why a second try did not pass."""
+    """Return why the second try failed."""
     if second.failed:
         return second.failed.get(test) or "\n".join(second.failed.values())
     return f"pytest ended with {second.exit_code}" if second.is_whole else "it reached its bound"
 
 
 def first_line(why: str) -> str:
-    """Return the first line of a reason that says something, cut to what a line takes."""
+    """Return the first informative line of a reason, shortened to one line's width."""
     return next((line.strip() for line in why.splitlines() if line.strip()), "no reason")[:200]
 
 
 def passes(outcome: Outcome) -> bool:
-    """Tell whether a run of one test passed."""
+    """Return whether one test passes when it runs alone."""
     return outcome.is_whole and outcome.exit_code == 0 and outcome.passed > 0
 
 
 def read_results(results: Path, outcome: Outcome) -> None:
-    """Add what a JUnit file says; a test that failed and whose end failed, too, counts once."""
+    """Add the results of a JUnit file; a test whose body and teardown fail counts once."""
     for case in ElementTree.parse(results).getroot().iter("testcase"):
         told = [(each.tag, f"{each.get('message', '')}\n{each.text or ''}") for each in case]
         bad = [text for tag, text in told if tag in ("failure", "error")]
@@ -145,9 +145,9 @@ def read_results(results: Path, outcome: Outcome) -> None:
 
 
 def node_id(case: ElementTree.Element) -> str:
-    """Return the id that pytest takes as an argument; of a file that was not collected, its path."""
+    """Return the id that pytest takes as an argument; for a file that was not collected, its path."""
     path, owner, name = case.get("file", ""), case.get("classname", ""), case.get("name", "")
-    if not path:  # the error of a collection: its name is the module
+    if not path:  # a collection error: its name is the module
         return name.replace(".", "/") + ".py"
     inner = owner[len(path.removesuffix(".py")) + 1 :]
     return "::".join((path, *filter(None, inner.split(".")), name))

@@ -1,4 +1,4 @@
-"""Which newer Python CI finds."""
+"""Which newer Python CI uses."""
 
 import stat
 import sys
@@ -18,7 +18,7 @@ def interpreter(path: Path, exit_code: int) -> Path:
 
 
 def test_the_newest_that_runs_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where a newer one is installed and does not start; older ones and the present one are left out."""
+    """It is found also where an installed one does not start; older ones and the present one are left out."""
     monkeypatch.setenv("PATH", "")
     now = sys.version_info.minor
     monkeypatch.setattr(newer, "MINORS", (now + 2, now + 1, now, now - 1))

@@ -1,4 +1,4 @@
-"""What CI installs, and what it says about what it cannot."""
+"""Which programs CI installs, and what it reports about missing ones."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from tests.ci.programs import PACKAGES, UPDATE, provide
 
 
 class Machine:
-    """Programs that are there, and an apt that answers or not."""
+    """A machine with some programs, and an apt that answers or fails."""
 
     def __init__(self, *there: str, answers: bool = True, packages: Sequence[str] = ()) -> None:
         self.there, self.answers, self.packages = set(there), answers, set(packages)
@@ -35,7 +35,7 @@ def test_nothing_is_installed_where_all_is_there() -> None:
 
 
 def test_what_is_missing_is_installed_once_and_from_the_second_package_where_the_first_is_gone() -> None:
-    """``java`` and ``javac`` come with one package."""
+    """``java`` and ``javac`` come in one package."""
     machine = Machine("mvn", "redis-server", packages=["mariadb-server", "default-jdk-headless"])
     assert provide(machine.missing, machine.run, may_install=True) == ([], [])
     assert machine.installed == ["mariadb-server", "openjdk-17-jdk-headless", "default-jdk-headless"]

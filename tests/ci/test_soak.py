@@ -16,7 +16,7 @@ REPORT = Report("soak", Path("nowhere"))
         (Outcome(0, True, passed=3), True),
         (Outcome(2, False, passed=3), True),
         (Outcome(1, True, passed=3, failed={"a": "E"}), False),
-        (Outcome(1, True, passed=4), True),  # its failure passed alone
+        (Outcome(1, True, passed=4), True),  # its failing test passed alone
         (Outcome(2, False, passed=3, failed={"a": "E"}), False),
         (Outcome(2, False), False),
         (Outcome(5, True), False),
@@ -43,7 +43,7 @@ def test_the_bound_and_each_failure_are_told() -> None:
 
 
 def test_what_passes_alone_is_no_failure() -> None:
-    """Unless so much failed that it is no accident."""
+    """But many failures at once are no accident."""
     outcome = Outcome(1, True, passed=3, failed={"a": "E", "b": "E"})
     retried = try_again(outcome, lambda test: Outcome(0 if test == "a" else 1, True, passed=1))
     assert (retried.recovered, retried.broken) == ({"a": "E"}, {"b": ("E", "pytest ended with 1")})

@@ -1,4 +1,4 @@
-"""What the repository refers to exists: pages, headings, anchors; and the pages can be read in a narrow window."""
+"""Every page, heading and anchor that the repository refers to exists, and the pages fit a narrow window."""
 
 import re
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ def text_of(name: str) -> str:
 
 
 def prose(page: str) -> Iterator[str]:
-    """Yield the lines outside of code blocks."""
+    """Yield the lines outside code blocks."""
     fenced = False
     for line in page.splitlines():
         if line.lstrip().startswith("```"):
@@ -70,7 +70,7 @@ def anchor(heading: str) -> str:
 
 @cache
 def links(name: str) -> tuple[str, ...]:
-    """Return the targets of the links of a page that are no addresses."""
+    """Return the link targets of a page that are not web addresses."""
     found = LINK.findall("\n".join(prose(text_of(name))))
     return tuple(target for target in found if not re.match(r"[a-z]+:", target))
 
@@ -80,7 +80,7 @@ def dangling(text: str) -> list[str]:
 
 
 def missing_pages(text: str) -> list[str]:
-    """Return the pages and headings that a text names and that do not exist."""
+    """Return the pages and headings that a text names although they do not exist."""
     joined = re.sub(r"\s*\n\s*(?:# ?)?", " ", text)
     return [
         f"{name}, {heading!r}" if heading else name
@@ -90,7 +90,7 @@ def missing_pages(text: str) -> list[str]:
 
 
 def test_the_sources_are_found() -> None:
-    """Else all that follows says nothing."""
+    """Without sources the other tests would check nothing."""
     assert {"README.md", "Makefile", "common/errors.py", "docs/rocketmq.md", "tests/docs/test_tables.py"} <= {*SOURCES}
 
 
@@ -119,7 +119,7 @@ def test_a_missing_page_and_a_missing_heading_are_found() -> None:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_links_lead_somewhere(name: str) -> None:
-    """To a file, and to a heading of it."""
+    """Each link leads to a file and to a heading in it."""
     wrong = []
     for target in links(name):
         path, _, fragment = target.partition("#")

@@ -11,7 +11,7 @@ from pocketmq.remoting.protocol import PROTOCOL
 
 @pytest.mark.parametrize("name", PAGES)
 def test_the_pages_have_the_tables_of_the_rows(name: str) -> None:
-    """Whoever changes a request code, a refusal, a field of a message or a metric runs ``make docs-tables``."""
+    """After a change to a request code, a refusal, a field of a message or a metric, run ``make docs-tables``."""
     page = (ROOT / name).read_text()
     assert generated(page) == page, "run make docs-tables"
 
@@ -33,14 +33,14 @@ def test_each_code_has_its_row_in_protocol_md(code: RequestCode) -> None:
 
 
 def test_each_code_of_rocketmq_has_a_remark_in_compatibility_md() -> None:
-    """Which test shows it, or why it is refused: written by hand, so that it can be forgotten."""
+    """The remark names the test that shows the code, or why it is refused; it is written by hand."""
     page = (ROOT / "docs/compatibility.md").read_text()
     remarks = dict(re.findall(r"^\| (\d+) \| `[A-Z_0-9]+` \|[^|]*\|[^|]*\| (.*?) ?\|$", page, re.M))
     assert {code for code in rocketmq_codes() if not remarks.get(str(code))} == set()
 
 
 def test_each_code_of_ours_is_named_among_the_differences() -> None:
-    """docs/differences.md: RocketMQ does not have it; there a range is "30400 to 30404"."""
+    """docs/differences.md names each code that RocketMQ lacks; a range reads "30400 to 30404" there."""
     page = (ROOT / "docs/differences.md").read_text()
     ranges = re.findall(r"\b(3\d{4})\b(?: to (3\d{4})\b)?", page)
     named = {code for first, last in ranges for code in range(int(first), int(last or first) + 1)}
@@ -48,7 +48,7 @@ def test_each_code_of_ours_is_named_among_the_differences() -> None:
 
 
 def test_a_new_code_gets_its_row_and_a_remark_stays() -> None:
-    """What is not written by hand is made again."""
+    """The generator replaces everything but the handwritten remarks."""
     make = TABLES["request-codes-of-rocketmq"]
     assert make("").splitlines()[2] == "| 10 | `SEND_MESSAGE` | 4.9.8, 5.3.3 | broker |  |"
     old = "| 10 | `SEND_MESSAGE` | 4.9.8 | nobody | shown by S |\n"

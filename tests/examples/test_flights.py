@@ -1,4 +1,4 @@
-"""The flights examples; whole in ``make soak``: every row there and back, a reminder for each, order over a crash."""
+"""The flights examples, in full under ``make soak``: every row returns, reminders come, order survives a crash."""
 
 import re
 import subprocess
@@ -12,7 +12,7 @@ SCRIPT = Path(__file__).parents[2] / "examples" / "flights" / "flights.py"
 
 @pytest.mark.slow
 def test_ten_thousand_flights_come_back_equal() -> None:
-    """As below, in a second."""
+    """The short run of the test below takes a second."""
     command = [sys.executable, str(SCRIPT), "--flights", "10000"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -23,7 +23,7 @@ def test_ten_thousand_flights_come_back_equal() -> None:
 @pytest.mark.soak
 @pytest.mark.slow
 def test_every_flight_comes_back_equal() -> None:
-    """Counts, delay sums and checksums per carrier equal those of the package; the script says so and exits with 0."""
+    """Counts, delay sums and checksums per carrier equal the package's; the script reports it and exits with 0."""
     done = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "received 336,776 flights" in done.stdout
@@ -44,7 +44,7 @@ def test_each_flight_has_its_reminder_in_time() -> None:
 @pytest.mark.soak
 @pytest.mark.slow
 def test_each_aircraft_keeps_its_order_through_a_killed_consumer() -> None:
-    """One of three processes dies in the middle: every flight has its effect once, in the order of the package."""
+    """One of three processes dies halfway: every flight takes effect once, in the order of the package."""
     command = [sys.executable, str(SCRIPT.with_name("aircraft.py")), "--flights", "4000"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -59,7 +59,7 @@ def test_each_aircraft_keeps_its_order_through_a_killed_consumer() -> None:
 
 @pytest.mark.soak
 def test_bookings_and_messages_agree_after_every_kill() -> None:
-    """Agent, then broker, killed with -9 at each step of a transaction: a message for each booking, once, no other."""
+    """Agent, then broker, are killed with -9 at each step of a transaction: one message per booking, no other."""
     command = [sys.executable, str(SCRIPT.with_name("booking.py"))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stdout + done.stderr

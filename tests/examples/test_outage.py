@@ -1,4 +1,4 @@
-"""The outage example: brokers and application killed, nothing lost, nothing reordered."""
+"""The outage example: brokers and application are killed; no message is lost or reordered."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ def judge(*arguments: str) -> str:
 @pytest.mark.soak
 @pytest.mark.slow
 def test_a_small_outage_loses_nothing() -> None:
-    """4,000 flights, brokers away for a second: all arrive in order, copies have one id."""
+    """4,000 flights, brokers down for a second: all arrive in order; copies share one id."""
     said = judge("--count", "4000", "--down-seconds", "1", "--rate", "4000")
     assert "0 of 4,000 flights lost, 0 out of order" in said
     assert "application killed" in said
@@ -27,5 +27,5 @@ def test_a_small_outage_loses_nothing() -> None:
 @pytest.mark.scenario
 @pytest.mark.timeout(300)
 def test_the_whole_outage_loses_nothing() -> None:
-    """50,000 flights, every broker away for ten seconds, the application killed and restarted once."""
+    """50,000 flights, every broker down for ten seconds, the application killed and restarted once."""
     assert "0 of 50,000 flights lost, 0 out of order" in judge()

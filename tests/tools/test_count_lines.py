@@ -1,4 +1,4 @@
-"""``tools/count_lines.py`` counts what a statement occupies, and nothing else."""
+"""``tools/count_lines.py`` counts the lines of statements, and no others."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def test_a_file_that_is_not_python_is_an_error() -> None:
 
 
 def test_packages_are_the_first_folders_of_a_path() -> None:
-    """What lies outside of the areas, and outside of the folders asked for, is left out."""
+    """Files outside the areas, and outside the requested folders, are left out."""
     files = [
         ("store/disk/a.py", b"a = 1\n"),
         ("store/b.py", b"b = 1\n"),
@@ -48,7 +48,7 @@ def test_packages_are_the_first_folders_of_a_path() -> None:
 
 
 def test_the_report_compares_with_a_base() -> None:
-    """A package that is gone is in the table, and each area has its sum."""
+    """The table lists a deleted package, and each area has its sum."""
     now, base = (
         count(iter([("store/a.py", b"a = 1\n")]), 1, []),
         count(iter([("common/a.py", b"a = 1\nb = 2\n")]), 1, []),
