@@ -29,7 +29,7 @@ class Daemon:
     broker: str
 
     def end(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
-        """Send a signal; return exit code and what else was printed."""
+        """Send a signal; return exit code and the remaining output."""
         os.kill(self.process.pid, number)
         out, errors = self.process.communicate(timeout=100)
         return self.process.returncode, out, errors
@@ -55,13 +55,13 @@ RunCommand = Callable[..., "subprocess.CompletedProcess[bytes]"]
 
 def environment(extra: dict[str, str] | None = None) -> dict[str, str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("POCKETMQ_")}
-    # no port that daemons of other tests may have
+    # a port that daemons of other tests cannot have
     return {**clean, "COLUMNS": "120", "POCKETMQ_METRICS__LISTEN_PORT": "0", **(extra or {})}
 
 
 @pytest.fixture
 def start_daemon(tmp_path: Path) -> Iterator[StartDaemon]:
-    """Start a daemon; whatever still runs at the end of the test is killed."""
+    """Start a daemon; at the end of the test kill it if it still runs."""
     processes: list[subprocess.Popen[str]] = []
 
     def start(
@@ -106,7 +106,7 @@ def run_command(tmp_path: Path) -> RunCommand:
 
 @pytest.fixture
 def run_process(tmp_path: Path) -> RunCommand:
-    """Run a command to its end, as a process of its own: for what a process alone can show."""
+    """Run a command to its end, as a separate process, for effects that only a process shows."""
 
     def run(
         *arguments: str, stdin: bytes = b"", env: dict[str, str] | None = None, command: Sequence[str] = COMMAND

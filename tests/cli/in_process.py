@@ -20,7 +20,7 @@ from pocketmq.cli.main import main
 def run_in_process(
     arguments: Sequence[str], stdin: bytes, environment: Mapping[str, str], directory: Path
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Run ``main`` with these arguments, variables and descriptors 0, 1 and 2; return what a process would."""
+    """Run ``main`` with these arguments, variables and descriptors 0, 1 and 2; return the result of a process."""
     with ExitStack() as stack:
         out = stack.enter_context(tempfile.TemporaryFile())
         errors = stack.enter_context(tempfile.TemporaryFile())
@@ -52,7 +52,7 @@ def _call(arguments: Sequence[str]) -> int:
 
 @contextmanager
 def _place(environment: Mapping[str, str], directory: Path) -> Iterator[None]:
-    """Give the process other variables and another directory, for a while."""
+    """Give the process other variables and another directory until the block ends."""
     variables, at = dict(os.environ), Path.cwd()
     try:
         os.environ.clear()
@@ -67,7 +67,7 @@ def _place(environment: Mapping[str, str], directory: Path) -> Iterator[None]:
 
 @contextmanager
 def _standard_files(stdin: bytes, out: int, errors: int) -> Iterator[None]:
-    """Put a pipe with ``stdin`` at descriptor 0, and these two at 1 and 2; ``sys`` has files on them."""
+    """Put a pipe with ``stdin`` at descriptor 0, and these two files at 1 and 2; ``sys`` uses them."""
     names = ("stdin", "stdout", "stderr")
     files, saved = [getattr(sys, name) for name in names], [os.dup(number) for number in range(3)]
     for file in files[1:]:
@@ -93,7 +93,7 @@ def _standard_files(stdin: bytes, out: int, errors: int) -> Iterator[None]:
 
 
 def _feed(descriptor: int, data: bytes) -> None:
-    """Write all of it, unless the reader has gone."""
+    """Write all of it, unless the reader has closed the pipe."""
     try:
         left = memoryview(data)
         while left:

@@ -39,7 +39,7 @@ TOPIC = "BenchmarkTest"
 
 
 def free_ports(count: int) -> int:
-    """Return the first of ``count`` free ports in steps of ten, each with the one behind it."""
+    """Return the first of ``count`` free ports in steps of ten, each with the next port free, too."""
     for first in range(21_000, 60_000, 100):
         with contextlib.ExitStack() as stack:
             try:
@@ -79,7 +79,7 @@ def command(*words: str) -> Any:
 
 
 def log_bytes(directory: Path) -> bytes:
-    """Return the commit log of a store, without the zeros behind its end."""
+    """Return the commit log of a store, without the zeros at its end."""
     files = sorted((directory / "commitlog").iterdir())
     return b"".join(file.read_bytes() for file in files).rstrip(b"\0")
 
@@ -96,7 +96,7 @@ async def counts_its_slave(ha: HaAdmin, master: str) -> None:
 
 
 async def routed(producer: Producer) -> Any:
-    """Send one message as soon as the name server knows its way: a broker says that it is ready before that."""
+    """Send one message once the name server has its route: a broker reports ready before that."""
     while True:
         try:
             return await producer.send(Message(TOPIC, b"first"))
@@ -105,7 +105,7 @@ async def routed(producer: Producer) -> Any:
 
 
 async def test_kill_promote_return_demote(pair: list[Member], tmp_path: Path) -> None:
-    """No SEND_OK is lost, the old master acknowledges nothing after its return, and in the end both logs are alike."""
+    """No SEND_OK is lost, the old master acknowledges no send after its return, and at last both logs are equal."""
     old, new = pair[1].addresses["broker"], pair[2].addresses["broker"]
     namesrv = namesrv_of(pair)
     options = ClientOptions(poll_name_server_interval_ms=100)
@@ -142,7 +142,7 @@ async def test_kill_promote_return_demote(pair: list[Member], tmp_path: Path) ->
         alone = await send(1)
         assert [each.status for each in alone] == [SendStatus.SLAVE_NOT_AVAILABLE]
 
-        await pair[1].start()  # the old master comes back
+        await pair[1].start()  # the old master returns
         status = await ha.wait_for(old, 60_000, lambda each: each.is_fenced, "the fence")
         assert (status.fenced_by_epoch, status.fenced_by_address) == (1_000_000, new)
         async with Producer("q", instance=ClientInstance(namesrv, options=options)) as other:
@@ -173,12 +173,12 @@ async def test_kill_promote_return_demote(pair: list[Member], tmp_path: Path) ->
 
 
 async def test_a_planned_switch_loses_nothing_and_turns_the_old_master_around(pair: list[Member]) -> None:
-    """Under load: sends wait or are refused for a moment, all that were confirmed are there, roles are swapped."""
+    """Under load: sends wait or are refused for a moment, all confirmed messages are there, roles are swapped."""
     old, new = pair[1].addresses["broker"], pair[2].addresses["broker"]
     namesrv = namesrv_of(pair)
     confirmed: set[str] = set()
     stopped = asyncio.Event()
-    async with Admin(namesrv) as admin, Producer("p", namesrv) as producer:  # it asks for routes every 30 s
+    async with Admin(namesrv) as admin, Producer("p", namesrv) as producer:  # the producer asks for routes every 30 s
         ha = HaAdmin(admin)
         await follows(ha, pair)
         code, _, err = command("ha", "demote", "broker-a", "--at", old, "--namesrv", namesrv)
@@ -216,7 +216,7 @@ async def test_a_planned_switch_loses_nothing_and_turns_the_old_master_around(pa
 
 
 def test_the_screen_names_every_process(tmp_path: Path) -> None:
-    """Name, address and purpose of each, and what to try."""
+    """Name, address and purpose of each, and commands to try."""
     started = members(tmp_path, "127.0.0.1", 9876, 10911, ())
     for member, address in zip(started, ("9876", "10911", "10921", "10931"), strict=True):
         member.addresses = {"namesrv" if member.name == "namesrv" else "broker": f"127.0.0.1:{address}"}

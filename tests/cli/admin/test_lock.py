@@ -70,7 +70,7 @@ def test_list_and_release(broker: PocketBroker, run_command: Any) -> None:
             assert [row.split("\t")[4] for row in rows] == [first_id, first_id]
             ask = ("lock", "release", "--group", "g", "--topic", "Orders", "--queue", "0")
             assert "Take it away?" in await run(pocketmq, *ask, code=1, stdin=b"n\n")
-            assert "Take it away?" in await run(pocketmq, *ask, code=1)  # no answer from a terminal
+            assert "Take it away?" in await run(pocketmq, *ask, code=1)  # a pipe cannot answer
             assert await second.acquire(queues[:1]) == []
             assert first_id in await run(pocketmq, *ask, stdin=b"y\n")
             assert await second.acquire(queues[:1]) == queues[:1]

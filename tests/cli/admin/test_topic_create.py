@@ -1,4 +1,4 @@
-"""What ``topic create`` decides on several brokers, some of which have the topic."""
+"""How ``topic create`` decides on several brokers of which some have the topic."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ MASTERS = {"a": "a:1", "b": "b:1"}
 
 
 class FakeAdmin:
-    """Brokers that have settings of a topic and messages in its queues; ``puts`` keeps what was asked for."""
+    """Brokers with settings of a topic and messages in its queues; ``puts`` keeps the requests."""
 
     def __init__(self, settings: Mapping[str, TopicConfigBody], counts: Mapping[str, Mapping[int, int]] = {}) -> None:
         self.settings = settings
@@ -69,7 +69,7 @@ async def test_if_not_exists_creates_it_where_it_is_missing(capsys: pytest.Captu
 
 
 async def test_an_update_keeps_what_was_not_named() -> None:
-    """Filter type, flags, INHERIT, unequal numbers of queues, the mark of order."""
+    """Filter type, flags, INHERIT, unequal numbers of queues and the mark of order stay."""
     mixed = TopicConfigBody("T", 8, 4, 7, "MULTI_TAG", 3, order=True)
     admin = FakeAdmin({"a": mixed, "b": config(8)}, {"a": {}, "b": {}})
     await create(admin, Asked(perm=4), update=True)
@@ -88,7 +88,7 @@ async def test_an_update_keeps_what_was_not_named() -> None:
 
 
 async def test_fewer_queues_are_refused_while_any_broker_would_hide_messages() -> None:
-    """Queues that are not readable now, and empty ones, do not count."""
+    """Queues that are not readable now, and empty ones, do not matter."""
     unread = TopicConfigBody("T", 2, 4)
     admin = FakeAdmin({"a": config(4), "b": unread}, {"a": {0: 9, 1: 0, 2: 1, 3: 0}, "b": {0: 1, 1: 0, 2: 7, 3: 7}})
     with pytest.raises(MessagesHidden, match="a holds 1 message in 1 queue, id 2 and above"):

@@ -8,7 +8,7 @@ from pocketmq.cli.bench.cases import closed_loop
 
 
 async def test_a_closed_loop_sends_its_count_and_never_more_at_once() -> None:
-    """Each task sends one after the other; every send has a latency."""
+    """Each task sends one message after the other; every send has a latency."""
     under_way = most = 0
 
     async def send() -> None:
@@ -24,7 +24,7 @@ async def test_a_closed_loop_sends_its_count_and_never_more_at_once() -> None:
 
 
 async def test_no_time_means_no_send() -> None:
-    """The limit is looked at before each send."""
+    """The limit is checked before each send."""
 
     async def send() -> None:
         raise AssertionError("a send after the end")
@@ -33,7 +33,7 @@ async def test_no_time_means_no_send() -> None:
 
 
 async def test_an_error_ends_the_loop() -> None:
-    """A benchmark must not report the rate of failures."""
+    """A benchmark must not report a rate of failures."""
 
     async def send() -> None:
         raise OSError("gone")

@@ -1,4 +1,4 @@
-"""The daemons as processes: ready line, signals, crashes, and everything that keeps them from starting."""
+"""The daemons as processes: ready line, signals, crashes, and all reasons why they do not start."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def test_one_ready_line_then_a_clean_end(start_daemon: Any, tmp_path: Path, numb
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pipes that keep writes apart are Linux's")
 def test_the_ready_line_is_one_write(tmp_path: Path) -> None:
-    """Where Python does not buffer, as in most containers: a log line of another thread must not come into it."""
+    """Python does not buffer in most containers: a log line of another thread must not split the ready line."""
     reader, writer = os.pipe2(os.O_DIRECT)  # each read returns what one write wrote (pipe(2))
     with interruptible(), os.fdopen(reader, "rb", buffering=0) as packets:
         process = subprocess.Popen(
@@ -152,7 +152,7 @@ def test_a_wrong_setting_is_one_clear_error_and_exit_code_2(
 
 
 def test_settings_come_from_file_environment_and_flags(start_daemon: Any, run_command: Any, tmp_path: Path) -> None:
-    """The file names the broker, a variable changes the queue count of new topics, a flag the segment size."""
+    """The file sets the broker's name, a variable the queue count of new topics, a flag the segment size."""
     (tmp_path / "my.toml").write_text("[broker]\nbroker_name = 'from-file'\ndefault_topic_queue_nums = 3\n")
     daemon = start_daemon(
         "standalone",
@@ -181,7 +181,7 @@ def test_a_store_directory_that_cannot_be_made_is_reported(run_command: Any, tmp
 
 
 def test_the_files_in_conf_show_the_defaults(tmp_path: Path) -> None:
-    """Every key in them exists, and its value is the default, commented-out keys excepted."""
+    """Every key in them exists, and its value is the default, except for commented-out keys."""
     from pocketmq.cli.daemon.daemon import SECTIONS, load_settings
 
     defaults = load_settings({}, None, [], {})
@@ -222,7 +222,7 @@ main()
 
 
 def test_a_disk_above_a_limit_is_reported_before_anything_else(start_daemon: Any, tmp_path: Path) -> None:
-    """In one line on standard error; the ready line stays the first on standard output."""
+    """One line on standard error; the ready line stays the first on standard output."""
     data = tmp_path / "not" / "there" / "yet"
     words = ("broker", "--broker-port", "0", "--namesrv", "127.0.0.1:1", "--data-dir", str(data))
     daemon = start_daemon(*words, command=[sys.executable, "-c", FULL_DISK])
@@ -249,7 +249,7 @@ def test_a_disk_above_a_limit_is_reported_before_anything_else(start_daemon: Any
     ],
 )
 def test_the_warning_says_which_limit_the_disk_is_above(used: float, told: str) -> None:
-    """No line up to 85 %; above, what is deleted now and at which limit sends are refused."""
+    """No line up to 85 %; above, the line has the files deleted now and the limit at which sends are refused."""
     from pocketmq.cli.daemon.daemon import disk_warning
     from pocketmq.store.config import StoreConfig
     from pocketmq.store.disk.os_file_system import OsFileSystem
@@ -289,7 +289,7 @@ def test_a_disk_without_room_for_a_file_of_the_log_is_reported() -> None:
 
 
 def test_metrics_and_health_are_served_where_the_ready_line_says(start_daemon: Any) -> None:
-    """A scraper needs nothing but the ready line; the port is free again after the end."""
+    """A scraper needs only the ready line; the port is free again after the end."""
     port = free_port()
     daemon = start_daemon("standalone", *PORTS, env={"POCKETMQ_METRICS__LISTEN_PORT": str(port)})
     assert daemon.ready == f"ready namesrv={daemon.namesrv} broker={daemon.broker} metrics=127.0.0.1:{port}\n"
@@ -304,7 +304,7 @@ def test_metrics_and_health_are_served_where_the_ready_line_says(start_daemon: A
 
 
 def test_a_metrics_port_that_was_set_must_be_free(run_command: Any) -> None:
-    """Who set it wants it: the start is refused, with the setting's name."""
+    """An operator who sets it wants it: the start is refused, with the setting's name."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -316,7 +316,7 @@ def test_a_metrics_port_that_was_set_must_be_free(run_command: Any) -> None:
 
 
 def test_the_daemons_default_metrics_port_may_be_taken() -> None:
-    """Only the daemon's own choice gives way; the library's default is no port at all."""
+    """Only the daemon's own choice moves to another port; the library has no port by default."""
     from pocketmq.broker.metrics.metrics_server import DEFAULT_PORT, MetricsConfig
     from pocketmq.cli.daemon.daemon import DEFAULT_ORIGIN, load_settings
 

@@ -1,4 +1,4 @@
-"""File descriptors of a daemon: raised where permitted, shared out where not."""
+"""File descriptors of a daemon: the limit rises where permitted, otherwise the connections get fewer."""
 
 import resource
 
@@ -26,7 +26,7 @@ NO_LIMIT = resource.RLIM_INFINITY
 def test_connections_leave_descriptors_for_the_store(
     limits: tuple[int, int], servers: int, raised: list[tuple[int, int]], connections_max: int
 ) -> None:
-    """The soft limit rises as far as it is needed and permitted; what is missing then is taken from the connections."""
+    """The soft limit rises as far as needed and permitted; the connections give up the rest."""
     log = CapturedLog()
     puts: list[tuple[int, int]] = []
     config = room_for_files(ServerConfig(), servers, log, get=lambda: limits, put=puts.append)
@@ -44,14 +44,14 @@ def test_connections_leave_descriptors_for_the_store(
     ],
 )
 def test_a_default_that_is_nearly_met_is_no_warning(config: ServerConfig, limit: int, level: str) -> None:
-    """A chosen number that cannot be met causes a warning; the default only if few connections are left."""
+    """A configured number that cannot be met causes a warning; the default only if few connections remain."""
     log = CapturedLog()
     room_for_files(config, 1, log, get=lambda: (limit, limit), put=lambda limits: None)
     assert [event["level"] for event in log.of("connections_limited")] == [level]
 
 
 def test_a_limit_that_cannot_be_raised_is_lived_with() -> None:
-    """The system may refuse although its hard limit is higher."""
+    """The system may refuse although its hard limit is higher; the daemon still starts."""
 
     def refuse(limits: tuple[int, int]) -> None:
         raise ValueError("not allowed")
@@ -63,7 +63,7 @@ def test_a_limit_that_cannot_be_raised_is_lived_with() -> None:
 
 
 def test_few_connections_need_nothing() -> None:
-    """Settings that fit are left alone, and nothing is said."""
+    """Settings that fit stay unchanged, without a line of output."""
     log = CapturedLog()
     wanted = ServerConfig(connections_max=10)
     assert room_for_files(wanted, 1, log, get=lambda: (100, 100), put=lambda limits: None) is wanted

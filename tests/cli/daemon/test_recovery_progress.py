@@ -12,7 +12,7 @@ class Terminal(io.StringIO):
 
 
 def test_a_short_recovery_shows_nothing() -> None:
-    """Within the first second there is nothing to wait for."""
+    """In the first second it prints no line."""
     stream, clock = io.StringIO(), ManualClock()
     progress = RecoveryProgress(stream, clock)
     progress(0, 100)
@@ -22,7 +22,7 @@ def test_a_short_recovery_shows_nothing() -> None:
 
 
 def test_a_long_one_says_how_far_it_is_once_a_second() -> None:
-    """Where stderr is no terminal; the rebuild of the queues is a part of its own."""
+    """It does so where stderr is no terminal; the rebuild of the queues is a separate part."""
     stream, clock = io.StringIO(), ManualClock()
     progress = RecoveryProgress(stream, clock)
     progress(1_000_000, 11_000_000)
@@ -43,7 +43,7 @@ def test_a_long_one_says_how_far_it_is_once_a_second() -> None:
 
 
 def test_a_terminal_gets_a_bar_that_goes_away() -> None:
-    """Transient: nothing of it stays above the ready line."""
+    """The bar is transient: no line of it stays above the ready line."""
     stream, clock = Terminal(), ManualClock()
     progress = RecoveryProgress(stream, clock)
     progress(0, 1000)

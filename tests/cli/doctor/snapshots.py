@@ -139,7 +139,7 @@ def settings(**changes: str) -> dict[str, str]:
 
 
 def keys(found: Sequence[Finding]) -> set[str]:
-    """Return which rules spoke."""
+    """Return the rules that had a finding."""
     return {finding.key for finding in found}
 
 

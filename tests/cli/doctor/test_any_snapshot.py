@@ -1,4 +1,4 @@
-"""Snapshots of any content: the doctor judges them all, and what it prints is printable."""
+"""Snapshots of any content: the doctor judges them all, and its output is printable."""
 
 import math
 from collections.abc import Mapping
@@ -91,7 +91,7 @@ _SNAPSHOTS = st.builds(
 @pytest.mark.slow
 @given(_SNAPSHOTS, st.dictionaries(st.sampled_from(sorted(settings())), _VALUES), st.none() | _SNAPSHOTS)
 def test_no_snapshot_makes_the_doctor_raise(now: Snapshot, given: dict[str, str], before: Snapshot | None) -> None:
-    """Whatever a broker sends: findings, areas, the printed lines and the JSON all come out."""
+    """Whatever a broker sends, the doctor prints findings, areas, lines and JSON."""
     diagnosis = examine(now, BrokerSettings(given), before)
     assert list(diagnosis.findings) == diagnose(now, given, before)
     lines = list(plain_lines([Round(diagnosis=diagnosis)]))

@@ -1,4 +1,4 @@
-"""The doctor's core: every rule speaks exactly when it should, and nothing that a broker sends makes it raise."""
+"""The doctor's core: every rule reports exactly when it should, and no snapshot makes it raise."""
 
 import re
 from pathlib import Path
@@ -33,7 +33,7 @@ from tests.cli.doctor.snapshots import (
 
 
 def test_a_healthy_broker_has_no_findings_and_green_lights_with_values() -> None:
-    """Nothing wrong: every area says what was looked at and how far it is from its limit."""
+    """Every area names the value checked and its distance from the limit."""
     diagnosis = examine(snapshot(telemetry()), BrokerSettings(settings()))
     assert diagnosis.findings == ()
     assert {line.area: line.light for line in diagnosis.areas} == dict.fromkeys(Area, Light.GREEN)
@@ -45,7 +45,7 @@ def test_a_healthy_broker_has_no_findings_and_green_lights_with_values() -> None
 
 
 def test_without_sends_the_append_has_no_data() -> None:
-    """A window without sends is said so, not shown as a quick append."""
+    """The line says that there were no sends, and does not show a quick append."""
     told = msgspec.structs.replace(telemetry(), stages=[])
     line = next(line for line in examine(snapshot(told), BrokerSettings({})).areas if line.area is Area.APPEND)
     assert line.text == "no data (no sends in the last 60 s)"
@@ -71,7 +71,7 @@ def test_without_sends_the_append_has_no_data() -> None:
 def test_each_refusal_of_flow_control_has_a_finding_of_its_own(
     cause: str, remark: str, key: str, area: Area, scenario: str
 ) -> None:
-    """All five, with their counts, the last text and the scenario; and the hint about old clients with them."""
+    """All five, with their counts, the last text and the scenario, and the hint about old clients."""
     found = diagnose(snapshot(telemetry(refusals=[refusal(cause, remark)])), settings())
     assert keys(found) == {key, "old-clients-do-not-retry"}
     finding = the(found, key)
@@ -84,7 +84,7 @@ def test_each_refusal_of_flow_control_has_a_finding_of_its_own(
 
 
 def test_every_scenario_that_a_finding_points_to_exists() -> None:
-    """A broker with everything wrong at once: each reference is a command that runs."""
+    """In a broker with every fault at once, each reference is a command that runs."""
     causes = ("page_cache_busy", "queue_timeout", "queue_full", "no_write_buffer", "disk_full")
     tags = ("[REJECTREQUEST]x", "[PCBUSY_CLEAN_QUEUE]x", "[PC_SYNCHRONIZED]x", "[TIMEOUT_CLEAN_QUEUE]x", "x")
     told = telemetry(
@@ -119,7 +119,7 @@ def test_three_ways_of_a_busy_page_cache_are_three_findings() -> None:
 
 
 def test_refusals_before_the_window_are_no_finding() -> None:
-    """What was refused an hour ago is a total in the admission line, not an error of now."""
+    """An earlier refusal is in the total of the admission line; it is not a current error."""
     told = telemetry(refusals=[refusal("queue_timeout", "[TIMEOUT_CLEAN_QUEUE]x", last_minute=0)])
     diagnosis = examine(snapshot(told), BrokerSettings(settings()))
     assert diagnosis.findings == ()
@@ -143,7 +143,7 @@ def test_refusals_before_the_window_are_no_finding() -> None:
     ],
 )
 def test_failed_puts_are_reported_with_their_cause(cause: str, key: str, severity: Severity) -> None:
-    """Every other cause too, also one that this version does not know."""
+    """Every other cause appears too, also one that this version does not know."""
     found = diagnose(snapshot(telemetry(refusals=[refusal(cause, "text", code=14)])), settings())
     assert [(finding.key, finding.severity) for finding in found] == [(key, severity)]
 
@@ -165,7 +165,7 @@ def test_old_clients_are_mentioned_only_for_code_2() -> None:
     ],
 )
 def test_a_queue_timeout_names_the_slow_stage(stages: list[object], words: str, setting: str) -> None:
-    """Append, lock or checks from 20 ms at p99 or one of the wait limit on; else arrival above capacity."""
+    """Append, lock or checks from 20 ms at p99 or the wait limit on; otherwise load above capacity."""
     told = telemetry(refusals=[refusal("queue_timeout", "[TIMEOUT_CLEAN_QUEUE]x")], stages=stages)
     finding = the(diagnose(snapshot(told), settings(sendMessageThreadPoolNums="2")), "refused-timeout")
     assert words in finding.cause
@@ -173,7 +173,7 @@ def test_a_queue_timeout_names_the_slow_stage(stages: list[object], words: str, 
 
 
 def test_a_stall_that_has_not_ended_is_seen_by_the_lock() -> None:
-    """The append in which everything stands still is in no histogram yet; the time of its hold is."""
+    """The hanging append is not in the histogram yet; the time for which its lock is held is."""
     told = telemetry(
         refusals=[refusal("queue_timeout", "[TIMEOUT_CLEAN_QUEUE]x")],
         page_cache=PageCacheTelemetry(lock_held_ms=700, timeout_ms=1000),
@@ -184,7 +184,7 @@ def test_a_stall_that_has_not_ended_is_seen_by_the_lock() -> None:
 
 
 def test_without_stage_times_no_stage_is_guessed() -> None:
-    """A timeout alone does not say which stage is slow."""
+    """A timeout alone does not show which stage is slow."""
     told = msgspec.structs.replace(telemetry(refusals=[refusal("queue_timeout", "[TIMEOUT_CLEAN_QUEUE]x")]), stages=[])
     finding = the(diagnose(snapshot(told), settings()), "refused-timeout")
     assert "no data" in finding.cause
@@ -192,7 +192,7 @@ def test_without_stage_times_no_stage_is_guessed() -> None:
 
 
 def test_a_slow_append_with_the_pool_on_is_not_cured_by_the_pool() -> None:
-    """The advice to switch it on would be nonsense then."""
+    """The advice to enable the pool would be nonsense then."""
     told = telemetry(
         refusals=[refusal("queue_timeout", "[TIMEOUT_CLEAN_QUEUE]x"), refusal("page_cache_busy", "[REJECTREQUEST]x")],
         stages=[stage("append", p99=500.0)],
@@ -204,7 +204,7 @@ def test_a_slow_append_with_the_pool_on_is_not_cured_by_the_pool() -> None:
 
 
 def test_rocketmqs_pace_is_the_reason_when_nothing_else_is_slow() -> None:
-    """One request a drain: the rate of appends bounds the rate of requests, and the number is given."""
+    """One request per drain: the rate of appends limits the rate of requests, and the text has the number."""
     told = telemetry(
         refusals=[refusal("queue_timeout", "[TIMEOUT_CLEAN_QUEUE]x")], stages=[stage("append", p50=10.0, p99=15.0)]
     )
@@ -215,7 +215,7 @@ def test_rocketmqs_pace_is_the_reason_when_nothing_else_is_slow() -> None:
 
 
 def test_sweeps_of_other_queues_are_not_blamed_on_sends() -> None:
-    """Only the pull queue was swept: the finding belongs to the reads."""
+    """Only the pull queue was swept: the finding concerns reads."""
     told = telemetry(
         pairs=[pair(), pair("PullMessageThread", swept=7)],
         refusals=[refusal("queue_timeout", "[TIMEOUT_CLEAN_QUEUE]x")],
@@ -226,7 +226,7 @@ def test_sweeps_of_other_queues_are_not_blamed_on_sends() -> None:
 
 
 def test_a_full_queue_other_than_that_of_sends_is_not_blamed_on_sends() -> None:
-    """The admin queue overflows: sends were not concerned."""
+    """The admin queue overflows: sends were not affected."""
     told = telemetry(
         pairs=[pair(), pair("AdminBrokerThread", refused_full=3)], refusals=[refusal("queue_full", "[OVERLOAD]x")]
     )
@@ -261,7 +261,7 @@ def test_page_cache_is_busy_above_its_limit_and_below_the_guard(page_cache: Page
     ],
 )
 def test_a_send_queue_above_half_of_a_limit_is_a_warning(queue: dict[str, Any], speaks: bool) -> None:
-    """By count, by bytes, or by the age of its oldest request."""
+    """The limits are the count, the bytes, and the age of the oldest request."""
     assert found_by(telemetry(pairs=[pair(**queue)])) == ({"send-queue-filling"} if speaks else set())
 
 
@@ -296,7 +296,7 @@ def test_a_slow_stage_is_found_before_anything_is_refused(given_stage: object, k
     ],
 )
 def test_the_pool_warns_below_40_percent_and_fails_at_none(pool: PoolTelemetry, expected: set[str]) -> None:
-    """The price of the pool is a note whenever it is on."""
+    """The cost of the pool is a note whenever it is on."""
     found = found_by(telemetry(pool=pool), {"transientStorePoolEnable": "true"})
     assert found == expected | {"pool-price"}
 
@@ -305,7 +305,7 @@ def test_the_pool_warns_below_40_percent_and_fails_at_none(pool: PoolTelemetry, 
     ("size", "words"), [(2, "none is free while both exist"), (3, "takes less than producers send")]
 )
 def test_a_pool_that_is_too_small_is_not_blamed_on_the_disk(size: int, words: str) -> None:
-    """Two segments hold a buffer each at any time, as in RocketMQ."""
+    """As in RocketMQ, two segments hold a buffer each at any time."""
     told = telemetry(pool=PoolTelemetry(size=size, available=0, locked=True, deficient=True))
     assert words in the(diagnose(snapshot(told), settings()), "pool-deficient").cause
 
@@ -324,7 +324,7 @@ def test_a_pool_that_is_too_small_is_not_blamed_on_the_disk(size: int, words: st
     ],
 )
 def test_a_client_that_is_refused_is_named(request_name: str, severity: Severity, words: str) -> None:
-    """The client, the consequence, and the broker's own words; no second finding for the cause alone."""
+    """The finding has the client, the effect, and the broker's own words; the cause has no second finding."""
     told = telemetry(
         refused_requests=[refused_request(request=request_name)],
         refusals=[refusal("codec", "HeartbeatData refused", code=1)],
@@ -345,12 +345,12 @@ def test_a_client_that_is_refused_is_named(request_name: str, severity: Severity
 
 
 def test_clients_that_were_refused_before_the_window_are_no_finding() -> None:
-    """The clients were cured."""
+    """The clients were repaired."""
     assert found_by(telemetry(refused_requests=[refused_request(last_minute=0)])) == set()
 
 
 def test_a_request_that_no_broker_serves_has_its_own_cure() -> None:
-    """An option of the client may avoid it; one a second is a note all the same."""
+    """An option of the client may avoid it; even one per second is only a note."""
     told = telemetry(refused_requests=[refused_request(request="QUERY_ASSIGNMENT", code=3, cause="bad_request")])
     [finding] = diagnose(snapshot(told), settings())
     assert "request codes" in finding.cure
@@ -363,7 +363,7 @@ def test_each_client_that_is_refused_has_a_finding_of_its_own() -> None:
 
 
 def test_every_refusal_turns_admission_red() -> None:
-    """The admission light shows every refusal, also one whose reason lies elsewhere; a slow append is red then, too."""
+    """The admission light shows every refusal, even one with a cause elsewhere; a slow append is red then, too."""
     timeout = refusal("queue_timeout", "[TIMEOUT_CLEAN_QUEUE]x")
     for stages, append in (([], Light.GREEN), ([stage("append", p99=100.0)], Light.RED)):
         told = telemetry(refusals=[timeout], stages=stages)
@@ -387,7 +387,7 @@ def test_every_refusal_turns_admission_red() -> None:
     ],
 )
 def test_flush(flush: FlushTelemetry, more_stages: list[object], expected: set[str]) -> None:
-    """Slow syncs, waiters that time out, bytes behind, the fence; and the cost of SYNC_FLUSH as a note."""
+    """Slow syncs, waiters that time out, unsynced bytes, the fence; the cost of SYNC_FLUSH is a note."""
     assert found_by(telemetry(flush=flush, stages=more_stages)) == expected
 
 
@@ -406,12 +406,12 @@ def test_flush(flush: FlushTelemetry, more_stages: list[object], expected: set[s
     ],
 )
 def test_disk_dispatch_and_held_pulls_have_limits(runtime: dict[str, Any], expected: set[str]) -> None:
-    """Values of the runtime table that RocketMQ has, too."""
+    """RocketMQ's runtime table has these values, too."""
     assert found_by(telemetry(), **runtime) == expected
 
 
 def test_a_broker_without_retention_is_not_said_to_delete_files() -> None:
-    """No claim that it deletes files, and no advice on a setting that it does not have."""
+    """It does not claim that files are deleted, and advises no setting that the broker lacks."""
     told = settings()
     del told["fileReservedTime"]
     finding = diagnose(snapshot(telemetry(), commitLogDiskRatio="0.95"), told)[0]
@@ -428,7 +428,7 @@ def test_a_broker_without_retention_is_not_said_to_delete_files() -> None:
     ],
 )
 def test_what_a_filling_disk_leads_to_follows_from_the_settings(told: dict[str, str], words: str) -> None:
-    """Whether messages are deleted by force is a setting; the limits are, too."""
+    """A setting decides whether messages are deleted by force; the limits are settings, too."""
     (finding,) = diagnose(snapshot(telemetry(), commitLogDiskRatio="0.87"), settings(**told))
     assert (finding.key, finding.severity) == ("disk-filling", Severity.WARNING)
     assert words in finding.cause
@@ -436,7 +436,7 @@ def test_what_a_filling_disk_leads_to_follows_from_the_settings(told: dict[str, 
 
 
 def test_advised_settings_exist() -> None:
-    """In the section that the advice names: what an operator copies from it must not stop the start."""
+    """They are in the advised section: an operator who copies the advice must be able to start the broker."""
     from pocketmq.cli.daemon.daemon import SECTIONS
 
     sources = (Path(doctor.__file__).parent / "rules").glob("*.py")
@@ -449,14 +449,14 @@ def test_advised_settings_exist() -> None:
 
 
 def test_advice_that_is_followed_already_is_left_out() -> None:
-    """No advice to set a value that is set."""
+    """It does not advise a value that is set already."""
     told = telemetry(stages=[stage("lock_wait", p99=50.0)])
     finding = diagnose(snapshot(told), settings(sendMessageThreadPoolNums="1"))[0]
     assert (finding.key, finding.settings) == ("append-lock-contended", ())
 
 
 def test_advice_is_kept_for_a_broker_that_sends_no_settings() -> None:
-    """The present value is not known then, and the advice says so."""
+    """The present value is unknown then, and the advice says so."""
     told = telemetry(page_cache=PageCacheTelemetry(busy=True, lock_held_ms=2000, timeout_ms=1000))
     assert [advice.present for advice in diagnose(snapshot(told), {})[0].settings] == ["not known"]
 
@@ -476,7 +476,7 @@ def test_advice_is_kept_for_a_broker_that_sends_no_settings() -> None:
     ],
 )
 def test_bad_cures_are_called_by_name(changed: dict[str, str], expected: str) -> None:
-    """Each from the first value above its default on."""
+    """The finding appears from the first value above the default on."""
     found = diagnose(snapshot(telemetry()), settings(**changed))
     assert keys(found) == ({expected} if expected else set())
     for finding in found:
@@ -487,7 +487,7 @@ def test_bad_cures_are_called_by_name(changed: dict[str, str], expected: str) ->
 
 
 def test_a_wait_as_long_as_a_clients_timeout_is_worse_than_a_stopgap() -> None:
-    """From 3 s on no client is left to hear the answer."""
+    """From 3 s on no client waits for the answer."""
     severities = [
         diagnose(snapshot(telemetry()), settings(waitTimeMillsInSendQueue=wait))[0].severity
         for wait in ("2999", "3000")
@@ -496,7 +496,7 @@ def test_a_wait_as_long_as_a_clients_timeout_is_worse_than_a_stopgap() -> None:
 
 
 def test_settings_of_rocketmq_are_found_and_named_as_there() -> None:
-    """``osPageCacheBusyTimeOutMills`` is RocketMQ's spelling; advice to its operator uses its names."""
+    """``osPageCacheBusyTimeOutMills`` is RocketMQ's spelling; advice for its operator uses RocketMQ's names."""
     text = "osPageCacheBusyTimeOutMills=5000\nflushDiskType=ASYNC_FLUSH\n#comment=1\nnonsense\n=x\n"
     found = diagnose(snapshot(None, pocketmq=False), BrokerSettings.parse(text))
     advice = the(found, "bad-cure-page-cache-timeout").settings[0]
@@ -504,7 +504,7 @@ def test_settings_of_rocketmq_are_found_and_named_as_there() -> None:
 
 
 def test_a_rocketmq_without_telemetry_is_read_by_its_runtime_table() -> None:
-    """Sizes in RocketMQ's words are understood; what is not there is said once and never guessed."""
+    """Sizes in RocketMQ's notation are understood; missing values are reported once and never guessed."""
     runtime: dict[str, Any] = {
         "pageCacheLockTimeMills": "1500",
         "remainTransientStoreBufferNumbs": "0",
@@ -523,7 +523,7 @@ def test_a_rocketmq_without_telemetry_is_read_by_its_runtime_table() -> None:
 
 
 def test_two_looks_show_what_totals_hide() -> None:
-    """Without telemetry, counters that grew between two looks are refusals of now; a restart between them is not."""
+    """Without telemetry, counters that grew between two checks are current refusals; a restart between them is not."""
     before = snapshot(None, at_ms=100_000, putMessageFailedTimes="5", sendThreadPoolRefused="100")
     now = snapshot(None, at_ms=102_000, putMessageFailedTimes="8", sendThreadPoolRefused="150")
     found = diagnose(now, settings(), before)
@@ -547,7 +547,7 @@ def test_the_worst_comes_first_and_each_rule_speaks_once() -> None:
 
 
 def test_slow_requests_are_evidence_of_their_stage() -> None:
-    """The slowest requests whose time went into the append are shown with it, cleaned of control characters."""
+    """The slowest requests of the append are shown with it, without control characters."""
     slow = SlowRequest(
         code=310, remote="10.0.0.1:5\x1b[31m", total_ms=900, slowest_stage="append", stages={"append": 880.0}
     )

@@ -1,4 +1,4 @@
-"""``pocketmq doctor`` as a process against a real broker: healthy, standing still, gone; and ``doctor disk``."""
+"""``pocketmq doctor`` as a process against a broker that is healthy, hangs, or is gone; and ``doctor disk``."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def wait_for(condition: Callable[[], Any], what: str) -> Any:
 
 
 def test_a_running_broker_has_all_areas_and_its_bad_cure(broker: PocketBroker, run_command: RunCommand) -> None:
-    """Numbers of real sends, the raised capacity called by name, exit code 0 since nothing is an error."""
+    """Numbers of real sends, the raised capacity named, exit code 0 because no finding is an error."""
     result = run_command("doctor", "--namesrv", broker.namesrv)
     text = result.stdout.decode()
     assert result.returncode == 0, text + result.stderr.decode()
@@ -58,7 +58,7 @@ def test_a_running_broker_has_all_areas_and_its_bad_cure(broker: PocketBroker, r
 
 
 def test_json_and_rounds(broker: PocketBroker, run_command: RunCommand) -> None:
-    """One document a look; the second has rates."""
+    """One document per check; the second has rates."""
     result = run_command("doctor", "--broker", broker.address, "--json", "--watch", "0.1", "--rounds", "2")
     first, second = (json.loads(line) for line in result.stdout.splitlines())
     assert first["worst"] == "warning"
@@ -68,7 +68,7 @@ def test_json_and_rounds(broker: PocketBroker, run_command: RunCommand) -> None:
 
 
 def test_no_broker_there_exits_with_4_and_says_what_to_check(broker: PocketBroker, run_command: RunCommand) -> None:
-    """A dead port; and a name server where a broker should be."""
+    """The address is a dead port, or a name server instead of a broker."""
     dead = run_command("doctor", "--broker", "127.0.0.1:1")
     assert (dead.returncode, b"nothing listens there" in dead.stdout) == (4, True)
     wrong = run_command("doctor", "--broker", broker.namesrv)
@@ -78,14 +78,14 @@ def test_no_broker_there_exits_with_4_and_says_what_to_check(broker: PocketBroke
 
 @pytest.mark.parametrize("arguments", [("--broker", "nonsense"), ("--rounds", "2"), ("--watch", "x")])
 def test_wrong_options_exit_with_2(arguments: tuple[str, ...], run_command: RunCommand) -> None:
-    """Nothing is asked of anybody."""
+    """It contacts no broker."""
     assert run_command("doctor", *arguments).returncode == 2
 
 
 def test_a_broker_whose_append_hangs_is_diagnosed_while_it_refuses(
     start_daemon: StartDaemon, run_command: RunCommand, tmp_path: Path
 ) -> None:
-    """The store of a real daemon stands still under the append lock: the doctor says so, with exit code 1."""
+    """The store of a real daemon hangs under the append lock: the doctor reports it with exit code 1."""
     control = tmp_path / "faults.json"
     daemon = start_daemon(
         "standalone",
@@ -131,7 +131,7 @@ def test_doctor_disk_measures_and_leaves_nothing(run_command: RunCommand, tmp_pa
 
 
 def test_doctor_disk_of_nowhere_fails(run_command: RunCommand, tmp_path: Path) -> None:
-    """A directory that is not there is named and not made."""
+    """A missing directory is named and not created."""
     result = run_command("doctor", "disk", str(tmp_path / "typo"))
     assert result.returncode == 1
     assert b"there is no directory" in result.stderr
@@ -140,7 +140,7 @@ def test_doctor_disk_of_nowhere_fails(run_command: RunCommand, tmp_path: Path) -
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_doctor_disk_removes_its_files_when_interrupted(number: signal.Signals, tmp_path: Path) -> None:
-    """Ctrl-C, or the end of a job: exit code 130, and the directory is empty."""
+    """After Ctrl-C, or SIGTERM: exit code 130, and the directory is empty."""
     place = tmp_path / "place"
     place.mkdir()
     command = [*COMMAND, "doctor", "disk", str(place), "--seconds", "60", "--size", "64"]

@@ -1,4 +1,4 @@
-"""Reading brokers: a RocketMQ without our extras, one that is silent, one that is not there, one of nonsense."""
+"""Reading brokers: a RocketMQ without our extras, a silent one, a missing one, one that answers nonsense."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ RUNTIME = {"table": {"brokerVersionDesc": "V5_3_3", "putTps": "1.0 2.0 3.0"}}
 
 @contextlib.asynccontextmanager
 async def java_server(answer: Answer) -> AsyncIterator[str]:
-    """Serve JSON frames as RocketMQ does: no announcement, unknown codes refused; None: no answer at all."""
+    """Serve JSON frames as RocketMQ does: no announcement, unknown codes refused; with None, no answer at all."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -56,7 +56,7 @@ def rocketmq(code: int) -> tuple[int, bytes] | None:
 
 
 async def test_a_rocketmq_is_read_without_what_it_does_not_have() -> None:
-    """Its runtime table and settings are there, telemetry is not, and its name comes from its settings."""
+    """It has a runtime table and settings, but no telemetry; its name comes from its settings."""
     async with java_server(rocketmq) as address, BrokerReader(timeout_ms=3000) as reader:
         reading = await reader.read(Target("", address))
     assert reading.snapshot is not None
@@ -67,7 +67,7 @@ async def test_a_rocketmq_is_read_without_what_it_does_not_have() -> None:
 
 
 async def test_settings_that_are_refused_are_no_reason_to_give_up() -> None:
-    """The runtime table alone is read, and the settings are empty."""
+    """The doctor reads the runtime table alone, and the settings are empty."""
 
     def answer(code: int) -> "tuple[int, bytes] | None":
         return (16, b"") if code == RequestCode.GET_BROKER_CONFIG else rocketmq(code)
@@ -81,7 +81,7 @@ async def test_settings_that_are_refused_are_no_reason_to_give_up() -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pairs": 5}', '{"window_s": "x"}', "9" * 400])
 async def test_telemetry_that_is_none_is_left_out(text: str) -> None:
-    """Nonsense under our key is "no telemetry", not a failed doctor."""
+    """Nonsense under our key counts as "no telemetry"; the doctor goes on."""
 
     def answer(code: int) -> "tuple[int, bytes] | None":
         if code == RequestCode.GET_BROKER_RUNTIME_INFO:
@@ -96,7 +96,7 @@ async def test_telemetry_that_is_none_is_left_out(text: str) -> None:
 
 
 async def test_a_broker_that_does_not_answer_says_what_to_check() -> None:
-    """It takes the connection, answers the first request, and then nothing: the admin thread is stuck."""
+    """It accepts the connection, answers the first request, and then hangs: the admin thread is stuck."""
 
     def answer(code: int) -> "tuple[int, bytes] | None":
         return None if code == RequestCode.GET_BROKER_RUNTIME_INFO else rocketmq(code)
@@ -110,7 +110,7 @@ async def test_a_broker_that_does_not_answer_says_what_to_check() -> None:
 
 
 async def test_an_answer_that_is_no_runtime_table_is_an_error() -> None:
-    """A name server, for instance, refuses the code; a body that is no JSON is refused here."""
+    """A name server, for instance, refuses the code; a body that is not JSON is refused here."""
 
     def refused(_code: int) -> "tuple[int, bytes] | None":
         return 3, b""
@@ -126,7 +126,7 @@ async def test_an_answer_that_is_no_runtime_table_is_an_error() -> None:
 
 
 async def test_no_broker_there() -> None:
-    """A port on which nothing listens; the advice begins with the process."""
+    """No process listens on the port; the advice begins with the process."""
     async with java_server(rocketmq) as address:
         pass
     async with BrokerReader(timeout_ms=3000) as reader:
@@ -162,7 +162,7 @@ async def test_a_name_server_that_refuses_is_said_so() -> None:
 
 @pytest.mark.parametrize("telemetry", ["{", "[" * 5000, '{"window_s":NaN}', '{"pairs":5}'])
 async def test_telemetry_that_cannot_be_decoded_is_reported(telemetry: str) -> None:
-    """It is not said that the broker has none, nor that it is a RocketMQ."""
+    """The message says neither that the broker has none, nor that it is a RocketMQ."""
     runtime = {"table": {**RUNTIME["table"], "pocketmqTelemetry": telemetry}}
 
     def answer(code: int) -> tuple[int, bytes] | None:
@@ -179,7 +179,7 @@ async def test_telemetry_that_cannot_be_decoded_is_reported(telemetry: str) -> N
 
 
 async def test_a_busy_broker_is_not_taken_for_a_name_server() -> None:
-    """A refusal for lack of capacity is reported as such."""
+    """A refusal for lack of capacity keeps its own reason."""
     async with java_server(lambda code: (2, b"")) as address, BrokerReader(timeout_ms=3000) as reader:
         reading = await reader.read(Target("", address))
     assert reading.error is not None

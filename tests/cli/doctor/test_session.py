@@ -1,4 +1,4 @@
-"""One look after the other: what is new, what is gone, what has happened between."""
+"""One check after the other: new findings, gone ones, and the events between."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -41,7 +41,7 @@ def failed(error: PocketMQError) -> Reading:
 
 
 async def test_a_second_check_shows_new_and_gone_findings_and_the_rates() -> None:
-    """The page cache becomes busy and is free again; messages and refusals are counted between the looks."""
+    """The page cache becomes busy, then free; messages and refusals are counted between the checks."""
     looks = [
         reading(telemetry()),
         reading(
@@ -65,14 +65,14 @@ async def test_a_second_check_shows_new_and_gone_findings_and_the_rates() -> Non
 
 
 async def test_without_telemetry_the_first_look_is_two() -> None:
-    """Totals alone say nothing of now: two readings make the first diagnosis."""
+    """Totals alone do not show the present: two readings make the first diagnosis."""
     looks = [reading(None, putMessageFailedTimes="1"), reading(None, at_ms=102_000, putMessageFailedTimes="4")]
     rounds = await Session(Script(*looks), [TARGET], second_look_s=0).look()
     assert [finding.key for finding in rounds[0].diagnosis.findings] == ["puts-failed"]
 
 
 async def test_a_broker_that_goes_away_is_one_error_and_comes_back() -> None:
-    """The look says so, and the next one forgets it."""
+    """The check reports it, and the next one forgets it."""
     error = ConnectFailed("cannot connect to x", why="Connection refused (after 0 ms)")
     session = Session(Script(reading(telemetry()), failed(error), reading(telemetry())), [TARGET])
     rounds = [(await session.look())[0] for _ in range(3)]
@@ -82,7 +82,7 @@ async def test_a_broker_that_goes_away_is_one_error_and_comes_back() -> None:
 
 
 async def test_the_exit_code_follows_the_worst() -> None:
-    """0 without an error, 1 with one, 4 when no broker was reached; one dead broker among others is an error."""
+    """0 without an error, 1 with one, 4 when no broker answered; one dead broker among others is an error."""
     fine, bad, dead = [
         (await Session(Script(each), [TARGET]).look())[0]
         for each in (reading(telemetry()), reading(telemetry(page_cache=BUSY)), failed(ConnectFailed("x")))
@@ -95,7 +95,7 @@ async def test_the_exit_code_follows_the_worst() -> None:
 
 
 async def test_the_drawing_and_the_lines_say_the_same() -> None:
-    """A terminal shows all that a pipe gets: every finding with its evidence, cause, cure and setting."""
+    """A terminal shows everything that a pipe gets: every finding with its evidence, cause, cure and setting."""
     import io
 
     from rich.console import Console

@@ -45,7 +45,7 @@ def dlq(broker: PocketBroker, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Cap
 
 
 def bury(broker: PocketBroker, group: str, bodies: list[bytes], origin: str) -> list[str]:
-    """Let a group give messages of ``origin`` up, as its consumers do; return their unique ids."""
+    """Let a group give up messages of ``origin``, as its consumers do; return their unique ids."""
 
     async def give_up() -> list[str]:
         instance = ClientInstance(broker.namesrv)
@@ -70,7 +70,7 @@ def lines(text: str) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 def test_list_and_show_say_what_died_and_why(broker: PocketBroker, dlq: Any) -> None:
-    """Groups with counts and times; messages with origin, tries and the last error; tables and JSON."""
+    """Groups with counts and times; messages with origin, attempts and the last error; tables and JSON."""
     ids = bury(broker, "listed", [b"a", b"b", b"c"], "orders")
     (group,) = [each for each in json.loads(dlq("list", "--json")) if each["group"] == "listed"]
     assert group["count"] == 3
@@ -115,7 +115,7 @@ def test_resend_removes_nothing_and_remembers(broker: PocketBroker, dlq: Any) ->
 
 @pytest.mark.slow
 def test_resend_to_the_origin(broker: PocketBroker, dlq: Any) -> None:
-    """Its first topic gets it as a new message; one that does not know its origin fails alone, with exit code 1."""
+    """Its first topic gets it as a new message; one without a known origin fails alone, with exit code 1."""
     (known,) = bury(broker, "origin", [b"a"], "FirstTopic")
     with BlockingProducer(group="p", namesrv=broker.namesrv) as producer:
         producer.send(Message("%DLQ%origin", b"b"))
@@ -128,7 +128,7 @@ def test_resend_to_the_origin(broker: PocketBroker, dlq: Any) -> None:
 
 @pytest.mark.slow
 def test_export_as_lines_and_columns(broker: PocketBroker, dlq: Any, tmp_path: Path) -> None:
-    """Every dead letter once, bytes as they are; an existing file is left alone, an unfinished one removed."""
+    """Every dead letter once, bytes unchanged; an existing file stays, an unfinished one is removed."""
     import pyarrow.parquet
 
     bodies = [b"text", bytes(range(256)), b"\xff"]
@@ -162,7 +162,7 @@ def test_export_as_lines_and_columns(broker: PocketBroker, dlq: Any, tmp_path: P
     ],
 )
 def test_what_cannot_be_meant_is_refused(dlq: Any, arguments: list[str]) -> None:
-    """Exit code 2, with what to write instead."""
+    """Exit code 2, with the correct form."""
     told = dlq(*arguments, code=2)
     assert told.startswith("error: ")
     assert told.endswith(")\n")

@@ -17,14 +17,14 @@ from tests.cli.conftest import RunCommand, StartDaemon, until_registered
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[PocketBroker]:
-    """One broker for all tests of this file."""
+    """Start one broker for all tests of this file."""
     with PocketBroker() as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def sent(broker: PocketBroker) -> list[Receipt]:
-    """Three messages of topic Orders, two of them with the key ``k1``."""
+    """Send three messages to topic Orders, two of them with the key ``k1``."""
 
     async def body() -> list[Receipt]:
         async with Producer(group="test", namesrv=broker.namesrv) as producer:
@@ -46,7 +46,7 @@ def run(broker: PocketBroker, *arguments: object) -> Result:
 
 
 def test_query_finds_by_key_and_unique_id_oldest_first(broker: PocketBroker, sent: list[Receipt]) -> None:
-    """Both messages of a key come, one of a unique id; --max keeps the newest."""
+    """Both messages of a key appear, one of a unique id; --max keeps the newest."""
     lines = [json.loads(line) for line in run(broker, "query", "Orders", "--key", "k1", "--json").stdout.splitlines()]
     assert [line["body"] for line in lines] == ["first", "second \x1b[2J"]
     line = json.loads(run(broker, "query", "Orders", "--unique-id", sent[0].msg_id, "--json").stdout)
@@ -74,7 +74,7 @@ def test_a_person_sees_the_message_without_its_control_characters(broker: Pocket
 
 
 def test_not_found_says_what_was_looked_at(broker: PocketBroker, sent: list[Receipt]) -> None:
-    """The error names the broker, what was asked, and its answer; for a queue the offsets it has."""
+    """The error names the broker, the query and the answer; for a queue also its offsets."""
     with pytest.raises(PocketMQError) as caught:
         run(broker, "query", "Orders", "--key", "nobody")
     assert "pocket" in caught.value.why
@@ -93,7 +93,7 @@ def test_not_found_says_what_was_looked_at(broker: PocketBroker, sent: list[Rece
 
 
 def test_wrong_usage_is_reported_before_any_request(broker: PocketBroker) -> None:
-    """An id of no kind, both or none of --key and --unique-id, a word that is no time."""
+    """An unknown kind of id, both or none of --key and --unique-id, a word that is no time."""
     for arguments in (
         ("get", "hello"),
         ("query", "Orders"),
@@ -105,7 +105,7 @@ def test_wrong_usage_is_reported_before_any_request(broker: PocketBroker) -> Non
 
 
 def test_a_broker_without_index_says_so() -> None:
-    """With message_index_enable off the answer to a key query says so, not only that no message was found."""
+    """With message_index_enable off, the answer to a key query names the setting, not only that it found no message."""
     with PocketBroker(store={"message_index_enable": False}) as broker:
 
         async def body() -> None:
@@ -122,7 +122,7 @@ def test_a_broker_without_index_says_so() -> None:
 def test_all_brokers_of_a_topic_are_asked_and_one_that_is_gone_is_reported(
     start_daemon: StartDaemon, run_command: RunCommand
 ) -> None:
-    """A key that two brokers have is found on both; with one killed the other's messages come, with a note."""
+    """A key on two brokers is found on both; with one killed, the other's messages appear with a note."""
     name_server = start_daemon("namesrv", "--namesrv-port", "0")
     brokers = {
         name: start_daemon(

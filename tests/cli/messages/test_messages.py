@@ -82,7 +82,7 @@ def test_an_argument_that_is_no_text_is_sent_as_it_is(run_command: Any, broker: 
 
 
 def test_closed_standard_files_and_a_full_disk(run_process: Any, broker: PocketBroker) -> None:
-    """``<&- >&-``: uvloop would abort the process. A full disk is one line, not a traceback."""
+    """``<&- >&-``: uvloop would abort the process. A full disk gives one line, not a traceback."""
 
     def shell(script: str) -> Any:
         command = ["/bin/sh", "-c", f'"$0" -m pocketmq.cli.main {script}', sys.executable]
@@ -117,7 +117,7 @@ def test_delayed_messages_come_later(pocketmq: Any) -> None:
 
 
 def test_from_a_time_with_no_message_since_gives_none(pocketmq: Any) -> None:
-    """A broker chooses the message nearest to the time; the command drops older ones."""
+    """A broker chooses the message nearest to the time; the command skips older ones."""
     pocketmq("produce", "Since", stdin=b"old\n")
     assert pocketmq("consume", "Since", "--from", "2999-01-01") == ""
     assert pocketmq("consume", "Since", "--from", "1h") == "old\n"
@@ -181,7 +181,7 @@ def test_a_topic_that_exists_is_not_changed_by_accident(pocketmq: Any, run_comma
     told = "changed Kept on pocket: 4 queues, permission RW -> 8 queues, permission RW\n"
     assert create("-q", "8", "--update") == (0, told, "")
     told = "changed Kept on pocket: 8 queues, permission RW -> 4 queues, permission RW, ordered\n"
-    assert create("-q", "4", "--order", "--update") == (0, told, "")  # the queues that go are empty
+    assert create("-q", "4", "--order", "--update") == (0, told, "")  # the removed queues are empty
     code, out, errors = create("-q", "1", "--update", "--force")
     assert (code, out) == (
         0,
@@ -260,7 +260,7 @@ def test_ctrl_c_says_how_many_are_stored(broker: PocketBroker) -> None:
         process.stdin.write(b"line\n" * 2000)
         process.stdin.flush()
         with PullConsumer(group="watch", namesrv=broker.namesrv) as consumer:
-            while _count(consumer, "Broken") < 100:  # more batches than are on their way at a time
+            while _count(consumer, "Broken") < 100:  # more batches than may be in flight
                 pass
         process.send_signal(signal.SIGINT)
         told = process.stderr.read().decode()

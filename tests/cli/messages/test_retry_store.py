@@ -1,4 +1,4 @@
-"""``pocketmq retry-store``: what waits is listed, shown, delivered and removed."""
+"""``pocketmq retry-store`` lists, shows, delivers and removes stored messages."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ def run(*arguments: str) -> Any:
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    """A store with a message without an order, two of a key, and one that was given up."""
+    """Make a store with a message without an order, two of a key, and one that was given up."""
     url = f"rocksdb://{tmp_path / 'retry'}"
     store = open_url(url, StoreOptions(), SystemClock())
     store.open()
@@ -53,7 +53,7 @@ def url(tmp_path: Path) -> str:
 
 
 def test_list_shows_what_waits_and_what_was_given_up(url: str) -> None:
-    """One row a message, with topic, id, key, lane and reason."""
+    """One row per message, with topic, id, key, lane and reason."""
     rows = json.loads(run("list", url, "--json").stdout)
     assert [(row["topic"], row["key"], row["lane"], row["why"]) for row in rows] == [
         ("Orders", "", "", "the broker was busy"),
@@ -66,7 +66,7 @@ def test_list_shows_what_waits_and_what_was_given_up(url: str) -> None:
 
 
 def test_show_prints_one_message(url: str) -> None:
-    """With its body; an unknown id is an error."""
+    """It has its body; an unknown id is an error."""
     shown = json.loads(run("show", url, msg_id(2)).stdout)
     assert (shown["body"], shown["sharding_key"], shown["state"]) == ("body 2", "k", "waiting")
     assert json.loads(run("show", url, msg_id(3)).stdout)["state"] == "given up"
@@ -75,7 +75,7 @@ def test_show_prints_one_message(url: str) -> None:
 
 @pytest.mark.slow
 def test_drain_delivers_in_order(url: str) -> None:
-    """Everything that waits goes to the broker; the store is empty afterwards."""
+    """All waiting messages go to the broker; the store is empty afterwards."""
     with PocketBroker() as broker:
         done = run("drain", url, "--namesrv", broker.namesrv, "--timeout-s", "20")
         assert done.exit_code == 0, done.output
@@ -84,7 +84,7 @@ def test_drain_delivers_in_order(url: str) -> None:
 
 
 def test_purge_removes_what_was_given_up_and_no_more(url: str) -> None:
-    """What waits goes only if it is asked for; a store that is owned is not touched."""
+    """Waiting messages go only on request; a store with an owner stays unchanged."""
     owner = open_url(url, StoreOptions(), SystemClock())
     owner.open()
     refused = run("purge", url, "--yes")

@@ -1,4 +1,4 @@
-"""``pocketmq trace``, ``pocketmq request``, and what commands show of compressed bodies, against a real broker."""
+"""``pocketmq trace``, ``pocketmq request``, and how commands show compressed bodies, against a real broker."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ TEXT = b'{"order": 1, "customer": "somebody"}' * 200
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[PocketBroker]:
-    """A broker with a trace topic."""
+    """Start a broker with a trace topic."""
     with PocketBroker(broker={"trace_topic_enable": True}) as running:
         yield running
 
@@ -82,14 +82,14 @@ def test_trace_shows_the_path_in_the_order_of_time(broker: PocketBroker) -> None
 
 
 def test_no_trace_says_where_was_looked(broker: PocketBroker) -> None:
-    """The error names the broker, and what makes a trace."""
+    """The error names the broker, and how to record a trace."""
     with pytest.raises(CommandFailed, match="enable_message_trace") as caught:
         run(trace, broker, "0" * 32)
     assert "pocket" in caught.value.why
 
 
 def test_request_prints_the_reply(broker: PocketBroker) -> None:
-    """The body of the reply on standard output; without a consumer the error says what is known."""
+    """Standard output has the body of the reply; without a consumer the error gives the known facts."""
     with pytest.raises(NoReply, match="whether a consumer has seen it is not known"):
         run(request, broker, "Asked", "-m", "anybody?", "--timeout-ms", 1500)
     started = threading.Event()
@@ -99,7 +99,7 @@ def test_request_prints_the_reply(broker: PocketBroker) -> None:
         @consumer.subscribe("Asked")
         def handle(message: Any) -> None:
             if message.body == b"anybody?":
-                started.set()  # no caller waits for this one any more
+                started.set()  # no caller waits for this request any more
                 return
             producer.send(reply_to(message, b"echo:" + message.body))
 

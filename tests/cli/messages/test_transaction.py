@@ -17,7 +17,7 @@ from pocketmq.testing import PocketBroker
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[PocketBroker]:
-    """A broker that gives up after one check."""
+    """Start a broker that gives up after one check."""
     settings = {"transaction_time_out": 1, "transaction_check_interval": 20, "transaction_check_max": 1}
     with PocketBroker(broker=settings) as running:
         yield running
@@ -46,7 +46,7 @@ async def leave_open(broker: PocketBroker, **options: Any) -> str:
 
 
 def test_open_ones_are_listed_and_given_up_ones_resumed(broker: PocketBroker) -> None:
-    """The list names topic, group, id, age and checks; a given-up message is asked about again once resumed."""
+    """The list has topic, group, id, age and checks; a given-up message is checked again once resumed."""
     msg_id = asyncio.run(leave_open(broker, check_immunity_sec=600))
     (row,) = json.loads(run(broker, "list", "--json").stdout)
     assert (row["topic"], row["group"], row["msg_id"], row["checks"]) == ("Paid", "ledger", msg_id, 0)

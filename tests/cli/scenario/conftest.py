@@ -1,4 +1,4 @@
-"""A small report to draw."""
+"""A small report for the drawings."""
 
 import pytest
 

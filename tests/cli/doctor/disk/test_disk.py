@@ -1,4 +1,4 @@
-"""``doctor disk``: what it measures on a small directory, what it leaves behind (nothing), and what it makes of it."""
+"""``doctor disk``: its measurements on a small directory, its conclusions, and that it leaves no file behind."""
 
 import os
 from pathlib import Path
@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 
 class Watched(OsFileSystem):
-    """The real disk; remembers how many bytes lay in its files at most, and can be made small or made to fail."""
+    """The real disk; records the most bytes in its files, and can be small or fail."""
 
     def __init__(self, *, free_bytes: int = 1 << 40, fail_after: int = -1) -> None:
         super().__init__()
@@ -81,14 +81,14 @@ def test_it_never_writes_more_than_it_was_allowed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", range(5))
 def test_what_was_written_is_gone_after_an_error(tmp_path: Path, number: int) -> None:
-    """Whichever file fails to open, nothing stays behind and the error comes through."""
+    """Whichever file fails to open, no file stays behind and the error reaches the caller."""
     with pytest.raises(DiskError):
         probe(tmp_path, Watched(fail_after=number)).measure()
     assert os.listdir(tmp_path) == []
 
 
 def test_what_was_written_is_gone_after_an_interrupt(tmp_path: Path) -> None:
-    """Ctrl-C in the middle of a step."""
+    """Ctrl-C comes in the middle of a step."""
     calls = 0
 
     def interrupt(_name: str, _share: float) -> None:
@@ -104,7 +104,7 @@ def test_what_was_written_is_gone_after_an_interrupt(tmp_path: Path) -> None:
 
 
 def test_it_declines_when_space_is_short(tmp_path: Path) -> None:
-    """Before a byte is written; with both measurements and what to do."""
+    """It declines before it writes a byte, with both sizes and the cure."""
     with pytest.raises(CommandFailed) as caught:
         probe(tmp_path, Watched(free_bytes=100 * MIB)).measure()
     assert "100 MiB are free" in caught.value.why
@@ -120,7 +120,7 @@ def test_a_directory_that_is_not_there_is_not_created(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_fills_up_meanwhile_is_an_error_that_leaves_nothing(tmp_path: Path) -> None:
-    """ENOSPC in the middle of a step comes through, and the files are gone."""
+    """ENOSPC in the middle of a step reaches the caller, and the files are gone."""
 
     class Filling(Watched):
         def open(self, path: str, *, create: bool = False, writable: bool = True) -> OsFile:
@@ -134,7 +134,7 @@ def test_a_disk_that_fills_up_meanwhile_is_an_error_that_leaves_nothing(tmp_path
 
 
 def test_percentiles_are_times_that_were_measured() -> None:
-    """No interpolation between two operations; nothing measured is None."""
+    """There is no interpolation between two operations; without operations the value is None."""
     times = times_of([int(ms * 1e6) for ms in (1, 2, 3, 100)])
     assert times == Times(4, 3.0, 100.0, 100.0)
     assert times_of([]) is None
@@ -161,14 +161,14 @@ TABLE = (
     ],
 )
 def test_the_longest_mount_point_holds_a_path(path: str, point: str, fs_type: str) -> None:
-    """The later of two mounts of one point hides the earlier; names with spaces are read."""
+    """The later of two mounts at one point hides the earlier; names with spaces work."""
     mount = mount_of(path, TABLE)
     assert mount is not None
     assert (mount.point, mount.fs_type) == (point, fs_type)
 
 
 def test_the_mount_of_a_real_directory_is_found(tmp_path: Path) -> None:
-    """The kernel's own table is read through the file system that the store uses."""
+    """It reads the kernel's own table through the store's file system."""
     mount = find_mount(str(tmp_path.resolve()), OsFileSystem())
     assert mount is None or str(tmp_path.resolve()).startswith(mount.point)
     assert mount_of("/", "") is None
@@ -200,7 +200,7 @@ def changed(**changes: Any) -> DiskMeasurements:
 
 
 def test_a_good_disk_is_only_notes() -> None:
-    """Estimates are called so; the pool is not recommended where it would not help."""
+    """Estimates are marked as such; the pool is not recommended where it would not help."""
     found = said()
     assert {severity for severity, _ in found.values()} == {Severity.NOTE}
     assert "Estimate" in found["SYNC_FLUSH"][1]
@@ -236,14 +236,14 @@ def test_the_estimate_for_many_in_flight_is_bounded_by_the_sequential_rate() -> 
     ],
 )
 def test_each_measurement_has_its_meaning(changes: dict[str, Any], about: str, severity: Severity, words: str) -> None:
-    """From the first value that matters on."""
+    """The finding appears from the first relevant value on."""
     found = said(changed(**changes))[about]
     assert found[0] is severity
     assert words in found[1]
 
 
 def test_a_sync_that_is_too_fast_is_doubted() -> None:
-    """20 µs is no disk: the promise of SYNC_FLUSH hangs on a cache."""
+    """20 µs is no disk: the promise of SYNC_FLUSH depends on a cache."""
     texts = [meaning.text for meaning in meanings(changed(sync_alone=Times(9, 0.01, 0.01, 0.01)), EXT4)]
     assert any("no disk is that fast" in text for text in texts)
     assert not any("no disk is that fast" in meaning.text for meaning in meanings(HEALTHY, EXT4))
@@ -269,7 +269,7 @@ def test_sparse_segments_are_a_warning() -> None:
     ],
 )
 def test_mounts_that_matter(mount: Mount, severity: Severity, words: str) -> None:
-    """What a mount does to durability or to latency is said."""
+    """The finding names the mount's effect on durability or latency."""
     found = said(mount=mount)["mount"]
     assert found[0] is severity
     assert words in found[1]

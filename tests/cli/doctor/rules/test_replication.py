@@ -24,7 +24,7 @@ MASTER: dict[str, Any] = {
 
 
 def test_a_healthy_pair_is_green() -> None:
-    """No finding, and a line that names role, epoch and copies."""
+    """No finding, and a line with role, epoch and copies."""
     assert found_by(telemetry(), **MASTER) == found_by(telemetry())
     metrics = BrokerMetrics(snapshot(telemetry(), **MASTER), BrokerSettings({}))
     line = next(line for line in area_lines(metrics, []) if line.area is Area.REPLICATION)
@@ -48,7 +48,7 @@ def test_too_few_copies_explain_slave_not_available() -> None:
 
 
 def test_timeouts_that_grow_explain_flush_slave_timeout() -> None:
-    """Growing is an error; old ones are a note."""
+    """A growing count is an error, an old one a note."""
     before = snapshot(telemetry(), at_ms=90_000, **MASTER)
     now = snapshot(telemetry(), **{**MASTER, "haSlaveTimeouts": "7", "haWaiters": "3"})
     finding = the(diagnose(now, settings(), before), "slave-timeout")
@@ -74,7 +74,7 @@ def test_other_states_have_their_finding(told: dict[str, Any], key: str) -> None
 
 
 def test_refusals_of_a_replaced_master_are_explained() -> None:
-    """By their cause, with what to do."""
+    """The finding has their cause and the cure."""
     told = telemetry(refusals=[refusal("fenced_by_epoch", "service not available now", code=14)])
     texts = [finding.cure for finding in diagnose(snapshot(told), settings())]
     assert any("pocketmq ha demote" in text for text in texts)

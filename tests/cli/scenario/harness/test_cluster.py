@@ -12,7 +12,7 @@ from pocketmq.cli.scenario.harness.cluster import APPENDS, BrokerProcess, Cluste
 
 
 def test_rules_are_replaced_in_one_step_and_log_lines_are_read(tmp_path: Path) -> None:
-    """The control file is always whole; a line of the log that is cut off is left out."""
+    """The control file is always whole; an incomplete line of the log is left out."""
     broker = BrokerProcess("broker-1a", tmp_path / "broker-1a", "127.0.0.1:1", {})
     broker.faults({**APPENDS, "delay_ms": 5})
     files = sorted(path.name for path in (tmp_path / "broker-1a").iterdir())
@@ -28,7 +28,7 @@ def test_rules_are_replaced_in_one_step_and_log_lines_are_read(tmp_path: Path) -
 
 @pytest.mark.slow
 async def test_a_broker_that_does_not_start_says_why_and_leaves_nothing() -> None:
-    """The error has what the process said; the others are killed, the directory is gone."""
+    """The error has the output of the process; the others are killed, the directory is gone."""
     before = {process.pid for process in psutil.Process().children(recursive=True)}
     with pytest.raises(CannotStart, match="no_such_key"):
         async with Cluster() as cluster:

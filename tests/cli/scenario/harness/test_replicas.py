@@ -1,4 +1,4 @@
-"""Parts of the scenarios about replication: RocketMQ's serial wait, the cable, the definition of lost messages."""
+"""Parts of the scenarios about replication: RocketMQ's serial wait, the cable, the definition of a lost message."""
 
 import asyncio
 import inspect
@@ -51,7 +51,7 @@ class Group:
 
 
 def test_the_original_answers_one_after_the_other() -> None:
-    """The third of three simultaneous waiters gets its answer after three timeouts; with ours all do after one."""
+    """The third of three simultaneous waiters gets its answer after three timeouts; in PocketMQ all do after one."""
     serial, ours = Group(SerialTransfer), Group(GroupTransfer)
     for group in (serial, ours):
         for number in (1, 2, 3):
@@ -79,7 +79,7 @@ def test_the_original_serves_what_is_confirmed_and_refuses_what_is_too_far() -> 
 
 
 def test_the_product_does_not_know_the_original() -> None:
-    """Only the scenario's own processes wait RocketMQ's way."""
+    """Only the scenario's own processes wait in RocketMQ's way."""
     assert HaService.transfer_class is GroupTransfer
     assert inspect.signature(BrokerApp).parameters["slave_type"].default is HaSlave
 
@@ -97,7 +97,7 @@ class Refusing:
 
 
 def test_the_original_s_slave_stays_connected_when_its_disk_refuses() -> None:
-    """It goes on reporting its offset, retries, and follows again when the disk is repaired."""
+    """It still reports its offset, retries, and follows again when the disk is repaired."""
     slave: Any = StubbornSlave.__new__(StubbornSlave)
     acknowledged: list[bool] = []
     disk = Refusing()
@@ -115,7 +115,7 @@ def test_the_original_s_slave_stays_connected_when_its_disk_refuses() -> None:
 
 
 async def test_a_cable_is_silent_while_it_is_cut() -> None:
-    """Bytes of a cut arrive after it, connections stay open."""
+    """Bytes sent during a cut arrive after it; connections stay open."""
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(100):
@@ -152,7 +152,7 @@ def measured(**more: Any) -> GroupMeasured:
 
 
 def test_only_send_ok_can_be_lost() -> None:
-    """The other statuses say that the loss of the master may lose the message."""
+    """The other statuses warn that the loss of the master may lose the message."""
     found = measured()
     assert found.lost == 1
     found.stored[b"1"] = 1
@@ -162,7 +162,7 @@ def test_only_send_ok_can_be_lost() -> None:
 
 
 def test_the_rate_is_what_was_answered_in_the_last_second() -> None:
-    """Neither what was answered before, nor what was answered after the load, nor what was not."""
+    """Earlier answers, answers after the load, and sends without an answer do not count."""
     found = measured()
     assert found.answered_in_last_second == 0
     found.load_s = 2.65
@@ -178,7 +178,7 @@ def test_a_group_that_is_not_repaired_is_noticed() -> None:
 
 @pytest.mark.parametrize("quick", [True, False])
 def test_acts_fit_their_loads(quick: bool) -> None:
-    """What happens to a broker happens within the load, to a broker that is there."""
+    """A fault happens to an existing broker within the load."""
     plans: list[GroupPlan] = [
         plan for module in (network_cut, slave_frozen, slave_killed, slave_readonly) for plan in module.plans(quick)
     ]

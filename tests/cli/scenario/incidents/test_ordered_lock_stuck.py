@@ -78,14 +78,14 @@ def phase_of(name: str, moved: Moved) -> Any:
     ],
 )
 def test_each_run_is_judged_by_how_long_the_queue_stood_still(name: str, still_ms: int, ok: bool) -> None:
-    """Too short fails as well: then the fault did not happen."""
+    """A run with too short a stop fails as well: its fault did not happen."""
     phase = phase_of(name, moved_of(still_ms))
     assert phase.ok == ok
     assert phase.delivered == phase.sends
 
 
 def test_a_lost_message_and_a_broken_order_are_found() -> None:
-    """Even if all other checks hold."""
+    """The run fails even if all other checks hold."""
     assert [check.what for check in phase_of("graceful stop", moved_of(50, lost=25)).checks if not check.ok] == [
         "every message is handled"
     ]
@@ -109,7 +109,7 @@ def test_the_timeline_shows_the_holder_of_the_lock_and_the_working_member() -> N
 
 
 def test_what_the_second_said_is_evidence() -> None:
-    """The wait with its holder, and RocketMQ's lines from the broker's log."""
+    """The evidence has the wait with its holder, and RocketMQ's lines from the broker's log."""
     moved = moved_of(5000)
     moved.second.events.append(
         {
@@ -129,7 +129,7 @@ def test_what_the_second_said_is_evidence() -> None:
 
 @pytest.mark.parametrize("kind", ["svg", "png"])
 def test_the_timeline_in_a_file(tmp_path: Path, kind: str) -> None:
-    """A picture in the format of its suffix."""
+    """The picture has the format of the file's suffix."""
     report = report_of(*(phase_of(each.name, moved_of(1500)) for each in plans(True)))
     path = tmp_path / f"timeline.{kind}"
     draw(report, str(path))
@@ -138,7 +138,7 @@ def test_the_timeline_in_a_file(tmp_path: Path, kind: str) -> None:
 
 
 def test_the_timeline_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two rows a run; nothing in a pipe."""
+    """Two rows per run; in a pipe no rows."""
     report = report_of(phase_of("killed, RocketMQ's times", moved_of(4000)))
     print_picture(report)
     assert capsys.readouterr().out == ""

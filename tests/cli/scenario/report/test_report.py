@@ -25,14 +25,14 @@ DOC = Path(__file__).parents[4] / "docs" / "scenarios.md"
 
 
 def test_percentiles_are_those_of_the_numbers() -> None:
-    """1 to 101 ms have 51 in the middle; nothing gives zeros, not an error."""
+    """1 to 101 ms have 51 in the middle; no numbers give zeros, not an error."""
     found = latency([float(number) for number in range(1, 102)])
     assert found == Latency(101, 51.0, 100.0, 101.0)
     assert latency([]) == Latency()
 
 
 def test_texts_that_differ_in_numbers_only_are_one_outcome() -> None:
-    """The count is of all, the text is one that was really seen."""
+    """The count is of all, the text one of the texts seen."""
     texts = [
         f"[TIMEOUT_CLEAN_QUEUE]broker busy, period in queue: {ms}ms, size of queue: {ms // 2}" for ms in (201, 350)
     ]
